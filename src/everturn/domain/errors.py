@@ -1,0 +1,322 @@
+"""Everything that can go wrong, under one root, split by what the caller can do about it.
+
+``Refused``   the request is wrong or came too late: change it, or read again and decide.
+``Retry``     nothing is wrong with the request: the same one can be tried again.
+``Stopped``   this process must not write any more, or a person has to look.
+``ModelTrouble``  a model call did not end well; the engine decides what follows.
+
+Each error has a stable ``code``, an HTTP ``status``, a message that says what failed on which thing and
+what is still safe, and a ``hint`` that says what to do next.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class EverturnError(Exception):
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    hint: str = ""
+
+    def __init__(self, message: str, hint: str | None = None, **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        if hint is not None:
+            self.hint = hint
+        self.facts = facts
+
+
+class Refused(EverturnError):
+    code = "refused"
+    status = 400
+
+
+class Retry(EverturnError):
+    code = "retry"
+    status = 503
+
+
+class Stopped(EverturnError):
+    code = "stopped"
+    status = 503
+
+
+# --- refused ---------------------------------------------------------------------------------------
+
+
+class Invalid(Refused):
+    code = "invalid"
+    status = 422
+
+
+class InvalidId(Refused):
+    code = "invalid_id"
+    status = 422
+
+    def __init__(self, value: str, prefix: str) -> None:
+        super().__init__(
+            f"{value[:80]!r} is not an id: it must begin with {prefix!r} and have 26 more characters.",
+            hint="Copy the id from an answer of this server.",
+        )
+
+
+class TextEmpty(Refused):
+    code = "text_empty"
+    status = 422
+
+    def __init__(self) -> None:
+        super().__init__("The message has no text and no attachment.", hint="Write something, then send.")
+
+
+class TextTooLong(Refused):
+    code = "text_too_long"
+    status = 413
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"The message has {size:,} bytes; the limit is {limit:,}. Nothing was stored.",
+            hint="Attach it as a file, or raise text_bytes_max in config.toml.",
+        )
+
+
+class NotFound(Refused):
+    code = "not_found"
+    status = 404
+
+    def __init__(self, what: str, ident: str) -> None:
+        super().__init__(f"There is no {what} {ident}.", hint="It may have been deleted; list again.")
+
+
+class Gone(Refused):
+    code = "deleted"
+    status = 410
+
+    def __init__(self, what: str, ident: str) -> None:
+        super().__init__(f"The {what} {ident} was deleted and stays deleted.", hint="Start a new session.")
+
+
+class Stale(Refused):
+    """The write was based on a version that has moved on. ``current`` is the one to read."""
+
+    code = "stale_version"
+    status = 409
+
+    def __init__(self, session_id: str, given: int, current: int) -> None:
+        super().__init__(
+            f"Session {session_id} is at version {current}, the request was based on {given}. "
+            "Nothing was changed.",
+            hint="Read the session again and repeat the change if it still makes sense.",
+            given=given,
+            current=current,
+        )
+        self.current = current
+
+
+class Busy(Refused):
+    code = "session_busy"
+    status = 409
+
+    def __init__(self, session_id: str, turn_id: str, state: str) -> None:
+        super().__init__(
+            f"Turn {turn_id} of session {session_id} is {state}. Nothing was changed.",
+            hint="Stop the turn or wait for its end, then try again.",
+            turn_id=turn_id,
+            state=state,
+        )
+
+
+class NothingToDo(Refused):
+    code = "nothing_to_do"
+    status = 409
+
+
+class KeyReused(Refused):
+    code = "idempotency_key_reused"
+    status = 422
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"The idempotency key {key[:80]!r} was used in this session with another body.",
+            hint="Use a new key for a new request.",
+        )
+
+
+class WrongState(Refused):
+    code = "wrong_state"
+    status = 409
+
+
+class Denied(Refused):
+    code = "denied"
+    status = 403
+
+
+class BadImport(Refused):
+    code = "bad_import"
+    status = 422
+
+
+class Limit(Refused):
+    code = "limit"
+    status = 429
+
+
+# --- retry -----------------------------------------------------------------------------------------
+
+
+class StoreAway(Retry):
+    """The database cannot be reached. Nothing was written by this call."""
+
+    code = "store_away"
+
+
+class OutcomeUnknown(Retry):
+    """The commit may or may not have happened; nothing was published."""
+
+    code = "outcome_unknown"
+
+
+class Overloaded(Retry):
+    code = "overloaded"
+    status = 429
+
+
+# --- stopped ---------------------------------------------------------------------------------------
+
+
+class Fenced(Stopped):
+    """Another worker has the turn, or it ended: this one must not write it any more."""
+
+    code = "fenced"
+    status = 409
+
+    def __init__(self, turn_id: str, epoch: int, state: str, current: int) -> None:
+        super().__init__(
+            f"Turn {turn_id} is {state} at epoch {current}; this worker held epoch {epoch}. "
+            "Nothing of it was written.",
+            turn_id=turn_id,
+            state=state,
+        )
+        self.state = state
+
+
+class StoreBroken(Stopped):
+    """A sync failed: what the disk holds is unknown until the store is opened again."""
+
+    code = "store_broken"
+    hint = "Check the disk, then restart. Everything acknowledged before is safe."
+
+
+class DiskFull(Stopped):
+    code = "disk_full"
+    status = 507
+    hint = "Free space, then try again. Everything acknowledged before is safe."
+
+
+class DiskReadOnly(Stopped):
+    code = "disk_read_only"
+    status = 507
+    hint = "Make the data folder writable, then restart."
+
+
+class NotADatabase(Stopped):
+    code = "not_a_database"
+    hint = "Name another file, or restore a backup with 'everturn backup'."
+
+
+class StoreTooNew(Stopped):
+    code = "store_too_new"
+    hint = "Upgrade Everturn, or open another data folder."
+
+
+class StoreRefused(Stopped):
+    """The store's surroundings are not safe: old SQLite, a network file system, fsync off."""
+
+    code = "store_refused"
+
+
+class JournalCorrupt(Stopped):
+    code = "journal_corrupt"
+    hint = "Run 'everturn doctor'; a backup has the row if it was taken before the damage."
+
+
+# --- models ----------------------------------------------------------------------------------------
+
+
+class ModelTrouble(EverturnError):
+    """``is_transient``: the same call may succeed later. ``retry_after_s``: when the provider says."""
+
+    code = "model_trouble"
+    status = 502
+    reason: ClassVar[str] = "failed"
+    is_transient: ClassVar[bool] = False
+
+    def __init__(
+        self, message: str, hint: str | None = None, retry_after_s: float | None = None, **facts: Any
+    ) -> None:
+        super().__init__(message, hint, **facts)
+        self.retry_after_s = retry_after_s
+
+
+class ModelUnknown(ModelTrouble):
+    code = "model_unknown"
+    reason = "unknown"
+
+
+class ModelKeyMissing(ModelTrouble):
+    code = "model_key_missing"
+    reason = "key"
+
+
+class ModelRefused(ModelTrouble):
+    """The provider refused for good: bad key, no credit, bad request."""
+
+    code = "model_refused"
+    reason = "refused"
+
+
+class RateLimited(ModelTrouble):
+    code = "model_rate_limited"
+    reason = "rate_limited"
+    is_transient = True
+
+
+class ModelOverloaded(ModelTrouble):
+    code = "model_overloaded"
+    reason = "overloaded"
+    is_transient = True
+
+
+class ModelTimeout(ModelTrouble):
+    code = "model_timeout"
+    reason = "timeout"
+    is_transient = True
+
+
+class ModelDropped(ModelTrouble):
+    """The connection failed or broke."""
+
+    code = "model_dropped"
+    reason = "dropped"
+    is_transient = True
+
+
+class StreamCut(ModelTrouble):
+    """The stream ended cleanly but without its proper end: an interrupted step, not an answer."""
+
+    code = "model_stream_cut"
+    reason = "cut"
+    is_transient = True
+
+
+class ContextTooLong(ModelTrouble):
+    code = "context_too_long"
+    reason = "context"
+
+
+class ModelSilent(ModelTrouble):
+    """The model answered nothing at all: no text, no tool call."""
+
+    code = "model_silent"
+    reason = "silent"

@@ -1,0 +1,272 @@
+"""The journal's vocabulary: one struct per event kind, told apart by ``kind``.
+
+The JSON of a payload is what is stored and what goes over the wire, byte for byte. A stored kind is
+never changed; fields are only added, with defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import msgspec
+
+from everturn.domain.messages import Call, Message, Outcome, Reasoning
+from everturn.domain.turns import Failure, Usage
+
+
+class Payload(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True):
+    """Base of the payloads."""
+
+
+class TurnAccepted(Payload, frozen=True, tag="turn.accepted"):
+    """The user's message is durable. ``place`` counts the turns queued before it."""
+
+    message: Message
+    place: int = 0
+
+
+class TurnStarted(Payload, frozen=True, tag="turn.started"):
+    epoch: int
+    worker: str
+
+
+class StepStarted(Payload, frozen=True, tag="step.started"):
+    """A model call begins. ``step`` counts model calls of the turn from 1."""
+
+    step: int
+    model: str
+    attempt: int = 1
+
+
+class TextDelta(Payload, frozen=True, tag="text.delta"):
+    step: int
+    text: str
+
+
+class ReasoningDelta(Payload, frozen=True, tag="reasoning.delta"):
+    step: int
+    text: str
+
+
+class StepFinished(Payload, frozen=True, tag="step.finished"):
+    """A model call ended properly, with these wishes. From here a resumed turn goes on."""
+
+    step: int
+    finish: str  # stop | calls | length | filtered
+    calls: tuple[Call, ...] = ()
+    reasoning: tuple[Reasoning, ...] = ()  # blocks with what the provider wants back
+
+
+class StepAbandoned(Payload, frozen=True, tag="step.abandoned"):
+    """A model call died half-way. Its text stays; it goes on (``continues``) or is asked again."""
+
+    step: int
+    reason: str  # crash | cut | rate_limited | overloaded | timeout | dropped | context | ...
+    message: str = ""
+    continues: bool = False
+    retry_in_ms: int | None = None
+    model: str = ""
+
+
+class StepUsage(Payload, frozen=True, tag="usage"):
+    step: int
+    model: str
+    usage: Usage
+    missed_cache: bool = False  # the prefix should have been cached and was not
+
+
+class Progress(Payload, frozen=True, tag="progress"):
+    """Something long is under way that is neither model nor tool, e.g. a download."""
+
+    label: str
+    done: int = 0
+    total: int | None = None
+
+
+class ToolStarted(Payload, frozen=True, tag="tool.started"):
+    step: int
+    call_id: str
+    name: str
+    arguments: str
+    label: str = ""  # one line for people: the command, the path
+    attempt: int = 1
+
+
+class ToolOutput(Payload, frozen=True, tag="tool.output"):
+    call_id: str
+    text: str
+
+
+class ToolFinished(Payload, frozen=True, tag="tool.finished"):
+    call_id: str
+    name: str
+    outcome: Outcome
+    text: str
+    artifact: str | None = None
+    display: Any = None
+    is_untrusted: bool = False
+
+
+class ApprovalRequested(Payload, frozen=True, tag="approval.requested"):
+    """An approval holds for one call: its id and the digest of its arguments."""
+
+    ask_id: str
+    call_id: str
+    name: str
+    arguments: str
+    digest: str
+    reason: str
+    label: str = ""
+    options: tuple[str, ...] = ("once", "session", "always", "deny")
+
+
+class ApprovalResolved(Payload, frozen=True, tag="approval.resolved"):
+    ask_id: str
+    call_id: str
+    decision: str
+    by: str
+
+
+class QuestionAsked(Payload, frozen=True, tag="question.asked"):
+    """``topic``: question (the model asks) | doubt (outcome unknown) | limit | repeat."""
+
+    ask_id: str
+    text: str
+    choices: tuple[str, ...] = ()
+    topic: str = "question"
+    call_id: str | None = None
+
+
+class QuestionAnswered(Payload, frozen=True, tag="question.answered"):
+    ask_id: str
+    answer: str
+    by: str
+    topic: str = "question"
+    call_id: str | None = None
+
+
+class TurnWaiting(Payload, frozen=True, tag="turn.waiting"):
+    asks: tuple[str, ...]
+
+
+class TurnResumed(Payload, frozen=True, tag="turn.resumed"):
+    """``reason``: crash | handed_over | answered | manual."""
+
+    epoch: int
+    worker: str
+    reason: str
+    attempt: int = 0
+    stopped_at: int | None = None  # the last sign of life of the worker before
+    step: int = 0  # the last finished step
+
+
+class TurnCompleted(Payload, frozen=True, tag="turn.completed"):
+    usage: Usage = Usage()
+    version: int = 0
+
+
+class TurnCancelled(Payload, frozen=True, tag="turn.cancelled"):
+    by: str = ""
+    version: int = 0
+
+
+class TurnFailed(Payload, frozen=True, tag="turn.failed"):
+    failure: Failure
+    version: int = 0
+
+
+class TurnInterrupted(Payload, frozen=True, tag="turn.interrupted"):
+    failure: Failure
+    recovery: str = "final"
+    version: int = 0
+
+
+class MessageAdded(Payload, frozen=True, tag="message.added"):
+    """A message that entered the turn while it ran: steering."""
+
+    message: Message
+
+
+class SessionChanged(Payload, frozen=True, tag="session.changed"):
+    """The transcript or the settings changed; ``what`` says how, ``head`` where it now ends."""
+
+    version: int
+    what: str  # settings | undo | redo | clear | queue | recovered | title | deleted
+    head: str | None = None
+
+
+class Snapshot(Payload, frozen=True, tag="snapshot"):
+    """Older events were pruned: read the messages again, then follow from ``position``."""
+
+    position: int
+    version: int
+
+
+AnyPayload = Union[
+    TurnAccepted,
+    TurnStarted,
+    StepStarted,
+    TextDelta,
+    ReasoningDelta,
+    StepFinished,
+    StepAbandoned,
+    StepUsage,
+    Progress,
+    ToolStarted,
+    ToolOutput,
+    ToolFinished,
+    ApprovalRequested,
+    ApprovalResolved,
+    QuestionAsked,
+    QuestionAnswered,
+    TurnWaiting,
+    TurnResumed,
+    TurnCompleted,
+    TurnCancelled,
+    TurnFailed,
+    TurnInterrupted,
+    MessageAdded,
+    SessionChanged,
+    Snapshot,
+]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One durable event. ``data`` is the payload's JSON as stored and sent.
+
+    ``position`` orders a session's events as readers see them; (epoch, number) orders a turn's events
+    as they happened, which differs only for those delivered late.
+    """
+
+    session_id: str
+    position: int
+    turn_id: str | None
+    kind: str
+    at: int
+    data: bytes
+    epoch: int = 0
+    number: int = 0
+    is_late: bool = False
+
+    @property
+    def payload(self) -> AnyPayload:
+        return decode(self.data)
+
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyPayload] = msgspec.json.Decoder(AnyPayload)
+
+
+def encode(payload: Payload) -> bytes:
+    return _encoder.encode(payload)
+
+
+def decode(data: bytes) -> AnyPayload:
+    return _decoder.decode(data)
+
+
+def kind_of(payload: Payload) -> str:
+    return str(payload.__struct_config__.tag)
+
+
+KINDS = frozenset(str(kind.__struct_config__.tag) for kind in AnyPayload.__args__)  # type: ignore[attr-defined]

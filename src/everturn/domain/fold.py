@@ -1,0 +1,408 @@
+"""The one fold that turns a turn's journal into messages, usage and a timeline.
+
+Completion, resumption, replay and recovery all call it, so they cannot disagree. It is a pure function
+of the events: feeding the same events again, or the same events delivered late, gives the same result.
+
+Events are taken in the order in which they happened, (epoch, number). An event that was delivered late
+(``is_late``) after another worker had taken the turn over is part of an abandoned attempt: it is shown,
+and only its ``tool.finished`` counts, for a call that nobody else has settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.ids import message_id
+from everturn.domain.messages import (
+    AnyPart,
+    Call,
+    Message,
+    Outcome,
+    Reasoning,
+    Result,
+    Role,
+    Text,
+)
+from everturn.domain.turns import Bar, Usage
+
+UNKNOWN_TEXT = "Outcome unknown: the call started and never reported back. It may have taken effect."
+NOT_RUN_TEXT = "Not run: the turn ended before this call started."
+
+
+class CallState(msgspec.Struct):
+    """What the journal knows about one wished call."""
+
+    call: Call
+    step: int
+    wished_at: int
+    started_at: int | None = None
+    attempt: int = 0
+    digest: str = ""
+    decision: str = ""  # the answer to its approval
+    answer: str | None = None  # the answer to its question
+    doubt: str | None = None  # the answer to "outcome unknown"
+    result: Result | None = None
+    finished_at: int | None = None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return self.started_at is not None and self.result is None
+
+
+class StepState(msgspec.Struct):
+    """One model call: its attempts' parts in order, and its wishes once it has ended."""
+
+    step: int
+    model: str = ""
+    attempt: int = 0
+    parts: list[AnyPart] = msgspec.field(default_factory=list)
+    calls: list[str] = msgspec.field(default_factory=list)
+    finish: str = ""
+    started_at: int = 0
+    first_part_of_attempt: int = 0
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.finish)
+
+    @property
+    def open_text(self) -> str:
+        """The text of the attempt that is still open."""
+        return "".join(
+            part.text
+            for part in self.parts[self.first_part_of_attempt :]
+            if isinstance(part, Text) and not part.is_abandoned
+        )
+
+
+class Folded(msgspec.Struct, frozen=True):
+    messages: tuple[Message, ...]
+    usage: Usage
+    timeline: tuple[Bar, ...]
+    steps: int  # the last step that finished
+    open_step: StepState | None
+    calls: tuple[CallState, ...]  # of the last finished step, in the model's order
+    finish: str
+    is_empty: bool  # the model has said nothing and wished nothing
+    is_tainted: bool  # untrusted output is among the results
+    models: tuple[str, ...]
+
+
+class Fold:
+    """Feed events in (epoch, number) order, then ask for the result, as often as wanted."""
+
+    def __init__(self, turn_id: str) -> None:
+        self._turn_id = turn_id
+        self._items: list[StepState | Message] = []
+        self._steps: dict[int, StepState] = {}
+        self._calls: dict[str, CallState] = {}
+        self._bars: list[Bar] = []
+        self._open_bars: dict[str, int] = {}
+        self._usage = Usage()
+        self._last_at = 0
+
+    def feed(self, event: ev.Event, *, is_superseded: bool = False) -> None:
+        """Take one event. ``is_superseded``: late, and another worker has the turn."""
+        payload = event.payload
+        if is_superseded and isinstance(payload, ev.ToolFinished):
+            call = self._calls.get(payload.call_id)
+            if call is not None and call.result is None:
+                self._tool_finished(payload, event)
+            return
+        if is_superseded:
+            if isinstance(payload, (ev.TextDelta, ev.ReasoningDelta)):
+                self._superseded(payload, event)
+            return
+        handler = _HANDLERS.get(type(payload))
+        if handler is not None:
+            handler(self, payload, event)
+        self._last_at = event.at
+
+    def result(self, *, is_ended: bool = False, is_recovered: bool = False) -> Folded:
+        """The turn so far. ``is_ended``: calls without a result get the one that is true of them."""
+        finished = [step for step in self._steps.values() if step.is_finished]
+        last = max(finished, key=lambda step: step.step, default=None)
+        open_steps = [step for step in self._steps.values() if not step.is_finished and step.attempt]
+        return Folded(
+            messages=tuple(self._messages(is_ended, is_recovered)),
+            usage=self._usage,
+            timeline=tuple(self._bars),
+            steps=last.step if last else 0,
+            open_step=max(open_steps, key=lambda step: step.step, default=None),
+            calls=tuple(self._calls[call_id] for call_id in last.calls) if last else (),
+            finish=last.finish if last else "",
+            is_empty=not any(_says_something(step) for step in self._steps.values()),
+            is_tainted=any(c.result is not None and c.result.is_untrusted for c in self._calls.values()),
+            models=tuple(dict.fromkeys(step.model for step in self._steps.values() if step.model)),
+        )
+
+    # --- steps -------------------------------------------------------------------------------------
+
+    def _step(self, number: int, at: int) -> StepState:
+        step = self._steps.get(number)
+        if step is None:
+            step = StepState(step=number, started_at=at)
+            self._steps[number] = step
+            self._items.append(step)
+        return step
+
+    def _step_started(self, payload: ev.StepStarted, event: ev.Event) -> None:
+        step = self._step(payload.step, event.at)
+        if not step.attempt:
+            step.started_at = event.at
+        step.attempt = payload.attempt
+        step.model = payload.model
+        self._open_bar(
+            f"step:{payload.step}", Bar("model", payload.model, event.at, state="running", step=payload.step)
+        )
+
+    def _text(self, payload: ev.TextDelta, event: ev.Event) -> None:
+        step = self._step(payload.step, event.at)
+        _append(step, Text(payload.text))
+        self._first_token(payload.step, event.at)
+
+    def _reasoning(self, payload: ev.ReasoningDelta, event: ev.Event) -> None:
+        step = self._step(payload.step, event.at)
+        _append(step, Reasoning(payload.text, model=step.model))
+        self._first_token(payload.step, event.at)
+
+    def _superseded(self, payload: ev.TextDelta | ev.ReasoningDelta, event: ev.Event) -> None:
+        step = self._step(payload.step, event.at)
+        is_text = isinstance(payload, ev.TextDelta)
+        part: AnyPart = Text(payload.text, True) if is_text else Reasoning(payload.text, True)
+        _append(step, part)
+
+    def _step_abandoned(self, payload: ev.StepAbandoned, event: ev.Event) -> None:
+        step = self._step(payload.step, event.at)
+        self._close_bar(f"step:{payload.step}", event.at, "abandoned")
+        if payload.continues:
+            return
+        for index in range(step.first_part_of_attempt, len(step.parts)):
+            part = step.parts[index]
+            if isinstance(part, (Text, Reasoning)):
+                step.parts[index] = msgspec.structs.replace(part, is_abandoned=True)
+        step.first_part_of_attempt = len(step.parts)
+
+    def _step_finished(self, payload: ev.StepFinished, event: ev.Event) -> None:
+        step = self._step(payload.step, event.at)
+        step.finish = payload.finish
+        if payload.reasoning:
+            _sign(step, payload.reasoning)
+        for call in payload.calls:
+            step.calls.append(call.id)
+            self._calls[call.id] = CallState(call, payload.step, event.at)
+        self._close_bar(f"step:{payload.step}", event.at, "done")
+
+    def _step_usage(self, payload: ev.StepUsage, event: ev.Event) -> None:
+        self._usage = self._usage.plus(payload.usage)
+        for index in range(len(self._bars) - 1, -1, -1):
+            if self._bars[index].step == payload.step and self._bars[index].kind == "model":
+                self._bars[index] = msgspec.structs.replace(self._bars[index], usage=payload.usage)
+                return
+
+    # --- calls -------------------------------------------------------------------------------------
+
+    def _tool_started(self, payload: ev.ToolStarted, event: ev.Event) -> None:
+        call = self._calls.get(payload.call_id)
+        if call is None:
+            return
+        call.started_at = event.at
+        call.attempt = payload.attempt
+        bar = Bar(
+            "tool",
+            payload.label or payload.name,
+            event.at,
+            state="running",
+            step=payload.step,
+            call_id=payload.call_id,
+        )
+        self._open_bar(payload.call_id, bar)
+
+    def _tool_finished(self, payload: ev.ToolFinished, event: ev.Event) -> None:
+        call = self._calls.get(payload.call_id)
+        if call is None or call.result is not None:
+            return
+        duration = None if call.started_at is None else max(0, event.at - call.started_at)
+        call.finished_at = event.at
+        call.result = Result(
+            call_id=payload.call_id,
+            name=payload.name,
+            text=payload.text,
+            outcome=payload.outcome,
+            artifact=payload.artifact,
+            display=payload.display,
+            duration_ms=duration,
+            is_untrusted=payload.is_untrusted,
+        )
+        states = {Outcome.OK: "done", Outcome.UNKNOWN: "unknown"}
+        self._close_bar(payload.call_id, event.at, states.get(payload.outcome, "failed"))
+
+    def _approval_requested(self, payload: ev.ApprovalRequested, event: ev.Event) -> None:
+        call = self._calls.get(payload.call_id)
+        if call is not None:
+            call.digest = payload.digest
+        self._open_bar(payload.ask_id, Bar("wait", "Approval", event.at, state="running"))
+
+    def _approval_resolved(self, payload: ev.ApprovalResolved, event: ev.Event) -> None:
+        call = self._calls.get(payload.call_id)
+        if call is not None:
+            call.decision = payload.decision
+        self._close_bar(payload.ask_id, event.at, "done")
+
+    def _question_asked(self, payload: ev.QuestionAsked, event: ev.Event) -> None:
+        self._open_bar(payload.ask_id, Bar("wait", "Question", event.at, state="running"))
+
+    def _question_answered(self, payload: ev.QuestionAnswered, event: ev.Event) -> None:
+        self._close_bar(payload.ask_id, event.at, "done")
+        call = self._calls.get(payload.call_id or "")
+        if call is None:
+            return
+        if payload.topic == "doubt":
+            call.doubt = payload.answer
+        elif payload.topic == "question":
+            call.answer = payload.answer
+
+    # --- the turn ----------------------------------------------------------------------------------
+
+    def _turn_resumed(self, payload: ev.TurnResumed, event: ev.Event) -> None:
+        if payload.reason == "answered":
+            return
+        stopped = payload.stopped_at or self._last_at or event.at
+        for key in list(self._open_bars):
+            is_call = key in self._calls
+            self._close_bar(key, stopped, "unknown" if is_call else "abandoned")
+        self._bars.append(Bar("down", payload.reason, stopped, event.at))
+
+    def _turn_ended(self, payload: Any, event: ev.Event) -> None:
+        for key in list(self._open_bars):
+            self._close_bar(key, event.at, "unknown" if key in self._calls else "abandoned")
+
+    def _message_added(self, payload: ev.MessageAdded, event: ev.Event) -> None:
+        self._items.append(payload.message)
+
+    # --- bars --------------------------------------------------------------------------------------
+
+    def _open_bar(self, key: str, bar: Bar) -> None:
+        self._open_bars[key] = len(self._bars)
+        self._bars.append(bar)
+
+    def _close_bar(self, key: str, at: int, state: str) -> None:
+        index = self._open_bars.pop(key, None)
+        if index is not None:
+            self._bars[index] = msgspec.structs.replace(self._bars[index], end_at=at, state=state)
+
+    def _first_token(self, step: int, at: int) -> None:
+        index = self._open_bars.get(f"step:{step}")
+        if index is not None and self._bars[index].first_token_at is None:
+            self._bars[index] = msgspec.structs.replace(self._bars[index], first_token_at=at)
+
+    # --- messages ----------------------------------------------------------------------------------
+
+    def _messages(self, is_ended: bool, is_recovered: bool) -> Iterable[Message]:
+        ordinal = 1  # 0 is the user's message, written when the turn was accepted
+        for item in self._items:
+            if isinstance(item, Message):
+                yield msgspec.structs.replace(
+                    item, id=message_id(self._turn_id, ordinal), turn_id=self._turn_id, ordinal=ordinal
+                )
+                ordinal += 1
+                continue
+            for role, parts in self._step_messages(item, is_ended):
+                yield Message(
+                    id=message_id(self._turn_id, ordinal),
+                    turn_id=self._turn_id,
+                    role=role,
+                    parts=tuple(parts),
+                    created_at=item.started_at,
+                    ordinal=ordinal,
+                    is_recovered=is_recovered,
+                    model=item.model,
+                )
+                ordinal += 1
+
+    def _step_messages(self, step: StepState, is_ended: bool) -> Iterable[tuple[Role, list[AnyPart]]]:
+        calls = [self._calls[call_id] for call_id in step.calls]
+        said: list[AnyPart] = [*step.parts, *(state.call for state in calls)]
+        if said:
+            yield Role.ASSISTANT, said
+        results: list[AnyPart] = []
+        for state in calls:
+            if state.result is not None:
+                results.append(state.result)
+            elif is_ended:
+                results.append(_missing(state))
+        if results:
+            yield Role.TOOL, results
+
+
+def fold(
+    turn_id: str, journal: Iterable[ev.Event], *, is_ended: bool = False, is_recovered: bool = False
+) -> Folded:
+    """Fold a whole journal, in whatever order its events were delivered."""
+    ordered = sorted(journal, key=lambda event: (event.epoch, event.number))
+    newest = ordered[-1].epoch if ordered else 0
+    result = Fold(turn_id)
+    for event in ordered:
+        result.feed(event, is_superseded=event.is_late and event.epoch < newest)
+    return result.result(is_ended=is_ended, is_recovered=is_recovered)
+
+
+def _append(step: StepState, part: AnyPart) -> None:
+    """Add a delta to the newest part if it goes on with the same thing."""
+    last = step.parts[-1] if len(step.parts) > step.first_part_of_attempt else None
+    same = (
+        isinstance(part, (Text, Reasoning))
+        and isinstance(last, type(part))
+        and last.is_abandoned == part.is_abandoned
+    )
+    if same and isinstance(last, (Text, Reasoning)) and isinstance(part, (Text, Reasoning)):
+        step.parts[-1] = msgspec.structs.replace(last, text=last.text + part.text)
+    else:
+        step.parts.append(part)
+
+
+def _sign(step: StepState, blocks: tuple[Reasoning, ...]) -> None:
+    """Put the provider's own reasoning blocks, which it wants back, in place of the streamed text."""
+    kept = step.parts[: step.first_part_of_attempt]
+    said = [part for part in step.parts[step.first_part_of_attempt :] if not isinstance(part, Reasoning)]
+    step.parts[:] = [*kept, *blocks, *said]
+
+
+def _missing(state: CallState) -> Result:
+    if state.started_at is None:
+        return Result(state.call.id, state.call.name, NOT_RUN_TEXT, Outcome.CANCELLED)
+    return Result(state.call.id, state.call.name, UNKNOWN_TEXT, Outcome.UNKNOWN)
+
+
+def _says_something(step: StepState) -> bool:
+    return bool(step.calls) or any(
+        isinstance(part, Text) and not part.is_abandoned and part.text.strip() for part in step.parts
+    )
+
+
+_Handler = Callable[[Fold, Any, ev.Event], None]
+
+_HANDLERS: dict[type, _Handler] = {
+    ev.StepStarted: Fold._step_started,
+    ev.TextDelta: Fold._text,
+    ev.ReasoningDelta: Fold._reasoning,
+    ev.StepAbandoned: Fold._step_abandoned,
+    ev.StepFinished: Fold._step_finished,
+    ev.StepUsage: Fold._step_usage,
+    ev.ToolStarted: Fold._tool_started,
+    ev.ToolFinished: Fold._tool_finished,
+    ev.ApprovalRequested: Fold._approval_requested,
+    ev.ApprovalResolved: Fold._approval_resolved,
+    ev.QuestionAsked: Fold._question_asked,
+    ev.QuestionAnswered: Fold._question_answered,
+    ev.TurnResumed: Fold._turn_resumed,
+    ev.TurnCompleted: Fold._turn_ended,
+    ev.TurnCancelled: Fold._turn_ended,
+    ev.TurnFailed: Fold._turn_ended,
+    ev.TurnInterrupted: Fold._turn_ended,
+    ev.MessageAdded: Fold._message_added,
+}

@@ -1,0 +1,102 @@
+"""What a reader sees and what the model is given: messages made of parts."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Role(StrEnum):
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    SUMMARY = "summary"
+
+
+class Outcome(StrEnum):
+    """How a tool call ended. UNKNOWN: it started and nobody knows whether it took effect."""
+
+    OK = "ok"
+    ERROR = "error"
+    DENIED = "denied"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+class Part(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+    """Base of the parts; its subclasses are told apart by ``type``."""
+
+
+class Text(Part, frozen=True, tag="text"):
+    text: str
+    is_abandoned: bool = False  # shown, never given to the model
+
+
+class Reasoning(Part, frozen=True, tag="reasoning"):
+    text: str
+    is_abandoned: bool = False
+    # What the provider wants back untouched in the next call, and who made it.
+    opaque: Any = None
+    model: str = ""
+
+
+class Call(Part, frozen=True, tag="call"):
+    """A tool call the model wished for. ``arguments`` is the JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Result(Part, frozen=True, tag="result"):
+    call_id: str
+    name: str
+    text: str
+    outcome: Outcome = Outcome.OK
+    artifact: str | None = None  # the full output, where the text is only its head and tail
+    display: Any = None  # what the page draws, e.g. a diff; never given to the model
+    duration_ms: int | None = None
+    is_untrusted: bool = False  # came from a tool, the web or MCP
+
+
+class Attachment(Part, frozen=True, tag="attachment"):
+    file_id: str
+    name: str
+    media_type: str
+    size: int
+
+
+class Summary(Part, frozen=True, tag="summary"):
+    """Stands for everything up to and including ``covers``."""
+
+    text: str
+    covers: str  # the id of the last message it covers
+    messages: int = 0
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+
+
+AnyPart = Text | Reasoning | Call | Result | Attachment | Summary
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: str
+    turn_id: str
+    role: Role
+    parts: tuple[AnyPart, ...]
+    created_at: int
+    ordinal: int = 0
+    is_steering: bool = False  # sent into a running turn
+    is_recovered: bool = False  # taken from the journal of an interrupted turn
+    model: str = ""
+
+    @property
+    def text(self) -> str:
+        """The words of the message, without reasoning and abandoned attempts."""
+        return "\n".join(
+            part.text
+            for part in self.parts
+            if isinstance(part, (Text, Summary)) and not getattr(part, "is_abandoned", False)
+        )

@@ -1,0 +1,103 @@
+"""The contract of a language model: a request goes in, chunks come out, ``Finish`` ends them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, Union
+
+import msgspec
+
+from everturn.domain.messages import Call, Message, Reasoning
+from everturn.domain.turns import Usage
+
+
+class ToolSchema(msgspec.Struct, frozen=True):
+    """What the model is told about a tool."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]  # JSON schema of the arguments
+
+
+class Abilities(msgspec.Struct, frozen=True):
+    """What a model can do; ``None`` where nobody knows."""
+
+    tools: bool = True
+    images: bool = False
+    reasoning: bool = False
+    continues: bool = False  # can go on from a prefix of its own answer
+    context_tokens: int | None = None
+    output_tokens: int | None = None
+    is_small: bool = False  # a pocket model: tiny prompt, no tools
+
+
+class ModelRequest(msgspec.Struct, frozen=True):
+    """Everything a model call depends on. Equal requests give equal bytes on the wire."""
+
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    prefix: str = ""  # text of the answer so far, where the model can go on from it
+    files: dict[str, bytes] = {}  # contents of attachments the model is to see, by file id
+    output_tokens_max: int | None = None
+    json_schema: dict[str, Any] | None = None  # constrain the answer, where the model can
+    temperature: float | None = None
+
+
+class TextChunk(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ReasoningChunk(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ProgressChunk(msgspec.Struct, frozen=True):
+    """The model is being made ready, e.g. fetched."""
+
+    label: str
+    done: int = 0
+    total: int | None = None
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The proper end. A stream without it raises StreamCut."""
+
+    reason: str  # stop | calls | length | filtered
+    calls: tuple[Call, ...] = ()
+    reasoning: tuple[Reasoning, ...] = ()
+    usage: Usage = Usage()
+
+
+Chunk = Union[TextChunk, ReasoningChunk, ProgressChunk, Finish]
+
+
+class Model(Protocol):
+    """One model of one provider. Translates; never retries, never stores."""
+
+    @property
+    def name(self) -> str:
+        """``provider:name``."""
+        ...
+
+    @property
+    def abilities(self) -> Abilities: ...
+
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
+        """Call the model. Leaving the context ends the call and its connection.
+
+        Raises ModelTrouble, from entering or from iterating.
+        """
+        ...
+
+
+class Models(Protocol):
+    """Finds a model by name."""
+
+    @property
+    def default(self) -> str: ...
+
+    async def get(self, name: str | None) -> Model:
+        """The model of this name, or the default. Raises ModelUnknown, ModelKeyMissing."""
+        ...

@@ -1,0 +1,54 @@
+"""Named moments at which a test can hold, fail or kill; inert in production.
+
+Every member of ``Moment`` is a place between two steps where a crash or a race could hurt. The crash
+suite kills a process at each one, so adding a moment adds a test.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Moment(StrEnum):
+    ACCEPT_WRITTEN = "accept.written"  # in the transaction, not yet committed
+    ACCEPT_COMMITTED = "accept.committed"  # durable, the caller has not heard
+    CLAIM_COMMITTED = "claim.committed"  # the turn has a worker, nothing was done
+    MODEL_CALLED = "model.called"  # the request is about to leave
+    DELTA_OFFERED = "delta.offered"  # a delta waits for the writer
+    BATCH_WRITTEN = "batch.written"  # events are in the transaction, not committed
+    BATCH_COMMITTED = "batch.committed"  # durable, nobody was woken yet
+    STEP_FINISHED = "step.finished"  # the model call and its wishes are journaled
+    TOOL_STARTED = "tool.started"  # "started" is journaled, the tool has not run
+    TOOL_RAN = "tool.ran"  # the effect happened, "finished" is not journaled
+    TOOL_FINISHED = "tool.finished"  # "finished" is journaled
+    ASK_COMMITTED = "ask.committed"  # the question is durable, the turn waits
+    ANSWER_COMMITTED = "answer.committed"  # the answer is durable, the turn is claimable
+    WRITER_QUIET = "writer.quiet"  # all progress is durable, the end is not written
+    END_WRITTEN = "end.written"  # the end is in the transaction, not committed
+    END_COMMITTED = "end.committed"  # the turn has its end, nobody was woken yet
+    CANCEL_REQUESTED = "cancel.requested"  # the caller asked, nothing is written
+    CANCEL_COMMITTED = "cancel.committed"  # cancelled durably, the runner does not know yet
+    MOVE_WRITTEN = "move.written"  # undo, redo, retry, edit, branch: before the commit
+    TITLE_MADE = "title.made"  # a title was generated, not yet written
+    SUMMARY_MADE = "summary.made"  # a summary was generated, not yet written
+    FILE_SYNCED = "file.synced"  # an attachment is on disk, no row names it
+    SPOOL_SYNCED = "spool.synced"  # events are in the spool file, not in the database
+    SPOOL_DELIVERED = "spool.delivered"  # events are in the database, the file still has them
+    HANDED_OVER = "handed.over"  # shutdown released the turn
+    TAKEN_OVER = "taken.over"  # a dead worker's turns were released
+    INDEXED = "indexed"  # rows entered the search index, before the commit
+    PRUNED = "pruned"  # a finished turn's events were deleted, before the commit
+    SWEPT = "swept"  # files that nobody refers to were deleted
+    MEMORY_STARTED = "memory.started"  # the commit's range is durable, the provider not called
+    MEMORY_RETURNED = "memory.returned"  # the provider is done, the ledger does not know
+    MEMORY_SETTLED = "memory.settled"  # the ledger says settled
+
+
+class Probe:
+    """The inert probe. ``testing`` has the one that holds and the one that kills."""
+
+    async def reach(self, moment: Moment, subject: str = "") -> None:
+        """Called by coroutines; a holding probe waits here."""
+
+    def pass_by(self, moment: Moment, subject: str = "") -> None:
+        """Called by threads and synchronous code; a holding probe blocks here."""

@@ -1,0 +1,76 @@
+"""A session: one conversation, as the list and a reader see it."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+from everturn.domain.turns import TurnState
+
+T = TypeVar("T")
+
+
+class Session(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``version`` grows with the transcript and the settings, ``position`` with each event."""
+
+    id: str
+    owner: str
+    version: int
+    position: int
+    created_at: int
+    updated_at: int
+    title: str = ""
+    is_title_given: bool = False  # a user named it; no generated title may replace that
+    key: str = ""  # the place where a user talks; several sessions can share one
+    head: str | None = None  # the turn the transcript ends with
+    redo_to: str | None = None  # the tip that undo left, until a new turn starts
+    pinned: bool = False
+    archived: bool = False
+    private: bool = False  # owes nothing to memory
+    tags: tuple[str, ...] = ()
+    project: str | None = None  # a folder to work in
+    profile: str | None = None
+    model: str | None = None
+    active_turn: str | None = None
+    active_state: TurnState | None = None
+    last_state: TurnState | None = None  # how the newest ended turn ended
+    queued: int = 0
+    asks: int = 0  # open approvals and questions
+    is_unread: bool = False
+    messages: int = 0
+    preview: str = ""
+
+
+class SessionPatch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What to change; a field left UNSET stays as it is."""
+
+    title: str | msgspec.UnsetType = msgspec.UNSET
+    pinned: bool | msgspec.UnsetType = msgspec.UNSET
+    archived: bool | msgspec.UnsetType = msgspec.UNSET
+    tags: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    project: str | msgspec.UnsetType | None = msgspec.UNSET
+    profile: str | msgspec.UnsetType | None = msgspec.UNSET
+    model: str | msgspec.UnsetType | None = msgspec.UNSET
+    private: bool | msgspec.UnsetType = msgspec.UNSET
+    is_unread: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
+    """One page and the cursor of the next; no cursor means that this was the last."""
+
+    items: tuple[T, ...]
+    cursor: str | None = None
+
+
+class Hit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message that search found. ``marks`` are (start, end) inside ``excerpt``."""
+
+    session_id: str
+    message_id: str
+    turn_id: str
+    role: str
+    title: str
+    excerpt: str
+    created_at: int
+    marks: tuple[tuple[int, int], ...] = ()

@@ -1,0 +1,105 @@
+"""The contract of a tool, and of the policy that decides whether a call may run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, Union
+
+import msgspec
+
+from everturn.domain.messages import Outcome
+from everturn.domain.modelling import ToolSchema
+
+
+class Verdict(StrEnum):
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """What the policy says about one call, and why. ``label`` is the call in one line for people."""
+
+    verdict: Verdict
+    reason: str = ""
+    label: str = ""
+    options: tuple[str, ...] = ("once", "session", "always", "deny")
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    schema: ToolSchema
+    is_safe_to_repeat: bool = False  # running it twice does what running it once does
+    takes_key: bool = False  # deduplicates by the idempotency key it is given
+    timeout_s: float = 120.0
+    output_bytes_max: int = 48_000  # what the model sees; the rest is kept as an artifact
+    is_untrusted: bool = True  # its output is not the user's word
+
+    @property
+    def name(self) -> str:
+        return self.schema.name
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """One call, with where and for whom it runs."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    owner: str
+    session_id: str
+    turn_id: str
+    workspace: Path
+    key: str  # idempotency key: the same for every attempt at this call
+    profile: str | None = None
+    is_tainted: bool = False  # untrusted output is in the context already
+
+
+class ToolResult(msgspec.Struct, frozen=True):
+    text: str
+    outcome: Outcome = Outcome.OK
+    display: Any = None
+    full_output: bytes | None = None  # where the text is only a part of it
+
+
+class ToolQuestion(msgspec.Struct, frozen=True):
+    """Returned instead of a result by a tool that needs the user: the turn waits, durably."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+
+
+Emit = Callable[[str], Awaitable[None]]
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def run(self, call: ToolCall, emit: Emit) -> Union[ToolResult, ToolQuestion]:
+        """Do it. ``emit`` shows live output. Cancelling really ends the work.
+
+        Bad arguments and ordinary failures are results with outcome ERROR, not exceptions.
+        """
+        ...
+
+
+class Toolbox(Protocol):
+    """The tools of a profile, and the policy over them."""
+
+    async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
+        """Sorted by name, so that the prefix sent to the model is stable."""
+        ...
+
+    async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
+        """Allow, ask or deny this call. Never raises: what cannot be judged asks."""
+        ...
+
+    async def remember(self, call: ToolCall, decision: str) -> None:
+        """Keep an answer that reaches beyond one call: ``session``, ``always`` or ``trust``."""
+        ...
+
+    async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
+        """The folder the session works in; made if it is not there."""
+        ...

@@ -1,0 +1,126 @@
+"""The states of a turn and the moves between them: the one table that the schema repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+import msgspec
+
+
+class TurnState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+_S = TurnState
+
+MOVES: Mapping[TurnState, frozenset[TurnState]] = MappingProxyType(
+    {
+        _S.QUEUED: frozenset({_S.RUNNING, _S.CANCELLED, _S.FAILED}),
+        _S.RUNNING: frozenset({_S.WAITING, _S.COMPLETED, _S.CANCELLED, _S.FAILED, _S.INTERRUPTED}),
+        _S.WAITING: frozenset({_S.RUNNING, _S.CANCELLED, _S.FAILED, _S.INTERRUPTED}),
+        _S.INTERRUPTED: frozenset({_S.RUNNING}),
+        _S.COMPLETED: frozenset(),
+        _S.CANCELLED: frozenset(),
+        _S.FAILED: frozenset(),
+    }
+)
+
+ACTIVE = frozenset({_S.RUNNING, _S.WAITING})
+ENDED = frozenset({_S.COMPLETED, _S.CANCELLED, _S.FAILED, _S.INTERRUPTED})
+
+
+class TurnKind(StrEnum):
+    MESSAGE = "message"
+    COMPACTION = "compaction"
+
+
+class Recovery(StrEnum):
+    """What is known about the output of an interrupted turn."""
+
+    NONE = "none"  # not interrupted, or nothing to say
+    PENDING = "pending"  # more output may still arrive
+    RECOVERED = "recovered"  # output arrived late and is in its place
+    FINAL = "final"  # nothing more will come
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a turn failed or was interrupted, in words a user can act on."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens and money. ``None`` means unknown, which is not zero."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost_usd: float | None = None
+
+    def plus(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=_sum(self.input_tokens, other.input_tokens),
+            output_tokens=_sum(self.output_tokens, other.output_tokens),
+            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
+            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
+            cost_usd=None
+            if self.cost_usd is None and other.cost_usd is None
+            else (self.cost_usd or 0.0) + (other.cost_usd or 0.0),
+        )
+
+
+def _sum(left: int | None, right: int | None) -> int | None:
+    return None if left is None and right is None else (left or 0) + (right or 0)
+
+
+class Bar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One row of a turn's timeline: a model call, a tool, a wait, or the server being down."""
+
+    kind: str  # model | tool | wait | down
+    label: str
+    start_at: int
+    end_at: int | None = None
+    state: str = "done"  # done | running | failed | abandoned | unknown
+    step: int | None = None
+    call_id: str | None = None
+    usage: Usage | None = None
+    first_token_at: int | None = None
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One user message and everything that the agent does about it."""
+
+    id: str
+    session_id: str
+    owner: str
+    state: TurnState
+    epoch: int
+    created_at: int
+    kind: TurnKind = TurnKind.MESSAGE
+    parent_id: str | None = None
+    text: str = ""
+    model: str | None = None
+    profile: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    attempts: int = 0
+    is_ready: bool = False  # waiting or released, and claimable now
+    failure: Failure | None = None
+    recovery: Recovery = Recovery.NONE
+    recovered_at: int | None = None
+    usage: Usage = Usage()
+    timeline: tuple[Bar, ...] = ()
+    sibling: int = 1  # "2 of 3": this turn's place among those with the same parent
+    siblings: int = 1
+    private_note: str = ""  # set by the engine, e.g. the focus of a compaction
