@@ -169,6 +169,7 @@ class Fold:
         step = self._step(payload.step, event.at)
         _append(step, Reasoning(payload.text, model=step.model))
         self._first_token(payload.step, event.at)
+        self._thinking(payload.step, event.at)
 
     def _superseded(self, payload: ev.TextDelta | ev.ReasoningDelta, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
@@ -245,7 +246,7 @@ class Fold:
         call = self._calls.get(payload.call_id)
         if call is not None:
             call.digest = payload.digest
-        self._open_bar(payload.ask_id, Bar("wait", "Approval", event.at, state="running"))
+        self._open_bar(payload.ask_id, Bar("wait", "Approval", event.at, state="running", call_id=payload.call_id))
 
     def _approval_resolved(self, payload: ev.ApprovalResolved, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
@@ -254,7 +255,8 @@ class Fold:
         self._close_bar(payload.ask_id, event.at, "done")
 
     def _question_asked(self, payload: ev.QuestionAsked, event: ev.Event) -> None:
-        self._open_bar(payload.ask_id, Bar("wait", "Question", event.at, state="running"))
+        bar = Bar("wait", "Question", event.at, state="running", call_id=payload.call_id)
+        self._open_bar(payload.ask_id, bar)
 
     def _question_answered(self, payload: ev.QuestionAnswered, event: ev.Event) -> None:
         self._close_bar(payload.ask_id, event.at, "done")
@@ -299,6 +301,11 @@ class Fold:
         index = self._open_bars.get(f"step:{step}")
         if index is not None and self._bars[index].first_token_at is None:
             self._bars[index] = msgspec.structs.replace(self._bars[index], first_token_at=at)
+
+    def _thinking(self, step: int, at: int) -> None:
+        index = self._open_bars.get(f"step:{step}")
+        if index is not None:
+            self._bars[index] = msgspec.structs.replace(self._bars[index], thought_until=at)
 
     # --- messages ----------------------------------------------------------------------------------
 

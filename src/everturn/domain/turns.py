@@ -96,6 +96,7 @@ class Bar(msgspec.Struct, frozen=True, omit_defaults=True):
     call_id: str | None = None
     usage: Usage | None = None
     first_token_at: int | None = None
+    thought_until: int | None = None  # the last sign of thinking, where the model thought
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
