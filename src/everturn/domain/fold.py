@@ -246,7 +246,9 @@ class Fold:
         call = self._calls.get(payload.call_id)
         if call is not None:
             call.digest = payload.digest
-        self._open_bar(payload.ask_id, Bar("wait", "Approval", event.at, state="running", call_id=payload.call_id))
+        self._open_bar(
+            payload.ask_id, Bar("wait", "Approval", event.at, state="running", call_id=payload.call_id)
+        )
 
     def _approval_resolved(self, payload: ev.ApprovalResolved, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
