@@ -125,3 +125,4 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     sibling: int = 1  # "2 of 3": this turn's place among those with the same parent
     siblings: int = 1
     private_note: str = ""  # set by the engine, e.g. the focus of a compaction
+    first_position: int = 0  # of its first event: follow from one before to see all of it
