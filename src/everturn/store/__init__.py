@@ -1,1 +1,10 @@
-"""."""
+"""The durable truth: sessions, turns, journal, transcript, in SQLite or PostgreSQL.
+
+Owns everything that survives a crash. Imports ``domain`` only; ``memory``, ``engine``, ``web``, ``gateway``
+and ``cli`` call it through the nouns of ``domain.storing``. Transactions are scripts (``script.py``), written
+once in the noun modules; ``sqlite/`` and ``postgres/`` run them.
+"""
+
+from everturn.store.opening import Store, StoreSettings, open_store
+
+__all__ = ["Store", "StoreSettings", "open_store"]

@@ -1,0 +1,88 @@
+"""Asks: approvals and questions, durable until they are answered."""
+
+from __future__ import annotations
+
+from everturn.domain import events as ev
+from everturn.domain.errors import Invalid, NotFound, WrongState
+from everturn.domain.probe import Moment
+from everturn.domain.storing import Ask
+from everturn.store.common import add_events, locked_turn, refresh
+from everturn.store.rows import ask_of
+from everturn.store.script import Database, Script, Tx, one, q
+
+ANSWER_BYTES_MAX = 64_000
+
+
+class Asks:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def open(self, owner: str, session_id: str | None = None) -> list[Ask]:
+        return await self._db.read(_open, owner, session_id or "")
+
+    async def get(self, owner: str, ask_id: str) -> Ask:
+        return await self._db.read(_get, owner, ask_id)
+
+    async def answer(self, owner: str, ask_id: str, answer: str, *, by: str) -> Ask:
+        if not answer.strip() or len(answer.encode()) > ANSWER_BYTES_MAX:
+            raise Invalid("The answer is empty or too long.", hint=f"At most {ANSWER_BYTES_MAX} bytes.")
+        return await self._db.write(_answer, owner, ask_id, answer, by)
+
+    async def expire(self, now_ms: int) -> int:
+        expired = await self._db.read(_expired, now_ms)
+        for ask_id, owner in expired:
+            await self._db.write(_answer, owner, ask_id, "expired", "expiry")
+        return len(expired)
+
+
+def _open(tx: Tx, owner: str, session_id: str) -> Script[list[Ask]]:
+    rows = yield q("asks_open", owner, session_id)
+    return [ask_of(row) for row in rows]
+
+
+def _get(tx: Tx, owner: str, ask_id: str) -> Script[Ask]:
+    row = one((yield q("ask_get", ask_id, owner)))
+    if row is None:
+        raise NotFound("approval or question", ask_id)
+    return ask_of(row)
+
+
+def _expired(tx: Tx, now_ms: int) -> Script[list[tuple[str, str]]]:
+    rows = yield q("asks_expired", now_ms)
+    return [(row[0], row[1]) for row in rows]
+
+
+def _answer(tx: Tx, owner: str, ask_id: str, answer: str, by: str) -> Script[Ask]:
+    row = one((yield q("ask_get", ask_id, owner)))
+    if row is None:
+        raise NotFound("approval or question", ask_id)
+    session, turn = yield from locked_turn(tx, row[2], owner)
+    # Read again under the lock: two surfaces may answer at once, and the first one holds.
+    rows = yield q("ask_get", ask_id, owner)
+    ask = ask_of(rows[0])
+    if ask.answer is not None:
+        if ask.answer == answer:
+            return ask
+        raise WrongState(
+            f"This was answered already, with {ask.answer[:80]!r}, by {ask.by}.",
+            hint="Nothing more to do.",
+            answer=ask.answer,
+        )
+    yield q("ask_answer", ask_id, answer, by, tx.now)
+    number_row = one((yield q("writer_get", turn.no, turn.turn.epoch)))
+    number = (number_row[0] if number_row else 0) + 1
+    yield from add_events(tx, session, turn, turn.turn.epoch, number, [_event(ask, answer, by)])
+    yield q("writer_number", turn.no, turn.turn.epoch, number)
+    still_open = yield q("asks_open_of_turn", turn.no)
+    if still_open[0][0] == 0 and turn.state == "waiting":
+        yield q("turn_ready", turn.no, "answered", tx.now)
+    yield from refresh(tx, session)
+    tx.moments.append((Moment.ANSWER_COMMITTED, turn.id))
+    rows = yield q("ask_get", ask_id, owner)
+    return ask_of(rows[0])
+
+
+def _event(ask: Ask, answer: str, by: str) -> ev.Payload:
+    if ask.topic == "approval":
+        return ev.ApprovalResolved(ask_id=ask.id, call_id=ask.call_id or "", decision=answer, by=by)
+    return ev.QuestionAnswered(ask_id=ask.id, answer=answer, by=by, topic=ask.topic, call_id=ask.call_id)

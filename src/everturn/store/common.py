@@ -1,0 +1,258 @@
+"""Pieces that several scripts share: taking the session's lock, adding events, moving the head."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from everturn.domain.errors import Busy, Gone, KeyReused, NotFound, Stale
+from everturn.domain.events import Event, Payload, SessionChanged, encode
+from everturn.domain.ids import checked
+from everturn.domain.messages import Message, Role
+from everturn.domain.sessions import Session
+from everturn.domain.storing import Request
+from everturn.domain.turns import TurnState
+from everturn.store.rows import (
+    SessionRow,
+    TurnRow,
+    crc_of,
+    event_of,
+    message_columns,
+    session_of,
+    turn_of,
+)
+from everturn.store.script import IndexBroken, Query, Script, Stored, Tx, one, q
+
+PREVIEW_CHARS = 160
+
+
+def session_row(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
+    """The session without its lock, for reading."""
+    row = one((yield q("session_row", session_id, owner)))
+    if row is None:
+        yield from refuse_missing(tx, owner, session_id)
+    assert row is not None  # noqa: S101 - refuse_missing always raises
+    return session_of(row)
+
+
+def refuse_missing(tx: Tx, owner: str, session_id: str) -> Script[None]:
+    checked(session_id, "ses")
+    if one((yield q("tombstone", session_id, owner))) is not None:
+        raise Gone("session", session_id)
+    raise NotFound("session", session_id)
+
+
+def locked_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
+    """Take the session's lock, then read it as it is under the lock."""
+    if tx.dialect == "postgresql":
+        # Two statements: a locking SELECT would return columns of joined rows as they were before it
+        # waited for the lock.
+        yield q("session_lock", session_id, owner)
+    return (yield from session_row(tx, owner, session_id))
+
+
+def locked_turn(tx: Tx, turn_id: str, owner: str | None = None) -> Script[tuple[SessionRow, TurnRow]]:
+    """Take the lock of the turn's session, then read both. ``owner`` None: the engine asks."""
+    found = one((yield q("session_no_of_turn", turn_id)))
+    if found is None or (owner is not None and found[2] != owner):
+        checked(turn_id, "trn")
+        raise NotFound("turn", turn_id)
+    session = yield from locked_session(tx, found[2], found[1])
+    row = one((yield q("turn_row", turn_id)))
+    if row is None:
+        raise NotFound("turn", turn_id)
+    return session, turn_of(row)
+
+
+def turn_row(turn_no: int) -> Script[TurnRow]:
+    rows = yield q("turn_row_by_no", turn_no)
+    return turn_of(rows[0])
+
+
+def add_events(
+    tx: Tx,
+    session: SessionRow,
+    turn: TurnRow | None,
+    epoch: int,
+    number: int,
+    payloads: Sequence[Payload],
+    *,
+    is_activity: bool = True,
+) -> Script[int]:
+    """Append events under the session's lock, numbered from ``number``; return the last position.
+
+    ``is_activity`` False leaves ``updated_at`` as it was (A05).
+    """
+    count = len(payloads)
+    if is_activity:
+        rows = yield q("tail_move", session.no, count, tx.now)
+    else:
+        rows = yield q("tail_position", session.no, count)
+    last = int(rows[0][0])
+    first = last - count + 1
+    turn_no = turn.no if turn else None
+    turn_id = turn.id if turn else None
+    many = []
+    for index, payload in enumerate(payloads):
+        data = encode(payload)
+        position = first + index
+        many.append(
+            (
+                session.no,
+                position,
+                turn_no,
+                epoch,
+                number + index,
+                session.owner,
+                0,
+                tx.now,
+                crc_of(data),
+                data,
+            )
+        )
+        tx.events.append(Stored(session.id, position, turn_id, epoch, number + index, tx.now, data))
+    yield Query("event_insert", many=many)
+    return last
+
+
+def journal_of(session: SessionRow, turn: TurnRow) -> Script[list[Event]]:
+    """The turn's events in (epoch, number) order, checked."""
+    rows = yield q("events_of_turn", session.no, turn.first_position, turn.no)
+    return [event_of(row, session.id, {turn.no: turn.id}) for row in rows]
+
+
+def bump(tx: Tx, session: SessionRow) -> Script[int]:
+    """The session's version grows: its transcript or settings changed."""
+    yield q("session_bump", session.no)
+    tx.touch(session.owner, session.id)
+    return session.session.version + 1
+
+
+def refresh(tx: Tx, session: SessionRow) -> Script[None]:
+    """Make the list's derived columns exact again."""
+    yield q("session_refresh", session.no)
+    tx.touch(session.owner, session.id)
+
+
+def say_changed(tx: Tx, session: SessionRow, what: str, version: int, head: str | None) -> Script[None]:
+    event = SessionChanged(version=version, what=what, head=head)
+    yield from add_events(tx, session, None, 0, 0, [event], is_activity=False)
+
+
+def add_messages(tx: Tx, session: SessionRow, turn_no: int, messages: Sequence[Message]) -> Script[None]:
+    if not messages:
+        return
+    many = []
+    for message in messages:
+        flags, text, parts = message_columns(message)
+        many.append(
+            (
+                session.owner,
+                session.no,
+                turn_no,
+                message.ordinal,
+                message.role.value,
+                flags,
+                message.model,
+                message.created_at,
+                text,
+                parts,
+            )
+        )
+    yield Query("message_insert", many=many)
+    spoken = [m.text for m in messages if m.role is not Role.TOOL and m.text]
+    preview = " ".join(spoken[-1].split())[:PREVIEW_CHARS] if spoken else ""
+    yield q("session_said", session.no, len(messages), preview)
+
+
+def drop_messages(tx: Tx, session: SessionRow, turn_no: int) -> Script[None]:
+    """Take a turn's messages, but not the user's own, out of the transcript and the index."""
+    rows = yield q("messages_of_turn_after_first", turn_no)
+    if not rows:
+        return
+    yield from unindex(tx, [(row[0], row[1]) for row in rows])
+    yield q("messages_delete_turn", turn_no)
+    yield q("session_said", session.no, -len(rows), "")
+
+
+def unindex(tx: Tx, messages: Sequence[tuple[int, str]]) -> Script[None]:
+    """Remove those messages from the search index that are in it."""
+    row = one((yield q("meta_get", "indexed_through")))
+    through = int(row[0]) if row else 0
+    many: list[tuple[object, ...]] = [(no, text) for no, text in messages if no <= through]
+    if not many:
+        return
+    try:
+        yield Query("index_remove", many=many)
+    except IndexBroken:
+        # A broken index never makes a write fail (A06): it is derived, so it is dropped and fills again.
+        yield q("index_drop")
+        yield q("index_create")
+        yield q("index_secure")
+        yield q("meta_put", "indexed_through", "0")
+
+
+def move_head(
+    tx: Tx, session: SessionRow, head_no: int | None, *, redo_no: int | None = None, redo_all: bool = False
+) -> Script[None]:
+    """Let the transcript end elsewhere, and mark the turns that leave or join the shown path.
+
+    A parent is always older than its child, so stepping back from the younger of both ends meets at the
+    last common turn: the cost is the difference between the paths, never their length.
+    """
+    leaving, joining = session.head_no or 0, head_no or 0
+    while leaving != joining:
+        is_leaving = leaving > joining
+        turn_no = leaving if is_leaving else joining
+        row = one((yield q("turn_parent", turn_no)))
+        if row is not None and bool(row[1]) != is_leaving:
+            yield q("turn_path_flag", turn_no, int(is_leaving))
+        parent = int(row[0] or 0) if row else 0
+        if is_leaving:
+            leaving = parent
+        else:
+            joining = parent
+    yield q("session_head", session.no, head_no, redo_no, int(redo_all))
+
+
+def refuse_busy(session: SessionRow) -> None:
+    value = session.session
+    if value.active_turn is not None:
+        raise Busy(value.id, value.active_turn, str(value.active_state or TurnState.RUNNING))
+
+
+def refuse_stale(session: SessionRow, version: int | None) -> None:
+    if version is not None and version != session.session.version:
+        raise Stale(session.id, version, session.session.version)
+
+
+# --- idempotency --------------------------------------------------------------------------------------
+
+
+def digest_of(*things: object) -> str:
+    """A digest of what a request asks for, to tell a repeat from a reused key."""
+    return hashlib.sha256(msgspec.json.encode(things)).hexdigest()
+
+
+def first_answer(session: SessionRow, request: Request, digest: str) -> Script[str | None]:
+    """The answer this key had before, if it was used; KeyReused if for something else."""
+    if request.key is None:
+        return None
+    row = one((yield q("request_get", session.no, request.key)))
+    if row is None:
+        return None
+    if row[0] != digest:
+        raise KeyReused(request.key)
+    return str(row[1])
+
+
+def keep_answer(tx: Tx, session: SessionRow, request: Request, digest: str, answer: str) -> Script[None]:
+    if request.key is not None:
+        yield q("request_put", session.no, request.key, session.owner, digest, answer, tx.now)
+
+
+def reread(session: SessionRow) -> Script[Session]:
+    rows = yield q("session_row_by_no", session.no)
+    return session_of(rows[0]).session

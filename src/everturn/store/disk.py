@@ -1,0 +1,131 @@
+"""Files of the data folder: synced before anything names them, written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreBroken
+
+_CHUNK = 1 << 20
+
+
+class Disk:
+    """The real disk. A test's disk overrides these few calls to fill up, to fail or to forget."""
+
+    def sync_file(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def sync_folder(self, folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+
+def put_file(disk: Disk, folder: Path, content: bytes | Path) -> tuple[str, int]:
+    """Store content under its hash, durably, and return (sha256, size). Storing it again is harmless."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".incoming-{os.getpid()}-{os.urandom(8).hex()}"
+    try:
+        with told(folder):
+            digest, size = _copy_in(disk, temporary, content)
+            target = hashed_path(folder, digest)
+            is_new_folder = not target.parent.exists()
+            target.parent.mkdir(exist_ok=True)
+            disk.rename(temporary, target)
+            disk.sync_folder(target.parent)
+            if is_new_folder:
+                disk.sync_folder(folder)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return digest, size
+
+
+def write_atomically(disk: Disk, target: Path, data: bytes) -> None:
+    """A reader sees the old file or the new one, also after a power cut."""
+    temporary = target.with_name(f".{target.name}-{os.getpid()}-{os.urandom(8).hex()}")
+    try:
+        with told(target):
+            _copy_in(disk, temporary, data)
+            disk.rename(temporary, target)
+            disk.sync_folder(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def hashed_path(folder: Path, digest: str) -> Path:
+    return folder / digest[:2] / digest
+
+
+def _copy_in(disk: Disk, temporary: Path, content: bytes | Path) -> tuple[str, int]:
+    digest = hashlib.sha256()
+    size = 0
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        for chunk in _chunks(content):
+            digest.update(chunk)
+            size += len(chunk)
+            disk.write(descriptor, chunk)
+        disk.sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+    return digest.hexdigest(), size
+
+
+def _chunks(content: bytes | Path) -> list[bytes] | _FileChunks:
+    return [content] if isinstance(content, bytes) else _FileChunks(content)
+
+
+class _FileChunks:
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+
+    def __iter__(self) -> _FileChunks:
+        return self
+
+    def __next__(self) -> bytes:
+        chunk = self._file.read(_CHUNK)
+        if not chunk:
+            self._file.close()
+            raise StopIteration
+        return chunk
+
+
+class told:  # noqa: N801 - reads as a word where it is used: "with told(path):"
+    """Turn the operating system's errors into ours, which say what is safe and what to do."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise explained(error, self._path) from error
+
+
+def explained(error: OSError, path: Path) -> EverturnError:
+    where = f"{path.name} in the data folder"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(f"Could not write {where}: the disk is full. Nothing names the new file.")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return DiskReadOnly(f"Could not write {where}: it is read-only.")
+    return StoreBroken(f"Could not write {where}: {error.strerror or error}.")
+
+
+def free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free

@@ -1,0 +1,272 @@
+"""How turns end: the scripts that fold a journal into the transcript and give the turn its fate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.errors import Fenced, WrongState
+from everturn.domain.fold import Folded, fold
+from everturn.domain.ids import message_id
+from everturn.domain.messages import Attachment, Message, Role, Text
+from everturn.domain.probe import Moment
+from everturn.domain.turns import ACTIVE, ENDED, Failure, Recovery, Turn, TurnKind, TurnState
+from everturn.store.common import (
+    add_events,
+    add_messages,
+    bump,
+    drop_messages,
+    journal_of,
+    locked_turn,
+    move_head,
+    refresh,
+    turn_row,
+)
+from everturn.store.rows import SessionRow, TurnRow, to_json
+from everturn.store.script import Script, Tx, one, q
+
+_attachments: msgspec.json.Decoder[tuple[Attachment, ...]] = msgspec.json.Decoder(tuple[Attachment, ...])
+
+
+def held_turn(
+    tx: Tx, turn_id: str, epoch: int, number: int | None = None
+) -> Script[tuple[SessionRow, TurnRow]]:
+    """The turn, if this worker still holds it and nothing but what it knows is in the journal."""
+    session, turn = yield from locked_turn(tx, turn_id)
+    if turn.state is not TurnState.RUNNING or turn.turn.epoch != epoch or turn.worker is None:
+        raise Fenced(turn_id, epoch, turn.state, turn.turn.epoch)
+    if number is not None:
+        row = one((yield q("writer_get", turn.no, epoch)))
+        last = row[0] if row else 0
+        if last != number:
+            raise WrongState(
+                f"Turn {turn_id} has event {last} in its journal, its worker counted up to {number}.",
+                hint="The writer must be quiet before the turn changes its state.",
+            )
+    return session, turn
+
+
+def complete(
+    tx: Tx, turn_id: str, epoch: int, number: int, folded: Folded, provider: str | None
+) -> Script[Turn]:
+    session, turn = yield from held_turn(tx, turn_id, epoch, number)
+    if (yield q("steering_of_turn", turn.no)):
+        raise WrongState(f"Turn {turn_id} has steering messages that it has not taken.", because="steering")
+    yield from add_messages(tx, session, turn.no, folded.messages)
+    version = yield from bump(tx, session)
+    end = ev.TurnCompleted(usage=folded.usage, version=version)
+    yield from add_events(tx, session, turn, epoch, number + 1, [end])
+    yield from _close(tx, turn, TurnState.COMPLETED, None, folded, Recovery.NONE, number + 1)
+    yield q("session_unread", session.no)
+    if provider is not None and not session.session.private and turn.turn.kind is TurnKind.MESSAGE:
+        yield q("owed_insert", turn.no, provider, session.owner, session.no, "", tx.now)
+    yield from refresh(tx, session)
+    tx.probe.pass_by(Moment.END_WRITTEN, turn_id)
+    return (yield from turn_row(turn.no)).turn
+
+
+def fail(tx: Tx, turn_id: str, epoch: int | None, failure: Failure) -> Script[Turn]:
+    if epoch is None:
+        session, turn = yield from locked_turn(tx, turn_id)
+        if turn.state in ENDED:
+            return turn.turn
+        if turn.state is TurnState.QUEUED:
+            return (yield from _end_queued(tx, session, turn, TurnState.FAILED, failure))
+    else:
+        session, turn = yield from held_turn(tx, turn_id, epoch)
+    return (yield from end_active(tx, session, turn, TurnState.FAILED, failure))
+
+
+def interrupt(tx: Tx, turn_id: str, epoch: int | None, failure: Failure, is_sealed: bool) -> Script[Turn]:
+    if epoch is None:
+        session, turn = yield from locked_turn(tx, turn_id)
+        if turn.state not in ACTIVE:
+            return turn.turn
+    else:
+        session, turn = yield from held_turn(tx, turn_id, epoch)
+        if is_sealed:
+            yield q("writer_seal", turn.no, epoch)
+    return (yield from end_active(tx, session, turn, TurnState.INTERRUPTED, failure))
+
+
+def cancel(tx: Tx, owner: str, turn_id: str, by: str) -> Script[Turn]:
+    session, turn = yield from locked_turn(tx, turn_id, owner)
+    if turn.state in ENDED:
+        return turn.turn
+    if turn.state is TurnState.QUEUED:
+        return (yield from _end_queued(tx, session, turn, TurnState.CANCELLED, None, by=by))
+    return (yield from end_active(tx, session, turn, TurnState.CANCELLED, None, by=by))
+
+
+def end_active(
+    tx: Tx,
+    session: SessionRow,
+    turn: TurnRow,
+    state: TurnState,
+    failure: Failure | None,
+    *,
+    by: str = "",
+    goes_to_queue: bool = True,
+) -> Script[Turn]:
+    """End a running or waiting turn with what its journal holds, whoever was writing it."""
+    journal = yield from journal_of(session, turn)
+    is_interrupted = state is TurnState.INTERRUPTED
+    folded = fold(turn.id, journal, is_ended=True, is_recovered=is_interrupted)
+    yield from drop_messages(tx, session, turn.no)
+    yield from add_messages(tx, session, turn.no, folded.messages)
+    recovery = Recovery.NONE
+    if is_interrupted:
+        unsealed = yield q("writers_unsealed", turn.no)
+        is_final = not unsealed and bool(folded.messages)
+        recovery = Recovery.FINAL if is_final else Recovery.PENDING
+    version = yield from bump(tx, session)
+    row = one((yield q("writer_get", turn.no, turn.turn.epoch)))
+    number = (row[0] if row else 0) + 1
+    event = _end_event(state, failure, recovery, by, version)
+    yield from add_events(tx, session, turn, turn.turn.epoch, number, [event])
+    yield from _close(tx, turn, state, failure, folded, recovery, number)
+    if goes_to_queue:
+        yield from _steering_to_queue(tx, session, turn)
+    yield from refresh(tx, session)
+    tx.probe.pass_by(Moment.END_WRITTEN, turn.id)
+    return (yield from turn_row(turn.no)).turn
+
+
+def end_for_deletion(tx: Tx, session: SessionRow) -> Script[None]:
+    """Nothing to fold: the session's rows are about to go. The worker finds out by its next write."""
+    if session.active_no is not None:
+        yield q("steering_delete", session.active_no)
+        yield q("turn_end", session.active_no, "cancelled", tx.now, None, None, None, "none")
+
+
+def _close(
+    tx: Tx,
+    turn: TurnRow,
+    state: TurnState,
+    failure: Failure | None,
+    folded: Folded,
+    recovery: Recovery,
+    number: int,
+) -> Script[None]:
+    yield q(
+        "turn_end",
+        turn.no,
+        state.value,
+        tx.now,
+        to_json(failure) if failure else None,
+        to_json(folded.usage),
+        to_json(folded.timeline),
+        recovery.value,
+    )
+    yield q("writer_number", turn.no, turn.turn.epoch, number)
+    if state is not TurnState.INTERRUPTED:
+        yield q("writer_seal", turn.no, turn.turn.epoch)
+    yield q("asks_close_turn", turn.no, tx.now)
+
+
+def _end_event(
+    state: TurnState, failure: Failure | None, recovery: Recovery, by: str, version: int
+) -> ev.Payload:
+    if state is TurnState.CANCELLED:
+        return ev.TurnCancelled(by=by, version=version)
+    reason = failure or Failure("failed", "The turn failed.")
+    if state is TurnState.FAILED:
+        return ev.TurnFailed(failure=reason, version=version)
+    return ev.TurnInterrupted(failure=reason, recovery=recovery.value, version=version)
+
+
+def _end_queued(
+    tx: Tx,
+    session: SessionRow,
+    turn: TurnRow,
+    state: TurnState,
+    failure: Failure | None,
+    *,
+    by: str = "",
+) -> Script[Turn]:
+    """End a turn that never began. A failed one joins the transcript, so that its reason is seen."""
+    joins = state is TurnState.FAILED and session.active_no is None
+    if joins:
+        parent = turn.parent_no if turn.has_parent else session.head_no
+        yield q("turn_end_queued", turn.no, state.value, tx.now, to_json(failure), parent, 1)
+        yield from move_head(tx, session, turn.no)
+    else:
+        encoded = to_json(failure) if failure else None
+        yield q(
+            "turn_end_queued", turn.no, state.value, tx.now, encoded, turn.parent_no, int(turn.has_parent)
+        )
+    version = yield from bump(tx, session)
+    event = _end_event(state, failure, Recovery.NONE, by, version)
+    yield from add_events(tx, session, turn, 0, 1, [event])
+    yield from refresh(tx, session)
+    return (yield from turn_row(turn.no)).turn
+
+
+def _steering_to_queue(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
+    """What was sent into the turn and not taken is not lost: it becomes the next turns."""
+    waiting = yield q("steering_of_turn", turn.no)
+    for _, text, attachments, created_at in waiting:
+        parts = attachments_parts(text, attachments)
+        yield from queue_turn(
+            tx, session, parts, created_at=created_at, model=turn.turn.model, profile=turn.turn.profile
+        )
+    if waiting:
+        yield q("steering_delete", turn.no)
+
+
+def attachments_parts(text: str, attachments: str) -> tuple[Text | Attachment, ...]:
+    files = _attachments.decode(attachments)
+    return (*((Text(text),) if text else ()), *files)
+
+
+def queue_turn(
+    tx: Tx,
+    session: SessionRow,
+    parts: Sequence[Text | Attachment],
+    *,
+    created_at: int,
+    model: str | None = None,
+    profile: str | None = None,
+    kind: TurnKind = TurnKind.MESSAGE,
+    note: str = "",
+    parent_no: int | None = None,
+    has_parent: bool = False,
+    is_first: bool = False,
+) -> Script[tuple[TurnRow, int]]:
+    """Insert a queued turn with the user's message and its event; return it and the position before."""
+    places = one((yield q("queue_places", session.no)))
+    lowest, highest, before = (places[0], places[1], places[2]) if places else (0, 0, 0)
+    place = lowest - 1 if is_first else highest + 1
+    position_row = one((yield q("session_row_by_no", session.no)))
+    position = position_row[4] if position_row else 0
+    turn_id = tx.ids.turn()
+    rows = yield q(
+        "turn_insert",
+        turn_id,
+        session.owner,
+        session.no,
+        parent_no,
+        int(has_parent),
+        place,
+        kind.value,
+        model,
+        profile,
+        note,
+        created_at,
+        position + 1,
+    )
+    turn = yield from turn_row(rows[0][0])
+    message = Message(
+        id=message_id(turn_id, 0),
+        turn_id=turn_id,
+        role=Role.USER,
+        parts=tuple(parts),
+        created_at=created_at,
+    )
+    if kind is TurnKind.MESSAGE:
+        yield from add_messages(tx, session, turn.no, [message])
+    accepted = ev.TurnAccepted(message=message, place=0 if is_first else before)
+    yield from add_events(tx, session, turn, 0, 0, [accepted])
+    return turn, position

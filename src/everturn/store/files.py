@@ -1,0 +1,122 @@
+"""Files: uploads and artifacts, by hash in the data folder, owned by rows in the database."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from everturn.domain.errors import Invalid, NotFound
+from everturn.domain.probe import Moment
+from everturn.domain.storing import File
+from everturn.store.common import locked_session
+from everturn.store.disk import Disk, hashed_path, put_file
+from everturn.store.script import Database, Row, Script, Tx, one, q
+
+NAME_CHARS_MAX = 255
+UNUSED_GRACE_MS = 24 * 3600 * 1000
+
+
+class Files:
+    def __init__(self, db: Database, folder: Path, disk: Disk) -> None:
+        self._db = db
+        self._folder = folder
+        self._disk = disk
+        self._pauses = 0  # backups under way: nothing is swept meanwhile
+
+    async def put(
+        self,
+        owner: str,
+        name: str,
+        media_type: str,
+        content: bytes | Path,
+        *,
+        kind: str = "upload",
+        session_id: str | None = None,
+    ) -> File:
+        name = name.replace("/", "_").replace("\0", "_").strip()[-NAME_CHARS_MAX:] or "file"
+        if kind not in ("upload", "artifact"):
+            raise Invalid(f"A file is an upload or an artifact, not {kind[:40]!r}.")
+        sha256, size = await asyncio.to_thread(put_file, self._disk, self._folder, content)
+        await self._db.probe.reach(Moment.FILE_SYNCED, sha256)
+        file = File(
+            id=self._db.ids.file(),
+            owner=owner,
+            name=name,
+            media_type=media_type,
+            size=size,
+            sha256=sha256,
+            created_at=self._db.clock.now_ms(),
+            kind=kind,
+            session_id=session_id,
+        )
+        await self._db.write(_put, file)
+        return file
+
+    async def get(self, owner: str, file_id: str) -> File:
+        return await self._db.read(_get, owner, file_id)
+
+    async def path(self, owner: str, file_id: str) -> Path:
+        file = await self.get(owner, file_id)
+        return hashed_path(self._folder, file.sha256)
+
+    async def sweep(self, *, grace_ms: int = UNUSED_GRACE_MS) -> int:
+        """Delete uploads that no session refers to any more; fresh ones may still be on their way."""
+        if self._pauses:
+            return 0
+        before = self._db.clock.now_ms() - grace_ms
+        if not await self._db.read(_unused, before):
+            return 0
+        hashes = await self._db.write(_sweep, before)
+        for sha256 in hashes:
+            hashed_path(self._folder, sha256).unlink(missing_ok=True)
+        await self._db.probe.reach(Moment.SWEPT)
+        return len(hashes)
+
+    def pause_sweeping(self) -> None:
+        self._pauses += 1
+
+    def go_on_sweeping(self) -> None:
+        self._pauses -= 1
+
+
+def _file(row: Row) -> File:
+    return File(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7])
+
+
+def _put(tx: Tx, file: File) -> Script[None]:
+    yield q(
+        "file_insert",
+        file.id,
+        file.owner,
+        file.kind,
+        file.name,
+        file.media_type,
+        file.size,
+        file.sha256,
+        file.created_at,
+    )
+    if file.session_id is not None:
+        session = yield from locked_session(tx, file.owner, file.session_id)
+        yield q("file_use", file.id, session.no)
+
+
+def _get(tx: Tx, owner: str, file_id: str) -> Script[File]:
+    row = one((yield q("file_get", file_id, owner)))
+    if row is None:
+        raise NotFound("file", file_id)
+    return _file(row)
+
+
+def _unused(tx: Tx, before: int) -> Script[bool]:
+    return bool((yield q("files_unused", before, 1)))
+
+
+def _sweep(tx: Tx, before: int) -> Script[list[str]]:
+    """Remove rows first; a file is deleted only after no row names its hash."""
+    rows = yield q("files_unused", before, 200)
+    free = []
+    for file_id, sha256 in rows:
+        yield q("file_delete", file_id)
+        if not (yield q("hash_used", sha256)):
+            free.append(sha256)
+    return free

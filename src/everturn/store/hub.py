@@ -1,0 +1,182 @@
+"""The hub wakes readers after each commit. It is a hint: the journal is what they read.
+
+It lives on one event loop and is touched only there. A reader's backlog is bounded; when it overflows,
+the backlog is dropped and the reader goes back to the journal, so a slow one never slows a turn and
+never loses anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from everturn.domain.events import Event
+from everturn.store.rows import published
+from everturn.store.script import Stored
+
+BACKLOG_EVENTS_MAX = 2_000
+BACKLOG_CHANGES_MAX = 2_000
+
+
+class Follower:
+    """One reader of one session. ``next`` gives committed events, or None: look into the journal."""
+
+    __slots__ = ("_backlog", "_count", "_must_look", "_waiter")
+
+    def __init__(self) -> None:
+        self._backlog: deque[Sequence[Event]] = deque()
+        self._count = 0
+        self._must_look = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def offer(self, events: Sequence[Event]) -> None:
+        self._count += len(events)
+        if self._count > BACKLOG_EVENTS_MAX:
+            self._backlog.clear()
+            self._count = 0
+            self._must_look = True
+        else:
+            self._backlog.append(events)
+        self._wake()
+
+    def look(self) -> None:
+        """Something happened that this hub did not see itself: another process wrote."""
+        self._must_look = True
+        self._wake()
+
+    async def next(self) -> Sequence[Event] | None:
+        while not self._backlog and not self._must_look:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if self._must_look:
+            self._must_look = False
+            self._backlog.clear()
+            self._count = 0
+            return None
+        if len(self._backlog) == 1:
+            events = self._backlog.popleft()
+        else:
+            events = [event for batch in self._backlog for event in batch]
+            self._backlog.clear()
+        self._count = 0
+        return events
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Watcher:
+    """One reader of the session list: collects ids of sessions whose row changed."""
+
+    __slots__ = ("_changed", "_must_look", "_waiter", "owner")
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self._changed: dict[str, None] = {}
+        self._must_look = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def offer(self, session_id: str) -> None:
+        if len(self._changed) < BACKLOG_CHANGES_MAX:
+            self._changed[session_id] = None
+        else:
+            self._must_look = True
+        self._wake()
+
+    def look(self) -> None:
+        self._must_look = True
+        self._wake()
+
+    async def next(self) -> list[str] | None:
+        """Ids of changed sessions, or None: anything may have changed."""
+        while not self._changed and not self._must_look:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        changed = list(self._changed)
+        must_look = self._must_look
+        self._changed.clear()
+        self._must_look = False
+        return None if must_look else changed
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Hub:
+    def __init__(self) -> None:
+        self._followers: dict[str, list[Follower]] = {}
+        self._watchers: list[Watcher] = []
+        self._work: set[asyncio.Event] = set()
+
+    def follow(self, session_id: str) -> Follower:
+        follower = Follower()
+        self._followers.setdefault(session_id, []).append(follower)
+        return follower
+
+    def unfollow(self, session_id: str, follower: Follower) -> None:
+        followers = self._followers[session_id]
+        followers.remove(follower)
+        if not followers:
+            del self._followers[session_id]
+
+    def watch(self, owner: str) -> Watcher:
+        watcher = Watcher(owner)
+        self._watchers.append(watcher)
+        return watcher
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.remove(watcher)
+
+    def listen_for_work(self) -> asyncio.Event:
+        """An event that is set when turns may have become claimable."""
+        event = asyncio.Event()
+        self._work.add(event)
+        return event
+
+    def forget_work(self, event: asyncio.Event) -> None:
+        self._work.discard(event)
+
+    @property
+    def streams(self) -> int:
+        return sum(map(len, self._followers.values()))
+
+    def publish(self, events: Iterable[Stored], changed: Iterable[tuple[str, str]]) -> None:
+        """Called once per commit, after it is durable."""
+        by_session: dict[str, list[Event]] = {}
+        for stored in events:
+            if stored.session_id in self._followers:
+                by_session.setdefault(stored.session_id, []).append(published(stored))
+        for session_id, batch in by_session.items():
+            for follower in self._followers[session_id]:
+                follower.offer(batch)
+        has_changes = False
+        for session_id, owner in changed:
+            has_changes = True
+            for watcher in self._watchers:
+                if watcher.owner == owner:
+                    watcher.offer(session_id)
+        if has_changes:
+            self.say_work()
+
+    def say_work(self) -> None:
+        for event in self._work:
+            event.set()
+
+    def look(self, session_id: str | None = None) -> None:
+        """Another process has written: to this session, or nobody knows where."""
+        chosen = self._followers if session_id is None else {session_id: self._followers.get(session_id, [])}
+        for followers in chosen.values():
+            for follower in followers:
+                follower.look()
+        for watcher in self._watchers:
+            watcher.look()
+        self.say_work()

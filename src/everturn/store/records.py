@@ -1,0 +1,45 @@
+"""Records: small durable things by owner, kind and name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from everturn.store.rows import to_json
+from everturn.store.script import Database, Script, Tx, one, q
+
+
+class Records:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def put(self, owner: str, kind: str, name: str, value: Any) -> None:
+        await self._db.write(_put, owner, kind, name, to_json(value))
+
+    async def get(self, owner: str, kind: str, name: str) -> Any | None:
+        return await self._db.read(_get, owner, kind, name)
+
+    async def list(self, owner: str, kind: str) -> dict[str, Any]:
+        return await self._db.read(_list, owner, kind)
+
+    async def delete(self, owner: str, kind: str, name: str) -> bool:
+        return await self._db.write(_delete, owner, kind, name)
+
+
+def _put(tx: Tx, owner: str, kind: str, name: str, value: str) -> Script[None]:
+    yield q("record_put", owner, kind, name, value, tx.now)
+
+
+def _get(tx: Tx, owner: str, kind: str, name: str) -> Script[Any | None]:
+    row = one((yield q("record_get", owner, kind, name)))
+    return None if row is None else msgspec.json.decode(row[0])
+
+
+def _list(tx: Tx, owner: str, kind: str) -> Script[dict[str, Any]]:
+    rows = yield q("records_list", owner, kind)
+    return {row[0]: msgspec.json.decode(row[1]) for row in rows}
+
+
+def _delete(tx: Tx, owner: str, kind: str, name: str) -> Script[bool]:
+    return bool((yield q("record_delete", owner, kind, name)))

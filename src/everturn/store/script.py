@@ -1,0 +1,117 @@
+"""Transactions as scripts: written once, run by either database.
+
+A script is a generator. It yields queries (by name, see ``sql/``) and is sent their rows; what it returns
+is the transaction's result. The SQLite writer drives it in its thread, the PostgreSQL driver drives it
+on a connection. So both stores do the same thing in the same order, and differ only in how a query is
+run and how a commit becomes durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.events import Payload, encode
+from everturn.domain.ids import Ids
+from everturn.domain.probe import Moment, Probe
+
+Row = Sequence[Any]
+Rows = Sequence[Row]
+T = TypeVar("T")
+
+
+class Query(msgspec.Struct, frozen=True):
+    """A named query and its arguments; with ``many`` it runs once for each tuple."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    many: Sequence[tuple[Any, ...]] | None = None
+
+
+class IndexBroken(Exception):
+    """Thrown into a script whose query found the search index damaged; the script may repair it."""
+
+
+Script = Generator[Query, Rows, T]
+
+
+def q(name: str, *args: Any) -> Query:
+    return Query(name, args)
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An event as it was written, before anybody needs it as a value."""
+
+    session_id: str
+    position: int
+    turn_id: str | None
+    epoch: int
+    number: int
+    at: int
+    data: bytes
+    is_late: bool = False
+
+
+class Tx:
+    """What a script may use besides queries, and what is to be published once it is durable."""
+
+    __slots__ = ("changed", "dialect", "events", "ids", "moments", "now", "probe", "removed_files")
+
+    def __init__(self, dialect: str, now: int, ids: Ids, probe: Probe) -> None:
+        self.dialect = dialect
+        self.now = now
+        self.ids = ids
+        self.probe = probe
+        self.events: list[Stored] = []
+        self.changed: dict[str, str] = {}  # session id -> owner
+        self.removed_files: list[str] = []
+        self.moments: list[tuple[Moment, str]] = []  # passed by after the commit
+
+    def touch(self, owner: str, session_id: str) -> None:
+        """Say that the session's row in the list has changed."""
+        self.changed[session_id] = owner
+
+
+def one(rows: Rows) -> Row | None:
+    return rows[0] if rows else None
+
+
+class Append(msgspec.Struct):
+    """Events of one turn on their way into the journal, numbered from ``first_number``."""
+
+    turn_id: str
+    epoch: int
+    first_number: int
+    data: list[bytes]
+
+
+def append_of(turn_id: str, epoch: int, first_number: int, payloads: Sequence[Payload]) -> Append:
+    return Append(turn_id, epoch, first_number, [encode(payload) for payload in payloads])
+
+
+class Database(Protocol):
+    """What the nouns need of a database."""
+
+    clock: Clock
+    ids: Ids
+    probe: Probe
+
+    @property
+    def dialect(self) -> str:
+        """``sqlite`` or ``postgresql``."""
+        ...
+
+    async def write(self, script: Callable[..., Script[T]], *args: Any) -> T:
+        """Run ``script(tx, *args)`` as one transaction; on return it is durable and published."""
+        ...
+
+    async def read(self, script: Callable[..., Script[T]], *args: Any) -> T:
+        """Run ``script(tx, *args)`` on one consistent snapshot."""
+        ...
+
+    async def append(self, append: Append) -> int:
+        """Make events durable through the group commit; return the position of the last."""
+        ...

@@ -1,0 +1,271 @@
+"""Sessions: create, read, list, change, title, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from everturn.domain.errors import Invalid, KeyReused
+from everturn.domain.sessions import Page, Session, SessionPatch
+from everturn.domain.storing import NO_REQUEST, Request
+from everturn.store.common import (
+    digest_of,
+    locked_session,
+    refuse_stale,
+    reread,
+    say_changed,
+    session_row,
+    unindex,
+)
+from everturn.store.endings import end_for_deletion
+from everturn.store.rows import session_of, to_json
+from everturn.store.script import Database, Script, Tx, one, q
+
+TITLE_CHARS_MAX = 200
+TAGS_MAX = 32
+LIST_LIMIT_MAX = 200
+_FAR = (1 << 62, 1 << 62)
+
+
+class Sessions:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def create(
+        self,
+        owner: str,
+        *,
+        title: str = "",
+        key: str = "",
+        private: bool = False,
+        project: str | None = None,
+        profile: str | None = None,
+        model: str | None = None,
+        request: Request = NO_REQUEST,
+    ) -> Session:
+        title = _checked_title(title)
+        asked = _New(title, key, private, project, profile, model)
+        return await self._db.write(_create, owner, asked, request)
+
+    async def get(self, owner: str, session_id: str) -> Session:
+        row = await self._db.read(session_row, owner, session_id)
+        return row.session
+
+    async def list(
+        self,
+        owner: str,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        query: str = "",
+        archived: bool | None = False,
+        pinned: bool | None = None,
+        tag: str | None = None,
+    ) -> Page[Session]:
+        limit = max(1, min(limit, LIST_LIMIT_MAX))
+        start = _FAR if cursor is None else _from_cursor(cursor)
+        if not query and pinned is None and tag is None and archived is not None:
+            rows = await self._db.read(_list, owner, int(archived), start, limit)
+        else:
+            flag = -1 if archived is None else int(archived)
+            pin = -1 if pinned is None else int(pinned)
+            rows = await self._db.read(_list_matching, owner, flag, start, limit, query, pin, tag or "")
+        return _page(rows, limit)
+
+    async def waiting(self, owner: str) -> Sequence[Session]:
+        """Sessions whose turn waits for the user, whatever page they are on."""
+        return await self._db.read(_waiting, owner)
+
+    async def counts(self, owner: str) -> tuple[int, int]:
+        """How many sessions there are, and how many of them are archived."""
+        return await self._db.read(_counts, owner)
+
+    async def on_key(self, owner: str, key: str) -> Sequence[str]:
+        """Ids of the sessions that share a session key."""
+        return await self._db.read(_on_key, owner, key)
+
+    async def change(
+        self, owner: str, session_id: str, patch: SessionPatch, *, version: int | None = None
+    ) -> Session:
+        return await self._db.write(_change, owner, session_id, patch, version)
+
+    async def set_title(self, owner: str, session_id: str, title: str) -> Session:
+        return await self._db.write(_set_title, owner, session_id, _checked_title(title))
+
+    async def delete(self, owner: str, session_id: str) -> None:
+        await self._db.write(_delete, owner, session_id)
+
+
+class _New(msgspec.Struct, frozen=True):
+    title: str
+    key: str
+    private: bool
+    project: str | None
+    profile: str | None
+    model: str | None
+
+
+def _create(tx: Tx, owner: str, asked: _New, request: Request) -> Script[Session]:
+    digest = digest_of("create", asked)
+    if request.key is not None:
+        known = one((yield q("creation_get", owner, request.key)))
+        if known is not None:
+            if known[0] != digest:
+                raise KeyReused(request.key)
+            return (yield from session_row(tx, owner, known[1])).session
+    session_id = tx.ids.session()
+    rows = yield q(
+        "session_insert",
+        session_id,
+        owner,
+        asked.key,
+        tx.now,
+        asked.title,
+        int(bool(asked.title)),
+        int(asked.private),
+        asked.project,
+        asked.profile,
+        asked.model,
+    )
+    session_no = rows[0][0]
+    yield q("tail_insert", session_no, owner, tx.now)
+    if request.key is not None:
+        yield q("creation_put", owner, request.key, digest, session_no)
+    tx.touch(owner, session_id)
+    return (yield from session_row(tx, owner, session_id)).session
+
+
+def _list(
+    tx: Tx, owner: str, archived: int, start: tuple[int, int], limit: int
+) -> Script[list[tuple[Session, int]]]:
+    rows = yield q("session_list", owner, archived, start[0], start[1], limit + 1)
+    return [(found.session, found.no) for found in map(session_of, rows)]
+
+
+def _list_matching(
+    tx: Tx,
+    owner: str,
+    archived: int,
+    start: tuple[int, int],
+    limit: int,
+    query: str,
+    pinned: int,
+    tag: str,
+) -> Script[list[tuple[Session, int]]]:
+    needle = to_json(tag) if tag else ""
+    rows = yield q(
+        "session_list_matching", owner, archived, start[0], start[1], limit + 1, query, pinned, needle
+    )
+    return [(found.session, found.no) for found in map(session_of, rows)]
+
+
+def _waiting(tx: Tx, owner: str) -> Script[list[Session]]:
+    rows = yield q("waiting_sessions", owner)
+    return [session_of(row).session for row in rows]
+
+
+def _counts(tx: Tx, owner: str) -> Script[tuple[int, int]]:
+    rows = yield q("session_counts", owner)
+    return int(rows[0][0]), int(rows[0][1])
+
+
+def _on_key(tx: Tx, owner: str, key: str) -> Script[list[str]]:
+    rows = yield q("sessions_on_key", owner, key)
+    return [row[0] for row in rows]
+
+
+def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: int | None) -> Script[Session]:
+    session = yield from locked_session(tx, owner, session_id)
+    refuse_stale(session, version)
+    given = {
+        name: value
+        for name in patch.__struct_fields__
+        if (value := getattr(patch, name)) is not msgspec.UNSET
+    }
+    if set(given) == {"is_unread"}:
+        # Having read a session is not a change of it: other tabs' versions stay good.
+        yield q("session_seen", session.no, int(given["is_unread"]))
+        tx.touch(owner, session_id)
+        return (yield from reread(session))
+    if "title" in given:
+        given["title"] = _checked_title(given["title"])
+        given["is_title_given"] = bool(given["title"])
+    if "tags" in given:
+        given["tags"] = _checked_tags(given["tags"])
+    new = msgspec.structs.replace(session.session, **given)
+    yield q(
+        "session_update",
+        session.no,
+        new.title,
+        int(new.is_title_given),
+        int(new.pinned),
+        int(new.archived),
+        int(new.private),
+        to_json(new.tags),
+        new.project,
+        new.profile,
+        new.model,
+        int(new.is_unread),
+    )
+    if new.archived != session.session.archived:
+        yield q("tail_archived", session.no, int(new.archived))
+    tx.touch(owner, session_id)
+    yield from say_changed(tx, session, "settings", session.session.version + 1, session.session.head)
+    return (yield from reread(session))
+
+
+def _set_title(tx: Tx, owner: str, session_id: str, title: str) -> Script[Session]:
+    session = yield from locked_session(tx, owner, session_id)
+    if session.session.is_title_given or not title:
+        return session.session
+    yield q("session_title", session.no, title)
+    tx.touch(owner, session_id)
+    yield from say_changed(tx, session, "title", session.session.version + 1, session.session.head)
+    return (yield from reread(session))
+
+
+def _delete(tx: Tx, owner: str, session_id: str) -> Script[None]:
+    session = yield from locked_session(tx, owner, session_id)
+    yield from end_for_deletion(tx, session)
+    rows = yield q("message_numbers_of_session", session.no)
+    yield from unindex(tx, [(row[0], row[1]) for row in rows])
+    yield q("messages_delete_session", session.no)
+    yield q("events_delete_session", session.no)
+    yield q("tombstone_insert", session_id, owner, tx.now)
+    yield q("session_delete", session.no)
+    # Nothing of the session may be published any more, not even its own end.
+    tx.events.clear()
+    tx.touch(owner, session_id)
+
+
+def _checked_title(title: str) -> str:
+    title = " ".join(title.split())
+    if len(title) > TITLE_CHARS_MAX:
+        raise Invalid(
+            f"The title has {len(title)} characters; the limit is {TITLE_CHARS_MAX}.", hint="Shorten it."
+        )
+    return title
+
+
+def _checked_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+    cleaned = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+    if len(cleaned) > TAGS_MAX or any(len(tag) > 64 for tag in cleaned):
+        raise Invalid(f"A session has at most {TAGS_MAX} tags of at most 64 characters.", hint="Use fewer.")
+    return cleaned
+
+
+def _page(rows: list[tuple[Session, int]], limit: int) -> Page[Session]:
+    items = tuple(session for session, _ in rows[:limit])
+    cursor = None
+    if len(rows) > limit:
+        last, number = rows[limit - 1]
+        cursor = f"{last.updated_at}.{number}"
+    return Page(items, cursor)
+
+
+def _from_cursor(cursor: str) -> tuple[int, int]:
+    updated_at, _, number = cursor.partition(".")
+    if not (updated_at.isdigit() and number.isdigit() and len(cursor) < 40):
+        raise Invalid("The cursor is not one of this server's.", hint="Start again without a cursor.")
+    return int(updated_at), int(number)

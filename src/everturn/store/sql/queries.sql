@@ -1,0 +1,589 @@
+-- Every query of the store, by name. $1, $2 … are arguments; {words} are macros, defined here or, where
+-- the databases differ, in queries.sqlite.sql and queries.postgresql.sql, which also replace queries.
+
+-- macro: session_columns
+s.session_no, s.id, s.owner, s.version, t.position, s.created_at, t.updated_at, s.title, s.is_title_given,
+s.key, (SELECT id FROM turns WHERE turn_no = s.head_no), (SELECT id FROM turns WHERE turn_no = s.redo_no),
+s.pinned, s.archived, s.private, s.tags, s.project, s.profile, s.model,
+(SELECT id FROM turns WHERE turn_no = s.active_no), s.active_state, s.last_state, s.queued, s.asks,
+s.is_unread, s.messages, s.preview, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through
+
+-- macro: turn_columns
+t.turn_no, t.id, s.id, t.owner, t.state, t.epoch, t.created_at, t.kind,
+(SELECT p.id FROM turns p WHERE p.turn_no = t.parent_no), t.model, t.profile, t.started_at, t.ended_at,
+t.attempts, t.is_ready, t.failure, t.recovery, t.recovered_at, t.usage, t.timeline, t.note,
+t.session_no, t.parent_no, t.has_parent, t.first_position, t.ready_reason, t.stopped_at,
+t.recovery_attempts, t.is_late, t.worker, t.is_pruned,
+CASE WHEN t.first_position > s.pruned_through THEN t.first_position ELSE s.pruned_through + 1 END
+
+-- macro: message_columns
+m.message_no, m.turn_no, m.ordinal, m.role, m.flags, m.model, m.created_at, m.text, m.parts
+
+-- macro: event_columns
+e.position, e.turn_no, e.epoch, e.number, e.is_late, e.at, e.crc, e.data
+
+-- name: schema_version
+SELECT value FROM meta WHERE name = 'schema'
+
+-- name: meta_get
+SELECT value FROM meta WHERE name = $1
+
+-- name: meta_put
+INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- name: moves
+SELECT old, new FROM moves ORDER BY old, new
+
+-- ---------------------------------------------------------------- sessions
+
+-- name: session_insert
+INSERT INTO sessions (id, owner, key, version, created_at, title, is_title_given, pinned, archived, private,
+  tags, project, profile, model, is_unread)
+VALUES ($1, $2, $3, 1, $4, $5, $6, 0, 0, $7, '[]', $8, $9, $10, 0) RETURNING session_no
+
+-- name: tail_insert
+INSERT INTO tails (session_no, owner, archived, position, updated_at) VALUES ($1, $2, 0, 0, $3)
+
+-- name: session_row
+SELECT {session_columns} FROM sessions s JOIN tails t ON t.session_no = s.session_no
+WHERE s.id = $1 AND s.owner = $2
+
+-- name: session_row_by_no
+SELECT {session_columns} FROM sessions s JOIN tails t ON t.session_no = s.session_no WHERE s.session_no = $1
+
+-- name: session_no_of_turn
+SELECT t.session_no, s.id, s.owner FROM turns t JOIN sessions s ON s.session_no = t.session_no WHERE t.id = $1
+
+-- name: tombstone
+SELECT deleted_at FROM tombstones WHERE id = $1 AND owner = $2
+
+-- name: session_list
+SELECT {session_columns} FROM tails t JOIN sessions s ON s.session_no = t.session_no
+WHERE t.owner = $1 AND t.archived = $2 AND (t.updated_at, t.session_no) < ($3, $4)
+ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
+
+-- name: session_list_matching
+SELECT {session_columns} FROM tails t JOIN sessions s ON s.session_no = t.session_no
+WHERE t.owner = $1 AND ($2 < 0 OR t.archived = $2) AND (t.updated_at, t.session_no) < ($3, $4)
+  AND ($6 = '' OR {like:s.title:$6} OR {like:s.tags:$6} OR {like:s.preview:$6})
+  AND ($7 < 0 OR s.pinned = $7) AND ($8 = '' OR {like:s.tags:$8})
+ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
+
+-- name: session_update
+UPDATE sessions SET version = version + 1, title = $2, is_title_given = $3, pinned = $4, archived = $5,
+  private = $6, tags = $7, project = $8, profile = $9, model = $10, is_unread = $11 WHERE session_no = $1
+
+-- name: tail_archived
+UPDATE tails SET archived = $2 WHERE session_no = $1
+
+-- name: session_seen
+UPDATE sessions SET is_unread = $2 WHERE session_no = $1
+
+-- name: session_title
+UPDATE sessions SET version = version + 1, title = $2 WHERE session_no = $1
+
+-- name: session_bump
+UPDATE sessions SET version = version + 1 WHERE session_no = $1
+
+-- name: session_head
+UPDATE sessions SET head_no = $2, redo_no = $3, redo_all = $4 WHERE session_no = $1
+
+-- name: session_refresh
+UPDATE sessions SET
+  active_no = (SELECT turn_no FROM turns WHERE session_no = $1 AND state IN ('running','waiting')),
+  active_state = (SELECT state FROM turns WHERE session_no = $1 AND state IN ('running','waiting')),
+  queued = (SELECT count(*) FROM turns WHERE session_no = $1 AND state = 'queued'),
+  asks = (SELECT count(*) FROM asks a JOIN turns t ON t.turn_no = a.turn_no
+          WHERE t.session_no = $1 AND t.state = 'waiting' AND a.answer IS NULL),
+  last_state = (SELECT state FROM turns WHERE turn_no = sessions.head_no AND ended_at IS NOT NULL)
+WHERE session_no = $1
+
+-- name: session_said
+UPDATE sessions SET messages = messages + $2, preview = CASE WHEN $3 = '' THEN preview ELSE $3 END
+WHERE session_no = $1
+
+-- name: session_unread
+UPDATE sessions SET is_unread = 1 WHERE session_no = $1
+
+-- name: session_delete
+DELETE FROM sessions WHERE session_no = $1
+
+-- name: tombstone_insert
+INSERT INTO tombstones (id, owner, deleted_at) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING
+
+-- name: tail_move
+UPDATE tails SET position = position + $2, updated_at = $3 WHERE session_no = $1 RETURNING position
+
+-- name: tail_position
+UPDATE tails SET position = position + $2 WHERE session_no = $1 RETURNING position
+
+-- name: sessions_on_key
+SELECT id FROM sessions WHERE owner = $1 AND key = $2 ORDER BY session_no
+
+-- name: session_counts
+SELECT count(*), coalesce(sum(CASE WHEN archived = 1 THEN 1 ELSE 0 END), 0) FROM tails WHERE owner = $1
+
+-- name: waiting_sessions
+SELECT {session_columns} FROM turns w JOIN sessions s ON s.session_no = w.session_no
+JOIN tails t ON t.session_no = s.session_no
+WHERE w.owner = $1 AND w.state = 'waiting' ORDER BY w.turn_no
+
+-- ---------------------------------------------------------------- requests
+
+-- name: request_get
+SELECT digest, answer FROM requests WHERE session_no = $1 AND key = $2
+
+-- name: request_put
+INSERT INTO requests (session_no, key, owner, digest, answer, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+
+-- name: creation_get
+SELECT c.digest, s.id FROM creations c JOIN sessions s ON s.session_no = c.session_no
+WHERE c.owner = $1 AND c.key = $2
+
+-- name: creation_put
+INSERT INTO creations (owner, key, digest, session_no) VALUES ($1, $2, $3, $4)
+
+-- ---------------------------------------------------------------- turns
+
+-- name: turn_insert
+INSERT INTO turns (id, owner, session_no, parent_no, has_parent, place, kind, state, epoch, is_ready, model,
+  profile, note, created_at, first_position)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', 0, 0, $8, $9, $10, $11, $12) RETURNING turn_no
+
+-- name: turn_row
+SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_no WHERE t.id = $1
+
+-- name: turn_row_by_no
+SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_no WHERE t.turn_no = $1
+
+-- name: turn_text
+SELECT text FROM messages WHERE turn_no = $1 AND ordinal = 0
+
+-- name: turn_siblings
+SELECT turn_no FROM turns WHERE session_no = $1
+  AND ((parent_no IS NULL AND $2 = 0) OR parent_no = $2) AND has_parent = 1 ORDER BY turn_no
+
+-- name: queue_places
+SELECT coalesce(min(place), 0), coalesce(max(place), 0), count(*) FROM turns
+WHERE session_no = $1 AND state = 'queued'
+
+-- name: queue_rows
+SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_no
+WHERE t.session_no = $1 AND t.state = 'queued' ORDER BY t.place, t.turn_no
+
+-- name: claimable
+SELECT t.turn_no, t.session_no FROM turns t
+WHERE t.is_ready = 1 AND NOT (t.state = 'interrupted' AND EXISTS
+    (SELECT 1 FROM turns o WHERE o.session_no = t.session_no AND o.state IN ('running','waiting')))
+UNION ALL
+SELECT q.turn_no, q.session_no FROM (
+  SELECT t.turn_no, t.session_no, row_number() OVER (PARTITION BY t.session_no ORDER BY t.place, t.turn_no) AS nth
+  FROM turns t WHERE t.state = 'queued') q
+WHERE q.nth = 1
+  AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = q.session_no
+                  AND (o.state IN ('running','waiting') OR o.is_ready = 1))
+ORDER BY 1 LIMIT $1
+
+-- name: claimable_in_session
+SELECT turn_no FROM turns WHERE session_no = $1 AND (is_ready = 1 OR state = 'queued')
+  AND (is_ready = 1 OR NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = $1
+       AND (o.state IN ('running','waiting') OR o.is_ready = 1)))
+ORDER BY is_ready DESC, place, turn_no LIMIT 1
+
+-- name: turn_claim
+UPDATE turns SET state = 'running', epoch = epoch + 1, worker = $2, is_ready = 0, ready_reason = '',
+  started_at = coalesce(started_at, $3), ended_at = NULL, parent_no = $4, has_parent = 1,
+  attempts = attempts + $5, recovery = 'none', failure = NULL, place = 0
+WHERE turn_no = $1 RETURNING epoch
+
+-- name: turn_wait
+UPDATE turns SET state = 'waiting', worker = NULL WHERE turn_no = $1
+
+-- name: turn_ready
+UPDATE turns SET is_ready = 1, ready_reason = $2, worker = NULL, stopped_at = $3 WHERE turn_no = $1
+
+-- name: turn_end
+UPDATE turns SET state = $2, worker = NULL, is_ready = 0, ready_reason = '', ended_at = $3, failure = $4,
+  usage = $5, timeline = $6, recovery = $7, is_late = 0 WHERE turn_no = $1
+
+-- name: turn_end_queued
+UPDATE turns SET state = $2, ended_at = $3, failure = $4, parent_no = $5, has_parent = $6 WHERE turn_no = $1
+
+-- name: turn_recovery
+UPDATE turns SET recovery = $2, recovery_attempts = $3, recovered_at = $4, is_late = 0 WHERE turn_no = $1
+
+-- name: turn_outcome
+UPDATE turns SET usage = $2, timeline = $3 WHERE turn_no = $1
+
+-- name: turn_late
+UPDATE turns SET is_late = 1 WHERE turn_no = $1
+
+-- name: turns_pending
+SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_no
+WHERE t.session_no = $1 AND (t.recovery = 'pending' OR t.is_late = 1) AND t.ended_at IS NOT NULL
+
+-- name: turns_of_worker
+SELECT t.turn_no, t.session_no FROM turns t WHERE t.worker = $1 ORDER BY t.session_no
+
+-- name: turn_states
+SELECT state, count(*) FROM turns WHERE owner = $1 OR $1 = '' GROUP BY state
+
+-- name: turn_path_flag
+UPDATE turns SET is_off_path = $2 WHERE turn_no = $1
+
+-- name: turn_parent
+SELECT parent_no, is_off_path FROM turns WHERE turn_no = $1
+
+-- name: turn_newest_child
+SELECT turn_no FROM turns WHERE session_no = $1 AND parent_no = $2 AND has_parent = 1
+ORDER BY turn_no DESC LIMIT 1
+
+-- name: writer_insert
+INSERT INTO writers (turn_no, epoch, worker, number, is_sealed) VALUES ($1, $2, $3, $4, 0)
+
+-- name: writer_get
+SELECT number, is_sealed, worker FROM writers WHERE turn_no = $1 AND epoch = $2
+
+-- name: writer_number
+UPDATE writers SET number = $3 WHERE turn_no = $1 AND epoch = $2
+
+-- name: writer_seal
+UPDATE writers SET is_sealed = 1 WHERE turn_no = $1 AND epoch = $2
+
+-- name: writers_seal_worker
+UPDATE writers SET is_sealed = 1 WHERE worker = $1 AND is_sealed = 0
+
+-- name: writers_unsealed
+SELECT epoch FROM writers WHERE turn_no = $1 AND is_sealed = 0
+
+-- name: append_state
+SELECT t.turn_no, t.session_no, t.state, t.epoch, w.number, s.id, t.owner
+FROM turns t JOIN sessions s ON s.session_no = t.session_no
+LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = $2 WHERE t.id = $1
+
+-- ---------------------------------------------------------------- events
+
+-- name: event_insert
+INSERT INTO events (session_no, position, turn_no, epoch, number, owner, is_late, at, crc, data)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: events_after
+SELECT {event_columns} FROM events e WHERE e.session_no = $1 AND e.position > $2
+ORDER BY e.position LIMIT $3
+
+-- name: events_of_turn
+SELECT {event_columns} FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3
+ORDER BY e.epoch, e.number
+
+-- name: event_last_at
+SELECT e.at FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3
+ORDER BY e.position DESC LIMIT 1
+
+-- name: late_numbers
+SELECT e.number FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3 AND e.epoch = $4
+
+-- name: turn_ids
+SELECT turn_no, id FROM turns WHERE session_no = $1 AND turn_no >= $2 AND turn_no <= $3
+
+-- name: events_delete_session
+DELETE FROM events WHERE session_no = $1
+
+-- name: turns_to_prune
+SELECT t.turn_no, t.session_no, t.first_position FROM turns t JOIN sessions s ON s.session_no = t.session_no
+WHERE t.is_pruned = 0 AND t.ended_at IS NOT NULL AND t.ended_at < $1
+  AND NOT (t.state = 'interrupted' AND (s.head_no = t.turn_no OR t.recovery = 'pending')) AND t.is_ready = 0
+ORDER BY t.ended_at LIMIT $2
+
+-- name: turn_last_position
+SELECT max(e.position) FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3
+
+-- name: events_prune
+DELETE FROM events WHERE session_no = $1 AND position >= $2 AND position <= $3
+  AND (turn_no = $4 OR turn_no IS NULL)
+
+-- name: turn_pruned
+UPDATE turns SET is_pruned = 1 WHERE turn_no = $1
+
+-- name: session_pruned
+UPDATE sessions SET pruned_through = $2 WHERE session_no = $1 AND pruned_through < $2
+
+-- ---------------------------------------------------------------- messages
+
+-- name: message_insert
+INSERT INTO messages (owner, session_no, turn_no, ordinal, role, flags, model, created_at, text, parts)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: messages_of_turn
+SELECT {message_columns} FROM messages m WHERE m.turn_no = $1 ORDER BY m.ordinal
+
+-- name: messages_of_turn_before
+SELECT {message_columns} FROM messages m WHERE m.turn_no = $1 AND m.ordinal < $2 ORDER BY m.ordinal DESC LIMIT $3
+
+-- name: messages_of_turn_after_first
+SELECT m.message_no, m.text FROM messages m WHERE m.turn_no = $1 AND m.ordinal > 0
+
+-- name: messages_delete_turn
+DELETE FROM messages WHERE turn_no = $1 AND ordinal > 0
+
+-- name: messages_of_session
+SELECT {message_columns} FROM messages m JOIN turns t ON t.turn_no = m.turn_no
+WHERE t.session_no = $1 ORDER BY m.turn_no, m.ordinal
+
+-- name: turns_of_session
+SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_no
+WHERE t.session_no = $1 ORDER BY t.turn_no
+
+-- name: message_text_update
+UPDATE messages SET text = $2, parts = $3 WHERE turn_no = $1 AND ordinal = 0
+
+-- name: message_first
+SELECT {message_columns} FROM messages m WHERE m.turn_no = $1 AND m.ordinal = 0
+
+-- name: path
+WITH RECURSIVE path (turn_no, parent_no, depth) AS (
+  SELECT turn_no, parent_no, 0 FROM turns WHERE turn_no = $1
+  UNION ALL
+  SELECT t.turn_no, t.parent_no, p.depth + 1 FROM path p JOIN turns t ON t.turn_no = p.parent_no
+  WHERE p.depth < $2
+)
+SELECT turn_no FROM path ORDER BY depth
+
+-- name: path_messages
+WITH RECURSIVE path (turn_no, parent_no, depth) AS (
+  SELECT turn_no, parent_no, 0 FROM turns WHERE turn_no = $1
+  UNION ALL
+  SELECT t.turn_no, t.parent_no, p.depth + 1 FROM path p JOIN turns t ON t.turn_no = p.parent_no
+  WHERE p.depth < $2
+)
+SELECT {message_columns}, t.id FROM path p JOIN turns t ON t.turn_no = p.turn_no
+JOIN messages m ON m.turn_no = p.turn_no ORDER BY p.depth DESC, m.ordinal
+
+-- name: newest_summary
+WITH RECURSIVE path (turn_no, parent_no, depth, has_summary) AS (
+  SELECT turn_no, parent_no, 0, (SELECT count(*) FROM messages m WHERE m.turn_no = t.turn_no AND m.role = 'summary')
+  FROM turns t WHERE t.turn_no = $1
+  UNION ALL
+  SELECT t.turn_no, t.parent_no, p.depth + 1,
+    (SELECT count(*) FROM messages m WHERE m.turn_no = t.turn_no AND m.role = 'summary')
+  FROM path p JOIN turns t ON t.turn_no = p.parent_no WHERE p.has_summary = 0
+)
+SELECT {message_columns}, t.id FROM path p JOIN turns t ON t.turn_no = p.turn_no
+JOIN messages m ON m.turn_no = p.turn_no AND m.role = 'summary' ORDER BY m.ordinal DESC LIMIT 1
+
+-- name: context_messages
+WITH RECURSIVE path (turn_no, parent_no, depth) AS (
+  SELECT turn_no, parent_no, 0 FROM turns WHERE turn_no = $1
+  UNION ALL
+  SELECT t.turn_no, t.parent_no, p.depth + 1 FROM path p JOIN turns t ON t.turn_no = p.parent_no
+  WHERE t.turn_no >= $2
+)
+SELECT {message_columns}, t.id FROM path p JOIN turns t ON t.turn_no = p.turn_no
+JOIN messages m ON m.turn_no = p.turn_no
+WHERE m.turn_no > $2 OR m.ordinal > $3 OR m.role = 'summary' ORDER BY p.depth DESC, m.ordinal
+
+-- name: branch_turn
+INSERT INTO turns (id, owner, session_no, parent_no, has_parent, place, kind, state, epoch, is_ready, attempts,
+  model, profile, note, created_at, started_at, ended_at, first_position, failure, recovery, recovered_at, usage,
+  timeline, is_pruned)
+SELECT $1, owner, $2, (SELECT p.turn_no FROM turns p WHERE p.id = $3), 1, 0, kind,
+  CASE WHEN state IN ('completed','cancelled','failed','interrupted') THEN state ELSE 'interrupted' END, epoch, 0,
+  attempts, model, profile, note, created_at, started_at, coalesce(ended_at, $5), 0, failure,
+  CASE WHEN recovery = 'pending' THEN 'final' ELSE recovery END, recovered_at, usage, timeline, 1
+FROM turns WHERE turn_no = $4
+
+-- name: branch_messages
+INSERT INTO messages (owner, session_no, turn_no, ordinal, role, flags, model, created_at, text, parts)
+SELECT m.owner, $1, (SELECT t.turn_no FROM turns t WHERE t.id = $2), m.ordinal, m.role, m.flags, m.model,
+  m.created_at, m.text, m.parts FROM messages m WHERE m.turn_no = $3
+
+-- name: branch_files
+INSERT INTO file_uses (file_id, session_no) SELECT file_id, $2 FROM file_uses WHERE session_no = $1
+ON CONFLICT (file_id, session_no) DO NOTHING
+
+-- name: import_turn
+INSERT INTO turns (id, owner, session_no, parent_no, has_parent, place, kind, state, epoch, is_ready, attempts,
+  model, profile, note, created_at, started_at, ended_at, first_position, failure, recovery, recovered_at, usage,
+  timeline, is_pruned)
+VALUES ($1, $2, $3, (SELECT p.turn_no FROM turns p WHERE p.id = $4), 1, 0, $5, $6, $7, 0, $8, $9, $10, $11, $12,
+  $13, $14, 0, $15, $16, $17, $18, $19, 1) RETURNING turn_no
+
+-- name: import_session
+UPDATE sessions SET version = $2, created_at = $3, title = $4, is_title_given = $5, pinned = $6, archived = $7,
+  private = $8, tags = $9, messages = $10, preview = $11, head_no = $12, last_state = $13 WHERE session_no = $1
+
+-- name: tail_set
+UPDATE tails SET updated_at = $2, archived = $3 WHERE session_no = $1
+
+-- name: turn_exists
+SELECT 1 FROM turns WHERE id = $1
+
+-- ---------------------------------------------------------------- steering
+
+-- name: steering_insert
+INSERT INTO steering (owner, turn_no, text, attachments, created_at) VALUES ($1, $2, $3, $4, $5)
+
+-- name: steering_of_turn
+SELECT steering_no, text, attachments, created_at FROM steering WHERE turn_no = $1 ORDER BY steering_no
+
+-- name: steering_delete
+DELETE FROM steering WHERE turn_no = $1
+
+-- ---------------------------------------------------------------- asks
+
+-- name: ask_insert
+INSERT INTO asks (id, owner, session_no, turn_no, topic, call_id, body, created_at, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- name: ask_get
+SELECT a.id, s.id, t.id, a.topic, a.created_at, a.call_id, a.body, a.answer, a.answered_by, a.answered_at,
+  a.expires_at, s.title, t.turn_no FROM asks a JOIN turns t ON t.turn_no = a.turn_no
+JOIN sessions s ON s.session_no = a.session_no WHERE a.id = $1 AND a.owner = $2
+
+-- name: asks_open
+SELECT a.id, s.id, t.id, a.topic, a.created_at, a.call_id, a.body, a.answer, a.answered_by, a.answered_at,
+  a.expires_at, s.title, t.turn_no FROM asks a JOIN turns t ON t.turn_no = a.turn_no
+JOIN sessions s ON s.session_no = a.session_no
+WHERE a.owner = $1 AND a.answer IS NULL AND ($2 = '' OR s.id = $2) ORDER BY a.created_at, a.id
+
+-- name: asks_open_of_turn
+SELECT count(*) FROM asks WHERE turn_no = $1 AND answer IS NULL
+
+-- name: ask_answer
+UPDATE asks SET answer = $2, answered_by = $3, answered_at = $4 WHERE id = $1
+
+-- name: asks_close_turn
+UPDATE asks SET answer = 'closed', answered_by = 'everturn', answered_at = $2 WHERE turn_no = $1 AND answer IS NULL
+
+-- name: asks_expired
+SELECT id, owner FROM asks WHERE answer IS NULL AND expires_at IS NOT NULL AND expires_at <= $1 ORDER BY id LIMIT 100
+
+-- ---------------------------------------------------------------- files
+
+-- name: file_insert
+INSERT INTO files (id, owner, kind, name, media_type, size, sha256, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- name: file_get
+SELECT f.id, f.owner, f.name, f.media_type, f.size, f.sha256, f.created_at, f.kind FROM files f
+WHERE f.id = $1 AND f.owner = $2
+
+-- name: file_use
+INSERT INTO file_uses (file_id, session_no) VALUES ($1, $2) ON CONFLICT (file_id, session_no) DO NOTHING
+
+-- name: files_unused
+SELECT f.id, f.sha256 FROM files f WHERE f.created_at < $1
+  AND NOT EXISTS (SELECT 1 FROM file_uses u WHERE u.file_id = f.id) LIMIT $2
+
+-- name: file_delete
+DELETE FROM files WHERE id = $1
+
+-- name: hash_used
+SELECT 1 FROM files WHERE sha256 = $1 LIMIT 1
+
+-- ---------------------------------------------------------------- workers
+
+-- name: worker_insert
+INSERT INTO workers (id, folder, registered_at, seen_at, lease_until) VALUES ($1, $2, $3, $3, $4)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, lease_until = excluded.lease_until
+
+-- name: workers_all
+SELECT id, folder, seen_at, lease_until FROM workers ORDER BY id
+
+-- name: worker_delete
+DELETE FROM workers WHERE id = $1
+
+-- ---------------------------------------------------------------- memory
+
+-- name: owed_insert
+INSERT INTO owed (turn_no, provider, owner, session_no, handle, owed_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (turn_no, provider) DO NOTHING
+
+-- ---------------------------------------------------------------- records
+
+-- name: record_put
+INSERT INTO records (owner, kind, name, value, updated_at) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (owner, kind, name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at
+
+-- name: record_get
+SELECT value FROM records WHERE owner = $1 AND kind = $2 AND name = $3
+
+-- name: records_list
+SELECT name, value FROM records WHERE owner = $1 AND kind = $2 ORDER BY name
+
+-- name: record_delete
+DELETE FROM records WHERE owner = $1 AND kind = $2 AND name = $3 RETURNING name
+
+-- ---------------------------------------------------------------- search
+
+-- name: index_next
+SELECT message_no, text FROM messages WHERE message_no > $1 ORDER BY message_no LIMIT $2
+
+-- name: message_numbers_of_session
+SELECT m.message_no, m.text FROM messages m JOIN turns t ON t.turn_no = m.turn_no WHERE t.session_no = $1
+
+-- name: messages_delete_session
+DELETE FROM messages WHERE session_no = $1
+
+-- ---------------------------------------------------------------- upkeep
+
+-- name: lists_differ
+SELECT s.id FROM sessions s WHERE
+  coalesce(s.active_no, 0) <> coalesce((SELECT turn_no FROM turns WHERE session_no = s.session_no
+    AND state IN ('running','waiting')), 0)
+  OR coalesce(s.active_state, '') <> coalesce((SELECT state FROM turns WHERE session_no = s.session_no
+    AND state IN ('running','waiting')), '')
+  OR s.queued <> (SELECT count(*) FROM turns WHERE session_no = s.session_no AND state = 'queued')
+  OR s.asks <> (SELECT count(*) FROM asks a JOIN turns t ON t.turn_no = a.turn_no
+    WHERE t.session_no = s.session_no AND t.state = 'waiting' AND a.answer IS NULL)
+  OR coalesce(s.last_state, '') <> coalesce((SELECT state FROM turns WHERE turn_no = s.head_no
+    AND ended_at IS NOT NULL), '')
+  OR s.messages <> (SELECT count(*) FROM messages m JOIN turns t ON t.turn_no = m.turn_no
+    WHERE t.session_no = s.session_no)
+  OR NOT EXISTS (SELECT 1 FROM tails t WHERE t.session_no = s.session_no AND t.archived = s.archived
+    AND t.owner = s.owner)
+ORDER BY s.session_no
+
+-- name: tails_behind
+SELECT s.id FROM sessions s JOIN tails t ON t.session_no = s.session_no
+WHERE t.position < coalesce((SELECT max(e.position) FROM events e WHERE e.session_no = s.session_no), 0)
+
+-- name: sessions_all
+SELECT session_no, id FROM sessions ORDER BY session_no
+
+-- name: session_recount
+UPDATE sessions SET messages = (SELECT count(*) FROM messages m JOIN turns t ON t.turn_no = m.turn_no
+  WHERE t.session_no = $1) WHERE session_no = $1
+
+-- name: tail_repair
+UPDATE tails SET archived = (SELECT archived FROM sessions WHERE session_no = $1), position =
+  CASE WHEN position < coalesce((SELECT max(e.position) FROM events e WHERE e.session_no = $1), 0)
+  THEN (SELECT max(e.position) FROM events e WHERE e.session_no = $1) ELSE position END WHERE session_no = $1
+
+-- name: tail_missing
+INSERT INTO tails (session_no, owner, archived, position, updated_at)
+SELECT s.session_no, s.owner, s.archived,
+  coalesce((SELECT max(e.position) FROM events e WHERE e.session_no = s.session_no), 0), s.created_at
+FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM tails t WHERE t.session_no = s.session_no)
+
+-- name: orphans
+SELECT 'event', count(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session_no = e.session_no)
+UNION ALL SELECT 'message', count(*) FROM messages m
+  WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.turn_no = m.turn_no)
+
+-- name: events_scan
+SELECT e.session_no, {event_columns} FROM events e WHERE e.session_no > $1 OR (e.session_no = $1 AND e.position > $2)
+ORDER BY e.session_no, e.position LIMIT $3
+
+-- name: files_all
+SELECT id, sha256, size FROM files ORDER BY id
+
+-- name: totals
+SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns), (SELECT count(*) FROM messages),
+  (SELECT count(*) FROM asks WHERE answer IS NULL), (SELECT coalesce(sum(attempts), 0) FROM turns)
+
+-- name: usage_rows
+SELECT model, usage, ended_at FROM turns WHERE owner = $1 AND usage IS NOT NULL AND ended_at >= $2
+ORDER BY ended_at
+
+-- name: session_id_taken
+SELECT 1 FROM sessions WHERE id = $1

@@ -1,0 +1,40 @@
+-- Where SQLite says it its own way.
+
+-- macro: lock
+
+-- macro: skip_locked
+
+-- name: search_newest
+SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
+FROM message_index i JOIN messages m ON m.message_no = i.rowid
+JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
+WHERE message_index MATCH $1 AND m.owner = $2 AND ($4 = '' OR s.id = $4) ORDER BY i.rowid DESC LIMIT $3
+
+-- name: search_best
+SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
+FROM (SELECT rowid AS no FROM message_index WHERE message_index MATCH $1 ORDER BY rank LIMIT $3 * 4) i
+JOIN messages m ON m.message_no = i.no
+JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
+WHERE m.owner = $2 AND ($4 = '' OR s.id = $4) LIMIT $3
+
+-- name: index_add
+INSERT INTO message_index (rowid, text) VALUES ($1, $2)
+
+-- name: index_remove
+INSERT INTO message_index (message_index, rowid, text) VALUES ('delete', $1, $2)
+
+-- name: index_check
+INSERT INTO message_index (message_index, rank) VALUES ('integrity-check', 0)
+
+-- name: index_drop
+DROP TABLE IF EXISTS message_index
+
+-- name: index_create
+CREATE VIRTUAL TABLE message_index USING fts5(
+  text, content='messages', content_rowid='message_no', tokenize='unicode61 remove_diacritics 2')
+
+-- name: index_secure
+INSERT INTO message_index(message_index, rank) VALUES ('secure-delete', 1)
+
+-- macro: like
+instr(lower(%1), lower(%2)) > 0

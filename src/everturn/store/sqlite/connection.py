@@ -1,0 +1,187 @@
+"""Opening SQLite: the gate on its version and surroundings, the pragmas, the migrations."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from everturn.domain.errors import (
+    DiskFull,
+    DiskReadOnly,
+    EverturnError,
+    NotADatabase,
+    StoreAway,
+    StoreBroken,
+    StoreRefused,
+    StoreTooNew,
+)
+from everturn.store import sql
+
+SCHEMA = 1
+SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a WAL database when the log is reset
+BUSY_TIMEOUT_MS = 10_000
+_NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"})
+
+
+def open_connection(path: Path, *, vfs: str | None = None, is_reader: bool = False) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READWRITE | (0 if is_reader else apsw.SQLITE_OPEN_CREATE)
+    try:
+        connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("PRAGMA cache_size=-16000")
+        if sys.platform == "darwin":
+            # On macOS fsync does not reach the platter; these two pragmas ask for what does.
+            connection.execute("PRAGMA fullfsync=1")
+            connection.execute("PRAGMA checkpoint_fullfsync=1")
+        if is_reader:
+            connection.execute("PRAGMA query_only=ON")
+    except apsw.Error as error:
+        raise explained(error, path) from error
+    return connection
+
+
+def prepare(path: Path, *, vfs: str | None = None) -> apsw.Connection:
+    """Open the writer's connection on a database of the current schema, making or migrating it."""
+    refuse_old_sqlite(tuple(int(part) for part in apsw.sqlite_lib_version().split(".")))
+    if vfs is None:
+        refuse_network_file_system(path.parent)
+    is_new = not path.exists() or path.stat().st_size == 0
+    connection = open_connection(path, vfs=vfs)
+    try:
+        if is_new:
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        mode = connection.execute("PRAGMA journal_mode=WAL").fetchall()[0][0]
+        if mode != "wal":
+            raise StoreRefused(f"{path.name} cannot use a write-ahead log here (it is in mode {mode}).")
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        connection.execute("PRAGMA synchronous=FULL")
+        _migrate(connection, path, vfs)
+    except apsw.Error as error:
+        connection.close()
+        raise explained(error, path) from error
+    except EverturnError:
+        connection.close()
+        raise
+    if is_new:
+        sync_folder(path.parent)
+    return connection
+
+
+def _migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
+    version = schema_version(connection)
+    if version > SCHEMA:
+        raise StoreTooNew(
+            f"{path.name} has schema {version}; this version of Everturn knows schemas up to {SCHEMA}. "
+            "It was not touched."
+        )
+    if version == SCHEMA:
+        return
+    if version > 0:
+        _copy_before_migrating(connection, path, version)
+    for number in range(version + 1, SCHEMA + 1):
+        with contextlib.closing(connection.cursor()) as cursor:
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                if schema_version(connection) < number:  # another process may have been faster
+                    cursor.execute(sql.schema(number, "sqlite"))
+                cursor.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    cursor.execute("ROLLBACK")
+                raise
+
+
+def _copy_before_migrating(connection: apsw.Connection, path: Path, version: int) -> None:
+    target = path.with_name(f"{path.stem}.before-schema-{version + 1}.db")
+    target.unlink(missing_ok=True)
+    connection.execute("VACUUM INTO ?", (str(target),))
+    with target.open("rb") as copy:
+        os.fsync(copy.fileno())
+    sync_folder(target.parent)
+
+
+def schema_version(connection: apsw.Connection) -> int:
+    rows = connection.execute("SELECT 1 FROM sqlite_schema WHERE type='table' AND name='meta'").fetchall()
+    if not rows:
+        others = connection.execute("SELECT name FROM sqlite_schema LIMIT 1").fetchall()
+        if others:
+            raise NotADatabase(
+                f"The file is a SQLite database, but not one of Everturn's: it has {others[0][0]}."
+            )
+        return 0
+    found: list[Any] = connection.execute("SELECT value FROM meta WHERE name='schema'").fetchall()
+    return int(found[0][0])
+
+
+def refuse_old_sqlite(version: tuple[int, ...]) -> None:
+    if version < SQLITE_MIN:
+        raise StoreRefused(
+            f"This SQLite is {'.'.join(map(str, version))}; before {'.'.join(map(str, SQLITE_MIN))} it can "
+            "corrupt a database in WAL mode.",
+            hint="Upgrade the package apsw.",
+        )
+
+
+def refuse_network_file_system(folder: Path) -> None:
+    kind = file_system_of(folder, Path("/proc/self/mounts"))
+    if kind in _NETWORK_FILE_SYSTEMS:
+        raise StoreRefused(
+            f"The data folder lies on a network file system ({kind}), where SQLite's locks do not hold.",
+            hint="Put EVERTURN_HOME on a local disk, or use PostgreSQL (EVERTURN_DATABASE_URL).",
+        )
+
+
+def file_system_of(folder: Path, mounts: Path) -> str:
+    """The type of the file system that holds the folder; empty where nobody can tell."""
+    if not mounts.exists():
+        return ""
+    resolved = folder.resolve()
+    best, kind = -1, ""
+    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        mount = Path(fields[1].encode().decode("unicode_escape"))
+        if (mount == resolved or mount in resolved.parents) and len(mount.parts) >= best:
+            best, kind = len(mount.parts), fields[2]
+    return kind
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def explained(error: apsw.Error, path: Path) -> EverturnError:
+    """SQLite's error as one of ours, which says what is safe and what to do."""
+    name = path.name
+    if isinstance(error, apsw.FullError):
+        return DiskFull(f"Could not write {name}: the disk is full. Nothing of this write is stored.")
+    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError)):
+        return DiskReadOnly(f"Could not open or write {name}: {error}.")
+    if isinstance(error, apsw.NotADBError):
+        return NotADatabase(f"{name} is not a SQLite database. It was not touched.")
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return StoreAway(
+            f"{name} was locked by another process for {BUSY_TIMEOUT_MS // 1000} s. Nothing was written.",
+            hint="Try again; see what else has the file open.",
+        )
+    if isinstance(error, apsw.CorruptError):
+        return StoreBroken(f"{name} is damaged: {error}.", hint="Run 'everturn doctor', restore a backup.")
+    if isinstance(error, apsw.IOError):
+        return StoreBroken(
+            f"The disk failed under {name} ({error}). Whether the last write is stored is unknown until the "
+            "store is opened again; everything acknowledged before is safe."
+        )
+    return StoreBroken(f"SQLite refused a write to {name}: {error}.")

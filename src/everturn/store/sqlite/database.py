@@ -1,0 +1,179 @@
+"""SQLite behind the nouns: writes through the one writer, reads on connections of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import DiskFull, StoreBroken
+from everturn.domain.ids import Ids
+from everturn.domain.probe import Probe
+from everturn.store import sql
+from everturn.store.hub import Hub
+from everturn.store.script import Append, Script, Tx
+from everturn.store.sqlite.connection import explained, open_connection, prepare
+from everturn.store.sqlite.writer import CHECKPOINT_PAGES, Job, Runs, Writer
+
+T = TypeVar("T")
+
+READERS = 4
+CHECKPOINT_EVERY_S = 0.25
+
+
+class SqliteDatabase:
+    """Opened and closed by ``open_store``; all coroutines belong to the loop it was opened on."""
+
+    dialect = "sqlite"
+
+    def __init__(
+        self, path: Path, *, clock: Clock, ids: Ids, probe: Probe, hub: Hub, vfs: str | None = None
+    ) -> None:
+        self.path = path
+        self.clock = clock
+        self.ids = ids
+        self.probe = probe
+        self._hub = hub
+        self._vfs = vfs
+        self._queries = _numbered(sql.queries("sqlite"))
+        self._readers: queue.SimpleQueue[tuple[apsw.Connection, Runs]] = queue.SimpleQueue()
+        self._connections: list[apsw.Connection] = []
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="everturn-reader")
+        self._writer: Writer | None = None
+        self._checkpointer: asyncio.Task[None] | None = None
+        self.last_checkpoint_error: str | None = None
+
+    async def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        connection = await loop.run_in_executor(self._pool, lambda: prepare(self.path, vfs=self._vfs))
+        self._writer = Writer(
+            connection,
+            self.path,
+            self._queries,
+            clock=self.clock,
+            ids=self.ids,
+            probe=self.probe,
+            publish=self._hub.publish,
+            notice_others=self._hub.look,
+        )
+        for _ in range(READERS):
+            reader = open_connection(self.path, vfs=self._vfs, is_reader=True)
+            self._connections.append(reader)
+            self._readers.put((reader, Runs(reader, self._queries)))
+        self._checkpointer = asyncio.create_task(self._checkpoint_often(), name="everturn-checkpointer")
+
+    async def close(self) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.cancel()
+            await asyncio.gather(self._checkpointer, return_exceptions=True)
+        if self._writer is not None:
+            await asyncio.to_thread(self._writer.stop)
+        self._pool.shutdown(wait=True)
+        for connection in self._connections:
+            connection.close()
+
+    @property
+    def writer(self) -> Writer:
+        if self._writer is None:
+            raise StoreBroken("The store is not open.", hint="Enter it with 'async with'.")
+        return self._writer
+
+    async def write(self, script: Callable[..., Script[T]], *args: Any) -> T:
+        job = Job(asyncio.get_running_loop().create_future(), script, args)
+        self.writer.hand_over(job)
+        result, tx = await job.future
+        for moment, subject in tx.moments:
+            await self.probe.reach(moment, subject)
+        return result  # type: ignore[no-any-return]
+
+    async def append(self, append: Append) -> int:
+        job = Job(asyncio.get_running_loop().create_future(), append=append)
+        self.writer.hand_over(job)
+        result, _ = await job.future
+        return result  # type: ignore[no-any-return]
+
+    async def read(self, script: Callable[..., Script[T]], *args: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self._read, script, args)
+
+    def _read(self, script: Callable[..., Script[T]], args: tuple[Any, ...]) -> T:
+        connection, runs = self._readers.get()
+        tx = Tx("sqlite", self.clock.now_ms(), self.ids, self.probe)
+        try:
+            connection.execute("BEGIN")
+            try:
+                return runs.run(script(tx, *args))  # type: ignore[no-any-return]
+            finally:
+                connection.execute("COMMIT")
+        except apsw.Error as error:
+            raise explained(error, self.path) from error
+        finally:
+            self._readers.put((connection, runs))
+
+    # --- upkeep --------------------------------------------------------------------------------------
+
+    async def copy_to(self, folder: Path) -> None:
+        """A consistent copy made in one read transaction, then opened and checked."""
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._copy_to, folder)
+
+    def _copy_to(self, folder: Path) -> None:
+        target = folder / self.path.name
+        connection, runs = self._readers.get()
+        try:
+            connection.execute("PRAGMA query_only=OFF")
+            connection.execute("VACUUM INTO ?", (str(target),))
+        except apsw.Error as error:
+            if isinstance(error, apsw.FullError):
+                raise DiskFull(f"Could not write the backup {target.name}: the disk is full.") from error
+            raise explained(error, target) from error
+        finally:
+            connection.execute("PRAGMA query_only=ON")
+            self._readers.put((connection, runs))
+        verify_copy(target)
+
+    async def _checkpoint_often(self) -> None:
+        """Move the log into the database, outside the commit path."""
+        connection = open_connection(self.path, vfs=self._vfs)
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        wal = self.path.with_name(self.path.name + "-wal")
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await asyncio.sleep(CHECKPOINT_EVERY_S)
+                if wal.exists() and wal.stat().st_size > CHECKPOINT_PAGES * 4096:
+                    await loop.run_in_executor(self._pool, self._checkpoint, connection)
+        finally:
+            connection.close()
+
+    def _checkpoint(self, connection: apsw.Connection) -> None:
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self.last_checkpoint_error = None
+        except apsw.BusyError:
+            return  # another process is at it
+        except apsw.Error as error:
+            # Nothing is lost: the log keeps everything. The next round tries again, and stats tell.
+            self.last_checkpoint_error = str(error)
+
+
+def verify_copy(target: Path) -> None:
+    copy = open_connection(target)
+    try:
+        rows = copy.execute("PRAGMA integrity_check").fetchall()
+        if rows != [("ok",)]:
+            raise StoreBroken(f"The backup {target.name} did not verify: {rows[0][0]}.")
+    finally:
+        copy.close()
+
+
+def _numbered(queries: dict[str, str]) -> dict[str, str]:
+    """SQLite's name for $1 is ?1."""
+
+    return {name: re.sub(r"\$(\d+)", r"?\1", text) for name, text in queries.items()}

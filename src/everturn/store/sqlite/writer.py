@@ -1,0 +1,385 @@
+"""The one writer: a thread that takes everything that is waiting, commits it once, wakes the waiters.
+
+Natural group commit, no timers: alone, a write is durable after one fsync; under load, hundreds share
+one. Each item stands in the batch for itself: one that is refused leaves nothing behind and fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import EverturnError, Fenced, NotFound, StoreBroken, StoreTooNew, WrongState
+from everturn.domain.ids import Ids
+from everturn.domain.probe import Moment, Probe
+from everturn.store.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx
+from everturn.store.sqlite.connection import SCHEMA, explained, schema_version
+
+OTHERS_POLL_S = 0.05  # how soon another process's commit is noticed
+BATCH_JOBS_MAX = 4_000
+CHECKPOINT_PAGES = 4_000
+
+
+class Job:
+    """One caller's write: a script, or events for the journal."""
+
+    __slots__ = ("append", "args", "error", "future", "result", "script", "tx")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        script: Callable[..., Script[Any]] | None = None,
+        args: tuple[Any, ...] = (),
+        append: Append | None = None,
+    ) -> None:
+        self.future = future
+        self.script = script
+        self.args = args
+        self.append = append
+        self.tx: Tx | None = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Runs:
+    """Runs scripts on one connection."""
+
+    def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._queries = queries
+
+    def run(self, script: Script[Any]) -> Any:
+        """Drive a script to its end. An index query that fails is thrown back into it."""
+        rows: Rows = ()
+        failure: IndexBroken | None = None
+        try:
+            query = next(script)
+            while True:
+                try:
+                    rows = self.query(query)
+                except (apsw.CorruptError, apsw.SQLError) as error:
+                    if not query.name.startswith("index_"):
+                        raise
+                    failure = IndexBroken(str(error))
+                query = script.throw(failure) if failure else script.send(rows)
+                failure = None
+        except StopIteration as end:
+            return end.value
+
+    def query(self, query: Query) -> Rows:
+        text = self._queries[query.name]
+        if query.many is not None:
+            self._cursor.executemany(text, query.many)
+            return ()
+        return self._cursor.execute(text, query.args).fetchall()
+
+
+class Writer:
+    """Owns the write connection; others hand it jobs."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        path: Path,
+        queries: dict[str, str],
+        *,
+        clock: Clock,
+        ids: Ids,
+        probe: Probe,
+        publish: Callable[[list[Stored], list[tuple[str, str]]], None],
+        notice_others: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._runs = Runs(connection, queries)
+        self._queries = queries
+        self._clock = clock
+        self._ids = ids
+        self._probe = probe
+        self._publish = publish
+        self._notice_others = notice_others
+        self._loop = asyncio.get_running_loop()
+        self._jobs: deque[Job] = deque()
+        self._has_jobs = threading.Condition()
+        self._is_stopping = False
+        self._broken: EverturnError | None = None
+        self._data_version = self._read_data_version()
+        self._appends = _Appends(connection, queries)
+        self._thread = threading.Thread(target=self._run, name="everturn-writer", daemon=True)
+        self.batches = 0
+        self.jobs_done = 0
+        self.commit_seconds: deque[float] = deque(maxlen=512)
+        self._thread.start()
+
+    # --- called on the event loop --------------------------------------------------------------------
+
+    def hand_over(self, job: Job) -> None:
+        with self._has_jobs:
+            if self._is_stopping:
+                raise StoreBroken("The store is closed.", hint="Open it again.")
+            self._jobs.append(job)
+            if len(self._jobs) == 1:
+                self._has_jobs.notify()
+
+    def stop(self) -> None:
+        """Write what is waiting, then end the thread. Blocks; call it from a thread."""
+        with self._has_jobs:
+            self._is_stopping = True
+            self._has_jobs.notify()
+        self._thread.join()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._jobs)
+
+    # --- the thread ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            batch = self._take()
+            if batch is None:
+                break
+            if not batch:
+                self._look_for_others()
+                continue
+            self._write(batch)
+        self._connection.close()
+
+    def _take(self) -> list[Job] | None:
+        """Everything that waits; an empty list after a quiet while; None at the end."""
+        with self._has_jobs:
+            if not self._jobs and not self._is_stopping:
+                self._has_jobs.wait(OTHERS_POLL_S)
+            if not self._jobs:
+                return None if self._is_stopping else []
+            if len(self._jobs) <= BATCH_JOBS_MAX:
+                batch = list(self._jobs)
+                self._jobs.clear()
+            else:
+                batch = [self._jobs.popleft() for _ in range(BATCH_JOBS_MAX)]
+            return batch
+
+    def _write(self, batch: list[Job]) -> None:
+        if self._broken is not None:
+            self._fail(batch, self._broken)
+            return
+        started = time.perf_counter()
+        try:
+            stored = self._transact(batch)
+        except apsw.Error as error:
+            self._give_up(batch, explained(error, self._path))
+            return
+        except EverturnError as error:
+            self._give_up(batch, error)
+            return
+        except BaseException as error:
+            self._give_up(batch, StoreBroken(f"The writer met an unexpected error: {error!r}."))
+            raise
+        self.commit_seconds.append(time.perf_counter() - started)
+        self.batches += 1
+        self.jobs_done += len(batch)
+        self._probe.pass_by(Moment.BATCH_COMMITTED)
+        self._wake(batch, stored)
+
+    def _transact(self, batch: list[Job]) -> list[Stored]:
+        cursor = self._connection.cursor()
+        cursor.execute("BEGIN IMMEDIATE")
+        self._refuse_newer_schema()
+        now = self._clock.now_ms()
+        stored: list[Stored] = []
+        run: list[Job] = []
+        for job in batch:
+            if job.append is not None:
+                run.append(job)
+                continue
+            if run:
+                self._appends.write(run, now, stored)
+                run = []
+            self._script(cursor, job, now, stored)
+        if run:
+            self._appends.write(run, now, stored)
+        self._probe.pass_by(Moment.BATCH_WRITTEN)
+        cursor.execute("COMMIT")
+        return stored
+
+    def _script(self, cursor: apsw.Cursor, job: Job, now: int, stored: list[Stored]) -> None:
+        """Run one script inside a savepoint, so that its refusal leaves the batch as it was."""
+        tx = Tx("sqlite", now, self._ids, self._probe)
+        cursor.execute("SAVEPOINT job")
+        try:
+            assert job.script is not None  # noqa: S101 - a job is either a script or an append
+            job.result = self._runs.run(job.script(tx, *job.args))
+        except apsw.ConstraintError as error:
+            cursor.execute("ROLLBACK TO job")
+            job.error = WrongState(f"The store refused the change: {error}.")
+        except apsw.Error:
+            raise  # the database itself is in trouble: the whole batch stops
+        except Exception as error:
+            cursor.execute("ROLLBACK TO job")
+            job.error = error
+        else:
+            job.tx = tx
+            stored.extend(tx.events)
+        cursor.execute("RELEASE job")
+
+    def _refuse_newer_schema(self) -> None:
+        version = schema_version(self._connection)
+        if version != SCHEMA:
+            raise StoreTooNew(
+                f"{self._path.name} was migrated to schema {version} by another process; this one knows "
+                f"{SCHEMA} and has stopped writing. Nothing was lost."
+            )
+
+    def _give_up(self, batch: list[Job], error: EverturnError) -> None:
+        """The transaction did not happen, or nobody knows: nothing is published.
+
+        After a failed sync this process stops writing, because a commit that was refused that way can
+        reappear when the file is opened again: only a fresh start tells what is there.
+        """
+        if self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except apsw.Error as second:
+                error.add_note(f"Rolling back failed too: {second}")
+                self._broken = error
+        if isinstance(error, (StoreBroken, StoreTooNew)):
+            self._broken = error
+        self._fail(batch, error)
+
+    def _fail(self, batch: list[Job], error: EverturnError) -> None:
+        for job in batch:
+            job.error = error
+            job.tx = None
+        self._wake(batch, [])
+
+    def _wake(self, batch: list[Job], stored: list[Stored]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._resolve, batch, stored)
+        except RuntimeError:
+            # The loop is closed: nobody waits any more, and what was committed is durable.
+            if not self._loop.is_closed():
+                raise
+
+    def _resolve(self, batch: list[Job], stored: list[Stored]) -> None:
+        """On the event loop: publish, then answer. Publishing first keeps a caller from seeing its own
+        write before a reader could."""
+        changed: dict[str, str] = {}
+        for job in batch:
+            if job.tx is not None and job.tx.changed:
+                changed.update(job.tx.changed)
+        if stored or changed:
+            self._publish(stored, list(changed.items()))
+        for job in batch:
+            if job.future.done():
+                continue  # the caller was cancelled; the write stands
+            if job.error is not None:
+                job.future.set_exception(job.error)
+            else:
+                job.future.set_result((job.result, job.tx))
+
+    # --- other processes ------------------------------------------------------------------------------
+
+    def _look_for_others(self) -> None:
+        try:
+            version = self._read_data_version()
+        except apsw.Error as error:
+            self._broken = explained(error, self._path)
+            return
+        if version != self._data_version:
+            self._data_version = version
+            self._loop.call_soon_threadsafe(self._notice_others)
+
+    def _read_data_version(self) -> int:
+        found: list[Any] = self._connection.execute("PRAGMA data_version").fetchall()
+        return int(found[0][0])
+
+
+class _Appends:
+    """Writes a run of appends: one look at each turn, one insert for all events."""
+
+    def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
+        self._cursor = connection.cursor()
+        self._state = queries["append_state"]
+        self._insert = queries["event_insert"]
+        self._number = queries["writer_number"]
+        self._tail = queries["tail_move"]
+
+    def write(self, jobs: list[Job], now: int, stored: list[Stored]) -> None:
+        by_turn: dict[tuple[str, int], list[Job]] = {}
+        for job in jobs:
+            append = job.append
+            assert append is not None  # noqa: S101 - the caller chose appends
+            by_turn.setdefault((append.turn_id, append.epoch), []).append(job)
+        rows: list[tuple[Any, ...]] = []
+        for (turn_id, epoch), own in by_turn.items():
+            self._turn(turn_id, epoch, own, now, rows, stored)
+        if rows:
+            self._cursor.executemany(self._insert, rows)
+
+    def _turn(
+        self,
+        turn_id: str,
+        epoch: int,
+        jobs: list[Job],
+        now: int,
+        rows: list[tuple[Any, ...]],
+        stored: list[Stored],
+    ) -> None:
+        found: list[Any] = self._cursor.execute(self._state, (turn_id, epoch)).fetchall()
+        refusal = _refusal(found, turn_id, epoch)
+        if refusal is not None:
+            for job in jobs:
+                job.error = refusal
+            return
+        turn_no, session_no, _, _, last, session_id, owner = found[0]
+        fresh: list[tuple[int, bytes]] = []
+        ends: list[tuple[Job, int]] = []
+        for job in jobs:
+            append = job.append
+            assert append is not None  # noqa: S101 - the caller chose appends
+            if append.first_number > last + len(fresh) + 1:
+                job.error = _gap(append, last + len(fresh))
+                continue
+            skip = last + len(fresh) + 1 - append.first_number
+            number = append.first_number + skip
+            for data in append.data[skip:]:
+                fresh.append((number, data))
+                number += 1
+            ends.append((job, len(fresh)))
+        moved: list[Any] = self._cursor.execute(self._tail, (session_no, len(fresh), now)).fetchall()
+        position = start = moved[0][0] - len(fresh)
+        if fresh:
+            self._cursor.execute(self._number, (turn_no, epoch, fresh[-1][0]))
+        crc = zlib.crc32
+        for number, data in fresh:
+            position += 1
+            rows.append((session_no, position, turn_no, epoch, number, owner, 0, now, crc(data), data))
+            stored.append(Stored(session_id, position, turn_id, epoch, number, now, data))
+        for job, count in ends:
+            job.result = start + count
+
+
+def _refusal(found: Rows, turn_id: str, epoch: int) -> EverturnError | None:
+    if not found:
+        return NotFound("turn", turn_id)
+    _, _, state, current, number, _, _ = found[0]
+    if state != "running" or current != epoch or number is None:
+        return Fenced(turn_id, epoch, state, current)
+    return None
+
+
+def _gap(append: Append, last: int) -> WrongState:
+    return WrongState(
+        f"Turn {append.turn_id} has events up to {last}; the batch begins at {append.first_number}.",
+        hint="Send the events between them first.",
+    )

@@ -1,0 +1,449 @@
+"""The transcript: reading the path to the head, moving the head, copying paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from everturn.domain.errors import BadImport, Invalid, NotFound, NothingToDo, WrongState
+from everturn.domain.ids import turn_id_of_message
+from everturn.domain.messages import Message, Role, Summary, Text
+from everturn.domain.probe import Moment
+from everturn.domain.sessions import Page, Session
+from everturn.domain.storing import Accepted, Request
+from everturn.domain.turns import ENDED, Turn, TurnKind
+from everturn.store.common import (
+    add_messages,
+    bump,
+    digest_of,
+    first_answer,
+    keep_answer,
+    locked_session,
+    move_head,
+    refresh,
+    refuse_busy,
+    refuse_stale,
+    reread,
+    say_changed,
+    session_row,
+    turn_row,
+)
+from everturn.store.endings import queue_turn
+from everturn.store.rows import SessionRow, TurnRow, message_of, session_of, to_json, turn_of
+from everturn.store.script import Database, Query, Row, Script, Tx, one, q
+from everturn.store.turns import repeated, with_siblings
+
+PAGE_MESSAGES_MAX = 500
+_WHOLE_PATH = 1 << 30
+
+
+class Transcript:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def messages(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
+    ) -> Page[Message]:
+        limit = max(1, min(limit, PAGE_MESSAGES_MAX))
+        return await self._db.read(_messages, owner, session_id, before, limit)
+
+    async def turns(self, owner: str, session_id: str, turn_ids: Sequence[str]) -> list[Turn]:
+        return await self._db.read(_turns, owner, session_id, tuple(turn_ids))
+
+    async def context(self, owner: str, session_id: str, *, upto: str | None = None) -> list[Message]:
+        return await self._db.read(_context, owner, session_id, upto)
+
+    async def undo(self, owner: str, session_id: str, request: Request) -> Session:
+        return await self._db.write(_undo, owner, session_id, request)
+
+    async def redo(self, owner: str, session_id: str, request: Request) -> Session:
+        return await self._db.write(_redo, owner, session_id, request)
+
+    async def clear(self, owner: str, session_id: str, request: Request) -> Session:
+        return await self._db.write(_clear, owner, session_id, request)
+
+    async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
+        return await self._db.write(_select, owner, session_id, turn_id, request)
+
+    async def retry(
+        self, owner: str, session_id: str, turn_id: str | None, request: Request, *, text: str | None = None
+    ) -> Accepted:
+        return await self._db.write(_retry, owner, session_id, turn_id, request, text)
+
+    async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
+        return await self._db.write(_branch, owner, session_id, turn_id, request)
+
+    async def import_session(
+        self, owner: str, session: Session, turns: Sequence[Turn], messages: Sequence[Message]
+    ) -> Session:
+        return await self._db.write(_import, owner, session, tuple(turns), tuple(messages))
+
+    async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
+        return await self._db.read(_export, owner, session_id)
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def _messages(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -> Script[Page[Message]]:
+    """Walks back from the end turn by turn: the cost follows the page, not the session."""
+    session = yield from session_row(tx, owner, session_id)
+    turn_no, ordinal = session.head_no, _WHOLE_PATH
+    if before is not None:
+        turn_no, ordinal = yield from _from_cursor(session, before)
+    found: list[Message] = []
+    while turn_no is not None and len(found) <= limit:
+        turn = yield from turn_row(turn_no)
+        rows = yield q("messages_of_turn_before", turn_no, ordinal, limit + 1 - len(found))
+        found.extend(message_of(row, turn.id) for row in rows)
+        turn_no, ordinal = turn.parent_no, _WHOLE_PATH
+    page = tuple(reversed(found[:limit]))
+    return Page(page, page[0].id if len(found) > limit else None)
+
+
+def _from_cursor(session: SessionRow, before: str) -> Script[tuple[int, int]]:
+    turn_id = turn_id_of_message(before)
+    row = one((yield q("turn_row", turn_id)))
+    if row is None or row[21] != session.no:
+        raise Invalid("The cursor is not one of this session's.", hint="Start again without a cursor.")
+    return row[0], int(before.rsplit("-", 1)[1])
+
+
+def _turns(tx: Tx, owner: str, session_id: str, turn_ids: tuple[str, ...]) -> Script[list[Turn]]:
+    session = yield from session_row(tx, owner, session_id)
+    turns = []
+    for turn_id in turn_ids:
+        row = one((yield q("turn_row", turn_id)))
+        if row is not None and row[21] == session.no:
+            turns.append((yield from with_siblings(turn_of(row))))
+    return turns
+
+
+def _context(tx: Tx, owner: str, session_id: str, upto: str | None) -> Script[list[Message]]:
+    session = yield from session_row(tx, owner, session_id)
+    end = session.head_no
+    if upto is not None:
+        row = one((yield q("turn_row", upto)))
+        if row is None or row[21] != session.no:
+            raise NotFound("turn", upto)
+        end = row[0]
+    if end is None:
+        return []
+    from_turn, after_ordinal = 0, -1
+    found = one((yield q("newest_summary", end)))
+    if found is not None:
+        summary = message_of(found, found[9])
+        covers = next((part.covers for part in summary.parts if isinstance(part, Summary)), "")
+        if covers:
+            start = one((yield q("turn_row", turn_id_of_message(covers))))
+            if start is not None:
+                from_turn, after_ordinal = start[0], int(covers.rsplit("-", 1)[1])
+    rows = yield q("context_messages", end, from_turn, after_ordinal)
+    return _without_covered_summaries([message_of(row, row[9]) for row in rows], found)
+
+
+def _without_covered_summaries(messages: list[Message], newest: Row | None) -> list[Message]:
+    """Only the newest summary stays: it covers the ones before it."""
+    if newest is None:
+        return messages
+    keep = (newest[9], newest[2])
+    return [m for m in messages if m.role is not Role.SUMMARY or (m.turn_id, m.ordinal) == keep]
+
+
+def _export(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, list[Turn], list[Message]]]:
+    session = yield from session_row(tx, owner, session_id)
+    turn_rows = [turn_of(row) for row in (yield q("turns_of_session", session.no))]
+    ids = {turn.no: turn.id for turn in turn_rows}
+    rows = yield q("messages_of_session", session.no)
+    return session.session, [t.turn for t in turn_rows], [message_of(row, ids[row[1]]) for row in rows]
+
+
+# --- moving the head ----------------------------------------------------------------------------------
+
+
+def _started(
+    tx: Tx, owner: str, session_id: str, request: Request, digest: str
+) -> Script[tuple[SessionRow, str | None]]:
+    """The locked session and, for a repeated request, its first answer; refuses stale and busy ones."""
+    session = yield from locked_session(tx, owner, session_id)
+    before = yield from first_answer(session, request, digest)
+    if before is None:
+        refuse_stale(session, request.version)
+        refuse_busy(session)
+    return session, before
+
+
+def _moved(tx: Tx, session: SessionRow, request: Request, digest: str, what: str) -> Script[Session]:
+    version = yield from bump(tx, session)
+    yield from refresh(tx, session)
+    head = (yield from reread(session)).head
+    yield from say_changed(tx, session, what, version, head)
+    answer = yield from reread(session)
+    yield from keep_answer(tx, session, request, digest, to_json(answer))
+    tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
+    return answer
+
+
+_session_decoder = msgspec.json.Decoder(Session)
+
+
+def _undo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
+    digest = digest_of("undo")
+    session, before = yield from _started(tx, owner, session_id, request, digest)
+    if before is not None:
+        return _session_decoder.decode(before)
+    if session.head_no is None:
+        raise NothingToDo(f"Session {session_id} has no turn to undo.")
+    head = yield from turn_row(session.head_no)
+    redo = session.redo_no or session.head_no
+    yield from move_head(tx, session, head.parent_no, redo_no=redo)
+    return (yield from _moved(tx, session, request, digest, "undo"))
+
+
+def _redo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
+    digest = digest_of("redo")
+    session, before = yield from _started(tx, owner, session_id, request, digest)
+    if before is not None:
+        return _session_decoder.decode(before)
+    if session.redo_no is None:
+        raise NothingToDo(f"Session {session_id} has nothing to redo.")
+    target = session.redo_no
+    if not session.redo_all:
+        rows = yield q("path", session.redo_no, _WHOLE_PATH)
+        path = [row[0] for row in rows]
+        place = path.index(session.head_no) if session.head_no in path else len(path)
+        target = path[place - 1]
+    left = session.redo_no if target != session.redo_no else None
+    yield from move_head(tx, session, target, redo_no=left)
+    return (yield from _moved(tx, session, request, digest, "redo"))
+
+
+def _clear(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
+    digest = digest_of("clear")
+    session, before = yield from _started(tx, owner, session_id, request, digest)
+    if before is not None:
+        return _session_decoder.decode(before)
+    if session.head_no is None:
+        raise NothingToDo(f"Session {session_id} is empty already.")
+    yield from move_head(tx, session, None, redo_no=session.head_no, redo_all=True)
+    return (yield from _moved(tx, session, request, digest, "clear"))
+
+
+def _select(tx: Tx, owner: str, session_id: str, turn_id: str, request: Request) -> Script[Session]:
+    digest = digest_of("select", turn_id)
+    session, before = yield from _started(tx, owner, session_id, request, digest)
+    if before is not None:
+        return _session_decoder.decode(before)
+    turn = yield from _turn_in(session, turn_id)
+    tip = turn.no
+    while child := one((yield q("turn_newest_child", session.no, tip))):
+        tip = child[0]
+    yield from move_head(tx, session, tip)
+    return (yield from _moved(tx, session, request, digest, "select"))
+
+
+def _turn_in(session: SessionRow, turn_id: str | None) -> Script[TurnRow]:
+    """The named turn of this session, or its head."""
+    if turn_id is None:
+        if session.head_no is None:
+            raise NothingToDo(f"Session {session.id} has no turn yet.")
+        return (yield from turn_row(session.head_no))
+    row = one((yield q("turn_row", turn_id)))
+    if row is None or row[21] != session.no:
+        raise NotFound("turn", turn_id)
+    return turn_of(row)
+
+
+def _retry(
+    tx: Tx, owner: str, session_id: str, turn_id: str | None, request: Request, text: str | None
+) -> Script[Accepted]:
+    digest = digest_of("retry", turn_id, text)
+    session, before = yield from _started(tx, owner, session_id, request, digest)
+    if before is not None:
+        return (yield from repeated(before))
+    turn = yield from _turn_in(session, turn_id)
+    if turn.turn.kind is not TurnKind.MESSAGE or not turn.has_parent:
+        raise WrongState(f"Turn {turn.id} is not one that can be asked again.")
+    rows = yield q("message_first", turn.no)
+    old = message_of(rows[0], turn.id)
+    parts = [part for part in old.parts if not isinstance(part, (Summary,))]
+    if text is not None:
+        parts = [Text(text), *(part for part in parts if not isinstance(part, Text))]
+    sibling, position = yield from queue_turn(
+        tx,
+        session,
+        parts,  # type: ignore[arg-type]  # a user's message holds text and attachments only
+        created_at=tx.now,
+        model=turn.turn.model,
+        profile=turn.turn.profile,
+        parent_no=turn.parent_no,
+        has_parent=True,
+    )
+    yield from bump(tx, session)
+    yield from refresh(tx, session)
+    kept = {"turn_id": sibling.id, "cursor": position}
+    yield from keep_answer(tx, session, request, digest, to_json(kept))
+    tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
+    tx.moments.append((Moment.ACCEPT_COMMITTED, sibling.id))
+    first = yield q("turn_text", sibling.no)
+    return Accepted(msgspec.structs.replace(sibling.turn, text=first[0][0]), position)
+
+
+# --- copying ------------------------------------------------------------------------------------------
+
+
+def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: Request) -> Script[Session]:
+    digest = digest_of("branch", turn_id)
+    session = yield from locked_session(tx, owner, session_id)
+    before = yield from first_answer(session, request, digest)
+    if before is not None:
+        return _session_decoder.decode(before)
+    refuse_stale(session, request.version)
+    turn = yield from _turn_in(session, turn_id)
+    if turn.state not in ENDED:
+        refuse_busy(session)
+        raise WrongState(f"Turn {turn.id} is {turn.state}: it has nothing to branch from yet.")
+    rows = yield q("path", turn.no, _WHOLE_PATH)
+    path = [row[0] for row in reversed(rows)]
+    copy = yield from _copy_session(tx, session)
+    ids = [tx.ids.turn() for _ in path]
+    parents = ["", *ids[:-1]]
+    copied = zip(ids, parents, path, strict=True)
+    yield Query("branch_turn", many=[(new, copy.no, above, old, tx.now) for new, above, old in copied])
+    pairs = zip(ids, path, strict=True)
+    yield Query("branch_messages", many=[(copy.no, new, old) for new, old in pairs])
+    yield q("branch_files", session.no, copy.no)
+    head = one((yield q("turn_row", ids[-1])))
+    yield q("session_head", copy.no, head[0] if head else None, None, 0)
+    yield q("session_recount", copy.no)
+    yield q("session_said", copy.no, 0, session.session.preview)
+    yield from refresh(tx, copy)
+    answer = yield from reread(copy)
+    yield from keep_answer(tx, session, request, digest, to_json(answer))
+    tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
+    return answer
+
+
+def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
+    value = session.session
+    rows = yield q(
+        "session_insert",
+        tx.ids.session(),
+        session.owner,
+        value.key,
+        tx.now,
+        value.title,
+        int(value.is_title_given),
+        int(value.private),
+        value.project,
+        value.profile,
+        value.model,
+    )
+    yield q("tail_insert", rows[0][0], session.owner, tx.now)
+    found = yield q("session_row_by_no", rows[0][0])
+    return session_of(found[0])
+
+
+def _import(
+    tx: Tx, owner: str, asked: Session, turns: tuple[Turn, ...], messages: tuple[Message, ...]
+) -> Script[Session]:
+    """Import under the exported ids if they are free here, else under new ones."""
+    renamed = yield from _import_names(tx, owner, asked, turns)
+    session_id = renamed.get(asked.id, asked.id)
+    rows = yield q(
+        "session_insert",
+        session_id,
+        owner,
+        asked.key,
+        asked.created_at,
+        asked.title,
+        int(asked.is_title_given),
+        int(asked.private),
+        None,
+        asked.profile,
+        asked.model,
+    )
+    session_no = rows[0][0]
+    yield q("tail_insert", session_no, owner, asked.updated_at)
+    found = yield q("session_row_by_no", session_no)
+    session = session_of(found[0])
+    numbers = yield from _import_turns(session, turns, renamed)
+    by_turn: dict[str, list[Message]] = {}
+    for message in messages:
+        if message.turn_id not in numbers:
+            raise BadImport(f"Message {message.id[:60]} belongs to no turn of this document.")
+        by_turn.setdefault(message.turn_id, []).append(message)
+    for turn_id, own in by_turn.items():
+        own.sort(key=lambda message: message.ordinal)
+        yield from add_messages(tx, session, numbers[turn_id], own)
+    head_no = numbers.get(asked.head or "")
+    head_state = next((turn.state.value for turn in turns if turn.id == asked.head), None)
+    yield q(
+        "import_session",
+        session_no,
+        asked.version,
+        asked.created_at,
+        asked.title,
+        int(asked.is_title_given),
+        int(asked.pinned),
+        int(asked.archived),
+        int(asked.private),
+        to_json(asked.tags),
+        len(messages),
+        asked.preview,
+        head_no,
+        head_state,
+    )
+    yield q("tail_set", session_no, asked.updated_at, int(asked.archived))
+    tx.touch(owner, session_id)
+    return (yield from reread(session))
+
+
+def _import_names(tx: Tx, owner: str, asked: Session, turns: tuple[Turn, ...]) -> Script[dict[str, str]]:
+    """New names for everything if any of the old ones is taken or was deleted here."""
+    taken = bool((yield q("session_row", asked.id, owner))) or bool((yield q("tombstone", asked.id, owner)))
+    for turn in turns:
+        taken = taken or bool((yield q("turn_exists", turn.id)))
+    taken = taken or bool((yield q("session_id_taken", asked.id)))
+    if not taken:
+        return {}
+    renamed = {turn.id: tx.ids.turn() for turn in turns}
+    renamed[asked.id] = tx.ids.session()
+    return renamed
+
+
+def _import_turns(
+    session: SessionRow, turns: tuple[Turn, ...], renamed: dict[str, str]
+) -> Script[dict[str, int]]:
+    numbers: dict[str, int] = {}
+    for turn in turns:
+        if turn.parent_id is not None and turn.parent_id not in numbers:
+            raise BadImport(f"Turn {turn.id[:60]} comes before its parent.")
+        if turn.state not in ENDED:
+            raise BadImport(f"Turn {turn.id[:60]} is {turn.state}; only ended turns can be imported.")
+        parent = renamed.get(turn.parent_id or "", turn.parent_id)
+        rows = yield q(
+            "import_turn",
+            renamed.get(turn.id, turn.id),
+            session.owner,
+            session.no,
+            parent,
+            turn.kind.value,
+            turn.state.value,
+            turn.epoch,
+            turn.attempts,
+            turn.model,
+            turn.profile,
+            turn.private_note,
+            turn.created_at,
+            turn.started_at,
+            turn.ended_at or turn.created_at,
+            to_json(turn.failure) if turn.failure else None,
+            "final" if turn.recovery == "pending" else turn.recovery.value,
+            turn.recovered_at,
+            to_json(turn.usage),
+            to_json(turn.timeline),
+        )
+        numbers[turn.id] = rows[0][0]
+    return numbers

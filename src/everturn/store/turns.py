@@ -1,0 +1,450 @@
+"""Turns: accept, queue, claim, wait, end. The ends themselves are in ``endings``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.errors import Busy, Invalid, NotFound, TextEmpty, TextTooLong, WrongState
+from everturn.domain.fold import Folded
+from everturn.domain.ids import message_id
+from everturn.domain.messages import Attachment, Message, Role, Text
+from everturn.domain.probe import Moment
+from everturn.domain.storing import Accepted, Ask, Claim, Request, Submission
+from everturn.domain.turns import Failure, Turn, TurnKind, TurnState
+from everturn.store import endings
+from everturn.store.common import (
+    add_events,
+    bump,
+    digest_of,
+    drop_messages,
+    first_answer,
+    journal_of,
+    keep_answer,
+    locked_session,
+    locked_turn,
+    move_head,
+    refresh,
+    say_changed,
+    session_row,
+    turn_row,
+)
+from everturn.store.rows import (
+    SessionRow,
+    TurnRow,
+    ask_body,
+    message_columns,
+    message_of,
+    session_of,
+    to_json,
+    turn_of,
+)
+from everturn.store.script import Database, Script, Tx, one, q
+
+ATTACHMENTS_MAX = 32
+KEY_CHARS_MAX = 200
+
+
+class Turns:
+    def __init__(self, db: Database, *, text_bytes_max: int) -> None:
+        self._db = db
+        self._text_bytes_max = text_bytes_max
+
+    async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
+        self._check(submission)
+        return await self._db.write(_accept, owner, session_id, submission)
+
+    async def get(self, owner: str, turn_id: str) -> Turn:
+        return await self._db.read(_get, owner, turn_id)
+
+    async def queue(self, owner: str, session_id: str) -> Sequence[Turn]:
+        return await self._db.read(_queue, owner, session_id)
+
+    async def edit_queued(self, owner: str, turn_id: str, text: str) -> Turn:
+        self._check(Submission(text=text))
+        return await self._db.write(_edit_queued, owner, turn_id, text)
+
+    async def remove_queued(self, owner: str, turn_id: str) -> None:
+        await self._db.write(_remove_queued, owner, turn_id)
+
+    async def claim(
+        self,
+        worker: str,
+        *,
+        limit: int = 1,
+        session_id: str | None = None,
+        without_owners: Sequence[str] = (),
+    ) -> list[Claim]:
+        # Looking first costs no write transaction when there is nothing to do (A03).
+        if not await self._db.read(_claimable, limit, session_id, tuple(without_owners)):
+            return []
+        return await self._db.write(_claim, worker, limit, session_id, tuple(without_owners))
+
+    async def lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
+        """Those of the held (turn, epoch) that this worker no longer holds."""
+        return await self._db.read(_lost, tuple(held))
+
+    async def take_steering(self, turn_id: str, epoch: int, number: int) -> list[Message]:
+        if not await self._db.read(_has_steering, turn_id):
+            return []
+        return await self._db.write(_take_steering, turn_id, epoch, number)
+
+    async def wait(
+        self,
+        turn_id: str,
+        epoch: int,
+        number: int,
+        asks: Sequence[Ask],
+        payloads: Sequence[ev.Payload],
+    ) -> Turn:
+        return await self._db.write(_wait, turn_id, epoch, number, tuple(asks), tuple(payloads))
+
+    async def complete(
+        self, turn_id: str, epoch: int, number: int, folded: Folded, *, provider: str | None = None
+    ) -> Turn:
+        return await self._db.write(endings.complete, turn_id, epoch, number, folded, provider)
+
+    async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:
+        return await self._db.write(endings.fail, turn_id, epoch, failure)
+
+    async def interrupt(
+        self, turn_id: str, epoch: int | None, failure: Failure, *, is_sealed: bool = True
+    ) -> Turn:
+        return await self._db.write(endings.interrupt, turn_id, epoch, failure, is_sealed)
+
+    async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
+        return await self._db.write(endings.cancel, owner, turn_id, by)
+
+    async def hand_over(self, turn_id: str, epoch: int) -> Turn:
+        return await self._db.write(_hand_over, turn_id, epoch)
+
+    async def resume(self, owner: str, turn_id: str) -> Turn:
+        return await self._db.write(_resume, owner, turn_id)
+
+    def _check(self, submission: Submission) -> None:
+        if submission.kind is TurnKind.MESSAGE and not submission.text.strip() and not submission.attachments:
+            raise TextEmpty
+        size = len(submission.text.encode("utf-8", "surrogatepass"))
+        if size > self._text_bytes_max:
+            raise TextTooLong(size, self._text_bytes_max)
+        if any("\ud800" <= char <= "\udfff" for char in submission.text) or "\0" in submission.text:
+            raise Invalid("The text has a character that cannot be stored.", hint="Remove it, then send.")
+        if submission.when_busy not in ("queue", "steer", "interrupt"):
+            raise Invalid(
+                f"when_busy is {submission.when_busy[:40]!r}.", hint="Use queue, steer or interrupt."
+            )
+        if len(submission.attachments) > ATTACHMENTS_MAX:
+            raise Invalid(f"A message has at most {ATTACHMENTS_MAX} attachments.", hint="Send fewer.")
+        if submission.key is not None and not 0 < len(submission.key) <= KEY_CHARS_MAX:
+            raise Invalid(f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.", hint="Use a random id.")
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """The first answer to an accepted request, kept beside its key."""
+
+    turn_id: str
+    cursor: int
+    is_steering: bool = False
+
+
+_kept = msgspec.json.Decoder(_Kept)
+
+
+def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Accepted]:
+    session = yield from locked_session(tx, owner, session_id)
+    request = Request(key=asked.key)
+    digest = digest_of("turn", msgspec.structs.replace(asked, key=None))
+    before = yield from first_answer(session, request, digest)
+    if before is not None:
+        return (yield from repeated(before))
+    files = yield from _files(tx, session, asked.attachments)
+    is_active = session.active_no is not None
+    if is_active and asked.when_busy == "steer" and asked.kind is TurnKind.MESSAGE:
+        accepted = yield from _steer(tx, session, asked, files)
+    else:
+        is_first = is_active and asked.when_busy == "interrupt"
+        if is_first and session.active_no is not None:
+            active = yield from turn_row(session.active_no)
+            yield from endings.end_active(tx, session, active, TurnState.CANCELLED, None, by="interrupt")
+        parts = (*((Text(asked.text),) if asked.text else ()), *files)
+        turn, position = yield from endings.queue_turn(
+            tx,
+            session,
+            parts,
+            created_at=tx.now,
+            model=asked.model,
+            profile=asked.profile,
+            kind=asked.kind,
+            note=asked.note,
+            is_first=is_first,
+        )
+        yield from bump(tx, session)
+        yield from refresh(tx, session)
+        accepted = Accepted((yield from _with_text(turn)), position)
+    kept = _Kept(accepted.turn.id, accepted.cursor, accepted.is_steering)
+    yield from keep_answer(tx, session, request, digest, to_json(kept))
+    tx.probe.pass_by(Moment.ACCEPT_WRITTEN, accepted.turn.id)
+    tx.moments.append((Moment.ACCEPT_COMMITTED, accepted.turn.id))
+    return accepted
+
+
+def repeated(answer: str) -> Script[Accepted]:
+    """The first answer again, with the turn as it is now."""
+    kept = _kept.decode(answer)
+    row = one((yield q("turn_row", kept.turn_id)))
+    if row is None:
+        raise NotFound("turn", kept.turn_id)
+    turn = yield from _with_text(turn_of(row))
+    return Accepted(turn, kept.cursor, is_repeat=True, is_steering=kept.is_steering)
+
+
+def _files(tx: Tx, session: SessionRow, file_ids: Sequence[str]) -> Script[tuple[Attachment, ...]]:
+    """The attachments, which must belong to the session's owner; from now on the session uses them."""
+    found = []
+    for file_id in file_ids:
+        row = one((yield q("file_get", file_id, session.owner)))
+        if row is None:
+            raise NotFound("file", file_id)
+        yield q("file_use", file_id, session.no)
+        found.append(Attachment(file_id=row[0], name=row[2], media_type=row[3], size=row[4]))
+    return tuple(found)
+
+
+def _steer(tx: Tx, session: SessionRow, asked: Submission, files: tuple[Attachment, ...]) -> Script[Accepted]:
+    if session.active_no is None:
+        raise WrongState("There is no running turn to steer.")
+    yield q("steering_insert", session.owner, session.active_no, asked.text, to_json(files), tx.now)
+    turn = yield from turn_row(session.active_no)
+    return Accepted(turn.turn, session.session.position, is_steering=True)
+
+
+def _with_text(turn: TurnRow) -> Script[Turn]:
+    row = one((yield q("turn_text", turn.no)))
+    return msgspec.structs.replace(turn.turn, text=row[0] if row else "")
+
+
+def with_siblings(turn: TurnRow) -> Script[Turn]:
+    rows = yield q("turn_siblings", turn.session_no, turn.parent_no or 0)
+    numbers = [row[0] for row in rows]
+    place = numbers.index(turn.no) + 1 if turn.no in numbers else 1
+    return msgspec.structs.replace(turn.turn, sibling=place, siblings=max(1, len(numbers)))
+
+
+def _get(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
+    row = one((yield q("turn_row", turn_id)))
+    if row is None or row[3] != owner:
+        raise NotFound("turn", turn_id)
+    turn = turn_of(row)
+    text = yield from _with_text(turn)
+    return msgspec.structs.replace((yield from with_siblings(turn)), text=text.text)
+
+
+# --- the queue ----------------------------------------------------------------------------------------
+
+
+def _queue(tx: Tx, owner: str, session_id: str) -> Script[list[Turn]]:
+    session = yield from session_row(tx, owner, session_id)
+    rows = yield q("queue_rows", session.no)
+    turns = []
+    for row in rows:
+        turns.append((yield from _with_text(turn_of(row))))
+    return turns
+
+
+def _queued(tx: Tx, owner: str, turn_id: str) -> Script[tuple[SessionRow, TurnRow]]:
+    session, turn = yield from locked_turn(tx, turn_id, owner)
+    if turn.state is not TurnState.QUEUED:
+        raise WrongState(f"Turn {turn_id} is {turn.state}, not queued.", hint="It can be stopped or undone.")
+    return session, turn
+
+
+def _edit_queued(tx: Tx, owner: str, turn_id: str, text: str) -> Script[Turn]:
+    session, turn = yield from _queued(tx, owner, turn_id)
+    rows = yield q("message_first", turn.no)
+    old = message_of(rows[0], turn_id)
+    parts = (Text(text), *(part for part in old.parts if not isinstance(part, Text)))
+    _, words, packed = message_columns(msgspec.structs.replace(old, parts=parts))
+    yield q("message_text_update", turn.no, words, packed)
+    version = yield from bump(tx, session)
+    yield from say_changed(tx, session, "queue", version, session.session.head)
+    return (yield from _with_text(turn))
+
+
+def _remove_queued(tx: Tx, owner: str, turn_id: str) -> Script[None]:
+    yield from _queued(tx, owner, turn_id)
+    yield from endings.cancel(tx, owner, turn_id, "queue")
+
+
+# --- claiming -----------------------------------------------------------------------------------------
+
+
+def _claimable(
+    tx: Tx, limit: int, session_id: str | None, without_owners: tuple[str, ...]
+) -> Script[list[tuple[int, int]]]:
+    """Candidates as (session_no, turn_no), in the order in which they are to be taken."""
+    rows = yield q("claimable", limit if not without_owners and session_id is None else 10_000)
+    found = []
+    for turn_no, session_no in rows:
+        if session_id is not None or without_owners:
+            session = one((yield q("session_row_by_no", session_no)))
+            if session is None or session[2] in without_owners:
+                continue
+            if session_id is not None and session[1] != session_id:
+                continue
+        found.append((session_no, turn_no))
+        if len(found) == limit:
+            break
+    return found
+
+
+def _claim(
+    tx: Tx, worker: str, limit: int, session_id: str | None, without_owners: tuple[str, ...]
+) -> Script[list[Claim]]:
+    candidates = yield from _claimable(tx, limit, session_id, without_owners)
+    claims = []
+    for session_no, _ in sorted(candidates):
+        if tx.dialect == "postgresql" and not (yield q("session_lock_skip", session_no)):
+            continue  # another worker is writing this session; its next look will find the turn
+        row = one((yield q("claimable_in_session", session_no)))
+        if row is not None:
+            claims.append((yield from _take(tx, worker, session_no, row[0])))
+    return claims
+
+
+def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim]:
+    rows = yield q("session_row_by_no", session_no)
+    session = session_of(rows[0])
+    turn = yield from turn_row(turn_no)
+    reason = turn.ready_reason or "new"
+    is_queued = turn.state is TurnState.QUEUED
+    parent = turn.parent_no if turn.has_parent else session.head_no
+    if turn.state is TurnState.INTERRUPTED:
+        # Its messages were folded at the interruption; the turn is live again and folds anew at its end.
+        yield from drop_messages(tx, session, turn.no)
+    journal = [] if is_queued else (yield from journal_of(session, turn))
+    epochs = yield q("turn_claim", turn.no, worker, tx.now, parent, int(reason == "crash"))
+    epoch = epochs[0][0]
+    yield q("writer_insert", turn.no, epoch, worker, 1)
+    if is_queued:
+        yield from move_head(tx, session, turn.no)
+        event: ev.Payload = ev.TurnStarted(epoch=epoch, worker=worker)
+    else:
+        attempt = turn.turn.attempts + (reason == "crash")
+        steps = [e.payload for e in journal if e.kind == "step.finished"]
+        last_step = max((p.step for p in steps if isinstance(p, ev.StepFinished)), default=0)
+        event = ev.TurnResumed(epoch, worker, reason, attempt, turn.stopped_at, last_step)
+    yield from add_events(tx, session, turn, epoch, 1, [event])
+    yield from refresh(tx, session)
+    now_row = yield from turn_row(turn_no)
+    session_rows = yield q("session_row_by_no", session_no)
+    return Claim(
+        turn=(yield from _with_text(now_row)),
+        session=session_of(session_rows[0]).session,
+        epoch=epoch,
+        number=1,
+        reason=reason,
+        journal=(*journal, *(yield from _own_events(session, now_row, epoch))),
+        stopped_at=turn.stopped_at,
+    )
+
+
+def _own_events(session: SessionRow, turn: TurnRow, epoch: int) -> Script[list[ev.Event]]:
+    return [event for event in (yield from journal_of(session, turn)) if event.epoch == epoch]
+
+
+def _lost(tx: Tx, held: tuple[tuple[str, int], ...]) -> Script[list[str]]:
+    gone = []
+    for turn_id, epoch in held:
+        row = one((yield q("append_state", turn_id, epoch)))
+        if row is None or row[2] != "running" or row[3] != epoch:
+            gone.append(turn_id)
+    return gone
+
+
+def _hand_over(tx: Tx, turn_id: str, epoch: int) -> Script[Turn]:
+    session, turn = yield from endings.held_turn(tx, turn_id, epoch)
+    yield q("turn_ready", turn.no, "handed_over", tx.now)
+    yield q("writer_seal", turn.no, epoch)
+    yield from refresh(tx, session)
+    tx.moments.append((Moment.HANDED_OVER, turn_id))
+    return (yield from turn_row(turn.no)).turn
+
+
+def _resume(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
+    session, turn = yield from locked_turn(tx, turn_id, owner)
+    if turn.state is not TurnState.INTERRUPTED:
+        raise WrongState(
+            f"Turn {turn_id} is {turn.state}; only an interrupted turn can be resumed.",
+            hint="Send a new message instead.",
+        )
+    if session.active_no is not None:
+        raise Busy(session.id, str(session.session.active_turn), str(session.session.active_state))
+    if session.head_no != turn.no:
+        raise WrongState(
+            f"Turn {turn_id} is no longer the last one of its session.", hint="Branch from it, or ask again."
+        )
+    if not turn.turn.is_ready:
+        yield q("turn_ready", turn.no, "manual", tx.now)
+        yield from refresh(tx, session)
+    return (yield from turn_row(turn.no)).turn
+
+
+# --- steering and waiting ------------------------------------------------------------------------------
+
+
+def _has_steering(tx: Tx, turn_id: str) -> Script[bool]:
+    row = one((yield q("turn_row", turn_id)))
+    if row is None:
+        raise NotFound("turn", turn_id)
+    return bool((yield q("steering_of_turn", row[0])))
+
+
+def _take_steering(tx: Tx, turn_id: str, epoch: int, number: int) -> Script[list[Message]]:
+    session, turn = yield from endings.held_turn(tx, turn_id, epoch, number - 1)
+    waiting = yield q("steering_of_turn", turn.no)
+    messages = [
+        Message(
+            id=message_id(turn_id, 0),
+            turn_id=turn_id,
+            role=Role.USER,
+            parts=endings.attachments_parts(text, attachments),
+            created_at=created_at,
+            is_steering=True,
+        )
+        for _, text, attachments, created_at in waiting
+    ]
+    if messages:
+        payloads = [ev.MessageAdded(message=message) for message in messages]
+        yield from add_events(tx, session, turn, epoch, number, payloads)
+        yield q("writer_number", turn.no, epoch, number + len(messages) - 1)
+        yield q("steering_delete", turn.no)
+    return messages
+
+
+def _wait(
+    tx: Tx, turn_id: str, epoch: int, number: int, asks: tuple[Ask, ...], payloads: tuple[ev.Payload, ...]
+) -> Script[Turn]:
+    session, turn = yield from endings.held_turn(tx, turn_id, epoch, number - 1)
+    if not asks:
+        raise WrongState(f"Turn {turn_id} has nothing to wait for.")
+    for ask in asks:
+        yield q(
+            "ask_insert",
+            ask.id,
+            session.owner,
+            session.no,
+            turn.no,
+            ask.topic,
+            ask.call_id,
+            ask_body(ask),
+            tx.now,
+            ask.expires_at,
+        )
+    waiting = ev.TurnWaiting(asks=tuple(ask.id for ask in asks))
+    yield from add_events(tx, session, turn, epoch, number, [*payloads, waiting])
+    yield q("writer_number", turn.no, epoch, number + len(payloads))
+    yield q("turn_wait", turn.no)
+    yield from refresh(tx, session)
+    return (yield from turn_row(turn.no)).turn

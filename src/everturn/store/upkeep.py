@@ -1,0 +1,180 @@
+"""Upkeep: check and repair what is derived, prune, back up, count."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from everturn.domain.errors import JournalCorrupt
+from everturn.domain.probe import Moment
+from everturn.domain.storing import Finding
+from everturn.store.common import refresh
+from everturn.store.disk import hashed_path
+from everturn.store.files import Files
+from everturn.store.rows import event_of, session_of
+from everturn.store.script import Database, IndexBroken, Script, Tx, one, q
+from everturn.store.search import Search
+
+SCAN_EVENTS = 5_000
+
+
+class Upkeep:
+    """``copy_database`` makes a consistent copy of the database at a path and checks it by opening it."""
+
+    def __init__(
+        self,
+        db: Database,
+        files: Files,
+        files_folder: Path,
+        search: Search,
+        copy_database: Callable[[Path], Awaitable[None]],
+    ) -> None:
+        self._db = db
+        self._files = files
+        self._files_folder = files_folder
+        self._search = search
+        self._copy_database = copy_database
+
+    async def check(self) -> list[Finding]:
+        found = await self._db.read(_check)
+        found += await self._check_journal()
+        found += await self._db.write(_check_index)
+        found += await self._check_files()
+        return found
+
+    async def repair(self) -> list[Finding]:
+        """Rebuild lists and search from the truth; what is truth and damaged is only reported."""
+        before = await self.check()
+        await self._db.write(_repair)
+        await self._search.rebuild()
+        after = {(finding.what, finding.detail) for finding in await self.check()}
+        return [Finding(f.what, f.detail, f.is_repairable, (f.what, f.detail) not in after) for f in before]
+
+    async def prune(self, *, older_than_ms: int, limit: int = 200) -> int:
+        before = self._db.clock.now_ms() - older_than_ms
+        if not await self._db.read(_prunable, before):
+            return 0
+        return await self._db.write(_prune, before, limit)
+
+    async def backup(self, target: Path) -> Path:
+        """Database in one read transaction, then the files; nothing is swept meanwhile."""
+        self._files.pause_sweeping()
+        try:
+            await asyncio.to_thread(target.mkdir, parents=True, exist_ok=False)
+            await self._copy_database(target)
+            if self._files_folder.exists():
+                await asyncio.to_thread(shutil.copytree, self._files_folder, target / "files")
+        finally:
+            self._files.go_on_sweeping()
+        return target
+
+    async def stats(self) -> dict[str, Any]:
+        return await self._db.read(_stats)
+
+    async def usage(self, owner: str, since_ms: int) -> list[tuple[str | None, str, int]]:
+        """(model, usage JSON, ended_at) of every ended turn since then."""
+        return await self._db.read(_usage, owner, since_ms)
+
+    async def _check_journal(self) -> list[Finding]:
+        found: list[Finding] = []
+        session_no, position = 0, 0
+        while True:
+            rows, broken = await self._db.read(_scan, session_no, position)
+            found += broken
+            if rows is None:
+                return found
+            session_no, position = rows
+
+    async def _check_files(self) -> list[Finding]:
+        rows = await self._db.read(_files_named)
+        found = []
+        for file_id, sha256, size in rows:
+            path = hashed_path(self._files_folder, sha256)
+            if not path.exists() or path.stat().st_size != size:
+                found.append(Finding("file missing", f"{file_id} is named by a row but not whole on disk"))
+        return found
+
+
+def _check(tx: Tx) -> Script[list[Finding]]:
+    found = [
+        Finding("list differs", f"the list row of session {row[0]} is not what its turns say", True)
+        for row in (yield q("lists_differ"))
+    ]
+    for row in (yield q("tails_behind")):
+        found.append(Finding("position behind", f"session {row[0]} has events after its position", True))
+    for what, count in (yield q("orphans")):
+        if count:
+            found.append(Finding(f"orphan {what}s", f"{count} {what}s belong to nothing", False))
+    return found
+
+
+def _check_index(tx: Tx) -> Script[list[Finding]]:
+    try:
+        yield q("index_check")
+    except IndexBroken as error:
+        return [Finding("search index broken", str(error), True)]
+    return []
+
+
+def _scan(tx: Tx, session_no: int, position: int) -> Script[tuple[tuple[int, int] | None, list[Finding]]]:
+    rows = yield q("events_scan", session_no, position, SCAN_EVENTS)
+    found = []
+    for row in rows:
+        try:
+            event_of(row[1:], f"number {row[0]}", {})
+        except JournalCorrupt as error:
+            found.append(Finding("journal row damaged", error.message, False))
+    return ((rows[-1][0], rows[-1][1]) if rows else None), found
+
+
+def _files_named(tx: Tx) -> Script[list[tuple[str, str, int]]]:
+    return [(row[0], row[1], row[2]) for row in (yield q("files_all"))]
+
+
+def _repair(tx: Tx) -> Script[None]:
+    yield q("tail_missing")
+    for session_no, _ in (yield q("sessions_all")):
+        yield q("tail_repair", session_no)
+        yield q("session_recount", session_no)
+        row = one((yield q("session_row_by_no", session_no)))
+        if row is not None:
+            yield from refresh(tx, session_of(row))
+
+
+def _prunable(tx: Tx, before: int) -> Script[bool]:
+    return bool((yield q("turns_to_prune", before, 1)))
+
+
+def _prune(tx: Tx, before: int, limit: int) -> Script[int]:
+    """Delete the events of ended turns whose messages hold everything that is worth keeping."""
+    rows = yield q("turns_to_prune", before, limit)
+    for turn_no, session_no, first_position in sorted(rows, key=lambda row: (row[1], row[0])):
+        if tx.dialect == "postgresql":
+            yield q("session_lock_no", session_no)
+        last = one((yield q("turn_last_position", session_no, first_position, turn_no)))
+        if last is not None and last[0] is not None:
+            yield q("events_prune", session_no, first_position, last[0], turn_no)
+            yield q("session_pruned", session_no, last[0])
+        yield q("turn_pruned", turn_no)
+    tx.probe.pass_by(Moment.PRUNED)
+    return len(rows)
+
+
+def _stats(tx: Tx) -> Script[dict[str, Any]]:
+    totals = (yield q("totals"))[0]
+    states = {row[0]: row[1] for row in (yield q("turn_states", ""))}
+    return {
+        "sessions": totals[0],
+        "turns": totals[1],
+        "messages": totals[2],
+        "asks": totals[3],
+        "resumed": totals[4],
+        "states": states,
+    }
+
+
+def _usage(tx: Tx, owner: str, since_ms: int) -> Script[list[tuple[str | None, str, int]]]:
+    return [(row[0], row[1], row[2]) for row in (yield q("usage_rows", owner, since_ms))]
