@@ -134,7 +134,6 @@ def turn_of(row: Row) -> TurnRow:
         timeline=_timeline.decode(row[19]) if row[19] else (),
         private_note=row[20],
         first_position=row[31],
-        first_position=row[24],
     )
     return TurnRow(
         turn=turn,

@@ -161,7 +161,7 @@ def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Ac
         return (yield from repeated(before))
     files = yield from _files(tx, session, asked.attachments)
     is_active = session.active_no is not None
-    if is_active and asked.when_busy == "steer" and asked.kind is TurnKind.MESSAGE:
+    if asked.when_busy == "steer" and (yield from _can_steer(session, asked)):
         accepted = yield from _steer(tx, session, asked, files)
     else:
         is_first = is_active and asked.when_busy == "interrupt"
@@ -188,6 +188,13 @@ def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Ac
     tx.probe.pass_by(Moment.ACCEPT_WRITTEN, accepted.turn.id)
     tx.moments.append((Moment.ACCEPT_COMMITTED, accepted.turn.id))
     return accepted
+
+
+def _can_steer(session: SessionRow, asked: Submission) -> Script[bool]:
+    """A running conversation takes steering; a compaction answers nobody, so the message queues."""
+    if session.active_no is None or asked.kind is not TurnKind.MESSAGE:
+        return False
+    return (yield from turn_row(session.active_no)).turn.kind is TurnKind.MESSAGE
 
 
 def repeated(answer: str) -> Script[Accepted]:
