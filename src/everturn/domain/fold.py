@@ -122,6 +122,13 @@ class Fold:
             handler(self, payload, event)
         self._last_at = event.at
 
+    def take(self, payload: ev.Payload, at: int) -> None:
+        """Take one event of the worker that runs the turn, before it has its stored form."""
+        handler = _HANDLERS.get(type(payload))
+        if handler is not None:
+            handler(self, payload, ev.Event("", 0, None, "", at, b""))
+        self._last_at = at
+
     def result(self, *, is_ended: bool = False, is_recovered: bool = False) -> Folded:
         """The turn so far. ``is_ended``: calls without a result get the one that is true of them."""
         finished = [step for step in self._steps.values() if step.is_finished]

@@ -157,9 +157,20 @@ class Turns(Protocol):
 
     async def remove_queued(self, owner: str, turn_id: str) -> None: ...
 
-    async def claim(self, worker: str, *, limit: int = 1, session_id: str | None = None) -> list[Claim]:
+    async def claim(
+        self,
+        worker: str,
+        *,
+        limit: int = 1,
+        session_id: str | None = None,
+        without_owners: Sequence[str] = (),
+    ) -> list[Claim]:
         """Take turns that are ready to run: the oldest queued one of each free session, answered and
         handed-over ones. Appends ``turn.started`` or ``turn.resumed``."""
+        ...
+
+    async def lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
+        """Those of the held (turn, epoch) that are no longer running at that epoch. Writes nothing."""
         ...
 
     async def take_steering(self, turn_id: str, epoch: int, number: int) -> list[Message]:

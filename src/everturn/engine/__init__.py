@@ -1,1 +1,10 @@
-"""."""
+"""Accepts, runs, cancels and resumes turns; compaction, titles, limits.
+
+Imports domain, store, models, tools and memory through their contracts; used by gateway, web and cli.
+``engine`` is the front door; read ``loop`` and ``resume`` for how a turn goes.
+"""
+
+from everturn.engine.engine import Engine
+from everturn.engine.settings import EngineSettings, Profile
+
+__all__ = ["Engine", "EngineSettings", "Profile"]

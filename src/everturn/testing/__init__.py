@@ -1,1 +1,39 @@
-"""."""
+"""Shipped fakes: a clock that obeys, models that follow a script, probes that hold or kill, small tools.
+
+May import anything; imported only by tests and benchmarks. Nothing here is used in production.
+"""
+
+from everturn.testing.clock import FakeClock
+from everturn.testing.models import (
+    Call,
+    Chunks,
+    Cut,
+    Pause,
+    Say,
+    ScriptedModel,
+    ScriptedModels,
+    Think,
+    Trouble,
+)
+from everturn.testing.probe import HoldingProbe, KillingProbe, RecordingProbe
+from everturn.testing.tools import CountingTool, FakeTool, FakeToolbox, count_effects
+
+__all__ = [
+    "Call",
+    "Chunks",
+    "CountingTool",
+    "Cut",
+    "FakeClock",
+    "FakeTool",
+    "FakeToolbox",
+    "HoldingProbe",
+    "KillingProbe",
+    "Pause",
+    "RecordingProbe",
+    "Say",
+    "ScriptedModel",
+    "ScriptedModels",
+    "Think",
+    "Trouble",
+    "count_effects",
+]

@@ -1,0 +1,58 @@
+"""Reads the attached files that a model is to see, within a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+
+from everturn.domain.errors import Gone, NotFound
+from everturn.domain.messages import Attachment, Message
+from everturn.domain.modelling import Abilities
+from everturn.engine.context import is_text
+from everturn.engine.gear import Gear
+
+
+class Attachments:
+    """Keeps what it has read for the length of one turn."""
+
+    def __init__(self, gear: Gear, owner: str) -> None:
+        self._gear = gear
+        self._owner = owner
+        self._read: dict[str, bytes | None] = {}
+
+    async def load(self, history: Sequence[Message], abilities: Abilities) -> dict[str, bytes]:
+        """Contents by file id, newest first until the bound is reached."""
+        left = self._gear.settings.attachment_bytes_max
+        loaded: dict[str, bytes] = {}
+        for part in _attached(history):
+            is_image = part.media_type.startswith("image/")
+            if not (is_text(part.media_type) or (is_image and abilities.images)):
+                continue
+            content = await self._content(part)
+            if content is not None and len(content) <= left:
+                loaded[part.file_id] = content
+                left -= len(content)
+        return loaded
+
+    async def _content(self, part: Attachment) -> bytes | None:
+        if part.file_id not in self._read:
+            self._read[part.file_id] = await self._read_file(part)
+        return self._read[part.file_id]
+
+    async def _read_file(self, part: Attachment) -> bytes | None:
+        try:
+            path = await self._gear.store.files.path(self._owner, part.file_id)
+        except (NotFound, Gone):
+            return None
+        if is_text(part.media_type):
+            async with await anyio.open_file(path, "rb") as file:
+                return await file.read(self._gear.settings.attachment_text_chars_max)
+        if part.size > self._gear.settings.attachment_bytes_max:
+            return None
+        return await anyio.Path(path).read_bytes()
+
+
+def _attached(history: Sequence[Message]) -> list[Attachment]:
+    found = [part for message in history for part in message.parts if isinstance(part, Attachment)]
+    return list(reversed(found))

@@ -1,0 +1,333 @@
+"""Runs the tool calls that a step wished for: asked about, journaled, run, journaled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.errors import EverturnError
+from everturn.domain.fold import CallState
+from everturn.domain.messages import Outcome
+from everturn.domain.probe import Moment
+from everturn.domain.sessions import Session
+from everturn.domain.storing import Ask
+from everturn.domain.tooling import (
+    Ruling,
+    Tool,
+    ToolCall,
+    ToolQuestion,
+    ToolResult,
+    Verdict,
+)
+from everturn.domain.turns import Turn
+from everturn.engine.context import head_and_tail
+from everturn.engine.facts import digest_of
+from everturn.engine.gear import Gear
+from everturn.engine.prefix import Agent
+from everturn.engine.resume import DOUBT_CHOICES, AskDoubt, Judge, Run, Settle, next_for_call
+from everturn.engine.turn_log import TurnLog
+
+_log = logging.getLogger("everturn.engine")
+_REACHES_FURTHER = ("session", "always", "trust")
+
+
+class Question(msgspec.Struct, frozen=True):
+    """An ask and the event that shows it."""
+
+    ask: Ask
+    payload: ev.Payload
+
+
+class Calls:
+    """Runs the calls of one turn, in the model's order."""
+
+    def __init__(
+        self,
+        gear: Gear,
+        log: TurnLog,
+        session: Session,
+        turn: Turn,
+        agent: Agent,
+        *,
+        is_tainted: bool,
+    ) -> None:
+        self._gear = gear
+        self._log = log
+        self._session = session
+        self._turn = turn
+        self._agent = agent
+        self._was_tainted = is_tainted
+        self._workspace: Path | None = None
+
+    async def run(self, states: Sequence[CallState]) -> list[Question]:
+        """Give each call its result, in order, until one needs the user.
+
+        Then everything that needs the user now is returned at once, and nothing after it has run.
+        """
+        for index, state in enumerate(states):
+            question = await self._settle(state)
+            if question is not None:
+                later = [await self._question_ahead(other) for other in states[index + 1 :]]
+                return [question, *(found for found in later if found is not None)]
+        return []
+
+    async def _settle(self, state: CallState) -> Question | None:
+        tool = self._agent.tools.get(state.call.name)
+        move = next_for_call(state, tool.spec if tool else None)
+        if isinstance(move, Settle):
+            await self._finish(state, ToolResult(move.text, Outcome(move.outcome)), is_untrusted=False)
+            return None
+        if tool is None:
+            await self._finish(state, _unknown_tool(state, self._agent), is_untrusted=False)
+            return None
+        if isinstance(move, AskDoubt):
+            return self._ask(state, "doubt", move.text, DOUBT_CHOICES)
+        call = await self._call(state)
+        if isinstance(call, ToolResult):
+            await self._finish(state, call, is_untrusted=False)
+            return None
+        run = move if isinstance(move, Run) else Run(1)
+        return await self._judge_and_run(state, tool, call, run)
+
+    async def _judge_and_run(self, state: CallState, tool: Tool, call: ToolCall, run: Run) -> Question | None:
+        ruling = await self._gear.toolbox.rule(call, tool.spec)
+        if ruling.verdict is Verdict.DENY:
+            text = f"This call is not allowed: {ruling.reason}"
+            await self._finish(state, ToolResult(text, Outcome.DENIED), is_untrusted=False)
+            return None
+        if ruling.verdict is Verdict.ASK and not run.is_approved:
+            return self._approval(state, ruling)
+        if state.decision in _REACHES_FURTHER and run.is_approved:
+            await self._gear.toolbox.remember(call, state.decision)
+        return await self._run(state, tool, call, run, ruling)
+
+    async def _question_ahead(self, state: CallState) -> Question | None:
+        """What this later call will ask, so that the user is asked once for several."""
+        tool = self._agent.tools.get(state.call.name)
+        move = next_for_call(state, tool.spec if tool else None)
+        if tool is None or not isinstance(move, (Judge, AskDoubt)):
+            return None
+        if isinstance(move, AskDoubt):
+            return self._ask(state, "doubt", move.text, DOUBT_CHOICES)
+        call = await self._call(state)
+        if isinstance(call, ToolResult):
+            return None
+        ruling = await self._gear.toolbox.rule(call, tool.spec)
+        return self._approval(state, ruling) if ruling.verdict is Verdict.ASK else None
+
+    # --- running -----------------------------------------------------------------------------------
+
+    async def _run(
+        self, state: CallState, tool: Tool, call: ToolCall, run: Run, ruling: Ruling
+    ) -> Question | None:
+        started = ev.ToolStarted(
+            state.step, call.id, call.name, state.call.arguments, ruling.label or call.name, run.attempt
+        )
+        # Durable before the effect: a call that may have run is never taken for one that did not.
+        await self._log.append(started)
+        await self._gear.probe.reach(Moment.TOOL_STARTED, self._turn.id)
+        self._gear.lease.check()
+        result = await self._run_tool(tool, call)
+        await self._gear.probe.reach(Moment.TOOL_RAN, self._turn.id)
+        if isinstance(result, ToolQuestion):
+            return self._ask(state, "question", result.text, result.choices)
+        artifact, text = await self._kept(tool, call, result)
+        result = ToolResult(text, result.outcome, result.display)
+        await self._finish(state, result, artifact=artifact, is_untrusted=tool.spec.is_untrusted)
+        return None
+
+    async def _run_tool(self, tool: Tool, call: ToolCall) -> ToolResult | ToolQuestion:
+        output = LiveOutput(self._gear, self._log, call.id)
+        timeout_s = tool.spec.timeout_s
+        result: ToolResult | ToolQuestion = ToolResult(
+            f"{call.name} took longer than {timeout_s:g} seconds and was ended.", Outcome.ERROR
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(output.pump, name=f"output of {call.id}")
+            group.start_soon(self._end_after, timeout_s, group.cancel_scope, name=f"timeout of {call.id}")
+            try:
+                result = await tool.run(call, output.emit)
+            except EverturnError as error:
+                result = ToolResult(error.message, Outcome.ERROR)
+            except Exception as error:
+                # A plug-in's failure is contained here: the model is told, the turn goes on.
+                _log.exception("tool %s failed in turn %s", call.name, call.turn_id)
+                result = ToolResult(f"{call.name} failed: {type(error).__name__}: {error}", Outcome.ERROR)
+            group.cancel_scope.cancel()
+        await output.flush()
+        return result
+
+    async def _end_after(self, seconds: float, scope: anyio.CancelScope) -> None:
+        await self._gear.clock.sleep(seconds)
+        scope.cancel()
+
+    async def _kept(self, tool: Tool, call: ToolCall, result: ToolResult) -> tuple[str | None, str]:
+        """The model sees head and tail; the whole is kept as an artifact."""
+        text = head_and_tail(result.text, tool.spec.output_bytes_max)
+        full = result.full_output
+        if full is None and text != result.text:
+            full = result.text.encode()
+        if full is None:
+            return None, text
+        file = await self._gear.store.files.put(
+            self._session.owner,
+            f"{call.name}-{call.id}.txt",
+            "text/plain",
+            full,
+            kind="artifact",
+            session_id=self._session.id,
+        )
+        return file.id, text
+
+    async def _finish(
+        self, state: CallState, result: ToolResult, *, artifact: str | None = None, is_untrusted: bool
+    ) -> None:
+        finished = ev.ToolFinished(
+            state.call.id,
+            state.call.name,
+            result.outcome,
+            result.text,
+            artifact,
+            result.display,
+            is_untrusted,
+        )
+        await self._log.append(finished)
+        await self._gear.probe.reach(Moment.TOOL_FINISHED, self._turn.id)
+
+    async def _call(self, state: CallState) -> ToolCall | ToolResult:
+        """The call with its parsed arguments, or the error that the model is told instead."""
+        arguments = parse_arguments(state.call.arguments)
+        if isinstance(arguments, str):
+            return ToolResult(arguments, Outcome.ERROR)
+        if self._workspace is None:
+            self._workspace = await self._gear.toolbox.workspace(
+                self._session.owner, self._session.id, self._session.project
+            )
+        return ToolCall(
+            id=state.call.id,
+            name=state.call.name,
+            arguments=arguments,
+            owner=self._session.owner,
+            session_id=self._session.id,
+            turn_id=self._turn.id,
+            workspace=self._workspace,
+            key=f"{self._turn.id}:{state.call.id}",
+            profile=self._turn.profile or self._session.profile,
+            is_tainted=self._was_tainted or self._log.folded().is_tainted,
+        )
+
+    # --- asking ------------------------------------------------------------------------------------
+
+    def _approval(self, state: CallState, ruling: Ruling) -> Question:
+        digest = digest_of(state.call.name, state.call.arguments)
+        ask = self._new_ask(state, "approval", ruling.reason, ruling.options, digest, ruling.label)
+        payload = ev.ApprovalRequested(
+            ask.id,
+            state.call.id,
+            state.call.name,
+            state.call.arguments,
+            digest,
+            ruling.reason,
+            ruling.label,
+            ruling.options,
+        )
+        return Question(ask, payload)
+
+    def _ask(self, state: CallState, topic: str, text: str, choices: tuple[str, ...]) -> Question:
+        ask = self._new_ask(state, topic, text, choices)
+        return Question(ask, ev.QuestionAsked(ask.id, text, choices, topic, state.call.id))
+
+    def _new_ask(
+        self,
+        state: CallState,
+        topic: str,
+        text: str,
+        choices: tuple[str, ...],
+        digest: str = "",
+        label: str = "",
+    ) -> Ask:
+        return new_ask(
+            self._gear,
+            self._turn,
+            topic,
+            text,
+            choices,
+            call_id=state.call.id,
+            name=state.call.name,
+            arguments=state.call.arguments,
+            digest=digest,
+            label=label,
+        )
+
+
+class LiveOutput:
+    """Shows a tool's output while it runs: so many events a second and so many bytes, not more."""
+
+    def __init__(self, gear: Gear, log: TurnLog, call_id: str) -> None:
+        self._log = log
+        self._clock = gear.clock
+        self._pause_s = 1 / gear.settings.tool_output_events_per_s
+        self._call_id = call_id
+        self._left = gear.settings.tool_output_bytes_max
+        self._pieces: list[str] = []
+        self._has_some = anyio.Event()
+
+    async def emit(self, text: str) -> None:
+        if self._left <= 0 or not text:
+            return
+        data = text.encode()
+        if len(data) > self._left:
+            text = data[: self._left].decode("utf-8", "ignore")
+        self._left -= len(data)
+        self._pieces.append(text)
+        self._has_some.set()
+
+    async def pump(self) -> None:
+        while True:
+            await self._has_some.wait()
+            await self.flush()
+            await self._clock.sleep(self._pause_s)
+
+    async def flush(self) -> None:
+        text, self._pieces = "".join(self._pieces), []
+        self._has_some = anyio.Event()
+        if text:
+            await self._log.offer(ev.ToolOutput(self._call_id, text))
+
+
+def new_ask(gear: Gear, turn: Turn, topic: str, text: str, choices: tuple[str, ...], **more: Any) -> Ask:
+    now = gear.clock.now_ms()
+    lasts_s = gear.settings.ask_expires_s
+    return Ask(
+        id=gear.ids.ask(),
+        session_id=turn.session_id,
+        turn_id=turn.id,
+        topic=topic,
+        created_at=now,
+        text=text,
+        choices=choices,
+        expires_at=None if lasts_s is None else now + round(lasts_s * 1000),
+        **more,
+    )
+
+
+def parse_arguments(text: str) -> dict[str, Any] | str:
+    """The arguments, or what is wrong with them, in words that help a model to do better."""
+    try:
+        value = msgspec.json.decode(text or "{}")
+    except (msgspec.DecodeError, UnicodeError) as error:
+        return f"The arguments are not valid JSON ({error}). Send the call again with valid JSON."
+    if not isinstance(value, dict):
+        return "The arguments must be a JSON object. Send the call again."
+    return value
+
+
+def _unknown_tool(state: CallState, agent: Agent) -> ToolResult:
+    names = ", ".join(sorted(agent.tools)) or "none"
+    return ToolResult(f"There is no tool {state.call.name!r}. The tools are: {names}.", Outcome.ERROR)

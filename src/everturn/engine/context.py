@@ -1,0 +1,224 @@
+"""What the model is given: a pure function of the transcript, the turn so far and the model's abilities.
+
+Whatever moment a crash chose, the history is valid: every call has one result, every result its call;
+abandoned text is left out; another model's reasoning is left out. Equal inputs give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from everturn.domain.fold import UNKNOWN_TEXT
+from everturn.domain.messages import (
+    AnyPart,
+    Attachment,
+    Call,
+    Message,
+    Outcome,
+    Reasoning,
+    Result,
+    Role,
+    Summary,
+    Text,
+)
+from everturn.domain.modelling import Abilities, ModelRequest, ToolSchema
+
+_CHARS_PER_TOKEN = 3.6
+_MESSAGE_TOKENS = 6
+_IMAGE_TOKENS = 1200
+_OPEN = "<untrusted from={name!r}>"
+_CLOSE = "</untrusted>"
+
+
+class Prefix(msgspec.Struct, frozen=True):
+    """What comes before the messages and stays byte-identical from turn to turn."""
+
+    system: str
+    tools: tuple[ToolSchema, ...] = ()
+
+
+def build_request(
+    prefix: Prefix,
+    history: Sequence[Message],
+    *,
+    model: str,
+    abilities: Abilities,
+    files: Mapping[str, bytes] | None = None,
+    continue_from: str = "",
+    output_tokens_max: int | None = None,
+) -> ModelRequest:
+    """The request for one model call."""
+    shown = dict(files or {})
+    messages = tuple(
+        shaped
+        for message in _whole(since_summary(history))
+        if (shaped := _shaped(message, model, abilities, shown)) is not None
+    )
+    return ModelRequest(
+        system=prefix.system,
+        messages=messages,
+        tools=prefix.tools if abilities.tools else (),
+        prefix=continue_from,
+        files={key: data for key, data in shown.items() if abilities.images and _is_shown(key, messages)},
+        output_tokens_max=output_tokens_max,
+    )
+
+
+def since_summary(history: Sequence[Message]) -> list[Message]:
+    """The newest summary, then what follows the message it covers, wherever the summary itself stands."""
+    newest = next((m for m in reversed(history) if m.role is Role.SUMMARY), None)
+    if newest is None:
+        return list(history)
+    covered = {part.covers for part in newest.parts if isinstance(part, Summary)}
+    start = next((i + 1 for i, m in enumerate(history) if m.id in covered), None)
+    if start is None:
+        # The covered message is older than what was read: everything read follows it.
+        start = 0
+    return [newest, *(m for m in history[start:] if m.role is not Role.SUMMARY)]
+
+
+def _whole(history: Iterable[Message]) -> Iterable[Message]:
+    """Give every call its result and drop results without a call."""
+    open_calls: dict[str, Call] = {}
+    for message in history:
+        if open_calls and message.role is not Role.TOOL:
+            yield _unknown(message, open_calls)
+            open_calls = {}
+        if message.role is Role.TOOL:
+            parts = [
+                part for part in message.parts if isinstance(part, Result) and part.call_id in open_calls
+            ]
+            for part in parts:
+                del open_calls[part.call_id]
+            lacking: list[AnyPart] = [_no_result(call) for call in open_calls.values()]
+            open_calls = {}
+            if parts or lacking:
+                yield msgspec.structs.replace(message, parts=(*parts, *lacking))
+            continue
+        open_calls = {part.id: part for part in message.parts if isinstance(part, Call)}
+        yield message
+        last = message
+    if open_calls:
+        yield _unknown(last, open_calls)
+
+
+def _unknown(after: Message, calls: Mapping[str, Call]) -> Message:
+    return Message(
+        id=after.id,
+        turn_id=after.turn_id,
+        role=Role.TOOL,
+        parts=tuple(_no_result(call) for call in calls.values()),
+        created_at=after.created_at,
+    )
+
+
+def _no_result(call: Call) -> Result:
+    return Result(call.id, call.name, UNKNOWN_TEXT, Outcome.UNKNOWN)
+
+
+def _shaped(message: Message, model: str, abilities: Abilities, files: Mapping[str, bytes]) -> Message | None:
+    """The message as this model can take it; None if nothing of it is left."""
+    parts: list[AnyPart] = []
+    for part in message.parts:
+        parts.extend(_shaped_part(part, model, abilities, files))
+    if not parts:
+        return None
+    if message.role is Role.SUMMARY:
+        return msgspec.structs.replace(message, role=Role.USER, parts=tuple(parts))
+    if tuple(parts) == message.parts:
+        return message
+    return msgspec.structs.replace(message, parts=tuple(parts))
+
+
+def _shaped_part(
+    part: AnyPart, model: str, abilities: Abilities, files: Mapping[str, bytes]
+) -> Iterable[AnyPart]:
+    match part:
+        case Text(is_abandoned=True) | Text(text=""):
+            return ()
+        case Reasoning():
+            # A signature of another model, or reasoning without one, is refused or ignored by providers.
+            is_wanted = part.opaque is not None and part.model == model and not part.is_abandoned
+            return (part,) if is_wanted else ()
+        case Result():
+            return (mark_untrusted(part),)
+        case Attachment():
+            return (_attached(part, abilities, files),)
+        case Summary():
+            return (Text("What was said before, in short:\n" + part.text),)
+        case _:
+            return (part,)
+
+
+def mark_untrusted(result: Result) -> Result:
+    """Put untrusted output between markers that it cannot close itself."""
+    if not result.is_untrusted:
+        return result
+    text = result.text.replace("</untrusted", "<\u200b/untrusted")
+    return msgspec.structs.replace(result, text=f"{_OPEN.format(name=result.name)}\n{text}\n{_CLOSE}")
+
+
+def _attached(part: Attachment, abilities: Abilities, files: Mapping[str, bytes]) -> AnyPart:
+    content = files.get(part.file_id)
+    if part.media_type.startswith("image/") and abilities.images and content is not None:
+        return part
+    if content is not None and is_text(part.media_type):
+        text = content.decode("utf-8", "replace")
+        return Text(f"[Attached file {part.name}]\n{text}\n[End of {part.name}]")
+    why = "an image that this model cannot see" if part.media_type.startswith("image/") else part.media_type
+    return Text(f"[Attached: {part.name}, {part.size:,} bytes, {why}]")
+
+
+def is_text(media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type in (
+        "application/json",
+        "application/xml",
+        "application/toml",
+        "application/x-yaml",
+        "application/javascript",
+    )
+
+
+def _is_shown(file_id: str, messages: Iterable[Message]) -> bool:
+    return any(
+        isinstance(part, Attachment) and part.file_id == file_id
+        for message in messages
+        for part in message.parts
+    )
+
+
+# --- how much it is -----------------------------------------------------------------------------------
+
+
+def estimate_tokens(request: ModelRequest) -> int:
+    """A cautious guess at the size of a request, for the budget; the provider counts for the bill."""
+    tools = sum(len(tool.name) + len(tool.description) + len(str(tool.parameters)) for tool in request.tools)
+    head = (len(request.system) + tools + len(request.prefix)) / _CHARS_PER_TOKEN
+    return round(head) + sum(tokens_of(message) for message in request.messages)
+
+
+def tokens_of(message: Message) -> int:
+    chars = 0
+    images = 0
+    for part in message.parts:
+        match part:
+            case Text(text=text) | Result(text=text) | Summary(text=text) | Reasoning(text=text):
+                chars += len(text)
+            case Call():
+                chars += len(part.name) + len(part.arguments)
+            case Attachment():
+                images += part.media_type.startswith("image/")
+    return round(chars / _CHARS_PER_TOKEN) + _MESSAGE_TOKENS + images * _IMAGE_TOKENS
+
+
+def head_and_tail(text: str, bytes_max: int) -> str:
+    """The beginning and the end of a long output, and how much is missing between them."""
+    data = text.encode()
+    if len(data) <= bytes_max:
+        return text
+    head = data[: bytes_max * 2 // 3].decode("utf-8", "ignore")
+    tail = data[len(data) - bytes_max // 3 :].decode("utf-8", "ignore")
+    missing = len(data) - len(head.encode()) - len(tail.encode())
+    return f"{head}\n[… {missing:,} bytes left out; the full output is kept as an artifact …]\n{tail}"

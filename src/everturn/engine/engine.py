@@ -1,0 +1,293 @@
+"""The engine's front door: accepts, cancels, resumes, answers, moves the head, and reads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.abc
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import EverturnError, ModelTrouble, Overloaded, Refused
+from everturn.domain.events import Event
+from everturn.domain.ids import Ids
+from everturn.domain.messages import Message
+from everturn.domain.modelling import Models
+from everturn.domain.probe import Moment, Probe
+from everturn.domain.remembering import MemoryProvider
+from everturn.domain.sessions import Page, Session
+from everturn.domain.storing import NO_REQUEST, Accepted, Ask, Claim, Request, Store, Submission
+from everturn.domain.tooling import Toolbox
+from everturn.domain.turns import Turn, TurnKind, TurnState
+from everturn.engine.gear import Gear
+from everturn.engine.lease import Lease
+from everturn.engine.loop import Ended
+from everturn.engine.prefix import Agents
+from everturn.engine.runner import Runner
+from everturn.engine.settings import EngineSettings
+from everturn.engine.titles import Titler
+from everturn.engine.upkeep import Upkeep
+
+_log = logging.getLogger("everturn.engine")
+
+
+class Engine:
+    """Runs turns. An async context manager: inside it, accepted turns are run; leaving it hands over.
+
+    Everything that returns has been made durable first.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        models: Models,
+        toolbox: Toolbox,
+        *,
+        clock: Clock,
+        ids: Ids,
+        settings: EngineSettings,
+        probe: Probe | None = None,
+        memory: MemoryProvider | None = None,
+        on_leave: Callable[[str, str], Awaitable[None]] | None = None,
+    ) -> None:
+        self.store = store
+        self._probe = Probe() if probe is None else probe
+        self._clock = clock
+        self._settings = settings
+        self._models = models
+        self._memory = memory
+        self._on_leave = on_leave
+        self._lease = Lease(clock, settings.lease_s, settings.lease_margin_s)
+        gear = Gear(store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory)
+        self._runner = Runner(gear, Agents(gear), ids.worker(), self._turn_ended)
+        self._titler = Titler(gear)
+        self._upkeep = Upkeep(gear, self._runner.nudge)
+        self._exits = AsyncExitStack()
+        self._group: anyio.abc.TaskGroup | None = None
+        self._background: anyio.abc.TaskGroup | None = None
+        self._is_stopped = False
+
+    async def __aenter__(self) -> Self:
+        self._group = await self._exits.enter_async_context(anyio.create_task_group())
+        await self._group.start(self._runner.run, name="runner")
+        self._group.start_soon(self._upkeep.run, name="upkeep")
+        self._group.start_soon(self._run_background, name="background")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        try:
+            if kind is None or issubclass(kind, Exception):
+                await self.stop(0.0 if kind else self._settings.stop_grace_s)
+        finally:
+            if self._group is not None:
+                self._group.cancel_scope.cancel()
+            await self._exits.__aexit__(None, None, None)
+        return None
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept nothing more, give running turns this long, hand the rest over. Safe to call twice."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        if self._background is not None:
+            self._background.cancel_scope.cancel()
+        await self._runner.stop(grace_s)
+
+    def status(self) -> dict[str, Any]:
+        """How the engine is, for health pages."""
+        return {
+            "worker": self._runner.worker,
+            "running": self._runner.running,
+            "is_stopping": self._is_stopped,
+            "has_lease": self._lease.is_held,
+            "trouble": self._runner.trouble,
+            "upkeep": dict(self._upkeep.troubles),
+            "server_turns_max": self._settings.server_turns_max,
+        }
+
+    # --- turns -------------------------------------------------------------------------------------
+
+    async def submit(self, owner: str, session_id: str, submission: Submission) -> Accepted:
+        """Accept a message: durable, once per idempotency key, before anything is done about it."""
+        self._refuse_when_stopped()
+        accepted = await self.store.turns.accept(owner, session_id, submission)
+        if submission.when_busy == "interrupt" and not accepted.is_repeat:
+            self._runner.drop_session(session_id, but=accepted.turn.id)
+        self._runner.nudge()
+        return accepted
+
+    async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
+        """End a turn now. What was produced stays. An ended turn is returned as it is."""
+        await self._probe.reach(Moment.CANCEL_REQUESTED, turn_id)
+        turn = await self.store.turns.cancel(owner, turn_id, by=by)
+        await self._probe.reach(Moment.CANCEL_COMMITTED, turn_id)
+        self._runner.drop(turn_id)
+        self._runner.nudge()
+        return turn
+
+    async def resume(self, owner: str, turn_id: str) -> Turn:
+        """Go on with an interrupted turn at the head."""
+        self._refuse_when_stopped()
+        turn = await self.store.turns.resume(owner, turn_id)
+        self._runner.nudge()
+        return turn
+
+    async def answer(self, owner: str, ask_id: str, answer: str, *, by: str) -> Ask:
+        """Answer an approval or a question; its turn goes on when all of its asks are answered."""
+        ask = await self.store.asks.answer(owner, ask_id, answer, by=by)
+        self._runner.nudge()
+        return ask
+
+    async def compact(
+        self, owner: str, session_id: str, *, focus: str = "", request: Request = NO_REQUEST
+    ) -> Accepted:
+        """Queue a compaction: it takes the session's turn slot, later messages wait for it."""
+        submission = Submission(kind=TurnKind.COMPACTION, note=focus, key=request.key)
+        return await self.submit(owner, session_id, submission)
+
+    # --- sessions ----------------------------------------------------------------------------------
+
+    async def create_session(
+        self,
+        owner: str,
+        *,
+        title: str = "",
+        key: str = "",
+        private: bool = False,
+        project: str | None = None,
+        profile: str | None = None,
+        model: str | None = None,
+        leaving: str | None = None,
+        request: Request = NO_REQUEST,
+    ) -> Session:
+        """A new session. The one being left is settled with memory meanwhile, without delaying this."""
+        self._refuse_when_stopped()
+        session = await self.store.sessions.create(
+            owner,
+            title=title,
+            key=key,
+            private=private,
+            project=project,
+            profile=profile,
+            model=model,
+            request=request,
+        )
+        if leaving and self._on_leave is not None:
+            self._start_background(f"leave {leaving}", self._on_leave, owner, leaving)
+        return session
+
+    async def delete(self, owner: str, session_id: str) -> None:
+        """End the session's turn, then remove everything of it."""
+        await self.store.sessions.delete(owner, session_id)
+        self._runner.drop_session(session_id)
+
+    async def session(self, owner: str, session_id: str) -> Session:
+        """The session as it is now, after what a pending recovery had to do."""
+        await self._recover(owner, session_id)
+        return await self.store.sessions.get(owner, session_id)
+
+    async def messages(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
+    ) -> Page[Message]:
+        await self._recover(owner, session_id)
+        return await self.store.transcript.messages(owner, session_id, before=before, limit=limit)
+
+    def follow(self, owner: str, session_id: str, after: int) -> AsyncIterator[Sequence[Event]]:
+        """The session's durable events after this position, then those to come, in batches."""
+        return self.store.journal.follow(owner, session_id, after)
+
+    async def _recover(self, owner: str, session_id: str) -> None:
+        session = await self.store.sessions.get(owner, session_id)
+        is_foreign = session.active_turn is not None and not self._runner.holds(session.active_turn)
+        if session.active_state is TurnState.RUNNING and is_foreign and not self._is_stopped:
+            await self._runner.take_over()
+        await self.store.journal.recover(owner, session_id)
+
+    # --- the transcript ----------------------------------------------------------------------------
+
+    async def undo(self, owner: str, session_id: str, request: Request) -> Session:
+        return await self.store.transcript.undo(owner, session_id, request)
+
+    async def redo(self, owner: str, session_id: str, request: Request) -> Session:
+        return await self.store.transcript.redo(owner, session_id, request)
+
+    async def clear(self, owner: str, session_id: str, request: Request) -> Session:
+        return await self.store.transcript.clear(owner, session_id, request)
+
+    async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
+        return await self.store.transcript.select(owner, session_id, turn_id, request)
+
+    async def retry(
+        self,
+        owner: str,
+        session_id: str,
+        turn_id: str | None,
+        request: Request,
+        *,
+        text: str | None = None,
+    ) -> Accepted:
+        """Answer the same message again, or an edited one, as a sibling of the turn."""
+        self._refuse_when_stopped()
+        accepted = await self.store.transcript.retry(owner, session_id, turn_id, request, text=text)
+        self._runner.nudge()
+        return accepted
+
+    async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
+        return await self.store.transcript.branch(owner, session_id, turn_id, request)
+
+    # --- after a turn ------------------------------------------------------------------------------
+
+    async def _turn_ended(self, claim: Claim, ended: Ended) -> None:
+        turn = ended.turn
+        if turn.state is not TurnState.COMPLETED or turn.kind is not TurnKind.MESSAGE:
+            return
+        self._start_background(f"title {turn.session_id}", self._make_title, ended)
+        if self._memory is not None and not claim.session.private:
+            self._start_background(
+                f"observe {turn.id}", self._memory.observe, turn.owner, turn.session_id, ended.messages
+            )
+        if ended.is_crowded:
+            self._start_background(f"compact {turn.session_id}", self._compact_crowded, turn)
+
+    async def _make_title(self, ended: Ended) -> None:
+        turn = ended.turn
+        session = await self.store.sessions.get(turn.owner, turn.session_id)
+        if not self._titler.wants_title(session):
+            return
+        model = await self._models.get(self._settings.title_model or ended.model or None)
+        await self._titler.name(session, model, ended.messages)
+
+    async def _compact_crowded(self, turn: Turn) -> None:
+        """The context is nearly full: shorten it before the next message needs the room."""
+        submission = Submission(kind=TurnKind.COMPACTION, key=f"compact-after-{turn.id}")
+        await self.submit(turn.owner, turn.session_id, submission)
+
+    async def _run_background(self) -> None:
+        async with anyio.create_task_group() as group:
+            self._background = group
+            await anyio.sleep_forever()
+
+    def _start_background(self, name: str, act: Callable[..., Awaitable[None]], *args: Any) -> None:
+        if self._background is not None and not self._is_stopped:
+            self._background.start_soon(self._contained, name, act, *args, name=name)
+
+    async def _contained(self, name: str, act: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """The root of a background task: its failure is said and harms no turn."""
+        try:
+            await act(*args)
+        except (Refused, ModelTrouble) as error:
+            _log.info("%s: %s", name, error.message)
+        except EverturnError as error:
+            _log.warning("%s: %s", name, error.message)
+        except Exception:
+            _log.exception("%s failed", name)
+
+    def _refuse_when_stopped(self) -> None:
+        if self._is_stopped:
+            raise Overloaded("The server is stopping. Nothing was stored.", hint="Try again in a moment.")

@@ -1,0 +1,196 @@
+"""What the engine has to know about a turn beside its messages: attempts, time, limits, repetitions.
+
+A companion of the fold: fed with the same events in the same order, by a running turn one at a time and
+by a resumed one from its journal, so that both know the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from everturn.domain import events as ev
+from everturn.domain.messages import Role
+from everturn.domain.turns import Usage
+
+GO_ON = "continue"
+STOP = "stop"
+EXPIRED = "expired"
+
+
+def digest_of(name: str, arguments: str) -> str:
+    """What an approval holds for: exactly this call."""
+    return hashlib.sha256(f"{name}\0{arguments}".encode()).hexdigest()
+
+
+class Facts:
+    def __init__(self) -> None:
+        # Resumption: crashes since something finished, and the age without the time spent waiting.
+        self.crashes = 0
+        self.born_at: int | None = None
+        self.waited_ms = 0
+        self._waiting_since: int | None = None
+        # Working time, without waiting and without the time the server was down.
+        self._worked_ms = 0
+        self._works_since: int | None = None
+        self._last_at = 0
+        # The open step.
+        self.step = 0
+        self.attempt = 0
+        self.is_attempt_open = False
+        self.attempts: dict[str, int] = {}
+        self.given_up: set[str] = set()
+        self.compactions = 0
+        self.trouble: tuple[str, str] | None = None  # reason and message of the last one
+        self._open_model = ""
+        self.finished_model = ""
+        self.call_ids: set[str] = set()
+        # Limits and answers.
+        self.grants = 0
+        self.is_stopped = False
+        self.stopped_by = ""
+        self.usage = Usage()
+        self.steps_finished = 0
+        # Repetition.
+        self.repeats = 0
+        self._last_call: tuple[str, str, str] | None = None
+        self._wishes: dict[str, tuple[str, str]] = {}
+        self.asked: set[str] = set()  # calls whose question was put to the user
+
+    def take(self, payload: ev.Payload, at: int) -> None:
+        handler = _HANDLERS.get(type(payload))
+        if handler is not None:
+            handler(self, payload, at)
+        self._last_at = at
+
+    def age_ms(self, now_ms: int) -> int:
+        """How old the turn is, without the time it waited for the user."""
+        waiting = now_ms - self._waiting_since if self._waiting_since is not None else 0
+        return 0 if self.born_at is None else now_ms - self.born_at - self.waited_ms - waiting
+
+    def worked_ms(self, now_ms: int) -> int:
+        running = now_ms - self._works_since if self._works_since is not None else 0
+        return self._worked_ms + running
+
+    # --- the turn ----------------------------------------------------------------------------------
+
+    def _turn_started(self, payload: ev.TurnStarted, at: int) -> None:
+        self.born_at = at if self.born_at is None else self.born_at
+        self._works_since = at
+
+    def _turn_resumed(self, payload: ev.TurnResumed, at: int) -> None:
+        self._stops_working(payload.stopped_at or self._last_at or at)
+        self._stops_waiting(at)
+        self._works_since = at
+        if payload.reason == "crash":
+            self.crashes += 1
+        elif payload.reason == "manual":
+            # The user wants it: the budget starts anew.
+            self.crashes = 0
+            self.born_at = at
+            self.waited_ms = 0
+
+    def _turn_waiting(self, payload: ev.TurnWaiting, at: int) -> None:
+        self._stops_working(at)
+        self._waiting_since = at
+
+    def _stops_working(self, at: int) -> None:
+        if self._works_since is not None:
+            self._worked_ms += max(0, at - self._works_since)
+            self._works_since = None
+
+    def _stops_waiting(self, at: int) -> None:
+        if self._waiting_since is not None:
+            self.waited_ms += max(0, at - self._waiting_since)
+            self._waiting_since = None
+
+    # --- steps -------------------------------------------------------------------------------------
+
+    def enter(self, step: int) -> None:
+        """Begin to count for this step, if it is a new one."""
+        if step != self.step:
+            self.step = step
+            self.attempt = 0
+            self.attempts = {}
+            self.given_up = set()
+            self.compactions = 0
+            self.trouble = None
+
+    def _step_started(self, payload: ev.StepStarted, at: int) -> None:
+        self.enter(payload.step)
+        self.attempt = payload.attempt
+        self.is_attempt_open = True
+        self.attempts[payload.model] = self.attempts.get(payload.model, 0) + 1
+        self._open_model = payload.model
+
+    def _step_abandoned(self, payload: ev.StepAbandoned, at: int) -> None:
+        self.enter(payload.step)
+        self.is_attempt_open = False
+        model = payload.model or self._open_model
+        if payload.reason == "crash":
+            # Our death is not the model's fault: it keeps its attempts.
+            self.attempts[model] = max(0, self.attempts.get(model, 0) - 1)
+            return
+        self.trouble = (payload.reason, payload.message)
+        if payload.retry_in_ms is None:
+            self.given_up.add(model)
+
+    def _step_finished(self, payload: ev.StepFinished, at: int) -> None:
+        self.is_attempt_open = False
+        self.crashes = 0
+        self.steps_finished = payload.step
+        self.finished_model = self._open_model
+        for call in payload.calls:
+            self._wishes[call.id] = (call.name, call.arguments)
+            self.call_ids.add(call.id)
+
+    def _step_usage(self, payload: ev.StepUsage, at: int) -> None:
+        self.usage = self.usage.plus(payload.usage)
+
+    def _message_added(self, payload: ev.MessageAdded, at: int) -> None:
+        if payload.message.role is Role.SUMMARY:
+            self.compactions += 1
+            self.given_up = set()
+
+    # --- calls and answers -------------------------------------------------------------------------
+
+    def _tool_finished(self, payload: ev.ToolFinished, at: int) -> None:
+        self.crashes = 0
+        name, arguments = self._wishes.pop(payload.call_id, (payload.name, ""))
+        this = (name, arguments, f"{payload.outcome}\0{payload.text}")
+        self.repeats = self.repeats + 1 if this == self._last_call else 1
+        self._last_call = this
+
+    def _question_asked(self, payload: ev.QuestionAsked, at: int) -> None:
+        if payload.call_id is not None:
+            self.asked.add(payload.call_id)
+
+    def _question_answered(self, payload: ev.QuestionAnswered, at: int) -> None:
+        if payload.topic not in ("limit", "repeat"):
+            return
+        if payload.answer != GO_ON:
+            self.is_stopped = True
+            self.stopped_by = payload.by
+        elif payload.topic == "limit":
+            self.grants += 1
+        else:
+            self.repeats = 0
+            self._last_call = None
+
+
+_Handler = Callable[[Facts, Any, int], None]
+
+_HANDLERS: dict[type, _Handler] = {
+    ev.TurnStarted: Facts._turn_started,
+    ev.TurnResumed: Facts._turn_resumed,
+    ev.TurnWaiting: Facts._turn_waiting,
+    ev.StepStarted: Facts._step_started,
+    ev.StepAbandoned: Facts._step_abandoned,
+    ev.StepFinished: Facts._step_finished,
+    ev.StepUsage: Facts._step_usage,
+    ev.MessageAdded: Facts._message_added,
+    ev.ToolFinished: Facts._tool_finished,
+    ev.QuestionAsked: Facts._question_asked,
+    ev.QuestionAnswered: Facts._question_answered,
+}

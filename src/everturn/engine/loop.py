@@ -1,0 +1,233 @@
+"""The loop of one turn: look where it stands, do the next thing, until it waits or ends.
+
+Every boundary is durable, so a turn can be taken up again after any of them by whoever claims it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.errors import ModelTrouble, NothingToDo, WrongState
+from everturn.domain.fold import CallState
+from everturn.domain.messages import Message, Role
+from everturn.domain.modelling import Model
+from everturn.domain.probe import Moment
+from everturn.domain.storing import Claim
+from everturn.domain.turns import Failure, Turn, TurnKind
+from everturn.engine.calls import Calls, Question, new_ask
+from everturn.engine.compaction import Compactor
+from everturn.engine.gear import Gear
+from everturn.engine.prefix import Agents, is_tainted
+from everturn.engine.resume import (
+    AbandonAttempt,
+    AskWhether,
+    CallModel,
+    Complete,
+    Fail,
+    RunCalls,
+    Stop,
+    budget_spent,
+    next_move,
+)
+from everturn.engine.step import ModelSteps, failure_of, model_chain
+from everturn.engine.turn_log import TurnLog
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How the loop left the turn, for those who come after: titles, compaction, memory."""
+
+    turn: Turn
+    messages: tuple[Message, ...] = ()
+    model: str = ""
+    is_crowded: bool = False  # the context has passed the threshold
+
+
+class TurnLoop:
+    def __init__(
+        self, gear: Gear, agents: Agents, claim: Claim, log: TurnLog, should_stop: Callable[[], bool]
+    ) -> None:
+        self._gear = gear
+        self._agents = agents
+        self._claim = claim
+        self._turn = claim.turn
+        self._log = log
+        self._should_stop = should_stop
+        self._steps: ModelSteps | None = None
+        self._history: Sequence[Message] = ()
+
+    async def run(self) -> Ended:
+        """Take the turn as far as it goes. Raises Fenced or LeaseLost when it is somebody else's now."""
+        spent = budget_spent(self._log.facts, self._gear.clock.now_ms(), self._gear.settings)
+        if spent is not None:
+            await self._log.writer.quiet()
+            turn = await self._gear.store.turns.interrupt(self._turn.id, self._claim.epoch, spent)
+            return Ended(turn)
+        if self._turn.kind is TurnKind.COMPACTION:
+            return await self._compact()
+        return await self._answer()
+
+    def break_silence(self) -> bool:
+        """End the model call that is open now, if one is. Used by the watch over silent models."""
+        scope = self._steps.scope if self._steps is not None else None
+        if scope is None:
+            return False
+        scope.cancel()
+        return True
+
+    # --- an answer ---------------------------------------------------------------------------------
+
+    async def _answer(self) -> Ended:
+        session = self._claim.session
+        agent = await self._agents.agent(session, self._turn)
+        self._history = await self._agents.history(session, self._turn)
+        steps = ModelSteps(self._gear, self._log, session, self._turn, agent, self._history)
+        calls = Calls(
+            self._gear, self._log, session, self._turn, agent, is_tainted=is_tainted(list(self._history))
+        )
+        self._steps = steps
+        while True:
+            if self._should_stop():
+                return await self._hand_over()
+            await self._take_steering()
+            ended = await self._move(steps, calls)
+            if ended is not None:
+                return ended
+
+    async def _move(self, steps: ModelSteps, calls: Calls) -> Ended | None:
+        """Do the next thing; return the end, or None to go on."""
+        move = next_move(self._log.folded(), self._log.facts, self._gear.clock.now_ms(), self._gear.settings)
+        match move:
+            case AbandonAttempt(step):
+                await steps.abandon_crashed(step)
+            case CallModel(step):
+                failure = await steps.run(step)
+                return await self._fail(failure) if failure is not None else None
+            case RunCalls(wished):
+                return await self._run_calls(calls, wished)
+            case AskWhether():
+                ask = new_ask(self._gear, self._turn, move.topic, move.text, move.choices)
+                return await self._wait(
+                    [Question(ask, ev.QuestionAsked(ask.id, move.text, move.choices, move.topic))]
+                )
+            case Fail(failure):
+                return await self._fail(failure)
+            case Stop(by):
+                return Ended(await self._gear.store.turns.cancel(self._turn.owner, self._turn.id, by=by))
+            case Complete():
+                return await self._complete()
+        return None
+
+    async def _run_calls(self, calls: Calls, wished: Sequence[CallState]) -> Ended | None:
+        questions = await calls.run(wished)
+        return await self._wait(questions) if questions else None
+
+    async def _take_steering(self) -> None:
+        """What the user said into the turn joins it between two steps."""
+        if self._log.facts.steps_finished:
+            await self._join_steering()
+
+    async def _join_steering(self) -> None:
+        await self._log.writer.quiet()
+        number = self._log.writer.number + 1
+        self._log.joined(await self._gear.store.turns.take_steering(self._turn.id, self._claim.epoch, number))
+
+    # --- ends --------------------------------------------------------------------------------------
+
+    async def _complete(self) -> Ended | None:
+        """Fold and end. None: somebody said something at the last moment, so it is not the end."""
+        await self._log.writer.quiet()
+        await self._gear.probe.reach(Moment.WRITER_QUIET, self._turn.id)
+        folded = self._log.folded(is_ended=True)
+        memory = self._gear.memory
+        try:
+            turn = await self._gear.store.turns.complete(
+                self._turn.id,
+                self._claim.epoch,
+                self._log.writer.number,
+                folded,
+                provider=memory.name if memory is not None else None,
+            )
+        except WrongState as refusal:
+            if refusal.facts.get("code") != "steering":
+                raise
+            return None
+        own = [message for message in self._history if message.turn_id == self._turn.id]
+        return Ended(
+            turn,
+            messages=(*own, *folded.messages),
+            model=folded.models[-1] if folded.models else "",
+            is_crowded=self._is_crowded(),
+        )
+
+    def _is_crowded(self) -> bool:
+        steps = self._steps
+        if steps is None or not steps.window:
+            return False
+        return steps.input_tokens > steps.window * self._gear.settings.compact_at
+
+    async def _fail(self, failure: Failure) -> Ended:
+        await self._log.writer.quiet()
+        await self._gear.probe.reach(Moment.WRITER_QUIET, self._turn.id)
+        return Ended(await self._gear.store.turns.fail(self._turn.id, self._claim.epoch, failure))
+
+    async def _wait(self, questions: Sequence[Question]) -> Ended:
+        """Ask, durably, and let go of the turn: it is claimed again when it was answered."""
+        await self._log.writer.quiet()
+        turn = await self._gear.store.turns.wait(
+            self._turn.id,
+            self._claim.epoch,
+            self._log.writer.number + 1,
+            [question.ask for question in questions],
+            [question.payload for question in questions],
+        )
+        await self._gear.probe.reach(Moment.ASK_COMMITTED, self._turn.id)
+        return Ended(turn)
+
+    async def _hand_over(self) -> Ended:
+        await self._log.writer.quiet()
+        return Ended(await self._gear.store.turns.hand_over(self._turn.id, self._claim.epoch))
+
+    # --- a compaction ------------------------------------------------------------------------------
+
+    async def _compact(self) -> Ended:
+        """A turn that answers nobody: it holds the session's slot while it shortens the context."""
+        done = self._log.folded().messages
+        if any(message.role is Role.USER for message in done):
+            return await self._answer()
+        if not done:
+            failure = await self._summarise()
+            if failure is not None:
+                return await self._fail(failure)
+        ended = await self._complete()
+        if ended is not None:
+            return ended
+        # Words that were sent into the compaction are answered by it, like any others.
+        await self._join_steering()
+        return await self._answer()
+
+    async def _summarise(self) -> Failure | None:
+        history = await self._agents.history(self._claim.session, self._turn)
+        try:
+            model = await self._model()
+            await Compactor(self._gear).compact(
+                self._log, self._turn.id, model, history, focus=self._turn.private_note
+            )
+        except NothingToDo as error:
+            return failure_of(error)
+        except ModelTrouble as error:
+            text = f"The summary could not be made: {error.message} Nothing was changed."
+            return Failure("compaction_failed", text, error.hint)
+        return None
+
+    async def _model(self) -> Model:
+        """The first model of the chain that can be had."""
+        trouble: ModelTrouble | None = None
+        for name in model_chain(self._gear, self._claim.session, self._turn):
+            try:
+                return await self._gear.models.get(name)
+            except ModelTrouble as error:
+                trouble = error
+        raise trouble or ModelTrouble("No model is configured.")

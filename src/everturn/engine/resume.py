@@ -1,0 +1,254 @@
+"""What a turn does next: a pure decision over its folded journal.
+
+A fresh turn, a running one between two steps, one that was answered and one whose worker died all ask
+the same question here, so there is no second path for recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Union
+
+import msgspec
+
+from everturn.domain.fold import CallState, Folded
+from everturn.domain.messages import Role, Text
+from everturn.domain.modelling import Abilities
+from everturn.domain.tooling import ToolSpec
+from everturn.domain.turns import Failure
+from everturn.engine.facts import EXPIRED, GO_ON, STOP, Facts, digest_of
+from everturn.engine.settings import EngineSettings
+
+CHECK = "check"
+RUN_AGAIN = "run again"
+TAKE_AS_DONE = "take it as done"
+DOUBT_CHOICES = (CHECK, RUN_AGAIN, TAKE_AS_DONE)
+
+
+class CallModel(msgspec.Struct, frozen=True):
+    """Ask the model for this step."""
+
+    step: int
+
+
+class AbandonAttempt(msgspec.Struct, frozen=True):
+    """The worker died inside this model call: say so before anything else."""
+
+    step: int
+
+
+class RunCalls(msgspec.Struct, frozen=True):
+    """These wishes of the last step have no result yet."""
+
+    calls: tuple[CallState, ...]
+
+
+class AskWhether(msgspec.Struct, frozen=True):
+    """Something was reached at which the user decides."""
+
+    topic: str  # limit | repeat
+    text: str
+    choices: tuple[str, ...] = (GO_ON, STOP)
+
+
+class Complete(msgspec.Struct, frozen=True):
+    """The model has no more wishes."""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """The user, asked at a limit, wants no more."""
+
+    by: str
+
+
+class Fail(msgspec.Struct, frozen=True):
+    failure: Failure
+
+
+Move = Union[CallModel, AbandonAttempt, RunCalls, AskWhether, Complete, Stop, Fail]
+
+
+def budget_spent(facts: Facts, now_ms: int, settings: EngineSettings) -> Failure | None:
+    """Why a claimed turn may not be resumed once more, if so. Its claim is already in the facts."""
+    if facts.crashes > settings.resume_attempts_max:
+        return Failure(
+            "resume_attempts",
+            f"The turn was resumed {settings.resume_attempts_max} times without finishing a step.",
+            "Press Resume to try again.",
+        )
+    if facts.age_ms(now_ms) > settings.resume_age_max_s * 1000:
+        hours = settings.resume_age_max_s / 3600
+        return Failure(
+            "resume_age", f"The turn began more than {hours:g} hours ago.", "Press Resume to go on with it."
+        )
+    return None
+
+
+def next_move(folded: Folded, facts: Facts, now_ms: int, settings: EngineSettings) -> Move:
+    """Where the turn stands, and so what comes next."""
+    if facts.is_stopped:
+        return Stop(facts.stopped_by)
+    if facts.is_attempt_open:
+        return AbandonAttempt(facts.step)
+    if folded.open_step is not None and folded.open_step.step > folded.steps:
+        return CallModel(folded.open_step.step)
+    missing = tuple(call for call in folded.calls if call.result is None)
+    if missing:
+        return RunCalls(missing)
+    if folded.steps and not folded.calls and not _has_new_word(folded):
+        return Complete() if _answers(folded) else Fail(_silent(folded))
+    question = _limit_reached(facts, now_ms, settings) or _repeats(facts, settings)
+    return question or CallModel(folded.steps + 1)
+
+
+def _has_new_word(folded: Folded) -> bool:
+    """Whether the user has said something after the model's last step."""
+    return bool(folded.messages) and folded.messages[-1].role is Role.USER
+
+
+def _answers(folded: Folded) -> bool:
+    """Whether the user got any words: calls alone are no answer."""
+    return any(
+        isinstance(part, Text) and not part.is_abandoned and part.text.strip()
+        for message in folded.messages
+        if message.role is Role.ASSISTANT
+        for part in message.parts
+    )
+
+
+def _silent(folded: Folded) -> Failure:
+    model = folded.models[-1] if folded.models else "The model"
+    if folded.finish == "filtered":
+        return Failure("model_filtered", f"{model} withheld its answer.", "Say it differently, then retry.")
+    return Failure(
+        "model_silent",
+        f"{model} answered nothing: no text and no tool call.",
+        "Retry, or choose another model.",
+    )
+
+
+def _limit_reached(facts: Facts, now_ms: int, settings: EngineSettings) -> AskWhether | None:
+    """Each "continue" grants the whole allowance once more."""
+    shares = facts.grants + 1
+    minutes = facts.worked_ms(now_ms) / 60_000
+    tokens = (facts.usage.input_tokens or 0) + (facts.usage.output_tokens or 0)
+    cost = facts.usage.cost_usd or 0.0
+    said = ""
+    if facts.steps_finished >= settings.steps_max * shares:
+        said = f"{facts.steps_finished} steps"
+    elif minutes >= settings.minutes_max * shares:
+        said = f"{minutes:.0f} minutes"
+    elif settings.tokens_max is not None and tokens >= settings.tokens_max * shares:
+        said = f"{tokens:,} tokens"
+    elif settings.cost_usd_max is not None and cost >= settings.cost_usd_max * shares:
+        said = f"{cost:.2f} USD"
+    return AskWhether("limit", f"This turn has used {said}. Shall it go on?") if said else None
+
+
+def _repeats(facts: Facts, settings: EngineSettings) -> AskWhether | None:
+    if facts.repeats < settings.repeats_max:
+        return None
+    times = facts.repeats
+    return AskWhether("repeat", f"The same call gave the same result {times} times. Shall it go on?")
+
+
+# --- one call -----------------------------------------------------------------------------------------
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Run it. ``attempt`` counts from 1; ``is_approved``: the user has allowed exactly this call."""
+
+    attempt: int
+    is_approved: bool = False
+
+
+class Settle(msgspec.Struct, frozen=True):
+    """It has its result without being run."""
+
+    outcome: str
+    text: str
+
+
+class AskDoubt(msgspec.Struct, frozen=True):
+    """It started, nobody knows whether it took effect, and only the user can say what to do."""
+
+    text: str
+
+
+class Judge(msgspec.Struct, frozen=True):
+    """It has not started: the policy decides."""
+
+
+CallMove = Union[Run, Settle, AskDoubt, Judge]
+
+
+def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
+    """What to do about one wished call without a result."""
+    if state.answer is not None:
+        return _from_answer(state.answer)
+    if state.started_at is None:
+        return _from_decision(state)
+    if spec is not None and (spec.is_safe_to_repeat or spec.takes_key):
+        return Run(state.attempt + 1, is_approved=True)
+    if state.doubt is not None:
+        return _from_doubt(state)
+    return AskDoubt(
+        f"{state.call.name} had started when the server stopped. It may or may not have taken effect."
+    )
+
+
+def _from_answer(answer: str) -> CallMove:
+    if answer == EXPIRED:
+        return Settle("error", "The user did not answer in time.")
+    return Settle("ok", answer)
+
+
+def _from_decision(state: CallState) -> CallMove:
+    """An approval holds for one call: its id and the digest of its arguments."""
+    is_for_this = state.digest == digest_of(state.call.name, state.call.arguments)
+    if not state.decision or not is_for_this:
+        return Judge()
+    if state.decision == EXPIRED:
+        return Settle("denied", "Nobody allowed this call in time. It was not run.")
+    if state.decision == "deny":
+        return Settle("denied", "The user did not allow this call. It was not run.")
+    return Run(1, is_approved=True)
+
+
+def _from_doubt(state: CallState) -> CallMove:
+    if state.doubt == RUN_AGAIN:
+        return Run(state.attempt + 1, is_approved=True)
+    if state.doubt == TAKE_AS_DONE:
+        return Settle("ok", "The user says that this call took effect. Its output is not known.")
+    if state.doubt == CHECK:
+        return Settle(
+            "unknown",
+            "Outcome unknown: the call started and the server stopped before it reported back. "
+            "Check whether it took effect before you do it again.",
+        )
+    return Settle("unknown", "Outcome unknown: the call started and never reported back.")
+
+
+# --- one model call -----------------------------------------------------------------------------------
+
+
+def continues(folded: Folded, abilities: Abilities) -> bool:
+    """Whether the answer that broke off can go on from its own text."""
+    return abilities.continues and folded.open_step is not None and bool(folded.open_step.open_text)
+
+
+def choose_model(chain: Sequence[str], facts: Facts, attempts_max: int) -> str | None:
+    """The first model of the chain that has attempts left in this step; None when all are spent.
+
+    A turn stays with the model that finished its last step: going back and forth would cost each
+    step the retries of a model that is known to be away.
+    """
+    start = chain.index(facts.finished_model) if facts.finished_model in chain else 0
+    for name in [*chain[start:], *chain[:start]]:
+        if name not in facts.given_up and facts.attempts.get(name, 0) < attempts_max:
+            return name
+    return None
+
+
+def specs_by_name(specs: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
+    return {spec.name: spec for spec in specs}

@@ -1,0 +1,342 @@
+"""Claims turns and runs each in its own named task, under one task group."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.abc
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import (
+    EverturnError,
+    Fenced,
+    Gone,
+    NotFound,
+    Retry,
+    Stopped,
+    StoreBroken,
+    StoreTooNew,
+)
+from everturn.domain.probe import Moment
+from everturn.domain.storing import Claim
+from everturn.domain.turns import Failure
+from everturn.engine.gear import Gear
+from everturn.engine.lease import LeaseLost
+from everturn.engine.loop import Ended, TurnLoop
+from everturn.engine.prefix import Agents
+from everturn.engine.turn_log import TurnLog
+from everturn.engine.turn_writer import TurnWriter
+
+_log = logging.getLogger("everturn.engine")
+_NOT_OURS = (Fenced, LeaseLost, Gone, NotFound)  # the turn, or the whole session, is not ours any more
+_OVER = (StoreBroken, StoreTooNew)  # this process may not write any more
+
+
+class RunningTurn:
+    """A turn that this worker holds: its claim, its loop, and the scope that ends its task."""
+
+    def __init__(self, claim: Claim, clock: Clock) -> None:
+        self.claim = claim
+        self._clock = clock
+        self.scope = anyio.CancelScope()
+        self.is_handing_over = False
+        self.loop: TurnLoop | None = None
+        self.log: TurnLog | None = None
+        self.appended_at = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.claim.turn.id
+
+    def touched(self) -> None:
+        """Events became durable: the turn is certainly still ours."""
+        self.appended_at = self._clock.monotonic()
+
+
+class Runner:
+    """Finds work when it is nudged, and by looking; keeps the lease; takes dead workers' turns over.
+
+    ``run`` is its life; it ends when ``stop`` has been called and every turn has been let go.
+    """
+
+    def __init__(
+        self, gear: Gear, agents: Agents, worker: str, on_end: Callable[[Claim, Ended], Awaitable[None]]
+    ) -> None:
+        self._gear = gear
+        self._agents = agents
+        self.worker = worker
+        self._on_end = on_end
+        self._turns: dict[str, RunningTurn] = {}
+        self._by_session: dict[str, RunningTurn] = {}
+        self._owners: Counter[str] = Counter()
+        self._nudged = anyio.Event()
+        self._idle = anyio.Event()
+        self._group: anyio.abc.TaskGroup | None = None
+        self.is_stopping = False
+        self.trouble = ""  # why nothing is claimed at the moment, if so
+
+    # --- what others may ask -----------------------------------------------------------------------
+
+    def nudge(self) -> None:
+        """Look for work now."""
+        self._nudged.set()
+
+    def holds(self, turn_id: str) -> bool:
+        return turn_id in self._turns
+
+    def drop(self, turn_id: str) -> None:
+        """End the local task of a turn that has its end in the store already."""
+        running = self._turns.get(turn_id)
+        if running is not None:
+            running.scope.cancel()
+
+    def drop_session(self, session_id: str, *, but: str = "") -> None:
+        running = self._by_session.get(session_id)
+        if running is not None and running.id != but:
+            running.scope.cancel()
+
+    @property
+    def running(self) -> int:
+        return len(self._turns)
+
+    # --- life --------------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        store = self._gear.store
+        await store.workers.register(self.worker)
+        await self._renew()
+        await store.workers.take_over(self.worker)
+        async with anyio.create_task_group() as group:
+            self._group = group
+            group.start_soon(self._claims, name="claims")
+            group.start_soon(self._every, self._gear.settings.heartbeat_s, self._renew, name="lease")
+            group.start_soon(self._every, self._gear.settings.take_over_s, self.take_over, name="take-over")
+            group.start_soon(self._every, self._gear.settings.lost_poll_s, self._watch, name="watch")
+            task_status.started()
+
+    async def stop(self, grace_s: float) -> None:
+        """Claim nothing more; give the running turns so long; hand the rest over."""
+        self.is_stopping = True
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._end_after, grace_s, scope, name="grace")
+                await self._until_idle()
+                group.cancel_scope.cancel()
+        for running in list(self._turns.values()):
+            running.is_handing_over = True
+            running.scope.cancel()
+        await self._until_idle()
+        if self._group is not None:
+            self._group.cancel_scope.cancel()
+        await self._gear.store.workers.retire(self.worker)
+
+    async def take_over(self) -> int:
+        """Release the turns of dead workers, and look for work if there were any."""
+        count = await self._gear.store.workers.take_over(self.worker)
+        if count:
+            self.nudge()
+        return count
+
+    async def _end_after(self, seconds: float, scope: anyio.CancelScope) -> None:
+        await self._gear.clock.sleep(seconds)
+        scope.cancel()
+
+    async def _until_idle(self) -> None:
+        while self._turns:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    # --- claiming ----------------------------------------------------------------------------------
+
+    async def _claims(self) -> None:
+        while not self.is_stopping:
+            # Cleared before looking: a nudge that comes while looking is not lost.
+            self._nudged = anyio.Event()
+            if not await self._claim_some():
+                await self._until_nudged()
+
+    async def _until_nudged(self) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._end_after, self._gear.settings.poll_s, group.cancel_scope, name="poll")
+            await self._nudged.wait()
+            group.cancel_scope.cancel()
+
+    async def _claim_some(self) -> bool:
+        """Take what may run now; True if there may be more."""
+        settings = self._gear.settings
+        room = settings.server_turns_max - len(self._turns)
+        if room <= 0 or not self._gear.lease.is_held or self._group is None:
+            return False
+        full = tuple(owner for owner, count in self._owners.items() if count >= settings.owner_turns_max)
+        limit = min(room, settings.claim_batch_max)
+        if settings.owner_turns_max < settings.server_turns_max:
+            limit = 1  # so that one look cannot take an owner past the limit
+        try:
+            claims = await self._gear.store.turns.claim(self.worker, limit=limit, without_owners=full)
+            self.trouble = ""
+        except (Retry, Stopped) as error:
+            self._say_trouble(error)
+            return False
+        for claim in claims:
+            self._start(claim)
+        return bool(claims)
+
+    def _say_trouble(self, error: EverturnError) -> None:
+        if self.trouble != error.message:
+            _log.error("no turn can be claimed: %s", error.message)
+        self.trouble = error.message
+
+    def _start(self, claim: Claim) -> None:
+        assert self._group is not None  # noqa: S101 - claims are made only while the group is open
+        running = RunningTurn(claim, self._gear.clock)
+        self._turns[running.id] = running
+        self._by_session[claim.turn.session_id] = running
+        self._owners[claim.turn.owner] += 1
+        self._group.start_soon(self._hold, running, name=f"turn {running.id}")
+
+    # --- one turn ----------------------------------------------------------------------------------
+
+    async def _hold(self, running: RunningTurn) -> None:
+        """The root of a turn's task: whatever happens inside ends here."""
+        try:
+            await self._gear.probe.reach(Moment.CLAIM_COMMITTED, running.id)
+            ended = await self._drive(running)
+        finally:
+            self._forget(running)
+        if ended is not None:
+            await self._on_end(running.claim, ended)
+
+    def _forget(self, running: RunningTurn) -> None:
+        owner, session_id = running.claim.turn.owner, running.claim.turn.session_id
+        self._turns.pop(running.id, None)
+        if self._by_session.get(session_id) is running:
+            del self._by_session[session_id]
+        self._owners[owner] -= 1
+        if not self._owners[owner]:
+            del self._owners[owner]
+        self._idle.set()
+        self.nudge()  # the session's next turn may be waiting
+
+    async def _drive(self, running: RunningTurn) -> Ended | None:
+        """Run the loop beside its writer; give the turn an end if the loop could not."""
+        claim, gear = running.claim, self._gear
+        writer = TurnWriter(
+            gear.store.journal,
+            claim.turn.id,
+            claim.epoch,
+            claim.number,
+            clock=gear.clock,
+            outstanding_bytes_max=gear.settings.outstanding_bytes_max,
+            retry_s=gear.settings.store_retry_s,
+            on_failure=running.scope.cancel,
+            on_durable=running.touched,
+        )
+        running.log = TurnLog(claim, writer, gear.clock)
+        running.loop = TurnLoop(gear, self._agents, claim, running.log, lambda: self.is_stopping)
+        result: Ended | None = None
+        error: Exception | None = None
+        async with anyio.create_task_group() as group:
+            # The writer is outside the scope: a turn that is handed over still makes its last words durable.
+            group.start_soon(writer.run, name=f"writer of {claim.turn.id}")
+            with running.scope:
+                try:
+                    result = await running.loop.run()
+                except Exception as raised:
+                    error = writer.failure or raised
+            if result is None:
+                await self._let_go(running, writer, error or writer.failure)
+            group.cancel_scope.cancel()
+        return result
+
+    async def _let_go(self, running: RunningTurn, writer: TurnWriter, error: Exception | None) -> None:
+        """The loop has no result: it failed, its writer did, it is handed over, or it was cancelled,
+        which is durable already."""
+        if error is not None:
+            await self._failed(running, error)
+        elif running.is_handing_over:
+            await self._hand_over(running, writer)
+
+    async def _hand_over(self, running: RunningTurn, writer: TurnWriter) -> None:
+        with anyio.move_on_after(self._gear.settings.drain_s):
+            try:
+                await writer.quiet()
+                await self._gear.store.turns.hand_over(running.id, running.claim.epoch)
+            except EverturnError as error:
+                # Its lock or lease goes with this process, and the next one takes the turn over then.
+                _log.warning("turn %s was not handed over: %s", running.id, error.message)
+
+    async def _failed(self, running: RunningTurn, error: Exception) -> None:
+        """Give the turn a stated end, unless it is not ours any more."""
+        if isinstance(error, _NOT_OURS):
+            _log.info("turn %s is not ours any more: %s", running.id, error)
+            return
+        if isinstance(error, EverturnError):
+            failure = Failure(error.code, error.message, error.hint)
+        else:
+            _log.error("turn %s failed", running.id, exc_info=error)
+            failure = Failure("internal_error", f"Something went wrong: {type(error).__name__}: {error}")
+        await self._end(running, failure)
+
+    async def _end(self, running: RunningTurn, failure: Failure) -> None:
+        """Keep trying while the store cannot take it: a turn without an end would block its session."""
+        while True:
+            try:
+                await self._gear.store.turns.fail(running.id, running.claim.epoch, failure)
+                return
+            except _NOT_OURS:
+                return
+            except _OVER as error:
+                _log.error("turn %s has no end yet: %s", running.id, error.message)
+                return
+            except (Retry, Stopped) as error:
+                _log.warning("turn %s cannot be ended yet: %s", running.id, error.message)
+            if running.is_handing_over:
+                return
+            await self._gear.clock.sleep(self._gear.settings.store_retry_s * 5)
+
+    # --- looking after things ----------------------------------------------------------------------
+
+    async def _every(self, seconds: float, act: Callable[[], Awaitable[object]]) -> None:
+        """Do something regularly; what the store refuses now it may allow the next time."""
+        while True:
+            await self._gear.clock.sleep(seconds)
+            try:
+                await act()
+            except (Retry, Stopped) as error:
+                _log.warning("%s: %s", getattr(act, "__name__", "task"), error.message)
+
+    async def _renew(self) -> None:
+        asked_at = self._gear.clock.monotonic()
+        if self._gear.store.kind == "sqlite":
+            self._gear.lease.endless()
+            return
+        if await self._gear.store.workers.heartbeat(self.worker):
+            self._gear.lease.renewed(asked_at)
+            return
+        # Others may have our turns: let go of all of them, then begin again under the same name.
+        self._gear.lease.lost()
+        for running in list(self._turns.values()):
+            running.scope.cancel()
+        await self._until_idle()
+        await self._gear.store.workers.register(self.worker)
+        self._gear.lease.renewed(asked_at)
+        self.nudge()
+
+    async def _watch(self) -> None:
+        """Notice turns that another process has ended, and models that have gone silent."""
+        now = self._gear.clock.monotonic()
+        quiet = [
+            (running.id, running.claim.epoch)
+            for running in self._turns.values()
+            if now - running.appended_at >= self._gear.settings.lost_poll_s
+        ]
+        if quiet:
+            for turn_id in await self._gear.store.turns.lost(quiet):
+                self.drop(turn_id)
+        silence_s = self._gear.settings.model_silence_max_s
+        for running in list(self._turns.values()):
+            if running.log is not None and now - running.log.last_sign_at > silence_s and running.loop:
+                running.loop.break_silence()

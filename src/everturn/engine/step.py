@@ -1,0 +1,258 @@
+"""One step of a turn: a model call with its retries, its fallbacks, and its text as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.errors import (
+    ContextTooLong,
+    EverturnError,
+    ModelTimeout,
+    ModelTrouble,
+    NothingToDo,
+    StreamCut,
+)
+from everturn.domain.messages import Call, Message, Role
+from everturn.domain.modelling import (
+    Finish,
+    Model,
+    ModelRequest,
+    ProgressChunk,
+    ReasoningChunk,
+    TextChunk,
+)
+from everturn.domain.probe import Moment
+from everturn.domain.sessions import Session
+from everturn.domain.turns import Failure, Turn
+from everturn.engine.asking import backoff_s
+from everturn.engine.attachments import Attachments
+from everturn.engine.compaction import Compactor
+from everturn.engine.context import build_request, estimate_tokens
+from everturn.engine.gear import Gear
+from everturn.engine.prefix import Agent
+from everturn.engine.resume import choose_model, continues
+from everturn.engine.turn_log import TurnLog
+
+_FULL = 0.95  # of the window: more is not even tried
+
+
+class ModelSteps:
+    """Calls the models of one turn."""
+
+    def __init__(
+        self,
+        gear: Gear,
+        log: TurnLog,
+        session: Session,
+        turn: Turn,
+        agent: Agent,
+        history: Sequence[Message],
+    ) -> None:
+        self._gear = gear
+        self._log = log
+        self._turn = turn
+        self._agent = agent
+        self._history = history
+        self._compactor = Compactor(gear)
+        self._attachments = Attachments(gear, session.owner)
+        self._chain = model_chain(gear, session, turn)
+        self.scope: anyio.CancelScope | None = None  # of the stream that is open now
+        self.input_tokens = 0  # of the newest request, as estimated
+        self.window: int | None = None
+
+    async def run(self, step: int) -> Failure | None:
+        """Take the step to its end. Returns why the turn must fail, if no model could do it."""
+        self._log.facts.enter(step)
+        last: ModelTrouble | None = None
+        while True:
+            name = choose_model(self._chain, self._log.facts, self._gear.settings.model_attempts_max)
+            if name is None:
+                return self._spent(last)
+            try:
+                await self._attempt(step, name)
+                return None
+            except ModelTrouble as error:
+                last = error
+            try:
+                await self._abandon(step, name, last)
+            except RoomNotMade as error:
+                return failure_of(error)
+
+    async def abandon_crashed(self, step: int) -> None:
+        """Say that the attempt which was open when the worker died has ended."""
+        folded = self._log.folded()
+        name = folded.open_step.model if folded.open_step is not None else ""
+        try:
+            goes_on = continues(folded, (await self._gear.models.get(name)).abilities)
+        except ModelTrouble:
+            goes_on = False
+        await self._log.append(ev.StepAbandoned(step, "crash", continues=goes_on, model=name))
+
+    async def _attempt(self, step: int, name: str) -> None:
+        started = ev.StepStarted(step, name, self._log.facts.attempt + 1)
+        try:
+            model = await self._gear.models.get(name)
+        except ModelTrouble:
+            # Counted as an attempt, or a model that is never ready would be waited for without end.
+            await self._log.append(started)
+            raise
+        request = await self._request(step, model)
+        await self._log.append(started)
+        self._gear.lease.check()
+        await self._gear.probe.reach(Moment.MODEL_CALLED, self._turn.id)
+        finish = await self._stream(step, model, request)
+        calls = tuple(self._named_apart(call, step) for call in finish.calls)
+        await self._log.append(
+            ev.StepFinished(step, finish.reason, calls, finish.reasoning),
+            ev.StepUsage(step, model.name, finish.usage),
+        )
+        await self._gear.probe.reach(Moment.STEP_FINISHED, self._turn.id)
+
+    async def _request(self, step: int, model: Model) -> ModelRequest:
+        """The request, after making room where the window would be too small for it."""
+        request = await self._build(step, model)
+        self.window = model.abilities.context_tokens
+        self.input_tokens = estimate_tokens(request)
+        if self.window and self.input_tokens > self.window * _FULL and not self._log.facts.compactions:
+            await self._make_room(model)
+            request = await self._build(step, model)
+            self.input_tokens = estimate_tokens(request)
+        return request
+
+    async def _build(self, step: int, model: Model) -> ModelRequest:
+        folded = self._log.folded()
+        text = ""
+        if folded.open_step is not None and folded.open_step.step == step and folded.open_step.open_text:
+            if folded.open_step.model == model.name and continues(folded, model.abilities):
+                text = folded.open_step.open_text
+            else:
+                # Another model's half answer cannot be gone on with: it stays, as an abandoned attempt.
+                await self._log.append(
+                    ev.StepAbandoned(step, "switched", retry_in_ms=0, model=folded.open_step.model)
+                )
+                folded = self._log.folded()
+        own = _without_open(folded.messages) if text else folded.messages
+        history = [*self._history, *own]
+        return build_request(
+            self._agent.prefix(model.abilities),
+            history,
+            model=model.name,
+            abilities=model.abilities,
+            files=await self._attachments.load(history, model.abilities),
+            continue_from=text,
+            output_tokens_max=model.abilities.output_tokens,
+        )
+
+    async def _stream(self, step: int, model: Model, request: ModelRequest) -> Finish:
+        """Journal what the model says while it says it. Raises ModelTrouble."""
+        log, probe, turn_id = self._log, self._gear.probe, self._turn.id
+        finish: Finish | None = None
+        with anyio.CancelScope() as self.scope:
+            async with model.stream(request) as chunks:
+                async for chunk in chunks:
+                    kind = type(chunk)
+                    if kind is TextChunk:
+                        await log.offer_text(step, chunk.text)  # type: ignore[union-attr]
+                        await probe.reach(Moment.DELTA_OFFERED, turn_id)
+                    elif isinstance(chunk, ReasoningChunk):
+                        await log.offer_reasoning(step, chunk.text)
+                        await probe.reach(Moment.DELTA_OFFERED, turn_id)
+                    elif isinstance(chunk, ProgressChunk):
+                        await log.offer(ev.Progress(chunk.label, chunk.done, chunk.total))
+                    elif isinstance(chunk, Finish):
+                        finish = chunk
+        scope, self.scope = self.scope, None
+        if finish is not None:
+            return finish
+        if scope.cancelled_caught:
+            silence_s = self._gear.settings.model_silence_max_s
+            raise ModelTimeout(f"{model.name} sent nothing for {silence_s:g} seconds.")
+        raise StreamCut(f"The stream of {model.name} ended without its proper end.")
+
+    async def _abandon(self, step: int, name: str, error: ModelTrouble) -> None:
+        """Journal that the attempt ended, whether and when it is made again, and wait until then."""
+        facts, settings = self._log.facts, self._gear.settings
+        if isinstance(error, RoomNotMade):
+            await self._log.append(ev.StepAbandoned(step, error.reason, error.message, model=name))
+            raise error
+        if isinstance(error, ContextTooLong) and not facts.compactions:
+            await self._log.append(
+                ev.StepAbandoned(step, error.reason, error.message, retry_in_ms=0, model=name)
+            )
+            await self._make_room(await self._gear.models.get(name))
+            return
+        attempt = facts.attempts.get(name, 0)
+        wait_s = backoff_s(settings, self._turn.id, attempt, error)
+        if attempt >= settings.model_attempts_max:
+            wait_s = None
+        goes_on = wait_s is not None and await self._can_continue(name)
+        retry_in_ms = None if wait_s is None else round(wait_s * 1000)
+        await self._log.append(
+            ev.StepAbandoned(step, error.reason, error.message, goes_on, retry_in_ms, name)
+        )
+        if wait_s is not None:
+            await self._gear.clock.sleep(wait_s)
+
+    async def _can_continue(self, name: str) -> bool:
+        return continues(self._log.folded(), (await self._gear.models.get(name)).abilities)
+
+    async def _make_room(self, model: Model) -> None:
+        """Compact inside the turn, which holds the session's slot. Raises RoomNotMade."""
+        history = [*self._history, *self._log.folded().messages]
+        try:
+            await self._compactor.compact(self._log, self._turn.id, model, history)
+        except NothingToDo as error:
+            raise RoomNotMade(
+                "The message is longer than the model's window, and there is nothing older to summarise.",
+                hint="Shorten it, attach it as a file, or choose a model with a larger window.",
+            ) from error
+        except ModelTrouble as error:
+            raise RoomNotMade(
+                f"The context is too long, and its summary failed: {error.message} Nothing was lost.",
+                hint="Retry, or compact by hand.",
+            ) from error
+
+    def _spent(self, last: ModelTrouble | None) -> Failure:
+        if last is not None:
+            return failure_of(last)
+        reason, message = self._log.facts.trouble or ("trouble", "No model could be called.")
+        return Failure(f"model_{reason}", message, "Retry, or choose another model.")
+
+    def _named_apart(self, call: Call, step: int) -> Call:
+        """Some models use one id for several calls; the journal needs them told apart."""
+        taken = self._log.facts.call_ids
+        ident = call.id
+        while not ident or ident in taken:
+            ident = f"{call.id or 'call'}_{step}_{len(taken) + 1}"
+            if ident in taken:
+                ident += "x"
+        taken.add(ident)
+        return call if ident == call.id else msgspec.structs.replace(call, id=ident)
+
+
+class RoomNotMade(ModelTrouble):
+    code = "compaction_failed"
+    reason = "compaction_failed"
+
+
+def model_chain(gear: Gear, session: Session, turn: Turn) -> list[str]:
+    """The model that was asked for, then the fallbacks, each once."""
+    settings = gear.settings
+    profile = settings.profile(turn.profile or session.profile)
+    first = turn.model or session.model or profile.model or gear.models.default
+    rest = settings.fallback_models if profile.fallback_models is None else profile.fallback_models
+    return list(dict.fromkeys([first, *rest]))
+
+
+def failure_of(error: EverturnError) -> Failure:
+    return Failure(error.code, error.message, error.hint)
+
+
+def _without_open(messages: Sequence[Message]) -> list[Message]:
+    """Without the half answer, which goes to the model as a prefix instead."""
+    newest = max(index for index, message in enumerate(messages) if message.role is Role.ASSISTANT)
+    return [message for index, message in enumerate(messages) if index != newest]

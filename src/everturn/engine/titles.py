@@ -1,0 +1,61 @@
+"""Gives a session a name after its first answer, in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everturn.domain.errors import ModelTrouble
+from everturn.domain.messages import Message, Role
+from everturn.domain.modelling import Model
+from everturn.domain.probe import Moment
+from everturn.domain.sessions import Session
+from everturn.engine.asking import ask_model, plain_request
+from everturn.engine.gear import Gear
+
+_SYSTEM = "Write a title of three to six words for the conversation. Only the title, without quotes."
+_CHARS_OF_EACH = 600
+_TITLE_TOKENS = 40
+
+
+class Titler:
+    def __init__(self, gear: Gear) -> None:
+        self._gear = gear
+
+    def wants_title(self, session: Session) -> bool:
+        return self._gear.settings.makes_titles and not session.title and not session.is_title_given
+
+    async def name(self, session: Session, model: Model, messages: Sequence[Message]) -> None:
+        """Make a title and write it, unless the user has named the session meanwhile."""
+        title = await self._title(session, model, messages)
+        if not title:
+            return
+        await self._gear.probe.reach(Moment.TITLE_MADE, session.id)
+        await self._gear.store.sessions.set_title(session.owner, session.id, title)
+
+    async def _title(self, session: Session, model: Model, messages: Sequence[Message]) -> str:
+        settings = self._gear.settings
+        asked = next((message.text for message in messages if message.role is Role.USER), "")
+        answered = next((message.text for message in messages if message.role is Role.ASSISTANT), "")
+        if model.abilities.is_small:
+            # A pocket model is slow and writes poor titles: the user's own words are better.
+            return title_from(asked, settings.title_chars_max)
+        text = f"User: {asked[:_CHARS_OF_EACH]}\n\nAssistant: {answered[:_CHARS_OF_EACH]}"
+        request = plain_request(_SYSTEM, text, _TITLE_TOKENS)
+        try:
+            said, _ = await ask_model(
+                model, request, clock=self._gear.clock, settings=settings, subject=session.id
+            )
+        except ModelTrouble:
+            # A title is a convenience: the user's own words are one that needs no model.
+            said = asked
+        return title_from(said, settings.title_chars_max)
+
+
+def title_from(text: str, chars_max: int) -> str:
+    """One line without quotes and markup, cut at a word."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    line = line.removeprefix("Title:").strip().strip("\"'`*#“”„«» ").rstrip(".")
+    line = " ".join(line.split())
+    if len(line) <= chars_max:
+        return line
+    return line[: chars_max - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"

@@ -1,0 +1,186 @@
+"""Numbers a turn's events and hands them to the journal without waiting for each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from everturn.domain import events as ev
+from everturn.domain.clock import Clock
+from everturn.domain.errors import Retry, Stopped
+from everturn.domain.events import Payload
+from everturn.domain.storing import Journal
+
+_EVENT_BYTES = 100  # what an event weighs beside its text, for the bound
+
+
+class WriterClosed(Stopped):
+    """The turn's writer was ended; nothing more is written by it."""
+
+    code = "writer_closed"
+
+
+class TurnWriter:
+    """The one writer of a running turn.
+
+    At most one batch is under way. What is offered meanwhile waits, and adjacent deltas of one kind that
+    wait together become one event; only then do they get a number. A batch keeps its numbers however
+    often it has to be sent again, so a lost answer of the store adds nothing twice.
+
+    ``run`` must be running for anything to be written. When a batch is refused for good (``Fenced``, a
+    full disk), ``run`` calls ``on_failure`` and returns, and every later ``offer``, ``append`` and
+    ``quiet`` raises that error.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        turn_id: str,
+        epoch: int,
+        number: int,
+        *,
+        clock: Clock,
+        outstanding_bytes_max: int,
+        retry_s: float,
+        on_failure: Callable[[], None],
+        on_durable: Callable[[], None],
+    ) -> None:
+        self._journal = journal
+        self._turn_id = turn_id
+        self._epoch = epoch
+        self._number = number  # the last number that was given
+        self._clock = clock
+        self._bytes_max = outstanding_bytes_max
+        self._retry_s = retry_s
+        self._on_failure = on_failure
+        self._on_durable = on_durable
+        self._waiting: list[Payload] = []
+        self._tail: list[str] = []  # pieces of the delta that waits last
+        self._tail_kind: type[ev.TextDelta] | type[ev.ReasoningDelta] | None = None
+        self._tail_step = 0
+        self._bytes = 0
+        self._failure: Exception | None = None
+        # One event per state instead of a future per delta: streaming creates nothing per token here.
+        self._has_work = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._is_quiet = asyncio.Event()
+        self._has_room.set()
+        self._is_quiet.set()
+
+    @property
+    def number(self) -> int:
+        """The number of the last event. Only meaningful when quiet."""
+        return self._number
+
+    def skip_to(self, number: int) -> None:
+        """Go on after events that the store itself has numbered. Only when quiet."""
+        self._number = number
+
+    async def offer_text(self, step: int, text: str) -> None:
+        """Hand over a piece of text. Waits only while too much waits already."""
+        self._offer_delta(ev.TextDelta, step, text)
+        if not self._has_room.is_set():
+            await self._room()
+
+    async def offer_reasoning(self, step: int, text: str) -> None:
+        self._offer_delta(ev.ReasoningDelta, step, text)
+        if not self._has_room.is_set():
+            await self._room()
+
+    async def offer(self, payload: Payload) -> None:
+        """Hand over one event. Waits only while too much waits already."""
+        self._offer(payload)
+        if not self._has_room.is_set():
+            await self._room()
+
+    async def append(self, *payloads: Payload) -> None:
+        """Make these events, and all before them, durable."""
+        for payload in payloads:
+            self._offer(payload)
+        await self.quiet()
+
+    async def quiet(self) -> None:
+        """Return when everything offered so far is durable; raise what stopped the writer."""
+        await self._is_quiet.wait()
+        self._raise_failure()
+
+    @property
+    def failure(self) -> Exception | None:
+        """What stopped the writer, if something did."""
+        return self._failure
+
+    async def run(self) -> None:
+        """Write until cancelled. If cancelled, a batch under way is either wholly written or not."""
+        try:
+            while True:
+                await self._has_work.wait()
+                await self._send(self._take_batch())
+                if not self._waiting and self._tail_kind is None:
+                    self._has_work.clear()
+                    self._is_quiet.set()
+        except Exception as error:
+            self._failure = error
+            self._on_failure()
+        finally:
+            # Whoever waits must hear of the end instead of waiting for ever.
+            self._failure = self._failure or WriterClosed(f"The writer of turn {self._turn_id} has ended.")
+            self._is_quiet.set()
+            self._has_room.set()
+
+    def _offer(self, payload: Payload) -> None:
+        self._raise_failure()
+        self._close_tail()
+        self._waiting.append(payload)
+        text = getattr(payload, "text", "")
+        self._added(len(text))
+
+    def _offer_delta(self, kind: type[ev.TextDelta] | type[ev.ReasoningDelta], step: int, text: str) -> None:
+        if self._failure is not None:
+            self._raise_failure()
+        if kind is not self._tail_kind or step != self._tail_step:
+            self._close_tail()
+            self._tail_kind = kind
+            self._tail_step = step
+        self._tail.append(text)
+        self._added(len(text))
+
+    def _added(self, size: int) -> None:
+        self._bytes += size + _EVENT_BYTES
+        if self._bytes > self._bytes_max:
+            self._has_room.clear()
+        self._is_quiet.clear()
+        self._has_work.set()
+
+    def _close_tail(self) -> None:
+        if self._tail_kind is not None:
+            self._waiting.append(self._tail_kind(self._tail_step, "".join(self._tail)))
+            self._tail_kind = None
+            self._tail = []
+
+    def _take_batch(self) -> list[Payload]:
+        self._close_tail()
+        batch, self._waiting = self._waiting, []
+        self._bytes = 0
+        self._has_room.set()
+        return batch
+
+    async def _send(self, batch: list[Payload]) -> None:
+        first = self._number + 1
+        # The numbers are given before sending: a batch whose outcome is unknown must keep them.
+        self._number += len(batch)
+        while True:
+            try:
+                await self._journal.append(self._turn_id, self._epoch, first, batch)
+            except Retry:
+                await self._clock.sleep(self._retry_s)
+            else:
+                break
+        self._on_durable()
+
+    async def _room(self) -> None:
+        await self._has_room.wait()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure

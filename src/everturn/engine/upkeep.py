@@ -1,0 +1,62 @@
+"""What has to be done now and then: indexing, expiry, pruning, sweeping. Idle, it writes nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from everturn.domain.errors import EverturnError
+from everturn.engine.gear import Gear
+
+_log = logging.getLogger("everturn.engine")
+_INDEX_BATCH = 2000
+
+
+class Upkeep:
+    def __init__(self, gear: Gear, on_expired: Callable[[], None]) -> None:
+        self._gear = gear
+        self._on_expired = on_expired
+        self.troubles: dict[str, str] = {}  # the newest error by task, for the status
+
+    async def run(self) -> None:
+        settings = self._gear.settings
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._every, "index", settings.index_s, self._index, name="index")
+            group.start_soon(self._every, "expire", settings.expire_s, self._expire, name="expire")
+            group.start_soon(self._every, "prune", settings.prune_s, self._prune, name="prune")
+            group.start_soon(self._every, "sweep", settings.sweep_s, self._sweep, name="sweep")
+
+    async def _every(self, what: str, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+        """Do it again and again. A broken index or a busy store must not end the others."""
+        while True:
+            await self._gear.clock.sleep(seconds)
+            try:
+                await act()
+            except EverturnError as error:
+                if self.troubles.get(what) != error.message:
+                    _log.warning("%s: %s", what, error.message)
+                self.troubles[what] = error.message
+            except Exception as error:
+                # The root of a task: recorded, shown in the status, tried again.
+                _log.exception("%s failed", what)
+                self.troubles[what] = f"{type(error).__name__}: {error}"
+            else:
+                self.troubles.pop(what, None)
+
+    async def _index(self) -> None:
+        while await self._gear.store.search.index(limit=_INDEX_BATCH) >= _INDEX_BATCH:
+            pass
+
+    async def _expire(self) -> None:
+        if await self._gear.store.asks.expire(self._gear.clock.now_ms()):
+            self._on_expired()
+
+    async def _prune(self) -> None:
+        older_than = self._gear.clock.now_ms() - round(self._gear.settings.prune_grace_s * 1000)
+        while await self._gear.store.upkeep.prune(older_than_ms=older_than):
+            pass
+
+    async def _sweep(self) -> None:
+        await self._gear.store.files.sweep()

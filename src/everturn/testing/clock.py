@@ -1,0 +1,59 @@
+"""A clock that moves only when it is told to."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+import anyio
+import anyio.lowlevel
+
+
+class FakeClock:
+    """Starts at a fixed moment; ``advance`` moves it and wakes the sleepers whose time has come.
+
+    Sleepers wake in the order of their times, and the clock shows each of them exactly its time.
+    """
+
+    def __init__(self, start_ms: int = 1_750_000_000_000) -> None:
+        self._start_ms = start_ms
+        self._elapsed_s = 0.0
+        self._order = itertools.count()
+        self._sleepers: list[tuple[float, int, anyio.Event]] = []
+        self._slept = anyio.Event()
+
+    def now_ms(self) -> int:
+        return self._start_ms + round(self._elapsed_s * 1000)
+
+    def monotonic(self) -> float:
+        return self._elapsed_s
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await anyio.lowlevel.checkpoint()
+            return
+        awake = anyio.Event()
+        heapq.heappush(self._sleepers, (self._elapsed_s + seconds, next(self._order), awake))
+        self._slept.set()
+        self._slept = anyio.Event()
+        await awake.wait()
+
+    @property
+    def sleeping(self) -> list[float]:
+        """How long each sleeper still has to sleep, in seconds, shortest first."""
+        return [at - self._elapsed_s for at, _, awake in sorted(self._sleepers) if not awake.is_set()]
+
+    async def someone_sleeps(self, seconds: float) -> None:
+        """Wait until a sleeper has exactly this long to go."""
+        while not any(abs(left - seconds) < 1e-6 for left in self.sleeping):
+            await self._slept.wait()
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock, stopping at each sleeper's time so that it can act, and sleep again."""
+        until = self._elapsed_s + seconds
+        while self._sleepers and self._sleepers[0][0] <= until:
+            at, _, awake = heapq.heappop(self._sleepers)
+            self._elapsed_s = max(self._elapsed_s, at)
+            awake.set()
+            await anyio.wait_all_tasks_blocked()
+        self._elapsed_s = until

@@ -1,0 +1,107 @@
+"""Small tools and a toolbox whose rulings a test decides."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Union
+
+from everturn.domain.modelling import ToolSchema
+from everturn.domain.tooling import (
+    Emit,
+    Ruling,
+    Tool,
+    ToolCall,
+    ToolQuestion,
+    ToolResult,
+    ToolSpec,
+    Verdict,
+)
+
+Work = Callable[[ToolCall, Emit], Awaitable[Union[ToolResult, ToolQuestion]]]
+Rule = Callable[[ToolCall, ToolSpec], Ruling]
+
+ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
+
+
+class FakeTool:
+    """A tool made of a coroutine function, or of the text it always returns."""
+
+    def __init__(self, name: str, work: Union[Work, str] = "done", **spec: Any) -> None:
+        self.spec = ToolSpec(ToolSchema(name, f"The {name} tool.", ANY_ARGUMENTS), **spec)
+        self._work = work
+        self.calls: list[ToolCall] = []
+
+    async def run(self, call: ToolCall, emit: Emit) -> Union[ToolResult, ToolQuestion]:
+        self.calls.append(call)
+        if isinstance(self._work, str):
+            return ToolResult(self._work)
+        return await self._work(call, emit)
+
+
+class CountingTool:
+    """Appends one line per run to a file and syncs it, so that effects can be counted from outside.
+
+    The line holds the call's idempotency key. A tool that ``takes_key`` looks for its key first, as a
+    payment service would.
+    """
+
+    def __init__(self, name: str, effects: Path, **spec: Any) -> None:
+        self.spec = ToolSpec(ToolSchema(name, "Has an effect.", ANY_ARGUMENTS), **spec)
+        self._effects = effects
+
+    async def run(self, call: ToolCall, emit: Emit) -> Union[ToolResult, ToolQuestion]:
+        if self.spec.takes_key and call.key in count_effects(self._effects):
+            return ToolResult("already done")
+        with self._effects.open("a", encoding="utf-8") as file:
+            file.write(call.key + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        return ToolResult(f"effect of {call.id}")
+
+
+def count_effects(effects: Path) -> dict[str, int]:
+    """How often each idempotency key had its effect."""
+    counted: dict[str, int] = {}
+    if effects.exists():
+        for line in effects.read_text(encoding="utf-8").splitlines():
+            counted[line] = counted.get(line, 0) + 1
+    return counted
+
+
+class FakeToolbox:
+    """Holds tools in memory. ``rules`` gives a verdict, or a function of the call, by tool name."""
+
+    def __init__(
+        self,
+        *tools: Tool,
+        rules: dict[str, Union[Verdict, Rule]] | None = None,
+        workspace: Path | None = None,
+    ) -> None:
+        self._tools = sorted(tools, key=lambda tool: tool.spec.name)
+        self._rules = dict(rules or {})
+        self._workspace = Path("/nonexistent") if workspace is None else workspace
+        self.remembered: list[tuple[str, str]] = []
+        self.ruled: list[ToolCall] = []
+        self.trouble: Exception | None = None
+
+    async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
+        if self.trouble is not None:
+            raise self.trouble
+        return self._tools
+
+    async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
+        self.ruled.append(call)
+        rule = self._rules.get(spec.name, Verdict.ALLOW)
+        if callable(rule) and not isinstance(rule, Verdict):
+            return rule(call, spec)
+        return Ruling(Verdict(rule), reason=f"{spec.name} is set to {rule}", label=spec.name)
+
+    async def remember(self, call: ToolCall, decision: str) -> None:
+        self.remembered.append((call.name, decision))
+        if decision in ("session", "always"):
+            self._rules[call.name] = Verdict.ALLOW
+
+    async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
+        return self._workspace
