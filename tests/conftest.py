@@ -1,0 +1,76 @@
+"""Fixtures that every suite shares: a store of each kind, a clock that obeys, a probe that holds.
+
+``store`` is opened on an empty database, once for each kind in ``STORE_KINDS``, so that a promise is
+tested on both. ``open_another`` opens a second Store on the same database, as another process would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everturn.domain.clock import Clock
+from everturn.store import Store, open_store
+from everturn.testing import FakeClock, HoldingProbe
+
+STORE_KINDS = ("sqlite",)
+
+OpenAnother = Callable[..., Awaitable[Store]]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def probe() -> Iterator[HoldingProbe]:
+    probe = HoldingProbe()
+    yield probe
+    probe.release_all()
+
+
+@pytest.fixture(params=STORE_KINDS)
+def store_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def store_url(store_kind: str, data_dir: Path) -> str:
+    """The address of an empty database of this kind, also good for a child process."""
+    return f"sqlite://{data_dir / 'everturn.db'}"
+
+
+@pytest.fixture
+async def open_another(
+    anyio_backend: str, store_url: str, data_dir: Path, clock: Clock, probe: HoldingProbe
+) -> AsyncIterator[OpenAnother]:
+    """Opens one more Store on the test's database; options are those of ``open_store``."""
+    async with AsyncExitStack() as stack:
+
+        async def open_one(**options: Any) -> Store:
+            given = {"data_dir": data_dir, "clock": clock, "probe": probe, **options}
+            return await stack.enter_async_context(open_store(store_url, **given))
+
+        yield open_one
+
+
+@pytest.fixture
+async def store(open_another: OpenAnother) -> Store:
+    return await open_another()
