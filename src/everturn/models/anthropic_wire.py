@@ -1,0 +1,480 @@
+"""Anthropic's wire: ``POST {base_url}/v1/messages``, streamed.
+
+Thinking blocks go back with their signatures to the model that made them. The prompt cache is asked
+for at three places: after the system prompt (tools stand before it, so they are covered) and at the
+user's two newest messages, so that a step finds what the step before it stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx2
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import ModelRefused, ModelTrouble
+from everturn.domain.messages import Call, Outcome, Reasoning
+from everturn.domain.modelling import (
+    Abilities,
+    Chunk,
+    Finish,
+    ModelRequest,
+    ReasoningChunk,
+    TextChunk,
+    ToolSchema,
+)
+from everturn.domain.turns import Usage
+from everturn.models import failures
+from everturn.models.history import Asked, Image, Said, arguments_of, told, unique_calls
+from everturn.models.sse import EventTooLong, SseReader
+from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
+
+VERSION = "2023-06-01"
+_CLOSE_TIMEOUT_S = 0.25
+_OUTPUT_TOKENS = 16_384
+_THINKING_TOKENS = 8_192
+_EPHEMERAL: Mapping[str, str] = {"type": "ephemeral"}
+
+_FINISHES: Mapping[str, str] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "filtered",
+}
+
+
+class _Delta(msgspec.Struct, gc=False):
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class _Block(msgspec.Struct, gc=False):
+    type: str = ""
+    id: str = ""
+    name: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+    input: dict[str, Any] | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    usage: _Usage | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    """Every event in one shape: a tagged union would fail on a kind that is added later."""
+
+    type: str = ""
+    index: int = 0
+    delta: _Delta | None = None
+    content_block: _Block | None = None
+    message: _Message | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """What a model's name says about what it takes."""
+
+    version: tuple[int, int] | None
+
+    @property
+    def takes_prefix(self) -> bool:
+        return self.version is not None and self.version < (4, 6)
+
+    @property
+    def takes_temperature(self) -> bool:
+        return self.version is not None and self.version < (4, 7)
+
+    @property
+    def thinks_adaptively(self) -> bool:
+        return self.version is None or self.version >= (4, 6)
+
+    @property
+    def takes_schema(self) -> bool:
+        return self.version is None or self.version >= (4, 5)
+
+    @property
+    def output_tokens(self) -> int:
+        if self.version is None or self.version >= (3, 7):
+            return _OUTPUT_TOKENS
+        return 8_192 if self.version >= (3, 5) else 4_096
+
+
+def generation_of(model: str) -> Generation:
+    """``claude-3-5-haiku-…`` is (3, 5), ``claude-opus-4-1-…`` is (4, 1); others are unknown."""
+    found = re.search(r"claude(?:-[a-z]+)?-(\d)(?:[-.](\d{1,2}))?(?![\d])", model)
+    return Generation((int(found[1]), int(found[2] or 0)) if found else None)
+
+
+class AnthropicModel:
+    """One model behind Anthropic's address or one that speaks like it."""
+
+    def __init__(
+        self, target: Target, client: httpx2.AsyncClient, clock: Clock, price: Price = no_price
+    ) -> None:
+        self._target = target
+        self._caller = Caller(target, client, clock)
+        self._price = price
+        self._generation = generation_of(target.model)
+
+    @property
+    def name(self) -> str:
+        return self._target.name
+
+    @property
+    def abilities(self) -> Abilities:
+        return self._target.abilities
+
+    def body(self, request: ModelRequest) -> bytes:
+        """The exact bytes of the request; equal requests give equal bytes."""
+        target, generation = self._target, self._generation
+        body: dict[str, Any] = {
+            "model": target.model,
+            "max_tokens": request.output_tokens_max
+            or target.abilities.output_tokens
+            or generation.output_tokens,
+            "messages": _messages(request, target),
+            "stream": True,
+        }
+        if request.system:
+            body["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
+        if request.tools and target.abilities.tools:
+            body["tools"] = _tools(request.tools, is_marked=not request.system)
+        if target.thinks:
+            body |= _thinking(generation, body["max_tokens"])
+        elif request.temperature is not None and generation.takes_temperature:
+            body["temperature"] = request.temperature
+        if request.json_schema is not None and generation.takes_schema:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": request.json_schema}}
+        return encode({**target.extra, **body})
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
+        body = self.body(request)
+        headers = {"content-type": "application/json", "anthropic-version": VERSION}
+        if self._target.key is not None:
+            headers["x-api-key"] = self._target.key.reveal()
+        async with (
+            self._caller.post("/v1/messages", headers, body) as answer,
+            aclosing(self._chunks(answer, request, body)) as chunks,
+        ):
+            yield chunks
+
+    async def _chunks(
+        self, answer: Answer, request: ModelRequest, body: bytes
+    ) -> AsyncGenerator[Chunk, None]:
+        if answer.media_type not in ("text/event-stream", ""):
+            raise ModelRefused(
+                f"{self.name} answered with {answer.media_type}, not with a stream.",
+                hint="Check base_url: it must be the address before /v1/messages.",
+            )
+        reading = _Reading(self._caller, self.name, _lost_space(request, self._target))
+        async with aclosing(answer.pieces()) as pieces:
+            with answer.naming_failures():
+                async for piece in pieces:
+                    for chunk in reading.take(reading.feed(piece)):
+                        yield chunk
+                    reading.check()
+                    if reading.is_done:
+                        break
+            if reading.is_done:
+                await _drain(pieces)
+            else:
+                for chunk in reading.take(reading.rest()):
+                    yield chunk
+                reading.check()
+        if reading.finish is None:
+            raise failures.cut(self.name, "the stream ended without a stop reason")
+        yield await self._finish(reading, request, body)
+
+    async def _finish(self, reading: _Reading, request: ModelRequest, body: bytes) -> Finish:
+        calls = unique_calls(reading.calls(), request, digest(body))
+        usage = reading.usage()
+        cost = await self._price(self._target.model, usage, reading.written_tokens)
+        return Finish(
+            str(reading.finish), calls, reading.reasoning(), msgspec.structs.replace(usage, cost_usd=cost)
+        )
+
+
+async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
+    """Read to the end of the body, so that the connection serves the next step; never wait for it."""
+    with anyio.move_on_after(_CLOSE_TIMEOUT_S):
+        try:
+            async for _ in pieces:
+                continue
+        except httpx2.HTTPError:
+            return  # the answer is whole: what happens to its connection now is nobody's loss
+
+
+class _Reading:
+    """One answer as it is put together from its events."""
+
+    def __init__(self, caller: Caller, name: str, lost_space: str) -> None:
+        self._caller = caller
+        self._name = name
+        self._lost_space = lost_space
+        self._sse = SseReader()
+        self._blocks: dict[int, _OpenBlock] = {}
+        self._input = _Usage()
+        self._output_tokens: int | None = None
+        self._trouble: ModelTrouble | None = None
+        self.finish: str | None = None
+        self.is_done = False
+
+    def check(self) -> None:
+        """Raise what went wrong, after the text that came before it in the same read was given out."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        try:
+            return self._sse.feed(piece)
+        except EventTooLong:
+            raise failures.cut(self._name, "an event has no end") from None
+
+    def rest(self) -> list[bytes]:
+        data = self._sse.rest()
+        return [] if data is None else [data]
+
+    def take(self, events: list[bytes]) -> list[Chunk]:
+        """The chunks of these events; neighbours of one kind become one chunk."""
+        chunks: list[Chunk] = []
+        text = ""
+        for data in events:
+            event = self._decoded(data)
+            if event is None:
+                break
+            if event.type == "content_block_delta" and event.delta is not None:
+                if event.delta.text:
+                    text += event.delta.text
+                elif (thought := self._take_rare(event.index, event.delta)) is not None:
+                    self._give(text, chunks)
+                    text = ""
+                    chunks.append(thought)
+            elif event.type == "content_block_start" and event.content_block is not None:
+                self._blocks[event.index] = _OpenBlock(event.content_block)
+                text += event.content_block.text
+            else:
+                self._take_frame(event)
+        self._give(text, chunks)
+        return chunks
+
+    def _decoded(self, data: bytes) -> _Event | None:
+        try:
+            event = _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._trouble = failures.cut(self._name, "an event could not be read")
+            return None
+        if event.error is not None:
+            self._trouble = self._caller.trouble(event.error)
+            return None
+        return event
+
+    def _give(self, text: str, chunks: list[Chunk]) -> None:
+        """Give the text out, without the space that the prefix had and the request could not carry."""
+        while self._lost_space and text.startswith(self._lost_space[0]):
+            text, self._lost_space = text[1:], self._lost_space[1:]
+        if text:
+            self._lost_space = ""
+            chunks.append(TextChunk(text))
+
+    def _take_rare(self, index: int, delta: _Delta) -> ReasoningChunk | None:
+        block = self._blocks.setdefault(index, _OpenBlock(_Block()))
+        if delta.partial_json is not None:
+            block.input.append(delta.partial_json)
+        if delta.signature is not None:
+            block.signature += delta.signature
+        if not delta.thinking:
+            return None
+        block.thinking.append(delta.thinking)
+        return ReasoningChunk(delta.thinking)
+
+    def _take_frame(self, event: _Event) -> None:
+        """The events around the content: the beginning, the reason of the end, the end."""
+        if event.message is not None and event.message.usage is not None:
+            self._take_usage(event.message.usage)
+        if event.usage is not None:
+            self._take_usage(event.usage)
+        if event.delta is not None and event.delta.stop_reason is not None:
+            self.finish = _FINISHES.get(event.delta.stop_reason, "stop")
+        if event.type == "message_stop":
+            self.is_done = True
+
+    def _take_usage(self, usage: _Usage) -> None:
+        """Later figures replace earlier ones; what a later event leaves out stays."""
+        if usage.output_tokens is not None:
+            self._output_tokens = usage.output_tokens
+        for field in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
+            value = getattr(usage, field)
+            if value is not None:
+                setattr(self._input, field, value)
+
+    @property
+    def written_tokens(self) -> int:
+        return self._input.cache_creation_input_tokens or 0
+
+    def usage(self) -> Usage:
+        """In the words of the house: input counts everything that was read, cached or not."""
+        fresh, cached = self._input.input_tokens, self._input.cache_read_input_tokens
+        total = None if fresh is None else fresh + (cached or 0) + self.written_tokens
+        return Usage(input_tokens=total, output_tokens=self._output_tokens, cached_tokens=cached)
+
+    def calls(self) -> list[Call]:
+        return [
+            Call(block.id, block.name, block.arguments)
+            for _, block in sorted(self._blocks.items())
+            if block.type == "tool_use"
+        ]
+
+    def reasoning(self) -> tuple[Reasoning, ...]:
+        blocks = [block for _, block in sorted(self._blocks.items())]
+        return tuple(
+            Reasoning("".join(block.thinking), opaque=block.opaque, model=self._name)
+            for block in blocks
+            if block.type in ("thinking", "redacted_thinking")
+        )
+
+
+class _OpenBlock:
+    __slots__ = ("_given", "data", "id", "input", "name", "signature", "thinking", "type")
+
+    def __init__(self, block: _Block) -> None:
+        self.type = block.type
+        self.id = block.id
+        self.name = block.name
+        self.signature = block.signature
+        self.data = block.data
+        self.thinking: list[str] = [block.thinking] if block.thinking else []
+        self.input: list[str] = []
+        self._given = block.input
+
+    @property
+    def arguments(self) -> str:
+        text = "".join(self.input)
+        return text or (encode(self._given).decode() if self._given else "{}")
+
+    @property
+    def opaque(self) -> dict[str, str]:
+        return {"data": self.data} if self.type == "redacted_thinking" else {"signature": self.signature}
+
+
+# --- the request -----------------------------------------------------------------------------------
+
+
+def _messages(request: ModelRequest, target: Target) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    for step in told(request, sees_images=target.abilities.images):
+        if isinstance(step, Asked):
+            _add_user(messages, [_asked(part) for part in step.parts])
+        else:
+            messages.append({"role": "assistant", "content": _said(step, target)})
+            if step.results:
+                _add_user(messages, _results(step))
+    for message in [message for message in messages if message["role"] == "user"][-2:]:
+        message["content"][-1]["cache_control"] = _EPHEMERAL
+    if request.prefix.strip() and target.continues_by:
+        messages.append({"role": "assistant", "content": request.prefix.rstrip()})
+    return messages
+
+
+def _lost_space(request: ModelRequest, target: Target) -> str:
+    """The end of the prefix that the wire refuses to carry; the model will write it again."""
+    return request.prefix[len(request.prefix.rstrip()) :] if target.continues_by else ""
+
+
+def _add_user(messages: list[dict[str, Any]], content: list[dict[str, Any]]) -> None:
+    """Results and what the user says after them are one message: they must not stand apart."""
+    if messages and messages[-1]["role"] == "user":
+        messages[-1]["content"] += content
+    else:
+        messages.append({"role": "user", "content": content})
+
+
+def _asked(part: str | Image) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    data = base64.b64encode(part.content).decode()
+    return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": data}}
+
+
+def _said(said: Said, target: Target) -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] = []
+    for thought in said.reasoning:
+        # A signature of another model is refused, and unsigned thinking has no place here.
+        opaque = thought.opaque if isinstance(thought.opaque, dict) else {}
+        if thought.model != target.name:
+            continue
+        if opaque.get("data"):
+            content.append({"type": "redacted_thinking", "data": opaque["data"]})
+        elif opaque.get("signature"):
+            content.append({"type": "thinking", "thinking": thought.text, "signature": opaque["signature"]})
+    if said.text.strip():
+        content.append({"type": "text", "text": said.text})
+    content += [
+        {"type": "tool_use", "id": _wire_id(call.id), "name": call.name, "input": arguments_of(call)}
+        for call in said.calls
+    ]
+    return content
+
+
+def _wire_id(call_id: str) -> str:
+    """Ids that another provider made may have characters that this one refuses."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", call_id)
+
+
+def _results(said: Said) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "tool_result",
+            "tool_use_id": _wire_id(result.call_id),
+            "content": result.text or "(no output)",
+            "is_error": result.outcome is not Outcome.OK,
+        }
+        for result in said.results
+    ]
+
+
+def _tools(tools: tuple[ToolSchema, ...], *, is_marked: bool) -> list[dict[str, Any]]:
+    described: list[dict[str, Any]] = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+        for tool in sorted(tools, key=lambda tool: tool.name)
+    ]
+    if is_marked:
+        described[-1]["cache_control"] = _EPHEMERAL
+    return described
+
+
+def _thinking(generation: Generation, max_tokens: int) -> dict[str, Any]:
+    if generation.thinks_adaptively:
+        return {"thinking": {"type": "adaptive", "display": "summarized"}}
+    budget = max(1024, min(_THINKING_TOKENS, max_tokens // 2))
+    return {
+        "thinking": {"type": "enabled", "budget_tokens": budget},
+        "max_tokens": max(max_tokens, budget + 1024),
+    }

@@ -1,0 +1,223 @@
+"""One place that turns what went wrong at a provider into what the engine can decide on.
+
+Two providers rarely agree on status codes, so the words are looked at too: a refusal for its length
+must compact and not fail, an empty account must fail and not wait.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx2
+import msgspec
+
+from everturn.domain.errors import (
+    ContextTooLong,
+    ModelDropped,
+    ModelOverloaded,
+    ModelRefused,
+    ModelTimeout,
+    ModelTrouble,
+    ModelUnknown,
+    RateLimited,
+    StreamCut,
+)
+
+Redact = Callable[[str], str]
+
+_MESSAGE_CHARS_MAX = 400
+_RETRY_AFTER_MAX_S = 3600.0
+
+_TOO_LONG = re.compile(
+    r"context[ _-]?(?:length|window|size|limit)|exceed_context_size|prompt is too long|input is too long"
+    r"|maximum (?:context|prompt) length|too many (?:input )?tokens|input token count|request_too_large"
+    r"|reduce the length of the (?:messages|prompt)",
+    re.IGNORECASE,
+)
+_NO_CREDIT = re.compile(
+    r"insufficient[ _](?:quota|credit|balance|funds)|credit balance|exceeded your current quota|billing",
+    re.IGNORECASE,
+)
+_NO_MODEL = re.compile(
+    r"model_not_found|not_found_error|model.{0,80}(?:not (?:found|exist)|does not exist)|no such model",
+    re.IGNORECASE | re.DOTALL,
+)
+
+_BY_TYPE: Mapping[str, type[ModelTrouble]] = {
+    "overloaded_error": ModelOverloaded,
+    "overloaded": ModelOverloaded,
+    "api_error": ModelOverloaded,
+    "server_error": ModelOverloaded,
+    "internal_server_error": ModelOverloaded,
+    "service_unavailable": ModelOverloaded,
+    "unavailable_error": ModelOverloaded,
+    "rate_limit_error": RateLimited,
+    "rate_limit_exceeded": RateLimited,
+    "timeout_error": ModelTimeout,
+    "timeout": ModelTimeout,
+    "not_found_error": ModelUnknown,
+    "model_not_found": ModelUnknown,
+    "request_too_large": ContextTooLong,
+    "exceed_context_size_error": ContextTooLong,
+    "context_length_exceeded": ContextTooLong,
+    "authentication_error": ModelRefused,
+    "permission_error": ModelRefused,
+    "billing_error": ModelRefused,
+    "insufficient_quota": ModelRefused,
+    "invalid_request_error": ModelRefused,
+    "invalid_api_key": ModelRefused,
+}
+
+_TIMEOUT_STATUSES = frozenset({408, 504, 522, 524})
+_KEY_STATUSES = frozenset({401, 403})
+_TOO_LONG_STATUSES = frozenset({400, 413, 422, 500})
+
+
+class Complaint(msgspec.Struct, frozen=True):
+    """What a provider said about a failure, in the few shapes in which they all say it."""
+
+    message: str = ""
+    type: str = ""
+    code: str = ""
+    status: int | None = None
+
+
+def from_status(
+    who: str, status: int, headers: Mapping[str, str], body: bytes, now_ms: int, redact: Redact
+) -> ModelTrouble:
+    """The trouble that a refused request is in."""
+    complaint = _read(body)
+    kind = _kind(status, complaint)
+    wait = _retry_after(headers, now_ms) if kind.is_transient else None
+    said = redact(complaint.message)[:_MESSAGE_CHARS_MAX]
+    detail = f": {said}" if said else ""
+    return kind(
+        f"{who} answered {status}{detail}",
+        hint=_hint(kind, status, complaint),
+        retry_after_s=wait,
+        status=status,
+    )
+
+
+def from_event(who: str, error: Any, redact: Redact) -> ModelTrouble:
+    """The trouble that an error inside the stream reports. What was streamed before it stays."""
+    complaint = _complaint(error)
+    kind = _kind(complaint.status or 0, complaint)
+    said = redact(complaint.message)[:_MESSAGE_CHARS_MAX] or "no reason was given"
+    return kind(
+        f"{who} reported an error in the middle of its answer: {said}",
+        hint=_hint(kind, complaint.status or 0, complaint),
+    )
+
+
+def from_transport(who: str, error: httpx2.HTTPError | httpx2.InvalidURL, *, has_begun: bool) -> ModelTrouble:
+    """The trouble that a failed connection is in. The library's own words name no key."""
+    if isinstance(error, httpx2.ConnectTimeout):
+        return ModelTimeout(f"{who} did not take the connection in time.", hint=_AWAY_HINT)
+    if isinstance(error, httpx2.TimeoutException):
+        what = "fell silent in the middle of its answer" if has_begun else "did not begin to answer in time"
+        return ModelTimeout(f"{who} {what}.")
+    if isinstance(error, httpx2.ConnectError):
+        return ModelDropped(f"{who} cannot be reached.", hint=_AWAY_HINT)
+    if isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL)):
+        return ModelRefused(f"The address of {who} is not one.", hint="Check base_url in config.toml.")
+    when = "in the middle of its answer" if has_begun else "before it answered"
+    return ModelDropped(f"The connection to {who} broke {when}.")
+
+
+def cut(who: str, why: str) -> StreamCut:
+    return StreamCut(f"The answer of {who} was cut off: {why}.")
+
+
+_AWAY_HINT = "Is the server running, and is its address right? 'everturn models' shows what is reachable."
+
+
+def _read(body: bytes) -> Complaint:
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = body.decode("utf-8", "replace").strip()
+        # A proxy's error page says nothing that helps.
+        return Complaint(message="" if text.startswith("<") else text)
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, dict):
+        return _complaint(value.get("error", value))
+    return Complaint(message=str(value))
+
+
+def _complaint(error: Any) -> Complaint:
+    if not isinstance(error, dict):
+        return Complaint(message=str(error))
+    code = error.get("code")
+    status = code if isinstance(code, int) and 400 <= code < 600 else None
+    message = error.get("message") or error.get("detail") or error.get("error") or ""
+    inner = error.get("metadata")
+    if isinstance(inner, dict) and inner.get("raw"):  # a router quotes the provider behind it
+        message = f"{message}: {inner['raw']}"
+    return Complaint(str(message), str(error.get("type") or ""), "" if status else str(code or ""), status)
+
+
+def _kind(status: int, complaint: Complaint) -> type[ModelTrouble]:
+    words = f"{complaint.type} {complaint.code} {complaint.message}"
+    if status == 429:
+        # "Quota" is said of a minute's and of an empty account's alike; only the code tells them apart.
+        return ModelRefused if "insufficient_quota" in (complaint.type, complaint.code) else RateLimited
+    if status in _KEY_STATUSES or status == 402 or _NO_CREDIT.search(words):
+        return ModelRefused
+    if status == 413 or ((status in _TOO_LONG_STATUSES or not status) and _TOO_LONG.search(words)):
+        return ContextTooLong
+    if status in _TIMEOUT_STATUSES:
+        return ModelTimeout
+    if status == 404:
+        return ModelUnknown if _NO_MODEL.search(words) else ModelRefused
+    if status >= 500 or status in (409, 425):
+        return ModelOverloaded
+    if status == 400 and _NO_MODEL.search(words):
+        return ModelUnknown
+    if status:
+        return ModelRefused
+    named = _BY_TYPE.get(complaint.code) or _BY_TYPE.get(complaint.type)
+    # An error inside a stream that took the request: most likely the provider's own, so worth a retry.
+    return named or ModelOverloaded
+
+
+def _hint(kind: type[ModelTrouble], status: int, complaint: Complaint) -> str:
+    if kind is ModelUnknown:
+        return "Choose another model; 'everturn models' lists those that are there."
+    if kind is ContextTooLong:
+        return "Compact the session, or choose a model with a longer context."
+    if kind is not ModelRefused:
+        return ""
+    if status == 402 or _NO_CREDIT.search(f"{complaint.type} {complaint.code} {complaint.message}"):
+        return "The account has no credit left: top it up, or choose another model."
+    if status in _KEY_STATUSES or complaint.type == "authentication_error":
+        return "Check the key of this provider in the settings, and what it may be used for."
+    if status == 404:
+        return "Check base_url in config.toml: there is no such endpoint."
+    return "The provider does not accept this request; another model may."
+
+
+def _retry_after(headers: Mapping[str, str], now_ms: int) -> float | None:
+    wait = _seconds(headers.get("retry-after-ms"), 0.001)
+    if wait is None:
+        said = headers.get("retry-after")
+        wait = _seconds(said, 1.0)
+        if wait is None and said:
+            try:
+                wait = parsedate_to_datetime(said).timestamp() - now_ms / 1000
+            except (ValueError, OverflowError):
+                return None  # neither a number nor a date: as good as not said
+    return None if wait is None else min(max(wait, 0.0), _RETRY_AFTER_MAX_S)
+
+
+def _seconds(text: str | None, unit: float) -> float | None:
+    try:
+        seconds = float(text) * unit if text else None
+    except ValueError:
+        return None
+    return seconds if seconds is not None and math.isfinite(seconds) else None

@@ -1,0 +1,149 @@
+"""The transcript in the shape that both wires share, before each gives it its own names.
+
+Whatever moment a crash chose, what leaves here is a history that a provider accepts: no abandoned
+text, every call followed by its result, no result without its call, nothing empty, and the last word
+is the user's (some models refuse to follow their own, others would take it as a prefix).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from everturn.domain.fold import UNKNOWN_TEXT
+from everturn.domain.messages import (
+    Attachment,
+    Call,
+    Message,
+    Outcome,
+    Reasoning,
+    Result,
+    Role,
+    Summary,
+    Text,
+)
+from everturn.domain.modelling import ModelRequest
+
+SUMMARY_TITLE = "Summary of the conversation so far:"
+GO_ON = "Please go on."
+
+
+class Image(msgspec.Struct, frozen=True):
+    media_type: str
+    content: bytes
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the user said, one or several messages of it."""
+
+    parts: tuple[str | Image, ...]
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What the model said and wished in one step, and the results of its wishes."""
+
+    reasoning: tuple[Reasoning, ...]
+    text: str
+    calls: tuple[Call, ...]
+    results: tuple[Result, ...]
+
+
+def told(request: ModelRequest, *, sees_images: bool) -> list[Asked | Said]:
+    """The request's messages as steps."""
+    steps: list[Asked | Said] = []
+    results = {part.call_id: part for message in request.messages for part in _results(message)}
+    for message in request.messages:
+        if message.role is Role.ASSISTANT:
+            said = _said(message, results)
+            if said is not None:
+                steps.append(said)
+        elif message.role is not Role.TOOL:
+            parts = tuple(_asked(message, request, sees_images))
+            if parts and steps and isinstance(last := steps[-1], Asked):
+                steps[-1] = Asked(last.parts + parts)
+            elif parts:
+                steps.append(Asked(parts))
+    if not steps or (isinstance(end := steps[-1], Said) and not end.results and not request.prefix):
+        steps.append(Asked((GO_ON,)))
+    return steps
+
+
+def arguments_of(call: Call) -> dict[str, Any]:
+    """The call's arguments as an object, whatever the model wrote.
+
+    A provider refuses a whole history for one call whose arguments are not an object; what could not
+    be read is kept inside one, so that the model sees its own mistake.
+    """
+    try:
+        value = msgspec.json.decode(call.arguments or "{}")
+    except msgspec.DecodeError:
+        return {"malformed_arguments": call.arguments}
+    return value if isinstance(value, dict) else {"malformed_arguments": call.arguments}
+
+
+def unique_calls(calls: Sequence[Call], request: ModelRequest, salt: str) -> tuple[Call, ...]:
+    """The calls with ids that nothing in this history has yet.
+
+    Small servers leave ids out or count from zero in every answer; the journal tells calls apart by
+    them. The salt comes from the request, so a repeated request gives the same ids.
+    """
+    taken = {part.id for message in request.messages for part in message.parts if isinstance(part, Call)}
+    unique = []
+    for number, call in enumerate(calls):
+        ident = call.id if call.id and call.id not in taken else f"call_{salt}_{number}"
+        taken.add(ident)
+        unique.append(Call(ident, call.name, call.arguments or "{}"))
+    return tuple(unique)
+
+
+def joined(parts: Iterable[str | Image]) -> str:
+    """The words of a user's message in one text."""
+    return "\n\n".join(part for part in parts if isinstance(part, str))
+
+
+def _results(message: Message) -> Iterator[Result]:
+    return (part for part in message.parts if isinstance(part, Result))
+
+
+def _said(message: Message, results: dict[str, Result]) -> Said | None:
+    calls = tuple(part for part in message.parts if isinstance(part, Call))
+    text = "".join(part.text for part in message.parts if isinstance(part, Text) and not part.is_abandoned)
+    if not calls and not text.strip():
+        return None
+    return Said(
+        tuple(part for part in message.parts if isinstance(part, Reasoning) and not part.is_abandoned),
+        text,
+        calls,
+        tuple(results.get(call.id) or _unknown(call) for call in calls),
+    )
+
+
+def _unknown(call: Call) -> Result:
+    return Result(call.id, call.name, UNKNOWN_TEXT, Outcome.UNKNOWN)
+
+
+def _asked(message: Message, request: ModelRequest, sees_images: bool) -> Iterator[str | Image]:
+    for part in message.parts:
+        if isinstance(part, Attachment):
+            yield _attached(part, request.files.get(part.file_id), sees_images)
+        elif isinstance(part, Summary):
+            yield f"{SUMMARY_TITLE}\n\n{part.text}"
+        elif isinstance(part, Text) and part.text.strip() and not part.is_abandoned:
+            yield part.text
+
+
+def _attached(part: Attachment, content: bytes | None, sees_images: bool) -> str | Image:
+    label = f"{part.name} ({part.media_type}, {part.size:,} bytes)"
+    if part.media_type.startswith("image/"):
+        if content is not None and sees_images:
+            return Image(part.media_type, content)
+        return f"[Image attached: {label}. You cannot see it.]"
+    try:
+        words = content.decode() if content is not None else None
+    except UnicodeDecodeError:
+        words = None
+    if words is None:
+        return f"[File attached: {label}. Its content is not shown here.]"
+    return f"[File attached: {label}]\n{words}\n[End of {part.name}]"

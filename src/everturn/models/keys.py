@@ -1,0 +1,142 @@
+"""Keys of providers: from the environment, else from ``secrets.toml`` (0600) in the data folder.
+
+A key leaves this module only as a ``Secret``, whose text is asked for in one place: where a request's
+headers are made. ``redact`` takes keys out of any text that may be shown, stored or logged.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from everturn.domain.errors import Invalid, StoreRefused
+
+REDACTED = "[key]"
+_FILE = "secrets.toml"
+# What keys of the known providers look like; also catches the half-masked ones that errors echo.
+_KEY_SHAPE = re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|key|AIza)[-_][-_*.A-Za-z0-9]{6,}")
+_PROVIDER_SHAPE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_SHORTEST_KEY = 6  # a shorter one would redact ordinary words
+
+
+class Secret:
+    """A key that does not show itself: not in ``repr``, not in an f-string, not in a traceback."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+class KeyFound(msgspec.Struct, frozen=True):
+    secret: Secret
+    source: str  # environment | file
+
+
+class Keys:
+    """Reads and writes keys. The environment wins, as it does for every other setting.
+
+    The file is read at each use: it is small, another process may have changed it, and a key that is
+    not kept in memory cannot leak from there.
+    """
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self._path = folder / _FILE
+        self._environ = environ
+
+    def find(self, provider: str, variables: Iterable[str] = ()) -> KeyFound | None:
+        for variable in variables:
+            value = self._environ.get(variable, "").strip()
+            if value:
+                return KeyFound(Secret(value), "environment")
+        stored = self._read().get(provider)
+        return KeyFound(Secret(stored), "file") if stored else None
+
+    def stored(self) -> tuple[str, ...]:
+        """The providers that have a key in the file."""
+        return tuple(sorted(self._read()))
+
+    def put(self, provider: str, key: str) -> None:
+        """Store a key, durably. Raises Invalid; the message never holds the key."""
+        if not _PROVIDER_SHAPE.fullmatch(provider):
+            raise Invalid(f"{provider[:80]!r} is not the name of a provider.")
+        key = key.strip()
+        if not key or not key.isascii() or not key.isprintable():
+            raise Invalid(f"The key for {provider} is empty or has characters that no key has.")
+        self._write({**self._read(), provider: key})
+
+    def delete(self, provider: str) -> bool:
+        """Forget a stored key. False: there was none."""
+        keys = self._read()
+        if keys.pop(provider, None) is None:
+            return False
+        self._write(keys)
+        return True
+
+    def redact(self, text: str) -> str:
+        """The text without any key: those stored, and whatever looks like one."""
+        return redact(text, (Secret(key) for key in self._read().values()))
+
+    def _read(self) -> dict[str, str]:
+        try:
+            with self._path.open("rb") as file:
+                if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
+                    # Tightened rather than refused: the harm is done, but it need not go on.
+                    os.fchmod(file.fileno(), 0o600)
+                table = tomllib.load(file).get("keys", {})
+        except FileNotFoundError:
+            return {}
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            # Chained to nothing: the parser's message may quote the line, and with it a key.
+            line = getattr(error, "lineno", None)
+            where = f" (line {line})" if line else ""
+            raise StoreRefused(
+                f"{_FILE} in the data folder cannot be read{where}. No key was used.",
+                hint=f'Each line of its [keys] table is: provider = "key". Repair or delete {_FILE}.',
+            ) from None
+        return {str(name): str(value) for name, value in table.items()}
+
+    def _write(self, keys: Mapping[str, str]) -> None:
+        lines = ["# Keys of model providers. Readable by its owner only.", "[keys]"]
+        lines += [f"{_quoted(name)} = {_quoted(value)}" for name, value in sorted(keys.items())]
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = self._path.with_name(f"{_FILE}.{os.getpid()}.partial")
+        partial.unlink(missing_ok=True)
+        # The mode is given at creation: between creating and a later chmod anyone could open it.
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._path)
+
+
+def redact(text: str, secrets: Iterable[Secret] = ()) -> str:
+    for secret in secrets:
+        key = secret.reveal()
+        if len(key) >= _SHORTEST_KEY:
+            text = text.replace(key, REDACTED)
+    return _KEY_SHAPE.sub(REDACTED, text)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

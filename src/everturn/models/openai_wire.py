@@ -1,0 +1,472 @@
+"""The wire that OpenAI, OpenRouter, Ollama, vLLM, llama.cpp, LM Studio and most others speak.
+
+``POST {base_url}/chat/completions``, streamed. An answer has ended when a ``finish_reason`` came; a
+stream that merely stops is cut (every client library takes it for an answer).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx2
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import ModelRefused, ModelTrouble
+from everturn.domain.messages import Call, Reasoning
+from everturn.domain.modelling import (
+    Abilities,
+    Chunk,
+    Finish,
+    ModelRequest,
+    ReasoningChunk,
+    TextChunk,
+    ToolSchema,
+)
+from everturn.domain.turns import Usage
+from everturn.models import failures
+from everturn.models.history import Asked, Image, Said, arguments_of, told, unique_calls
+from everturn.models.sse import EventTooLong, SseReader
+from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
+
+# Usage and [DONE] follow the finish within a moment. A server that keeps the line open after its last
+# word must not hold the turn; one that is given time to close keeps its connection usable.
+_TAIL_TIMEOUT_S = 5.0
+_CLOSE_TIMEOUT_S = 0.25
+
+_FINISHES: Mapping[str, str] = {
+    "stop": "stop",
+    "eos": "stop",
+    "tool_calls": "calls",
+    "function_call": "calls",
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "filtered",
+}
+# Endings with which a server says that it could not go on.
+_BROKEN_FINISHES = frozenset({"error", "abort", "insufficient_system_resource"})
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallDelta(msgspec.Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: str | list[Any] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    tool_calls: list[_CallDelta] | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta | None = None
+    message: _Delta | None = None  # from servers that answer in one piece
+    finish_reason: str | None = None
+
+
+class _InputDetails(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class _OutputDetails(msgspec.Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _InputDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+    prompt_cache_hit_tokens: int | None = None  # DeepSeek's name for it
+    cost: float | None = None  # OpenRouter's, in dollars
+
+
+class _Event(msgspec.Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class OpenAIModel:
+    """One model behind an OpenAI-compatible address."""
+
+    def __init__(
+        self, target: Target, client: httpx2.AsyncClient, clock: Clock, price: Price = no_price
+    ) -> None:
+        self._target = target
+        self._caller = Caller(target, client, clock)
+        self._price = price
+
+    @property
+    def name(self) -> str:
+        return self._target.name
+
+    @property
+    def abilities(self) -> Abilities:
+        return self._target.abilities
+
+    def body(self, request: ModelRequest) -> bytes:
+        """The exact bytes of the request; equal requests give equal bytes."""
+        target = self._target
+        body: dict[str, Any] = {
+            "model": target.model,
+            "messages": _messages(request, target),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if request.tools and target.abilities.tools:
+            body["tools"] = [_tool(tool) for tool in sorted(request.tools, key=lambda tool: tool.name)]
+        if request.output_tokens_max is not None:
+            body[target.tokens_field] = request.output_tokens_max
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.json_schema is not None:
+            form = {"name": "answer", "schema": request.json_schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        if request.prefix and target.continues_by == "final":
+            body |= {"continue_final_message": True, "add_generation_prompt": False}
+        return encode({**target.extra, **body})
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
+        body = self.body(request)
+        headers = {"content-type": "application/json"}
+        if self._target.key is not None:
+            headers["authorization"] = "Bearer " + self._target.key.reveal()
+        async with (
+            self._caller.post("/chat/completions", headers, body) as answer,
+            aclosing(self._chunks(answer, request, body)) as chunks,
+        ):
+            yield chunks
+
+    async def _chunks(
+        self, answer: Answer, request: ModelRequest, body: bytes
+    ) -> AsyncGenerator[Chunk, None]:
+        reading = _Reading(self._caller, self.name)
+        if answer.media_type == "application/json":
+            for chunk in reading.take([await answer.whole()]):
+                yield chunk
+            reading.check()
+        elif answer.media_type == "text/html":
+            raise ModelRefused(
+                f"{self.name} answered with a web page.", hint="Check base_url: it usually ends in /v1."
+            )
+        else:
+            async with aclosing(answer.pieces()) as pieces:
+                with answer.naming_failures():
+                    async for piece in pieces:
+                        for chunk in reading.take(reading.feed(piece)):
+                            yield chunk
+                        reading.check()
+                        if reading.finish is not None:
+                            break
+                if reading.finish is not None:
+                    await reading.drain(pieces)
+                else:
+                    for chunk in reading.rest():
+                        yield chunk
+                    reading.check()
+        if reading.finish is None:
+            raise failures.cut(self.name, "the stream ended without a finish reason")
+        yield await self._finish(reading, request, body)
+
+    async def _finish(self, reading: _Reading, request: ModelRequest, body: bytes) -> Finish:
+        calls = unique_calls(reading.calls(), request, digest(body))
+        usage = reading.usage()
+        if usage.cost_usd is None:
+            cost = await self._price(self._target.model, usage, 0)
+            usage = msgspec.structs.replace(usage, cost_usd=cost)
+        reason = "calls" if calls and reading.finish == "stop" else str(reading.finish)
+        return Finish(reason, calls, reading.reasoning(), usage)
+
+
+class _Reading:
+    """One answer as it is put together from its events."""
+
+    def __init__(self, caller: Caller, name: str) -> None:
+        self._caller = caller
+        self._name = name
+        self._sse = SseReader()
+        self._calls: list[_OpenCall] = []
+        self._thoughts: list[str] = []
+        self._thoughts_field = ""
+        self._details: list[dict[str, Any]] = []
+        self._usage: _Usage | None = None
+        self.finish: str | None = None
+        self._trouble: ModelTrouble | None = None
+        self._is_done = False
+
+    def check(self) -> None:
+        """Raise what went wrong, after the text that came before it in the same read was given out."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        try:
+            return self._sse.feed(piece)
+        except EventTooLong:
+            raise failures.cut(self._name, "an event has no end") from None
+
+    def rest(self) -> list[Chunk]:
+        data = self._sse.rest()
+        return self.take([data]) if data is not None else []
+
+    def take(self, events: list[bytes]) -> list[Chunk]:
+        """The chunks of these events; neighbours of one kind become one chunk."""
+        chunks: list[Chunk] = []
+        text = ""
+        for data in events:
+            if data == b"[DONE]":
+                self._is_done = True
+                break
+            event = self._decoded(data)
+            if event is None:
+                break
+            if event.usage is not None:
+                self._usage = event.usage
+            if not event.choices:
+                continue
+            choice = event.choices[0]
+            delta = choice.delta or choice.message
+            if delta is not None:
+                if delta.content.__class__ is str:
+                    text += delta.content
+                if (
+                    delta.reasoning_content
+                    or delta.reasoning
+                    or delta.tool_calls
+                    or delta.refusal
+                    or delta.reasoning_details
+                    or delta.content.__class__ is list
+                ):
+                    text = self._take_rare(delta, text, chunks)
+            if choice.finish_reason is not None:
+                self._take_finish(choice.finish_reason)
+        if text:
+            chunks.append(TextChunk(text))
+        return chunks
+
+    def _decoded(self, data: bytes) -> _Event | None:
+        try:
+            event = _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._trouble = failures.cut(self._name, "an event could not be read")
+            return None
+        if event.error is not None:
+            self._trouble = self._caller.trouble(event.error)
+            return None
+        return event
+
+    def _take_rare(self, delta: _Delta, text: str, chunks: list[Chunk]) -> str:
+        """Everything but plain text. Returns the text that is still to be given out."""
+        thought = delta.reasoning_content or delta.reasoning or ""
+        said = delta.refusal or ""
+        if isinstance(delta.content, list):
+            said, thought = _typed_content(delta.content)
+        if thought:
+            if text:
+                chunks.append(TextChunk(text))
+                text = ""
+            self._thoughts.append(thought)
+            self._thoughts_field = "reasoning_content" if delta.reasoning_content else "reasoning"
+            chunks.append(ReasoningChunk(thought))
+        if delta.reasoning_details:
+            _merge_details(self._details, delta.reasoning_details)
+        for call in delta.tool_calls or ():
+            self._take_call(call)
+        return text + said
+
+    def _take_call(self, delta: _CallDelta) -> None:
+        function = delta.function or _Function()
+        call = self._open_call(delta, function)
+        if function.name and not call.name:
+            call.name = function.name
+        arguments = function.arguments
+        if isinstance(arguments, dict):
+            arguments = encode(arguments).decode()
+        if arguments:
+            call.arguments.append(arguments)
+
+    def _open_call(self, delta: _CallDelta, function: _Function) -> _OpenCall:
+        """The call that this delta goes on with.
+
+        Some servers number every parallel call 0, or not at all: a new id together with a name begins
+        a new call whatever the number says.
+        """
+        place = delta.index if delta.index is not None else -1
+        for call in reversed(self._calls):
+            is_same = delta.id == call.id if delta.id else not function.name
+            if call.place == place or (place < 0 and is_same):
+                if delta.id and call.id and delta.id != call.id and function.name:
+                    break
+                return call
+        call = _OpenCall(place if place >= 0 else len(self._calls), delta.id or "")
+        self._calls.append(call)
+        return call
+
+    def _take_finish(self, reason: str) -> None:
+        if reason in _BROKEN_FINISHES:
+            self._trouble = self._caller.trouble({"message": f"it ended with {reason!r}"})
+        else:
+            self.finish = _FINISHES.get(reason, "stop")
+
+    async def drain(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        """Read what follows the finish: usage, [DONE], the end of the body.
+
+        The answer is whole already: a connection that breaks or dawdles now costs at most the usage.
+        """
+        try:
+            with anyio.move_on_after(_TAIL_TIMEOUT_S) as scope:
+                while True:
+                    if self._is_done:
+                        scope.deadline = min(scope.deadline, anyio.current_time() + _CLOSE_TIMEOUT_S)
+                    self.take(self.feed(await anext(pieces)))
+        except (StopAsyncIteration, httpx2.HTTPError, ModelTrouble):
+            return
+
+    def calls(self) -> list[Call]:
+        return [Call(call.id, call.name, "".join(call.arguments)) for call in self._calls]
+
+    def reasoning(self) -> tuple[Reasoning, ...]:
+        """What was thought, with what this provider wants back in the next call."""
+        if not self._thoughts and not self._details:
+            return ()
+        opaque = {"details": self._details} if self._details else {"field": self._thoughts_field}
+        return (Reasoning("".join(self._thoughts), opaque=opaque, model=self._name),)
+
+    def usage(self) -> Usage:
+        usage = self._usage
+        if usage is None:
+            return Usage()
+        details, output = usage.prompt_tokens_details, usage.completion_tokens_details
+        cached = details.cached_tokens if details else None
+        return Usage(
+            input_tokens=usage.prompt_tokens,
+            output_tokens=usage.completion_tokens,
+            cached_tokens=cached if cached is not None else usage.prompt_cache_hit_tokens,
+            reasoning_tokens=output.reasoning_tokens if output else None,
+            cost_usd=usage.cost,
+        )
+
+
+class _OpenCall:
+    __slots__ = ("arguments", "id", "name", "place")
+
+    def __init__(self, place: int, ident: str) -> None:
+        self.place = place
+        self.id = ident
+        self.name = ""
+        self.arguments: list[str] = []
+
+
+def _typed_content(parts: list[Any]) -> tuple[str, str]:
+    """Text and reasoning of a content that came as a list of typed parts (Mistral's form)."""
+    said, thought = "", ""
+    for part in parts:
+        if not isinstance(part, dict):
+            continue
+        if part.get("type") == "text":
+            said += str(part.get("text") or "")
+        elif part.get("type") == "thinking":
+            inner = part.get("thinking")
+            thought += inner if isinstance(inner, str) else _typed_content(inner or [])[0]
+    return said, thought
+
+
+def _merge_details(known: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
+    """Put streamed reasoning details together: texts are continued, the rest is replaced."""
+    for detail in new:
+        last = known[-1] if known else None
+        if last is None or (last.get("index"), last.get("type")) != (detail.get("index"), detail.get("type")):
+            known.append(dict(detail))
+            continue
+        for field, value in detail.items():
+            if field in ("text", "summary", "data") and isinstance(last.get(field), str):
+                last[field] += value or ""
+            elif value is not None:
+                last[field] = value
+
+
+# --- the request -----------------------------------------------------------------------------------
+
+
+def _messages(request: ModelRequest, target: Target) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if request.system:
+        messages.append({"role": "system", "content": request.system})
+    for step in told(request, sees_images=target.abilities.images):
+        if isinstance(step, Asked):
+            messages.append({"role": "user", "content": _content(step.parts)})
+        else:
+            messages.append(_assistant(step, target.name))
+            messages += [
+                {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+                for result in step.results
+            ]
+    if request.prefix and target.continues_by:
+        last: dict[str, Any] = {"role": "assistant", "content": request.prefix}
+        messages.append({**last, "prefix": True} if target.continues_by == "flag" else last)
+    return messages
+
+
+def _content(parts: tuple[str | Image, ...]) -> str | list[dict[str, Any]]:
+    """A plain string where there are only words: small servers know nothing else."""
+    if all(isinstance(part, str) for part in parts):
+        return "\n\n".join(str(part) for part in parts)
+    return [{"type": "text", "text": part} if isinstance(part, str) else _image(part) for part in parts]
+
+
+def _image(image: Image) -> dict[str, Any]:
+    data = base64.b64encode(image.content).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
+
+
+def _assistant(said: Said, name: str) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
+    if said.calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments(call)},
+            }
+            for call in said.calls
+        ]
+    for thought in said.reasoning:
+        # Another model's reasoning means nothing to this one, and its signatures are refused.
+        if thought.model != name or not isinstance(thought.opaque, dict):
+            continue
+        if thought.opaque.get("details"):
+            message["reasoning_details"] = thought.opaque["details"]
+        elif said.calls and thought.opaque.get("field") and thought.text:
+            # Wanted back only beside calls, where the model goes on with the same thought.
+            message[str(thought.opaque["field"])] = thought.text
+    return message
+
+
+def _arguments(call: Call) -> str:
+    """As the model wrote them if they are an object, so that the cached prefix stays the same."""
+    arguments = arguments_of(call)
+    is_readable = "malformed_arguments" not in arguments and call.arguments
+    return call.arguments if is_readable else encode(arguments).decode()
+
+
+def _tool(tool: ToolSchema) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}

@@ -1,0 +1,141 @@
+"""What both wires share: where a model is, and one call to it as a stream of bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any
+
+import httpx2
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import ModelTrouble
+from everturn.domain.modelling import Abilities
+from everturn.domain.turns import Usage
+from everturn.models import failures
+from everturn.models.keys import Secret, redact
+
+_ERROR_BYTES_MAX = 64 * 1024
+
+# Sorted keys: two requests that are equal differ in nothing on the wire, whatever order a schema's
+# dictionary was filled in. That is what a provider's prompt cache and a resumed turn rely on.
+encode = msgspec.json.Encoder(order="deterministic").encode
+
+# The cost of a call in dollars: (model, usage, tokens written to the prompt cache). None: unknown.
+Price = Callable[[str, Usage, int], Awaitable[float | None]]
+
+
+async def no_price(model: str, usage: Usage, written_tokens: int) -> float | None:
+    return None
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One model at one address."""
+
+    name: str  # provider:name, as the user says it
+    model: str  # as the provider knows it
+    base_url: str
+    abilities: Abilities = Abilities()
+    key: Secret | None = None
+    headers: dict[str, str] = {}
+    extra: dict[str, Any] = {}  # merged into the body of each request
+    connect_timeout_s: float = 10.0
+    idle_timeout_s: float = 180.0  # between two reads, and until the first
+    # How the provider is told to go on from a prefix: "" cannot | last (the last message is the
+    # assistant's) | flag (and it says prefix: true) | final (continue_final_message).
+    continues_by: str = ""
+    tokens_field: str = "max_tokens"
+    thinks: bool = False  # ask for reasoning, where that has to be asked for
+
+
+class Caller:
+    """Posts one request and gives the answer's bytes, with every failure named."""
+
+    def __init__(self, target: Target, client: httpx2.AsyncClient, clock: Clock) -> None:
+        self.target = target
+        self._client = client
+        self._clock = clock
+        self._timeout = httpx2.Timeout(target.idle_timeout_s, connect=target.connect_timeout_s, pool=None)
+
+    @asynccontextmanager
+    async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[Answer]:
+        """Send the request and wait for the answer's head. Raises ModelTrouble.
+
+        Leaving the context closes the connection unless the whole answer was read.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                request = self._client.build_request(
+                    "POST",
+                    self.target.base_url.rstrip("/") + path,
+                    content=body,
+                    # Compressed, a token would wait inside the provider's compressor.
+                    headers={"accept-encoding": "identity", **headers, **self.target.headers},
+                    timeout=self._timeout,
+                )
+                response = await self._client.send(request, stream=True)
+                stack.push_async_callback(response.aclose)
+                if response.status_code != 200:
+                    raise await self._refusal(response)
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                raise failures.from_transport(self.target.name, error, has_begun=False) from error
+            yield Answer(self.target.name, response)
+
+    async def _refusal(self, response: httpx2.Response) -> ModelTrouble:
+        body = b""
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > _ERROR_BYTES_MAX:
+                break
+        return failures.from_status(
+            self.target.name,
+            response.status_code,
+            response.headers,
+            body,
+            self._clock.now_ms(),
+            self.redact,
+        )
+
+    def trouble(self, error: Any) -> ModelTrouble:
+        """What an error inside the stream means."""
+        return failures.from_event(self.target.name, error, self.redact)
+
+    def redact(self, text: str) -> str:
+        return redact(text, (self.target.key,) if self.target.key else ())
+
+
+class Answer:
+    """The bytes of an answer that has begun."""
+
+    def __init__(self, who: str, response: httpx2.Response) -> None:
+        self._who = who
+        self._response = response
+
+    @property
+    def media_type(self) -> str:
+        return str(self._response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+    def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Bytes as they arrive, straight from the client: one generator more is paid per token."""
+        is_plain = self._response.headers.get("content-encoding", "identity") == "identity"
+        return self._response.aiter_raw() if is_plain else self._response.aiter_bytes()
+
+    async def whole(self) -> bytes:
+        """All of it, for an answer that is no stream."""
+        with self.naming_failures():
+            return await self._response.aread()
+
+    @contextmanager
+    def naming_failures(self) -> Iterator[None]:
+        """Around the reading: a failed connection becomes ModelTimeout or ModelDropped."""
+        try:
+            yield
+        except httpx2.HTTPError as error:
+            raise failures.from_transport(self._who, error, has_begun=True) from error
+
+
+def digest(body: bytes) -> str:
+    """A short name for a request, for ids that a server forgot to give."""
+    return hashlib.sha256(body).hexdigest()[:12]

@@ -1,0 +1,202 @@
+"""A local server that speaks both model wires and breaks on demand.
+
+Each request takes the next answer of the script. An answer is bytes in pieces, so a test says exactly
+where a character, an argument or a line ending is torn, and how the connection ends.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import anyio.streams.buffered
+
+_RAW = anyio.abc.SocketAttribute.raw_socket
+_PORT = anyio.abc.SocketAttribute.local_port
+
+
+@dataclass
+class Answer:
+    """``ending``: whole | cut (the body ends in time, the stream in it does not) | drop (the connection
+    closes inside the body) | reset | hang (nothing more comes until the client goes)."""
+
+    pieces: Sequence[bytes] = ()
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=lambda: {"content-type": "text/event-stream"})
+    ending: str = "whole"
+    is_silent: bool = False  # takes the request and never answers
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class WireServer:
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.requests: list[Request] = []
+        self.connections = 0
+        self._script: deque[Answer] = deque()
+        self._routes: dict[str, Answer] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def play(self, *answers: Answer) -> None:
+        self._script.extend(answers)
+
+    def route(self, path: str, value: Any, status: int = 200) -> None:
+        """Answer every request for this path with the same JSON."""
+        self._routes[path] = refuse(status, value)
+
+    async def serve(self, stream: anyio.abc.SocketStream) -> None:
+        self.connections += 1
+        reader = anyio.streams.buffered.BufferedByteReceiveStream(stream)
+        try:
+            async with stream:
+                while await self._one(reader, stream):
+                    continue
+        except (
+            anyio.BrokenResourceError,
+            anyio.EndOfStream,
+            anyio.IncompleteRead,
+            anyio.ClosedResourceError,
+        ):
+            return  # the client left, which is what many of the tests are about
+
+    async def _one(
+        self, reader: anyio.streams.buffered.BufferedByteReceiveStream, stream: anyio.abc.SocketStream
+    ) -> bool:
+        head = (await reader.receive_until(b"\r\n\r\n", 65536)).decode().split("\r\n")
+        method, path, _ = head[0].split(" ", 2)
+        headers = {
+            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])
+        }
+        length = int(headers.get("content-length", "0"))
+        body = await reader.receive_exactly(length) if length else b""
+        self.requests.append(Request(method, path, headers, body))
+        answer = self._routes.get(path) or (
+            self._script.popleft() if self._script else refuse(599, "no script")
+        )
+        if answer.is_silent:
+            await anyio.sleep_forever()
+        await self._send(answer, stream)
+        return answer.ending in ("whole", "cut")
+
+    async def _send(self, answer: Answer, stream: anyio.abc.SocketStream) -> None:
+        lines = [f"HTTP/1.1 {answer.status} Scripted", "transfer-encoding: chunked"]
+        lines += [f"{name}: {value}" for name, value in answer.headers.items()]
+        await stream.send(("\r\n".join(lines) + "\r\n\r\n").encode())
+        for piece in answer.pieces:
+            await stream.send(b"%x\r\n%s\r\n" % (len(piece), piece))
+            await anyio.lowlevel.checkpoint()  # let the other side read, so that a torn piece arrives torn
+        if answer.ending in ("whole", "cut"):
+            await stream.send(b"0\r\n\r\n")
+        elif answer.ending == "hang":
+            await anyio.sleep_forever()
+        elif answer.ending == "reset":
+            raw: socket.socket = stream.extra(_RAW)  # noqa: S610 - anyio's, not Django's
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@asynccontextmanager
+async def wire_server() -> AsyncIterator[WireServer]:
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+    async with listener, anyio.create_task_group() as tasks:
+        server = WireServer(listener.extra(_PORT))  # noqa: S610 - anyio's, not Django's
+        tasks.start_soon(listener.serve, server.serve, name="wire server")
+        try:
+            yield server
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+# --- what to say -----------------------------------------------------------------------------------
+
+
+def refuse(status: int, value: Any, **headers: str) -> Answer:
+    head = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    return Answer([json.dumps(value).encode()], status, head)
+
+
+def sse(*events: Any, end: bytes = b"\n\n") -> list[bytes]:
+    """One piece per event; dictionaries become JSON, Anthropic's get their ``event:`` line."""
+    pieces = []
+    for event in events:
+        data = event if isinstance(event, bytes) else json.dumps(event, ensure_ascii=False).encode()
+        line_end = end[: len(end) // 2]
+        kind = event.get("type") if isinstance(event, dict) else None
+        name = b"event: " + kind.encode() + line_end if kind else b""
+        pieces.append(name + b"data: " + data + end)
+    return pieces
+
+
+def openai_delta(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"id": "chatcmpl-1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def openai_call(index: int | None, arguments: str, ident: str | None = None, name: str | None = None) -> Any:
+    call: dict[str, Any] = {"function": {"arguments": arguments}}
+    if index is not None:
+        call["index"] = index
+    if ident:
+        call |= {"id": ident, "type": "function"}
+    if name:
+        call["function"]["name"] = name
+    return openai_delta(tool_calls=[call])
+
+
+def openai_usage(**usage: Any) -> dict[str, Any]:
+    return {"id": "chatcmpl-1", "choices": [], "usage": usage}
+
+
+def openai_answer(texts: Iterable[str], finish: str = "stop", **usage: Any) -> list[bytes]:
+    tail: list[Any] = [openai_usage(**usage)] if usage else []
+    return sse(*(openai_delta(content=text) for text in texts), openai_delta(finish), *tail, b"[DONE]")
+
+
+def anthropic_start(**usage: Any) -> dict[str, Any]:
+    message = {"id": "msg_1", "role": "assistant", "content": [], "usage": usage or {"input_tokens": 3}}
+    return {"type": "message_start", "message": message}
+
+
+def anthropic_block(index: int, block: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"type": "content_block_start", "index": index, "content_block": block},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def anthropic_text(index: int, *texts: str) -> list[dict[str, Any]]:
+    deltas = [{"type": "text_delta", "text": text} for text in texts]
+    return anthropic_block(index, {"type": "text", "text": ""}, *deltas)
+
+
+def anthropic_end(reason: str = "end_turn", **usage: Any) -> list[dict[str, Any]]:
+    return [
+        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage or {"output_tokens": 5}},
+        {"type": "message_stop"},
+    ]
+
+
+def anthropic_answer(texts: Sequence[str], reason: str = "end_turn") -> list[bytes]:
+    return sse(anthropic_start(), *anthropic_text(0, *texts), *anthropic_end(reason))

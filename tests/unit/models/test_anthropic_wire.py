@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from everturn.domain.clock import SystemClock
+from everturn.domain.errors import (
+    ContextTooLong,
+    ModelDropped,
+    ModelOverloaded,
+    ModelRefused,
+    ModelTimeout,
+    ModelTrouble,
+    ModelUnknown,
+    RateLimited,
+    StreamCut,
+)
+from everturn.domain.messages import Call, Outcome, Reasoning, Result, Role, Text
+from everturn.domain.modelling import Abilities, ModelRequest
+from everturn.domain.turns import Usage
+from everturn.models.anthropic_wire import AnthropicModel, generation_of
+from everturn.models.keys import Secret
+from everturn.models.wire import Target
+from everturn.testing.wires import (
+    Answer,
+    WireServer,
+    anthropic_answer,
+    anthropic_block,
+    anthropic_end,
+    anthropic_start,
+    anthropic_text,
+    refuse,
+    sse,
+)
+from tests.unit.models.samples import (
+    TOOLS,
+    asks,
+    collect,
+    collect_until_trouble,
+    finish_of,
+    long_history,
+    message,
+    text_of,
+    thought_of,
+    user,
+)
+
+pytestmark = pytest.mark.anyio
+
+KEY = "planted-key-0123456789"
+
+
+@pytest.fixture
+def model(server: WireServer, client: httpx2.AsyncClient) -> AnthropicModel:
+    return make(server, client)
+
+
+def make(
+    server: WireServer, client: httpx2.AsyncClient, model: str = "claude-sonnet-4-5", **more: Any
+) -> AnthropicModel:
+    target = Target("anthropic:m", model, server.url, key=Secret(KEY), **more)
+    return AnthropicModel(target, client, SystemClock())
+
+
+async def test_text_and_usage(model: AnthropicModel, server: WireServer) -> None:
+    start = anthropic_start(
+        input_tokens=5, cache_read_input_tokens=100, cache_creation_input_tokens=20, output_tokens=1
+    )
+    server.play(
+        Answer(
+            sse(start, {"type": "ping"}, *anthropic_text(0, "Good ", "day."), *anthropic_end(output_tokens=9))
+        )
+    )
+    chunks = await collect(model, asks())
+    assert text_of(chunks) == "Good day."
+    # Input counts all that was read: fresh, from the cache, and written to it.
+    assert finish_of(chunks).usage == Usage(125, 9, 100)
+    sent = server.requests[0]
+    assert (sent.path, sent.headers["x-api-key"]) == ("/v1/messages", KEY)
+    assert sent.headers["anthropic-version"] == "2023-06-01"
+
+
+async def test_the_price_knows_what_was_written_to_the_cache(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    async def price(model: str, usage: Usage, written: int) -> float:
+        assert (model, usage.input_tokens, written) == ("claude-sonnet-4-5", 25, 20)
+        return 0.5
+
+    target = Target("anthropic:m", "claude-sonnet-4-5", server.url)
+    start = anthropic_start(input_tokens=5, cache_creation_input_tokens=20)
+    server.play(Answer(sse(start, *anthropic_text(0, "x"), *anthropic_end())))
+    chunks = await collect(AnthropicModel(target, client, SystemClock(), price), asks())
+    assert finish_of(chunks).usage.cost_usd == 0.5
+
+
+async def test_text_is_whole_however_the_bytes_are_torn(model: AnthropicModel, server: WireServer) -> None:
+    whole = b"".join(anthropic_answer(["naïve ", "日本語 ", "👩‍👩‍👧‍👦"]))
+    for size in (1, 2, 3, 7, 64):
+        server.play(Answer([whole[at : at + size] for at in range(0, len(whole), size)]))
+        assert text_of(await collect(model, asks())) == "naïve 日本語 👩‍👩‍👧‍👦"
+
+
+async def test_line_endings_comments_and_kinds_of_the_future(
+    model: AnthropicModel, server: WireServer
+) -> None:
+    events = [
+        anthropic_start(),
+        {"type": "weather", "delta": {"type": "rain"}},
+        *anthropic_text(0, "ab"),
+        *anthropic_end(),
+    ]
+    server.play(Answer([b": keep-alive\r\n\r\n", *sse(*events, end=b"\r\n\r\n")]))
+    assert text_of(await collect(model, asks())) == "ab"
+
+
+async def test_parallel_calls_with_split_arguments(model: AnthropicModel, server: WireServer) -> None:
+    def piece(text: str) -> dict[str, Any]:
+        return {"type": "input_json_delta", "partial_json": text}
+
+    events = [
+        anthropic_start(),
+        *anthropic_text(0, "Let me."),
+        *anthropic_block(
+            1,
+            {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {}},
+            piece(""),
+            piece('{"a"'),
+            piece(": 1}"),
+        ),
+        *anthropic_block(2, {"type": "tool_use", "id": "toolu_2", "name": "write", "input": {}}),
+        *anthropic_block(3, {"type": "tool_use", "id": "toolu_3", "name": "add", "input": {"b": 2}}),
+        *anthropic_end("tool_use"),
+    ]
+    server.play(Answer(sse(*events)))
+    chunks = await collect(model, asks(tools=TOOLS))
+    assert text_of(chunks) == "Let me."
+    assert finish_of(chunks).reason == "calls"
+    assert finish_of(chunks).calls == (
+        Call("toolu_1", "add", '{"a": 1}'),
+        Call("toolu_2", "write", "{}"),
+        Call("toolu_3", "add", '{"b":2}'),
+    )
+
+
+async def test_thinking_goes_back_with_its_signature(model: AnthropicModel, server: WireServer) -> None:
+    events = [
+        anthropic_start(),
+        *anthropic_block(
+            0,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            {"type": "thinking_delta", "thinking": "hm "},
+            {"type": "thinking_delta", "thinking": "ok"},
+            {"type": "signature_delta", "signature": "SIG"},
+        ),
+        *anthropic_block(1, {"type": "redacted_thinking", "data": "HIDDEN"}),
+        *anthropic_text(2, "42"),
+        *anthropic_end(),
+    ]
+    server.play(Answer([b"".join(sse(*events))]))
+    chunks = await collect(model, asks())
+    assert (thought_of(chunks), text_of(chunks)) == ("hm ok", "42")
+    reasoning = finish_of(chunks).reasoning
+    assert reasoning == (
+        Reasoning("hm ok", opaque={"signature": "SIG"}, model="anthropic:m"),
+        Reasoning("", opaque={"data": "HIDDEN"}, model="anthropic:m"),
+    )
+    after = ModelRequest("", (user("x"), message(Role.ASSISTANT, *reasoning, Text("42")), user("y")))
+    assert json.loads(model.body(after))["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "hm ok", "signature": "SIG"},
+        {"type": "redacted_thinking", "data": "HIDDEN"},
+        {"type": "text", "text": "42"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [("end_turn", "stop"), ("max_tokens", "length"), ("refusal", "filtered"), ("stop_sequence", "stop")],
+)
+async def test_reasons_of_the_end(model: AnthropicModel, server: WireServer, said: str, means: str) -> None:
+    server.play(Answer(anthropic_answer(["x"], said)))
+    assert finish_of(await collect(model, asks())).reason == means
+
+
+# --- faults ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [[], sse({"type": "message_stop"}), [b'data: {"type":"content_bl']],
+    ids=["nothing", "stop without reason", "torn event"],
+)
+async def test_a_stream_without_its_proper_end_is_cut(
+    model: AnthropicModel, server: WireServer, tail: list[bytes]
+) -> None:
+    events = sse(anthropic_start(), *anthropic_text(0, "partial"))
+    server.play(Answer([*events, *tail], ending="cut"))
+    text, error = await collect_until_trouble(model, asks())
+    assert (text, type(error)) == ("partial", StreamCut)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raises"),
+    [
+        ("overloaded_error", ModelOverloaded),
+        ("rate_limit_error", RateLimited),
+        ("api_error", ModelOverloaded),
+        ("timeout_error", ModelTimeout),
+        ("authentication_error", ModelRefused),
+        ("invalid_request_error", ModelRefused),
+    ],
+)
+async def test_an_error_event_keeps_the_text_before_it(
+    model: AnthropicModel, server: WireServer, kind: str, raises: type[ModelTrouble]
+) -> None:
+    error = {"type": "error", "error": {"type": kind, "message": f"said with {KEY}"}}
+    server.play(Answer([b"".join(sse(anthropic_start(), *anthropic_text(0, "partial")[:2], error))]))
+    text, raised = await collect_until_trouble(model, asks())
+    assert (text, type(raised)) == ("partial", raises)
+    assert KEY not in str(raised)
+
+
+@pytest.mark.parametrize("ending", ["drop", "reset"])
+async def test_a_broken_connection(model: AnthropicModel, server: WireServer, ending: str) -> None:
+    server.play(Answer(sse(anthropic_start()), ending=ending))
+    _, error = await collect_until_trouble(model, asks())
+    assert isinstance(error, ModelDropped)
+
+
+async def test_garbage_is_a_cut_and_keeps_the_text_before_it(
+    model: AnthropicModel, server: WireServer
+) -> None:
+    server.play(Answer([b"".join(sse(anthropic_start(), *anthropic_text(0, "before"), b"{not json}"))]))
+    text, error = await collect_until_trouble(model, asks())
+    assert (text, type(error)) == ("before", StreamCut)
+
+
+async def test_silence_is_a_timeout(server: WireServer, client: httpx2.AsyncClient) -> None:
+    server.play(
+        Answer(is_silent=True), Answer(sse(anthropic_start(), *anthropic_text(0, "par")), ending="hang")
+    )
+    model = make(server, client, idle_timeout_s=0.05)
+    assert [type((await collect_until_trouble(model, asks()))[1]) for _ in range(2)] == [ModelTimeout] * 2
+
+
+@pytest.mark.parametrize("ending", ["drop", "hang"])
+async def test_after_its_stop_an_answer_is_whole(
+    model: AnthropicModel, server: WireServer, ending: str
+) -> None:
+    server.play(Answer([b"".join(anthropic_answer(["all"]))], ending=ending))
+    assert text_of(await collect(model, asks())) == "all"
+
+
+async def test_a_whole_answer_leaves_the_connection_for_the_next_step(
+    model: AnthropicModel, server: WireServer
+) -> None:
+    for _ in range(3):
+        server.play(Answer(anthropic_answer(["x"])))
+        await collect(model, asks())
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said", "raises"),
+    [
+        (429, "rate_limit_error", "slow", RateLimited),
+        (529, "overloaded_error", "Overloaded", ModelOverloaded),
+        (503, "api_error", "away", ModelOverloaded),
+        (401, "authentication_error", "invalid x-api-key", ModelRefused),
+        (403, "permission_error", "no", ModelRefused),
+        (404, "not_found_error", "model: claude-x", ModelUnknown),
+        (400, "invalid_request_error", "prompt is too long: 250000 tokens > 200000 maximum", ContextTooLong),
+        (413, "request_too_large", "big", ContextTooLong),
+        (400, "invalid_request_error", "Your credit balance is too low", ModelRefused),
+        (400, "invalid_request_error", "messages: wrong", ModelRefused),
+    ],
+)
+async def test_every_refusal_has_its_name(
+    model: AnthropicModel, server: WireServer, status: int, kind: str, said: str, raises: type[ModelTrouble]
+) -> None:
+    value = {"type": "error", "error": {"type": kind, "message": said}}
+    server.play(refuse(status, value, retry_after="3"))
+    _, error = await collect_until_trouble(model, asks())
+    assert type(error) is raises
+    assert isinstance(error, ModelTrouble)
+    assert error.retry_after_s == (3.0 if error.is_transient else None)
+
+
+# --- requests --------------------------------------------------------------------------------------
+
+
+async def test_the_history_as_it_is_sent(server: WireServer, client: httpx2.AsyncClient) -> None:
+    model = make(server, client, abilities=Abilities(images=True))
+    sent = json.loads(model.body(long_history("anthropic:m")))
+    assert [entry["role"] for entry in sent["messages"]] == ["user", "assistant", "user"]
+    asked, said, after = (entry["content"] for entry in sent["messages"])
+    assert asked[2]["source"] == {"type": "base64", "media_type": "image/png", "data": "UE5H"}
+    assert [block["type"] for block in said] == ["thinking", "text", "tool_use", "tool_use"]
+    assert said[0]["signature"] == "sig"
+    assert said[3]["input"] == {"malformed_arguments": "{broken"}
+    # Results come first in the message that follows the calls, what the user says after them.
+    assert [block["type"] for block in after] == ["tool_result", "tool_result", "text", "text"]
+    assert [block["is_error"] for block in after[:2]] == [False, True]
+    assert "foreign" not in json.dumps(sent)
+    assert "half an ans" not in json.dumps(sent)
+
+
+async def test_the_prompt_cache_is_asked_for(model: AnthropicModel) -> None:
+    marks = {"type": "ephemeral"}
+    sent = json.loads(model.body(long_history("anthropic:m")))
+    assert sent["system"][0]["cache_control"] == marks
+    assert [message["content"][-1].get("cache_control") for message in sent["messages"]] == [
+        marks,
+        None,
+        marks,
+    ]
+    assert json.dumps(sent).count("cache_control") == 3  # four are allowed
+    bare = json.loads(model.body(ModelRequest("", (user("x"),), TOOLS)))
+    assert bare["tools"][-1]["cache_control"] == marks
+
+
+async def test_equal_requests_give_equal_bytes(model: AnthropicModel) -> None:
+    one = asks(tools=TOOLS, json_schema={"x": 1, "a": {"c": 2, "b": 3}})
+    two = asks(tools=TOOLS[::-1], json_schema={"a": {"b": 3, "c": 2}, "x": 1})
+    assert model.body(one) == model.body(two)
+
+
+async def test_ids_of_other_providers_are_made_fit(model: AnthropicModel) -> None:
+    request = ModelRequest(
+        "",
+        (
+            user("x"),
+            message(Role.ASSISTANT, Call("functions.add:0", "add", "{}")),
+            message(Role.TOOL, Result("functions.add:0", "add", "", Outcome.DENIED)),
+        ),
+    )
+    sent = json.loads(model.body(request))["messages"]
+    assert sent[1]["content"][0]["id"] == "functions_add_0" == sent[2]["content"][0]["tool_use_id"]
+    assert sent[2]["content"][0]["content"]  # empty is refused by the provider
+
+
+async def test_going_on_from_a_prefix_neither_doubles_nor_loses_the_space(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    model = make(server, client, continues_by="last")
+    for texts in (["  two"], [" ", " two"], ["two"]):
+        server.play(Answer(anthropic_answer(texts)))
+        assert text_of(await collect(model, asks(prefix="One  "))) == "two"
+        assert server.requests[-1].json["messages"][-1] == {"role": "assistant", "content": "One"}
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("claude-3-5-haiku-20241022", (3, 5)),
+        ("claude-3-haiku-20240307", (3, 0)),
+        ("claude-opus-4-20250514", (4, 0)),
+        ("claude-opus-4-1-20250805", (4, 1)),
+        ("claude-sonnet-4-5", (4, 5)),
+        ("claude-opus-4-7", (4, 7)),
+        ("claude-sonnet-5", (5, 0)),
+        ("minimax-m2", None),
+    ],
+)
+def test_generations(name: str, version: tuple[int, int] | None) -> None:
+    assert generation_of(name).version == version
+
+
+async def test_what_a_generation_refuses_is_not_sent(server: WireServer, client: httpx2.AsyncClient) -> None:
+    request = asks(temperature=0.2, json_schema={"type": "object"})
+    old = json.loads(make(server, client, "claude-3-haiku-20240307").body(request))
+    new = json.loads(make(server, client, "claude-opus-4-7", thinks=True).body(request))
+    assert (old["temperature"], old["max_tokens"]) == (0.2, 4096)
+    assert "output_config" not in old
+    assert "temperature" not in new
+    assert new["thinking"]["type"] == "adaptive"
+    assert new["output_config"]["format"]["type"] == "json_schema"
+
+
+async def test_thinking_of_older_generations_has_a_budget_below_the_limit(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    sent = json.loads(make(server, client, thinks=True).body(asks(output_tokens_max=1000, temperature=1)))
+    assert sent["thinking"]["budget_tokens"] < sent["max_tokens"]
+    assert "temperature" not in sent

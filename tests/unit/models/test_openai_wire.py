@@ -1,0 +1,546 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from everturn.domain.clock import SystemClock
+from everturn.domain.errors import (
+    ContextTooLong,
+    ModelDropped,
+    ModelOverloaded,
+    ModelRefused,
+    ModelTimeout,
+    ModelTrouble,
+    ModelUnknown,
+    RateLimited,
+    StreamCut,
+)
+from everturn.domain.messages import Call, Reasoning, Role, Text
+from everturn.domain.modelling import Abilities, ModelRequest, TextChunk
+from everturn.domain.turns import Usage
+from everturn.models.keys import Secret
+from everturn.models.openai_wire import OpenAIModel
+from everturn.models.wire import Target
+from everturn.testing.wires import (
+    Answer,
+    WireServer,
+    openai_answer,
+    openai_call,
+    openai_delta,
+    openai_usage,
+    refuse,
+    sse,
+)
+from tests.unit.models.samples import (
+    TOOLS,
+    asks,
+    collect,
+    collect_until_trouble,
+    finish_of,
+    long_history,
+    message,
+    text_of,
+    thought_of,
+    user,
+)
+
+pytestmark = pytest.mark.anyio
+
+KEY = "planted-key-0123456789"
+
+
+@pytest.fixture
+def model(server: WireServer, client: httpx2.AsyncClient) -> OpenAIModel:
+    return make(server, client)
+
+
+def make(server: WireServer, client: httpx2.AsyncClient, **more: Any) -> OpenAIModel:
+    target = Target("fake:m", "m", server.url + "/v1", key=Secret(KEY), **more)
+    return OpenAIModel(target, client, SystemClock())
+
+
+async def test_text_and_usage(model: OpenAIModel, server: WireServer) -> None:
+    usage = {
+        "prompt_tokens": 30,
+        "completion_tokens": 7,
+        "prompt_tokens_details": {"cached_tokens": 20},
+        "completion_tokens_details": {"reasoning_tokens": 2},
+    }
+    server.play(Answer(openai_answer(["Good ", "day."], **usage)))
+    chunks = await collect(model, asks())
+    assert text_of(chunks) == "Good day."
+    assert finish_of(chunks).reason == "stop"
+    assert finish_of(chunks).usage == Usage(30, 7, 20, 2)
+    sent = server.requests[0]
+    assert (sent.path, sent.headers["authorization"]) == ("/v1/chat/completions", f"Bearer {KEY}")
+    assert sent.json["stream_options"] == {"include_usage": True}
+
+
+async def test_each_read_is_given_out_at_once(server: WireServer, client: httpx2.AsyncClient) -> None:
+    server.play(Answer(sse(openai_delta(content="first")), ending="hang"))
+    async with make(server, client).stream(asks()) as chunks:
+        with anyio.fail_after(5):
+            assert await anext(chunks) == TextChunk("first")  # type: ignore[call-overload]
+
+
+async def test_text_is_whole_however_the_bytes_are_torn(model: OpenAIModel, server: WireServer) -> None:
+    whole = b"".join(openai_answer(["naïve ", "日本語 ", "👩‍👩‍👧‍👦"]))
+    for size in (1, 2, 3, 7, 64):
+        server.play(Answer([whole[at : at + size] for at in range(0, len(whole), size)]))
+        assert text_of(await collect(model, asks())) == "naïve 日本語 👩‍👩‍👧‍👦"
+
+
+async def test_line_endings_and_comments(model: OpenAIModel, server: WireServer) -> None:
+    events = sse(openai_delta(content="a"), openai_delta("stop", content="b"), b"[DONE]", end=b"\r\n\r\n")
+    server.play(Answer([b": OPENROUTER PROCESSING\r\n\r\n", *events]))
+    assert text_of(await collect(model, asks())) == "ab"
+
+
+async def test_parallel_calls_with_split_arguments(model: OpenAIModel, server: WireServer) -> None:
+    events = sse(
+        openai_call(0, "", "call_a", "add"),
+        openai_call(1, "", "call_b", "write"),
+        openai_call(0, '{"a":'),
+        openai_call(1, '{"path":"é'),
+        openai_call(0, " 1}"),
+        openai_call(1, '.txt"}'),
+        openai_delta("tool_calls"),
+        b"[DONE]",
+    )
+    server.play(Answer(events))
+    finish = finish_of(await collect(model, asks(tools=TOOLS)))
+    assert finish.reason == "calls"
+    assert finish.calls == (Call("call_a", "add", '{"a": 1}'), Call("call_b", "write", '{"path":"é.txt"}'))
+
+
+@pytest.mark.parametrize("index", [0, None], ids=["all numbered 0", "not numbered"])
+async def test_calls_of_servers_that_do_not_count(
+    model: OpenAIModel, server: WireServer, index: int | None
+) -> None:
+    events = sse(
+        openai_call(index, '{"a":1', "x1", "add"),
+        openai_call(index, "}"),
+        openai_call(index, '{"a":2}', "x2", "add"),
+        openai_delta("stop"),
+    )
+    server.play(Answer(events))
+    finish = finish_of(await collect(model, asks()))
+    assert finish.calls == (Call("x1", "add", '{"a":1}'), Call("x2", "add", '{"a":2}'))
+    assert finish.reason == "calls"  # whatever the server calls it
+
+
+async def test_missing_and_repeated_call_ids_are_made_unique(model: OpenAIModel, server: WireServer) -> None:
+    request = asks(tools=TOOLS)
+    earlier = ModelRequest("", (user("x"), message(Role.ASSISTANT, Call("call_0", "add", "{}"))))
+    seen = []
+    for asked in (request, request, earlier):
+        server.play(
+            Answer(
+                sse(
+                    openai_call(0, "", name="add"),
+                    openai_call(1, "{}", "call_0", "add"),
+                    openai_delta("stop"),
+                )
+            )
+        )
+        seen.append([call.id for call in finish_of(await collect(model, asked)).calls])
+    assert seen[0] == seen[1]  # the same request, the same ids
+    assert seen[0][1] == "call_0"
+    assert "call_0" not in seen[2]  # taken in that history
+    assert len(set(seen[2])) == 2
+    assert "" not in seen[0] + seen[2]
+
+
+async def test_arguments_that_come_as_an_object(model: OpenAIModel, server: WireServer) -> None:
+    event = openai_delta(
+        "tool_calls", tool_calls=[{"id": "c", "function": {"name": "add", "arguments": {"b": 1}}}]
+    )
+    server.play(Answer(sse(event, b"[DONE]")))
+    assert finish_of(await collect(model, asks())).calls == (Call("c", "add", '{"b":1}'),)
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_reasoning_is_kept_apart_and_in_order(
+    model: OpenAIModel, server: WireServer, field: str
+) -> None:
+    server.play(
+        Answer(
+            [
+                b"".join(
+                    sse(
+                        openai_delta(**{field: "hm "}),
+                        openai_delta(**{field: "ok"}),
+                        openai_delta(content="42"),
+                        openai_delta("stop"),
+                    )
+                )
+            ]
+        )
+    )
+    chunks = await collect(model, asks())
+    assert (thought_of(chunks), text_of(chunks)) == ("hm ok", "42")
+    assert [type(chunk).__name__ for chunk in chunks][-2:] == ["TextChunk", "Finish"]
+    assert finish_of(chunks).reasoning == (Reasoning("hm ok", opaque={"field": field}, model="fake:m"),)
+
+
+async def test_reasoning_details_are_joined_and_go_back(model: OpenAIModel, server: WireServer) -> None:
+    pieces = [
+        {"type": "reasoning.text", "index": 0, "text": "think "},
+        {"type": "reasoning.text", "index": 0, "text": "hard", "signature": "s1"},
+        {"type": "reasoning.encrypted", "index": 1, "data": "xyz"},
+    ]
+    events = [openai_delta(reasoning=piece.get("text", ""), reasoning_details=[piece]) for piece in pieces]
+    server.play(Answer(sse(*events, openai_delta("stop", content="so"))))
+    (thought,) = finish_of(await collect(model, asks())).reasoning
+    details = thought.opaque["details"]
+    assert details[0] == {"type": "reasoning.text", "index": 0, "text": "think hard", "signature": "s1"}
+    assert details[1]["data"] == "xyz"
+    after = ModelRequest("", (user("x"), message(Role.ASSISTANT, thought, Text("so")), user("y")))
+    assert json.loads(model.body(after))["messages"][1]["reasoning_details"] == details
+
+
+async def test_typed_content_parts(model: OpenAIModel, server: WireServer) -> None:
+    content = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+        {"type": "text", "text": "yes"},
+    ]
+    server.play(Answer(sse(openai_delta("stop", content=content))))
+    chunks = await collect(model, asks())
+    assert (thought_of(chunks), text_of(chunks)) == ("hm", "yes")
+
+
+async def test_a_server_that_does_not_stream(model: OpenAIModel, server: WireServer) -> None:
+    value = {
+        "choices": [{"message": {"content": "Whole."}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 4},
+    }
+    server.play(refuse(200, value))
+    chunks = await collect(model, asks())
+    assert text_of(chunks) == "Whole."
+    assert finish_of(chunks).usage.input_tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [("stop", "stop"), ("length", "length"), ("content_filter", "filtered"), ("eos_token", "stop")],
+)
+async def test_reasons_of_the_end(model: OpenAIModel, server: WireServer, said: str, means: str) -> None:
+    server.play(Answer(openai_answer(["x"], said)))
+    assert finish_of(await collect(model, asks())).reason == means
+
+
+# --- faults ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        [],
+        [b"data: [DONE]\n\n"],
+        sse(openai_usage(prompt_tokens=1), b"[DONE]"),
+        [b'data: {"choices":[{"delta":{"con'],
+    ],
+    ids=["nothing", "done without finish", "usage without finish", "torn event"],
+)
+async def test_a_stream_without_its_proper_end_is_cut(
+    model: OpenAIModel, server: WireServer, tail: list[bytes]
+) -> None:
+    server.play(Answer([*sse(openai_delta(content="partial")), *tail], ending="cut"))
+    text, error = await collect_until_trouble(model, asks())
+    assert text == "partial"
+    assert isinstance(error, StreamCut)
+
+
+@pytest.mark.parametrize("ending", ["drop", "reset"])
+async def test_a_broken_connection_keeps_the_text(
+    model: OpenAIModel, server: WireServer, ending: str
+) -> None:
+    server.play(Answer(sse(openai_delta(content="partial")), ending=ending))
+    text, error = await collect_until_trouble(model, asks())
+    assert isinstance(error, ModelDropped)
+    assert error.is_transient
+    # A reset may discard what the other side has not read yet; a plain close may not.
+    assert text in (("partial",) if ending == "drop" else ("partial", ""))
+
+
+@pytest.mark.parametrize("ending", ["drop", "reset", "hang"])
+async def test_after_its_finish_an_answer_is_whole_whatever_the_connection_does(
+    model: OpenAIModel, server: WireServer, ending: str
+) -> None:
+    server.play(Answer([b"".join(sse(openai_delta("stop", content="all"), b"[DONE]"))], ending=ending))
+    chunks = await collect(model, asks())
+    assert text_of(chunks) == "all"
+    assert finish_of(chunks).reason == "stop"
+
+
+async def test_garbage_is_a_cut_and_keeps_the_text_before_it(model: OpenAIModel, server: WireServer) -> None:
+    for garbage in (b"data: {not json}\n\n", b"data: \xff\xfe\n\n", b'data: {"choices": 7}\n\n'):
+        server.play(Answer([sse(openai_delta(content="before"))[0] + garbage]))
+        text, error = await collect_until_trouble(model, asks())
+        assert (text, type(error)) == ("before", StreamCut)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"message": "Overloaded", "type": "server_error"}, ModelOverloaded),
+        ({"message": "upstream", "code": 502}, ModelOverloaded),
+        ({"message": "slow down", "code": 429}, RateLimited),
+        ({"message": "slow down", "code": "rate_limit_exceeded"}, RateLimited),
+        ({"message": "the request exceeds the available context size"}, ContextTooLong),
+        ("something", ModelOverloaded),
+    ],
+)
+async def test_an_error_in_the_middle_of_the_stream(
+    model: OpenAIModel, server: WireServer, error: Any, kind: type[ModelTrouble]
+) -> None:
+    server.play(Answer([b"".join(sse(openai_delta(content="partial"), {"error": error}))]))
+    text, raised = await collect_until_trouble(model, asks())
+    assert (text, type(raised)) == ("partial", kind)
+
+
+async def test_a_finish_that_is_an_error(model: OpenAIModel, server: WireServer) -> None:
+    server.play(Answer(sse(openai_delta("error", content="par"), b"[DONE]")))
+    text, raised = await collect_until_trouble(model, asks())
+    assert (text, type(raised)) == ("par", ModelOverloaded)
+
+
+async def test_no_first_byte_is_a_timeout(server: WireServer, client: httpx2.AsyncClient) -> None:
+    server.play(Answer(is_silent=True))
+    text, error = await collect_until_trouble(make(server, client, idle_timeout_s=0.05), asks())
+    assert (text, type(error)) == ("", ModelTimeout)
+
+
+async def test_silence_in_the_middle_is_a_timeout(server: WireServer, client: httpx2.AsyncClient) -> None:
+    server.play(Answer(sse(openai_delta(content="partial")), ending="hang"))
+    text, error = await collect_until_trouble(make(server, client, idle_timeout_s=0.05), asks())
+    assert (text, type(error)) == ("partial", ModelTimeout)
+
+
+async def test_nobody_at_home(client: httpx2.AsyncClient) -> None:
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    await listener.aclose()
+    model = OpenAIModel(Target("fake:m", "m", f"http://127.0.0.1:{port}"), client, SystemClock())
+    _, error = await collect_until_trouble(model, asks())
+    assert isinstance(error, ModelDropped)
+    assert error.hint
+
+
+@pytest.mark.parametrize("address", ["ftp://x/v1", "http://", "no address"])
+async def test_an_address_that_is_none(client: httpx2.AsyncClient, address: str) -> None:
+    _, error = await collect_until_trouble(
+        OpenAIModel(Target("fake:m", "m", address), client, SystemClock()), asks()
+    )
+    assert isinstance(error, ModelTrouble)
+
+
+async def test_a_web_page_is_refused(model: OpenAIModel, server: WireServer) -> None:
+    server.play(Answer([b"<html>"], headers={"content-type": "text/html"}))
+    _, error = await collect_until_trouble(model, asks())
+    assert isinstance(error, ModelRefused)
+    assert "base_url" in error.hint
+
+
+async def test_leaving_early_closes_the_connection(model: OpenAIModel, server: WireServer) -> None:
+    for _ in range(2):
+        server.play(Answer(sse(openai_delta(content="x")), ending="hang"))
+        async with model.stream(asks()) as chunks:
+            async for _chunk in chunks:
+                break
+    assert server.connections == 2
+
+
+async def test_a_whole_answer_leaves_the_connection_for_the_next_step(
+    model: OpenAIModel, server: WireServer
+) -> None:
+    for _ in range(3):
+        server.play(Answer(openai_answer(["x"])))
+        await collect(model, asks())
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "value", "kind"),
+    [
+        (429, {"error": {"message": "slow"}}, RateLimited),
+        (
+            429,
+            {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}},
+            ModelRefused,
+        ),
+        (503, {"error": {"message": "Loading model", "type": "unavailable_error"}}, ModelOverloaded),
+        (529, {"error": {"message": "Overloaded"}}, ModelOverloaded),
+        (500, {"error": {"message": "oops"}}, ModelOverloaded),
+        (502, "<html>bad gateway</html>", ModelOverloaded),
+        (504, {}, ModelTimeout),
+        (408, {}, ModelTimeout),
+        (401, {"error": {"message": "bad key"}}, ModelRefused),
+        (403, {"error": "forbidden"}, ModelRefused),
+        (402, {"error": {"message": "Insufficient credits"}}, ModelRefused),
+        (404, {"error": {"message": 'model "m" not found, try pulling it first'}}, ModelUnknown),
+        (404, {"detail": "Not Found"}, ModelRefused),
+        (400, {"error": {"message": "too long", "code": "context_length_exceeded"}}, ContextTooLong),
+        (400, {"error": {"type": "exceed_context_size_error", "message": "n_ctx"}}, ContextTooLong),
+        (
+            400,
+            {"object": "error", "message": "This model's maximum context length is 4096 tokens"},
+            ContextTooLong,
+        ),
+        (413, {"error": {"message": "large"}}, ContextTooLong),
+        (400, {"error": {"message": "bad tool schema"}}, ModelRefused),
+        (302, {}, ModelRefused),
+    ],
+)
+async def test_every_refusal_has_its_name(
+    model: OpenAIModel, server: WireServer, status: int, value: Any, kind: type[ModelTrouble]
+) -> None:
+    server.play(refuse(status, value))
+    _, error = await collect_until_trouble(model, asks())
+    assert type(error) is kind
+    assert str(status) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry_after": "7"}, 7.0),
+        ({"retry_after": "0.5"}, 0.5),
+        ({"retry_after_ms": "250", "retry_after": "9"}, 0.25),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "99999999"}, 3600.0),
+        ({"retry_after": "nan"}, None),
+        ({"retry_after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
+        ({}, None),
+    ],
+)
+async def test_retry_after(
+    model: OpenAIModel, server: WireServer, headers: dict[str, str], wait: float | None
+) -> None:
+    server.play(refuse(429, {"error": {"message": "slow"}}, **headers))
+    _, error = await collect_until_trouble(model, asks())
+    assert isinstance(error, RateLimited)
+    assert error.retry_after_s == wait
+
+
+async def test_retry_after_as_a_date(server: WireServer, client: httpx2.AsyncClient) -> None:
+    class Fixed(SystemClock):
+        def now_ms(self) -> int:
+            return 1_000_000_000_000  # Sun, 09 Sep 2001 01:46:40 GMT
+
+    model = OpenAIModel(Target("fake:m", "m", server.url), client, Fixed())
+    server.play(refuse(503, {}, retry_after="Sun, 09 Sep 2001 01:47:10 GMT"))
+    _, error = await collect_until_trouble(model, asks())
+    assert isinstance(error, ModelOverloaded)
+    assert error.retry_after_s == 30.0
+
+
+async def test_no_error_ever_shows_the_key(model: OpenAIModel, server: WireServer) -> None:
+    echo = f"Incorrect API key provided: {KEY} or sk-proj-abc***********xyz9. Bearer {KEY}"
+    server.play(
+        refuse(401, {"error": {"message": echo}}),
+        refuse(500, echo),
+        Answer(sse({"error": {"message": echo}})),
+    )
+    for _ in range(3):
+        _, error = await collect_until_trouble(model, asks())
+        shown = f"{error} {error!r} {vars(error)} {error.__cause__!r}"
+        assert KEY not in shown
+        assert "sk-proj" not in shown
+        assert "[key]" in shown
+
+
+# --- requests --------------------------------------------------------------------------------------
+
+
+async def test_the_history_as_it_is_sent(server: WireServer, client: httpx2.AsyncClient) -> None:
+    model = make(server, client, abilities=Abilities(images=True))
+    sent = json.loads(model.body(long_history("fake:m")))
+    roles = [entry["role"] for entry in sent["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "tool", "user"]
+    asked = sent["messages"][1]["content"]
+    assert [part["type"] for part in asked] == ["text", "text", "image_url"]
+    assert asked[2]["image_url"]["url"] == "data:image/png;base64,UE5H"
+    said = sent["messages"][2]
+    assert said["content"] == "I will."
+    assert said["reasoning_content"] == "mine"
+    assert "reasoning" not in said  # the other model's
+    assert said["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
+    assert json.loads(said["tool_calls"][1]["function"]["arguments"]) == {"malformed_arguments": "{broken"}
+    assert sent["messages"][3]["content"] == "3"
+    assert "unknown" in sent["messages"][4]["content"]  # c2 has no result in the transcript
+    assert sent["messages"][5]["content"] == "And?\n\nWell?"
+    assert "half an ans" not in json.dumps(sent)
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["add", "write"]
+
+
+async def test_a_blind_model_gets_a_note_for_the_image(model: OpenAIModel) -> None:
+    sent = json.loads(model.body(long_history("fake:m")))
+    assert "cat.png" in sent["messages"][1]["content"]
+    assert "UE5H" not in json.dumps(sent)
+
+
+async def test_equal_requests_give_equal_bytes(model: OpenAIModel) -> None:
+    one = asks(tools=TOOLS, files={"a": b"1", "b": b"2"}, json_schema={"x": 1, "a": {"c": 2, "b": 3}})
+    two = asks(tools=TOOLS, files={"b": b"2", "a": b"1"}, json_schema={"a": {"b": 3, "c": 2}, "x": 1})
+    assert one == two
+    assert model.body(one) == model.body(two)
+    shuffled = asks(tools=TOOLS[::-1], json_schema=one.json_schema)
+    assert model.body(shuffled) == model.body(asks(tools=TOOLS, json_schema=one.json_schema))
+
+
+async def test_a_longer_history_only_appends(model: OpenAIModel) -> None:
+    short = long_history("fake:m")
+    longer = ModelRequest(
+        short.system,
+        (*short.messages, message(Role.ASSISTANT, Text("Done.")), user("Next")),
+        short.tools,
+        files=short.files,
+    )
+    before, after = json.loads(model.body(short)), json.loads(model.body(longer))
+    assert after["messages"][: len(before["messages"])] == before["messages"]
+    assert after["tools"] == before["tools"]
+
+
+@pytest.mark.parametrize(
+    ("by", "extra", "last"),
+    [
+        ("last", {}, {"role": "assistant", "content": "The ans"}),
+        ("flag", {}, {"role": "assistant", "content": "The ans", "prefix": True}),
+        (
+            "final",
+            {"continue_final_message": True, "add_generation_prompt": False},
+            {"role": "assistant", "content": "The ans"},
+        ),
+        ("", {}, {"role": "user", "content": "Hello"}),
+    ],
+)
+async def test_going_on_from_a_prefix(
+    server: WireServer, client: httpx2.AsyncClient, by: str, extra: dict[str, Any], last: dict[str, Any]
+) -> None:
+    sent = json.loads(make(server, client, continues_by=by).body(asks(prefix="The ans")))
+    assert sent["messages"][-1] == last
+    assert {key: sent[key] for key in extra} == extra
+
+
+async def test_a_history_that_ends_with_the_model_is_given_the_word(model: OpenAIModel) -> None:
+    ended = ModelRequest("", (user("x"), message(Role.ASSISTANT, Text("y"))))
+    assert json.loads(model.body(ended))["messages"][-1]["role"] == "user"
+
+
+async def test_limits_and_settings(server: WireServer, client: httpx2.AsyncClient) -> None:
+    model = make(server, client, tokens_field="max_completion_tokens", extra={"reasoning_effort": "low"})
+    sent = json.loads(model.body(asks(output_tokens_max=9, temperature=0.5, json_schema={"type": "object"})))
+    assert sent["max_completion_tokens"] == 9
+    assert sent["temperature"] == 0.5
+    assert sent["reasoning_effort"] == "low"
+    assert sent["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+async def test_no_tools_for_a_model_without(server: WireServer, client: httpx2.AsyncClient) -> None:
+    model = make(server, client, abilities=Abilities(tools=False))
+    assert "tools" not in json.loads(model.body(asks(tools=TOOLS)))
