@@ -38,3 +38,14 @@ INSERT INTO message_index(message_index, rank) VALUES ('secure-delete', 1)
 
 -- macro: like
 instr(lower(%1), lower(%2)) > 0
+
+-- name: append_facts
+SELECT t.turn_no, t.session_no, s.id, t.owner FROM turns t JOIN sessions s ON s.session_no = t.session_no
+WHERE t.id = $1
+
+-- name: append_look
+SELECT t.state, t.epoch, w.number, l.position FROM turns t JOIN tails l ON l.session_no = t.session_no
+LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = $2 WHERE t.turn_no = $1
+
+-- name: append_tail
+UPDATE tails SET position = $2, updated_at = $3 WHERE session_no = $1

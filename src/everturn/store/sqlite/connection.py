@@ -109,6 +109,7 @@ def _copy_before_migrating(connection: apsw.Connection, path: Path, version: int
 
 
 def schema_version(connection: apsw.Connection) -> int:
+    """The database's schema; 0 for an empty file. Raises NotADatabase for somebody else's."""
     rows = connection.execute("SELECT 1 FROM sqlite_schema WHERE type='table' AND name='meta'").fetchall()
     if not rows:
         others = connection.execute("SELECT name FROM sqlite_schema LIMIT 1").fetchall()

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -21,12 +20,14 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Fenced, NotFound, StoreBroken, StoreTooNew, WrongState
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
+from everturn.store.rows import crc_of
 from everturn.store.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx
-from everturn.store.sqlite.connection import SCHEMA, explained, schema_version
+from everturn.store.sqlite.connection import SCHEMA, explained
 
 OTHERS_POLL_S = 0.05  # how soon another process's commit is noticed
 BATCH_JOBS_MAX = 4_000
 CHECKPOINT_PAGES = 4_000
+FACTS_MAX = 20_000
 
 
 class Job:
@@ -233,7 +234,8 @@ class Writer:
         cursor.execute("RELEASE job")
 
     def _refuse_newer_schema(self) -> None:
-        version = schema_version(self._connection)
+        found: list[Any] = self._connection.execute(self._queries["schema_version"]).fetchall()
+        version = int(found[0][0])
         if version != SCHEMA:
             raise StoreTooNew(
                 f"{self._path.name} was migrated to schema {version} by another process; this one knows "
@@ -304,15 +306,22 @@ class Writer:
         return int(found[0][0])
 
 
+class _Facts(NamedTuple):
+    """What never changes about a turn, so that it is looked up once."""
+
+    turn_no: int
+    session_no: int
+    session_id: str
+    owner: str
+
+
 class _Appends:
     """Writes a run of appends: one look at each turn, one insert for all events."""
 
     def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
         self._cursor = connection.cursor()
-        self._state = queries["append_state"]
-        self._insert = queries["event_insert"]
-        self._number = queries["writer_number"]
-        self._tail = queries["tail_move"]
+        self._queries = queries
+        self._facts: dict[str, _Facts] = {}
 
     def write(self, jobs: list[Job], now: int, stored: list[Stored]) -> None:
         by_turn: dict[tuple[str, int], list[Job]] = {}
@@ -320,62 +329,78 @@ class _Appends:
             append = job.append
             assert append is not None  # noqa: S101 - the caller chose appends
             by_turn.setdefault((append.turn_id, append.epoch), []).append(job)
-        rows: list[tuple[Any, ...]] = []
+        events: list[tuple[Any, ...]] = []
+        tails: list[tuple[int, int, int]] = []
+        numbers: list[tuple[int, int, int]] = []
         for (turn_id, epoch), own in by_turn.items():
-            self._turn(turn_id, epoch, own, now, rows, stored)
-        if rows:
-            self._cursor.executemany(self._insert, rows)
-
-    def _turn(
-        self,
-        turn_id: str,
-        epoch: int,
-        jobs: list[Job],
-        now: int,
-        rows: list[tuple[Any, ...]],
-        stored: list[Stored],
-    ) -> None:
-        found: list[Any] = self._cursor.execute(self._state, (turn_id, epoch)).fetchall()
-        refusal = _refusal(found, turn_id, epoch)
-        if refusal is not None:
-            for job in jobs:
-                job.error = refusal
-            return
-        turn_no, session_no, _, _, last, session_id, owner = found[0]
-        fresh: list[tuple[int, bytes]] = []
-        ends: list[tuple[Job, int]] = []
-        for job in jobs:
-            append = job.append
-            assert append is not None  # noqa: S101 - the caller chose appends
-            if append.first_number > last + len(fresh) + 1:
-                job.error = _gap(append, last + len(fresh))
+            facts, last, position = self._look(turn_id, epoch, own)
+            if facts is None:
                 continue
-            skip = last + len(fresh) + 1 - append.first_number
-            number = append.first_number + skip
-            for data in append.data[skip:]:
-                fresh.append((number, data))
-                number += 1
-            ends.append((job, len(fresh)))
-        moved: list[Any] = self._cursor.execute(self._tail, (session_no, len(fresh), now)).fetchall()
-        position = start = moved[0][0] - len(fresh)
-        if fresh:
-            self._cursor.execute(self._number, (turn_no, epoch, fresh[-1][0]))
-        crc = zlib.crc32
-        for number, data in fresh:
-            position += 1
-            rows.append((session_no, position, turn_no, epoch, number, owner, 0, now, crc(data), data))
-            stored.append(Stored(session_id, position, turn_id, epoch, number, now, data))
-        for job, count in ends:
-            job.result = start + count
+            fresh = _fresh(own, last, position)
+            if not fresh:
+                continue
+            _, session_no, session_id, owner = facts
+            for number, data in fresh:
+                position += 1
+                events.append(
+                    (session_no, position, facts.turn_no, epoch, number, owner, 0, now, crc_of(data), data)
+                )
+                stored.append(Stored(session_id, position, turn_id, epoch, number, now, data))
+            tails.append((session_no, position, now))
+            numbers.append((facts.turn_no, epoch, fresh[-1][0]))
+        if events:
+            self._cursor.executemany(self._queries["event_insert"], events)
+            self._cursor.executemany(self._queries["append_tail"], tails)
+            self._cursor.executemany(self._queries["writer_number"], numbers)
+
+    def _look(self, turn_id: str, epoch: int, jobs: list[Job]) -> tuple[_Facts | None, int, int]:
+        """What is known of the turn, its last number and its session's position; refuses the jobs if
+        the turn is not this epoch's to write."""
+        facts = self._facts_of(turn_id)
+        found: list[Any] = []
+        if facts is not None:
+            look = self._cursor.execute(self._queries["append_look"], (facts.turn_no, epoch))
+            found = look.fetchall()
+        if not found:
+            self._facts.pop(turn_id, None)
+            refusal: EverturnError = NotFound("turn", turn_id)
+        else:
+            state, current, number, position = found[0]
+            if state == "running" and current == epoch and number is not None:
+                return facts, number, position
+            refusal = Fenced(turn_id, epoch, state, current)
+        for job in jobs:
+            job.error = refusal
+        return None, 0, 0
+
+    def _facts_of(self, turn_id: str) -> _Facts | None:
+        facts = self._facts.get(turn_id)
+        if facts is None:
+            found: list[Any] = self._cursor.execute(self._queries["append_facts"], (turn_id,)).fetchall()
+            if not found:
+                return None
+            if len(self._facts) >= FACTS_MAX:
+                self._facts.clear()
+            facts = self._facts[turn_id] = _Facts(*found[0])
+        return facts
 
 
-def _refusal(found: Rows, turn_id: str, epoch: int) -> EverturnError | None:
-    if not found:
-        return NotFound("turn", turn_id)
-    _, _, state, current, number, _, _ = found[0]
-    if state != "running" or current != epoch or number is None:
-        return Fenced(turn_id, epoch, state, current)
-    return None
+def _fresh(jobs: list[Job], last: int, position: int) -> list[tuple[int, bytes]]:
+    """The events that are not in the journal yet; tells each job where its own will end."""
+    fresh: list[tuple[int, bytes]] = []
+    for job in jobs:
+        append = job.append
+        assert append is not None  # noqa: S101 - the caller chose appends
+        number = last + len(fresh) + 1
+        skip = number - append.first_number
+        if skip < 0:
+            job.error = _gap(append, number - 1)
+            continue
+        for data in append.data[skip:] if skip else append.data:
+            fresh.append((number, data))
+            number += 1
+        job.result = position + len(fresh)
+    return fresh
 
 
 def _gap(append: Append, last: int) -> WrongState:
