@@ -94,25 +94,12 @@ def add_events(
     first = last - count + 1
     turn_no = turn.no if turn else None
     turn_id = turn.id if turn else None
-    many = []
-    for index, payload in enumerate(payloads):
-        data = encode(payload)
-        position = first + index
-        many.append(
-            (
-                session.no,
-                position,
-                turn_no,
-                epoch,
-                number + index,
-                session.owner,
-                0,
-                tx.now,
-                crc_of(data),
-                data,
-            )
-        )
-        tx.events.append(Stored(session.id, position, turn_id, epoch, number + index, tx.now, data))
+    data = [encode(payload) for payload in payloads]
+    many = [
+        (session.no, first + i, turn_no, epoch, number + i, session.owner, 0, tx.now, crc_of(item), item)
+        for i, item in enumerate(data)
+    ]
+    tx.events.append(Stored(session.id, first, turn_id, epoch, number, tx.now, data))
     yield Query("event_insert", many=many)
     return last
 

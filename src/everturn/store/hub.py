@@ -154,7 +154,7 @@ class Hub:
         by_session: dict[str, list[Event]] = {}
         for stored in events:
             if stored.session_id in self._followers:
-                by_session.setdefault(stored.session_id, []).append(published(stored))
+                by_session.setdefault(stored.session_id, []).extend(published(stored))
         for session_id, batch in by_session.items():
             for follower in self._followers[session_id]:
                 follower.offer(batch)

@@ -157,7 +157,9 @@ def _insert_late(
         many.append(
             (session.no, place, turn.no, epoch, event.number, session.owner, 1, event.at, crc, event.data)
         )
-        tx.events.append(Stored(session.id, place, turn.id, epoch, event.number, event.at, event.data, True))
+        tx.events.append(
+            Stored(session.id, place, turn.id, epoch, event.number, event.at, [event.data], True)
+        )
     yield Query("event_insert", many=many)
 
 

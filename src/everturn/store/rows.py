@@ -231,18 +231,22 @@ def event_of(row: Row, session_id: str, turn_ids: Mapping[int, str]) -> Event:
     )
 
 
-def published(stored: Stored) -> Event:
-    return Event(
-        stored.session_id,
-        stored.position,
-        stored.turn_id,
-        kind_in(stored.data),
-        stored.at,
-        stored.data,
-        stored.epoch,
-        stored.number,
-        stored.is_late,
-    )
+def published(stored: Stored) -> list[Event]:
+    """The events of one stored run, as readers get them."""
+    return [
+        Event(
+            stored.session_id,
+            stored.position + index,
+            stored.turn_id,
+            kind_in(data),
+            stored.at,
+            data,
+            stored.epoch,
+            stored.number + index,
+            stored.is_late,
+        )
+        for index, data in enumerate(stored.data)
+    ]
 
 
 def kind_in(data: bytes) -> str:

@@ -43,7 +43,11 @@ def q(name: str, *args: Any) -> Query:
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """An event as it was written, before anybody needs it as a value."""
+    """Events as they were written, one after the other, before anybody needs them as values.
+
+    ``position`` and ``number`` are those of the first; the others follow without a gap. A reader's event
+    is made from it only if somebody follows the session, which keeps the writer's path short.
+    """
 
     session_id: str
     position: int
@@ -51,7 +55,7 @@ class Stored(msgspec.Struct, frozen=True):
     epoch: int
     number: int
     at: int
-    data: bytes
+    data: Sequence[bytes]
     is_late: bool = False
 
 

@@ -7,12 +7,14 @@ one. Each item stands in the batch for itself: one that is refused leaves nothin
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import apsw
 
@@ -20,7 +22,6 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Fenced, NotFound, StoreBroken, StoreTooNew, WrongState
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
-from everturn.store.rows import crc_of
 from everturn.store.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx
 from everturn.store.sqlite.connection import SCHEMA, explained
 
@@ -110,8 +111,7 @@ class Writer:
         self._publish = publish
         self._notice_others = notice_others
         self._loop = asyncio.get_running_loop()
-        self._jobs: deque[Job] = deque()
-        self._has_jobs = threading.Condition()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()  # None: stop after what came before
         self._is_stopping = False
         self._broken: EverturnError | None = None
         self._data_version = self._read_data_version()
@@ -125,50 +125,47 @@ class Writer:
     # --- called on the event loop --------------------------------------------------------------------
 
     def hand_over(self, job: Job) -> None:
-        with self._has_jobs:
-            if self._is_stopping:
-                raise StoreBroken("The store is closed.", hint="Open it again.")
-            self._jobs.append(job)
-            if len(self._jobs) == 1:
-                self._has_jobs.notify()
+        if self._is_stopping:
+            raise StoreBroken("The store is closed.", hint="Open it again.")
+        self._jobs.put(job)
 
     def stop(self) -> None:
         """Write what is waiting, then end the thread. Blocks; call it from a thread."""
-        with self._has_jobs:
-            self._is_stopping = True
-            self._has_jobs.notify()
+        self._is_stopping = True
+        self._jobs.put(None)
         self._thread.join()
 
     @property
     def waiting(self) -> int:
-        return len(self._jobs)
+        return self._jobs.qsize()
 
     # --- the thread ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
-            batch = self._take()
-            if batch is None:
-                break
-            if not batch:
+        goes_on = True
+        while goes_on:
+            batch, goes_on = self._take()
+            if batch:
+                self._write(batch)
+            elif goes_on:
                 self._look_for_others()
-                continue
-            self._write(batch)
         self._connection.close()
 
-    def _take(self) -> list[Job] | None:
-        """Everything that waits; an empty list after a quiet while; None at the end."""
-        with self._has_jobs:
-            if not self._jobs and not self._is_stopping:
-                self._has_jobs.wait(OTHERS_POLL_S)
-            if not self._jobs:
-                return None if self._is_stopping else []
-            if len(self._jobs) <= BATCH_JOBS_MAX:
-                batch = list(self._jobs)
-                self._jobs.clear()
-            else:
-                batch = [self._jobs.popleft() for _ in range(BATCH_JOBS_MAX)]
-            return batch
+    def _take(self) -> tuple[list[Job], bool]:
+        """Everything that waits (nothing after a quiet while), and whether to go on after it."""
+        try:
+            job = self._jobs.get(timeout=OTHERS_POLL_S)
+        except queue.Empty:
+            return [], True
+        batch: list[Job] = []
+        waiting = min(self._jobs.qsize(), BATCH_JOBS_MAX)
+        while job is not None:
+            batch.append(job)
+            if not waiting:
+                return batch, True
+            waiting -= 1
+            job = self._jobs.get()
+        return batch, False
 
     def _write(self, batch: list[Job]) -> None:
         if self._broken is not None:
@@ -339,15 +336,17 @@ class _Appends:
             fresh = _fresh(own, last, position)
             if not fresh:
                 continue
-            _, session_no, session_id, owner = facts
-            for number, data in fresh:
+            turn_no, session_no, session_id, owner = facts
+            stored.append(Stored(session_id, position + 1, turn_id, epoch, last + 1, now, fresh))
+            number = last
+            for data in fresh:
                 position += 1
+                number += 1
                 events.append(
-                    (session_no, position, facts.turn_no, epoch, number, owner, 0, now, crc_of(data), data)
+                    (session_no, position, turn_no, epoch, number, owner, 0, now, crc32(data), data)
                 )
-                stored.append(Stored(session_id, position, turn_id, epoch, number, now, data))
             tails.append((session_no, position, now))
-            numbers.append((facts.turn_no, epoch, fresh[-1][0]))
+            numbers.append((turn_no, epoch, number))
         if events:
             self._cursor.executemany(self._queries["event_insert"], events)
             self._cursor.executemany(self._queries["append_tail"], tails)
@@ -385,20 +384,17 @@ class _Appends:
         return facts
 
 
-def _fresh(jobs: list[Job], last: int, position: int) -> list[tuple[int, bytes]]:
+def _fresh(jobs: list[Job], last: int, position: int) -> list[bytes]:
     """The events that are not in the journal yet; tells each job where its own will end."""
-    fresh: list[tuple[int, bytes]] = []
+    fresh: list[bytes] = []
     for job in jobs:
         append = job.append
         assert append is not None  # noqa: S101 - the caller chose appends
-        number = last + len(fresh) + 1
-        skip = number - append.first_number
+        skip = last + len(fresh) + 1 - append.first_number
         if skip < 0:
-            job.error = _gap(append, number - 1)
+            job.error = _gap(append, last + len(fresh))
             continue
-        for data in append.data[skip:] if skip else append.data:
-            fresh.append((number, data))
-            number += 1
+        fresh += append.data[skip:] if skip else append.data
         job.result = position + len(fresh)
     return fresh
 

@@ -1,0 +1,1 @@
+"""Figures, printed as ratios against the raw floor that is measured in the same run."""
