@@ -1,1 +1,29 @@
-"""."""
+"""HTTP API, event streams, sign-in and the page itself.
+
+Owns everything between a socket and the engine. Imports domain, store, models, tools, memory and engine;
+``app.py`` builds it, ``cli`` serves it. Read ``web`` (what a request goes through), ``routing`` (one
+declaration per endpoint), then ``api/``.
+"""
+
+from everturn.web.accounts import Accounts, TokenInfo
+from everturn.web.build import build_web, open_accounts
+from everturn.web.identity import LOCAL_OWNER, Scope
+from everturn.web.logs import configure_logs, redacted
+from everturn.web.server import StartRefused, serve
+from everturn.web.settings import WebSettings
+from everturn.web.web import Web
+
+__all__ = [
+    "LOCAL_OWNER",
+    "Accounts",
+    "Scope",
+    "StartRefused",
+    "TokenInfo",
+    "Web",
+    "WebSettings",
+    "build_web",
+    "configure_logs",
+    "open_accounts",
+    "redacted",
+    "serve",
+]

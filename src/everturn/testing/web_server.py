@@ -1,0 +1,163 @@
+"""The real server on a loopback port, with scripted models behind it, and a client in front."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.engine import Engine
+from everturn.store import Store
+from everturn.testing.clock import FakeClock
+from everturn.testing.harness import open_harness
+from everturn.testing.models import Answer
+from everturn.web import Web, WebSettings, build_web
+from everturn.web.build import described
+from everturn.web.passwords import Passwords
+from everturn.web.server import address_of, bind, serve
+
+PATIENCE_S = 10.0  # so that a hang fails
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One server-sent event as a reader gets it."""
+
+    id: str
+    event: str
+    data: str
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.data)
+
+
+class Running:
+    """A server that runs, and short words for what tests ask of it."""
+
+    def __init__(self, url: str, web: Web, engine: Engine, store: Store, http: httpx2.AsyncClient) -> None:
+        self.url = url
+        self.web = web
+        self.engine = engine
+        self.store = store
+        self.http = http
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1].strip("/").split("/")[0])
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return described(self.web.table)
+
+    async def new_session(self, **body: Any) -> dict[str, Any]:
+        answer = await self.http.post("/api/sessions", json=body)
+        assert answer.status_code == 201, answer.text  # noqa: S101
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def send(self, session_id: str, text: str = "hello", **body: Any) -> dict[str, Any]:
+        answer = await self.http.post(f"/api/sessions/{session_id}/turns", json={"text": text, **body})
+        assert answer.status_code == 202, answer.text  # noqa: S101
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def run(self, session_id: str, text: str = "hello", **body: Any) -> list[Frame]:
+        """Send a message and read its events to the end of the turn."""
+        accepted = await self.send(session_id, text, **body)
+        path = f"/api/sessions/{session_id}/events?after={accepted['cursor']}"
+        return await self.read_until(path, "turn.completed", "turn.failed", "turn.cancelled", "turn.waiting")
+
+    async def read_until(self, path: str, *kinds: str, headers: dict[str, str] | None = None) -> list[Frame]:
+        """The stream's frames up to the first of one of these kinds."""
+        seen = []
+        with anyio.fail_after(PATIENCE_S):
+            async with self.frames(path, headers=headers) as frames:
+                async for frame in frames:
+                    seen.append(frame)
+                    if frame.event in kinds:
+                        break
+        return seen
+
+    @asynccontextmanager
+    async def frames(
+        self, path: str, headers: dict[str, str] | None = None
+    ) -> AsyncIterator[AsyncIterator[Frame]]:
+        async with self.http.stream("GET", path, headers=headers) as answer:
+            if answer.status_code != 200:
+                raise AssertionError((await answer.aread()).decode())
+            yield frames_of(answer.aiter_lines())
+
+
+async def frames_of(lines: AsyncIterator[str]) -> AsyncIterator[Frame]:
+    """Server-sent events out of lines; heartbeats and ``retry`` are no events."""
+    fields = {"id": "", "event": "", "data": ""}
+    async for line in lines:
+        if line:
+            name, _, value = line.partition(":")
+            if name in fields:
+                fields[name] = value.removeprefix(" ")
+        elif fields["data"] or fields["event"]:
+            yield Frame(**fields)
+            fields = {"id": "", "event": "", "data": ""}
+
+
+def web_settings(home: Path, **changes: Any) -> WebSettings:
+    return WebSettings(**{"home": home, "port": 0, "page": home / "no-page", "grace_s": 0.0, **changes})
+
+
+@asynccontextmanager
+async def run_web(
+    store: Store,
+    home: Path,
+    *script: Answer,
+    clock: Clock | None = None,
+    settings: dict[str, Any] | None = None,
+    more: Sequence[Any] = (),
+    headers: dict[str, str] | None = None,
+    extras: dict[str, Any] | None = None,
+    **options: Any,
+) -> AsyncIterator[Running]:
+    """Serve on an ephemeral port of 127.0.0.1 until the context ends, then shut down as SIGTERM would."""
+    used_clock = FakeClock() if clock is None else clock
+    used = web_settings(home, **(settings or {}))
+    async with open_harness(store, *script, clock=used_clock, **options) as harness:
+        web = build_web(
+            harness.engine,
+            store,
+            used,
+            clock=used_clock,
+            passwords=Passwords(memory_kib=64, rounds=1),
+            more=more,
+            **(extras or {}),
+        )
+        async with web, _listening(web, used) as listener:
+            url = address_of(listener, used)
+            limits = httpx2.Limits(max_connections=None)
+            async with httpx2.AsyncClient(
+                base_url=url, headers=headers, limits=limits, timeout=PATIENCE_S, trust_env=False
+            ) as http:
+                yield Running(url, web, harness.engine, store, http)
+
+
+@asynccontextmanager
+async def _listening(web: Web, settings: WebSettings) -> AsyncIterator[socket.socket]:
+    listener = bind(settings)
+    async with anyio.create_task_group() as group:
+        ready = anyio.Event()
+
+        async def run() -> None:
+            await serve(web, settings, on_ready=lambda _: ready.set(), sockets=[listener])
+
+        group.start_soon(run, name="server")
+        await ready.wait()
+        try:
+            yield listener
+        finally:
+            web.stop()

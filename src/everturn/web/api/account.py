@@ -1,0 +1,181 @@
+"""Signing in and out, API tokens, the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from everturn import __version__
+from everturn.domain import errors as e
+from everturn.web.accounts import Accounts, TokenInfo, clear_cookie, cookie_from, set_cookie
+from everturn.web.audit import Audit, Entry
+from everturn.web.identity import LOCAL_OWNER, Scope
+from everturn.web.problems import Throttled, WrongPassword
+from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing
+
+
+class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    password: Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+class SignOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    everywhere: bool = False
+
+
+class Me(msgspec.Struct, frozen=True):
+    """``way``: open (this server has no sign-in) | cookie | token."""
+
+    owner: str
+    way: str
+    scopes: tuple[Scope, ...]
+    version: str
+
+
+class CreateToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    label: Annotated[str, Meta(min_length=1, max_length=100)]
+    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=4)] = (Scope.CHAT,)
+    days: Annotated[int, Meta(ge=1, le=3650)] | None = None
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """``text`` is shown this one time and is not stored."""
+
+    token: TokenInfo
+    text: str
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    items: tuple[TokenInfo, ...]
+
+
+class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class AuditPage(msgspec.Struct, frozen=True):
+    items: tuple[Entry, ...]
+
+
+class AccountApi:
+    def __init__(self, accounts: Accounts, audit: Audit) -> None:
+        self._accounts = accounts
+        self._audit = audit
+
+    def endpoints(self) -> list[AnyEndpoint]:
+        tag = "account"
+        return [
+            Endpoint(
+                method="POST",
+                path="/api/signin",
+                run=self.sign_in,
+                summary="Sign in with the password; the answer sets a cookie.",
+                tag=tag,
+                scope=None,
+                body=SignIn,
+                answer=Me,
+                errors=(WrongPassword, Throttled, e.WrongState),
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/signout",
+                run=self.sign_out,
+                summary="End this sign-in, or all of them.",
+                tag=tag,
+                body=SignOut,
+                status=204,
+            ),
+            Endpoint(method="GET", path="/api/me", run=self.me, summary="Who you are.", tag=tag, answer=Me),
+            Endpoint(
+                method="GET",
+                path="/api/tokens",
+                run=self.tokens,
+                summary="Your API tokens.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                answer=Tokens,
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/tokens",
+                run=self.create_token,
+                summary="Make an API token.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                body=CreateToken,
+                answer=NewToken,
+                status=201,
+            ),
+            Endpoint(
+                method="DELETE",
+                path="/api/tokens/{token}",
+                run=self.revoke_token,
+                summary="Revoke one; it stops working at once.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                status=204,
+                errors=(e.NotFound,),
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/audit",
+                run=self.audit,
+                summary="Sign-ins, approvals and changes of keys, newest first.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                query=AuditQuery,
+                answer=AuditPage,
+            ),
+        ]
+
+    async def sign_in(self, call: Call[Nothing, SignIn]) -> Answer:
+        if not await self._accounts.is_sign_in_on():
+            raise e.WrongState("This server has no sign-in.", hint="'everturn password' switches it on.")
+        address = call.visitor.address
+        try:
+            cookie = await self._accounts.sign_in(
+                call.body.password,
+                call.visitor,
+                agent=call.headers.get("user-agent", ""),
+                old=cookie_from(call.headers),
+            )
+        except (WrongPassword, Throttled) as error:
+            await self._audit.write("signin.failed", LOCAL_OWNER, address=address, detail=error.code)
+            raise
+        await self._audit.write("signin", LOCAL_OWNER, address=address)
+        me = Me(LOCAL_OWNER, "cookie", tuple(Scope), __version__)
+        return Answer(me, headers=(set_cookie(cookie, call.visitor),))
+
+    async def sign_out(self, call: Call[Nothing, SignOut]) -> Answer:
+        caller = call.caller
+        if call.body.everywhere:
+            await self._accounts.sign_out_everywhere(caller.owner)
+        elif caller.way == "cookie":
+            await self._accounts.sign_out(caller.credential)
+        what = "signout.everywhere" if call.body.everywhere else "signout"
+        await self._audit.write(what, caller.name, address=caller.address)
+        return Answer(None, headers=(clear_cookie(call.visitor),))
+
+    async def me(self, call: Call[Nothing, Nothing]) -> Me:
+        caller = call.caller
+        scopes = tuple(scope for scope in Scope if caller.may(scope))
+        return Me(caller.owner, caller.way, scopes, __version__)
+
+    async def tokens(self, call: Call[Nothing, Nothing]) -> Tokens:
+        return Tokens(tuple(await self._accounts.tokens(call.owner)))
+
+    async def create_token(self, call: Call[Nothing, CreateToken]) -> NewToken:
+        body = call.body
+        info, text = await self._accounts.create_token(call.owner, body.label, body.scopes, days=body.days)
+        detail = f"{info.id} {','.join(body.scopes)}"
+        await self._audit.write("token.created", call.caller.name, address=call.caller.address, detail=detail)
+        return NewToken(info, text)
+
+    async def revoke_token(self, call: Call[Nothing, Nothing]) -> None:
+        await self._accounts.revoke_token(call.owner, call.path["token"])
+        detail = call.path["token"]
+        await self._audit.write("token.revoked", call.caller.name, address=call.caller.address, detail=detail)
+
+    async def audit(self, call: Call[AuditQuery, Nothing]) -> AuditPage:
+        return AuditPage(tuple(await self._audit.newest(call.query.limit)))

@@ -1,0 +1,101 @@
+"""Uploads and artifacts. Knowing a file's hash gives nothing; owning it does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Meta
+
+from everturn.domain import errors as e
+from everturn.domain.storing import File
+from everturn.store import Store
+from everturn.web.guard import FILE_POLICY
+from everturn.web.identity import Scope
+from everturn.web.page_files import FileAnswer
+from everturn.web.problems import BadRequest, NotJson
+from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.uploads import FORM, RAW, SHOWN, Uploads
+
+
+class UploadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+
+
+class Uploaded(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    media_type: str
+    size: int
+
+
+class FilesApi:
+    def __init__(self, store: Store, uploads: Uploads) -> None:
+        self._store = store
+        self._uploads = uploads
+
+    def endpoints(self) -> list[AnyEndpoint]:
+        gone = (e.NotFound, e.Gone)
+        return [
+            Endpoint(
+                method="POST",
+                path="/api/uploads",
+                run=self.upload,
+                summary="Store a file, as raw bytes or as a form with one file.",
+                tag="files",
+                scope=Scope.CHAT,
+                query=UploadQuery,
+                answer=Uploaded,
+                status=201,
+                errors=(NotJson, BadRequest, e.DiskFull),
+                takes=(RAW, FORM),
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/files/{file}",
+                run=self.get,
+                summary="A file: images to be shown, everything else as a download.",
+                tag="files",
+                media="*/*",
+                errors=gone,
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/artifacts/{file}",
+                run=self.get,
+                summary="The full output of a tool.",
+                tag="files",
+                media="*/*",
+                errors=gone,
+            ),
+        ]
+
+    async def upload(self, call: Call[UploadQuery, Nothing]) -> Uploaded:
+        async with self._uploads.receive(call.headers, call.receive, call.query.name) as upload:
+            file = await self._store.files.put(call.owner, upload.name, upload.media_type, upload.path)
+        return Uploaded(file.id, file.name, file.media_type, file.size)
+
+    async def get(self, call: Call[Nothing, Nothing]) -> FileAnswer:
+        file = await self._store.files.get(call.owner, call.path["file"])
+        path = await self._store.files.path(call.owner, file.id)
+        return FileAnswer(path, file.size, _media(file), _headers(file))
+
+
+def _media(file: File) -> str:
+    """What may be drawn keeps its type. The rest says only that it is bytes: no browser runs that."""
+    return file.media_type if file.media_type in SHOWN else RAW
+
+
+def _headers(file: File) -> tuple[tuple[bytes, bytes], ...]:
+    disposition = "inline" if file.media_type in SHOWN else "attachment"
+    plain = "".join(
+        char if (char.isascii() and char.isalnum()) or char in "._- " else "_" for char in file.name
+    )
+    value = f"{disposition}; filename=\"{plain}\"; filename*=UTF-8''{quote(file.name, safe='')}"
+    return (
+        (b"content-disposition", value.encode()),
+        (b"content-security-policy", FILE_POLICY.encode()),
+        (b"cache-control", b"private, max-age=31536000, immutable"),
+        (b"etag", f'"{file.sha256[:32]}"'.encode()),
+    )

@@ -1,0 +1,122 @@
+"""Health, metrics, and the description of the API itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from everturn import __version__
+from everturn.domain.errors import EverturnError
+from everturn.engine import Engine
+from everturn.store import Store
+from everturn.web import docs_page
+from everturn.web.metrics import Metrics
+from everturn.web.problems import NotReady
+from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing, Raw
+from everturn.web.streams import Streams
+
+# The API page has one inline style block and nothing that runs.
+_DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: str
+    version: str
+
+
+class ServerApi:
+    """``describe`` gives the OpenAPI document; it needs the whole table, so it comes later."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        streams: Streams,
+        metrics: Metrics,
+        describe: Callable[[], dict[str, Any]],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._streams = streams
+        self._metrics = metrics
+        self._describe = describe
+        self._is_stopping = is_stopping
+
+    def endpoints(self) -> list[AnyEndpoint]:
+        tag = "server"
+        return [
+            Endpoint(
+                method="GET",
+                path="/healthz",
+                run=self.health,
+                summary="The process is alive.",
+                tag=tag,
+                scope=None,
+                answer=Health,
+            ),
+            Endpoint(
+                method="GET",
+                path="/readyz",
+                run=self.ready,
+                summary="The store answers and turns are taken.",
+                tag=tag,
+                scope=None,
+                answer=Health,
+            ),
+            Endpoint(
+                method="GET",
+                path="/metrics",
+                run=self.metrics,
+                summary="Numbers for Prometheus.",
+                tag=tag,
+                media="text/plain",
+            ),
+            Endpoint(
+                method="GET",
+                path="/openapi.json",
+                run=self.openapi,
+                summary="This description.",
+                tag=tag,
+                scope=None,
+                answer=dict[str, Any],
+            ),
+            Endpoint(
+                method="GET",
+                path="/docs",
+                run=self.docs,
+                summary="This description as a page.",
+                tag=tag,
+                scope=None,
+                media="text/html",
+            ),
+        ]
+
+    async def health(self, call: Call[Nothing, Nothing]) -> Health:
+        return Health("ok", __version__)
+
+    async def ready(self, call: Call[Nothing, Nothing]) -> Health:
+        if self._is_stopping():
+            raise NotReady("The server is shutting down.", hint="Ask another one, or wait.")
+        try:
+            await self._store.records.get("system", "ready", "ready")
+        except EverturnError as error:
+            raise NotReady(f"The store does not answer: {error.message}", hint=error.hint) from error
+        return Health("ready", __version__)
+
+    async def metrics(self, call: Call[Nothing, Nothing]) -> Raw:
+        gauges: dict[str, Any] = {
+            "streams": {"open": len(self._streams), "cut_off_total": self._streams.cut_off},
+            "engine": self._engine.status(),
+            "store": await self._store.upkeep.stats(),
+        }
+        return Raw(self._metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
+
+    async def openapi(self, call: Call[Nothing, Nothing]) -> Raw:
+        return Raw(msgspec.json.encode(self._describe()), "application/json")
+
+    async def docs(self, call: Call[Nothing, Nothing]) -> Raw:
+        headers = ((b"content-security-policy", _DOCS_POLICY.encode()),)
+        return Raw(docs_page.page(self._describe()), "text/html; charset=utf-8", 200, headers)

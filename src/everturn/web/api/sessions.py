@@ -1,0 +1,394 @@
+"""Sessions: list, read, change, delete, and the moves through their history."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from everturn.domain import errors as e
+from everturn.domain.messages import Message
+from everturn.domain.sessions import Page, Session, SessionPatch
+from everturn.domain.storing import Accepted, Request
+from everturn.domain.turns import Turn
+from everturn.engine import Engine
+from everturn.store import Store
+from everturn.web.deleting import Deletions, is_ephemeral
+from everturn.web.identity import Scope
+from everturn.web.problems import PreconditionNeeded, ScopeMissing
+from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing, key_from, version_from
+
+T = TypeVar("T")
+
+Title = Annotated[str, Meta(max_length=200)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Words = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
+TurnId = Annotated[str, Meta(pattern=r"^trn_[0-9a-hjkmnp-tv-z]{26}$")]
+SessionId = Annotated[str, Meta(pattern=r"^ses_[0-9a-hjkmnp-tv-z]{26}$")]
+MessageId = Annotated[str, Meta(pattern=r"^msg_[0-9a-hjkmnp-tv-z]{26}-[0-9]{4,9}$")]
+Limit = Annotated[int, Meta(ge=1, le=200)]
+
+
+class ListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Limit = 50
+    cursor: Annotated[str, Meta(max_length=200)] | None = None
+    q: Annotated[str, Meta(max_length=200)] = ""
+    archived: bool = False
+    pinned: bool | None = None
+    tag: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+
+
+class MessagesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    before: MessageId | None = None
+    limit: Limit = 50
+
+
+class CreateSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``leaving``: the session that the client turns away from; memory takes it in now."""
+
+    title: Title = ""
+    key: Annotated[str, Meta(max_length=200)] = ""
+    private: bool = False
+    project: Annotated[str, Meta(max_length=1000)] | None = None
+    profile: Name | None = None
+    model: Name | None = None
+    leaving: SessionId | None = None
+
+
+class ChangeSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to change; what is left out stays."""
+
+    title: Title | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+    tags: (
+        Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=100)], ...], Meta(max_length=50)]
+        | UnsetType
+    ) = UNSET
+    project: Annotated[str, Meta(max_length=1000)] | UnsetType | None = UNSET
+    profile: Name | UnsetType | None = UNSET
+    model: Name | UnsetType | None = UNSET
+    private: bool | UnsetType = UNSET
+    is_unread: bool | UnsetType = UNSET
+
+
+class Messages(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One page of a session. Follow its events after ``position`` and nothing is missed; to draw an
+    active turn, replay them from ``replay_from``."""
+
+    messages: tuple[Message, ...]
+    turns: tuple[Turn, ...]  # those that the messages belong to, and the active one
+    version: int
+    position: int
+    replay_from: int
+    cursor: str | None = None
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """Until ``due_at`` (milliseconds since 1970) POST …/restore brings it back."""
+
+    id: str
+    due_at: int
+
+
+class OfTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``turn_id``: default the last turn."""
+
+    turn_id: TurnId | None = None
+
+
+class Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    turn_id: TurnId
+
+
+class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: Words
+    turn_id: TurnId | None = None
+
+
+class Compact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    focus: Annotated[str, Meta(max_length=2000)] = ""
+
+
+_MOVE = (e.NotFound, e.Gone, e.Stale, e.Busy, e.NothingToDo, e.WrongState, e.KeyReused, PreconditionNeeded)
+_MOVE_HEADERS = ("If-Match", "Idempotency-Key")
+
+
+class SessionsApi:
+    def __init__(self, engine: Engine, store: Store, deletions: Deletions) -> None:
+        self._engine = engine
+        self._store = store
+        self._deletions = deletions
+
+    def endpoints(self) -> list[AnyEndpoint]:
+        one, tag = "/api/sessions/{session}", "sessions"
+        gone = (e.NotFound, e.Gone)
+        return [
+            Endpoint(
+                method="POST",
+                path="/api/sessions",
+                run=self.create,
+                summary="Start a session.",
+                tag=tag,
+                scope=Scope.CHAT,
+                body=CreateSession,
+                answer=Session,
+                status=201,
+                errors=(e.KeyReused, e.NotFound, ScopeMissing),
+                headers=("Idempotency-Key",),
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/sessions",
+                run=self.list,
+                summary="The sessions, newest activity first.",
+                tag=tag,
+                query=ListQuery,
+                answer=Page[Session],
+            ),
+            Endpoint(
+                method="GET",
+                path=one,
+                run=self.get,
+                summary="One session.",
+                tag=tag,
+                answer=Session,
+                errors=gone,
+            ),
+            Endpoint(
+                method="PATCH",
+                path=one,
+                run=self.change,
+                summary="Rename, pin, archive, tag, or set what it works with.",
+                tag=tag,
+                scope=Scope.CHAT,
+                body=ChangeSession,
+                answer=Session,
+                errors=(*gone, e.Stale),
+                headers=("If-Match",),
+            ),
+            Endpoint(
+                method="DELETE",
+                path=one,
+                run=self.delete,
+                summary="Hide it now and delete it a few seconds later.",
+                tag=tag,
+                scope=Scope.CHAT,
+                answer=Deleted,
+                status=202,
+                errors=gone,
+            ),
+            Endpoint(
+                method="POST",
+                path=f"{one}/restore",
+                run=self.restore,
+                summary="Take a deletion back in time.",
+                tag=tag,
+                scope=Scope.CHAT,
+                answer=Session,
+                errors=(*gone, e.WrongState),
+            ),
+            Endpoint(
+                method="GET",
+                path=f"{one}/messages",
+                run=self.messages,
+                summary="The newest messages, or those before a message.",
+                tag=tag,
+                query=MessagesQuery,
+                answer=Messages,
+                errors=gone,
+            ),
+            *self._moves(one, tag),
+        ]
+
+    def _moves(self, one: str, tag: str) -> list[AnyEndpoint]:
+        def move(
+            name: str, run: Any, summary: str, answer: Any, body: Any = Nothing, status: int = 200
+        ) -> Any:
+            return Endpoint(
+                method="POST",
+                path=f"{one}/{name}",
+                run=run,
+                summary=summary,
+                tag=tag,
+                scope=Scope.CHAT,
+                body=body,
+                answer=answer,
+                status=status,
+                errors=_MOVE,
+                headers=_MOVE_HEADERS,
+            )
+
+        return [
+            move("undo", self.undo, "Go back before the last turn.", Session),
+            move("redo", self.redo, "Bring back what undo took away.", Session),
+            move("clear", self.clear, "Begin anew; undoable.", Session),
+            move("select", self.select, "Show another answer to the same message.", Session, Select),
+            move("retry", self.retry, "Ask again.", Accepted, OfTurn, 202),
+            move("edit", self.edit, "Ask something else instead.", Accepted, Edit, 202),
+            move("branch", self.branch, "Copy the way to a turn into a new session.", Session, OfTurn, 201),
+            move("compact", self.compact, "Summarise what is old.", Accepted, Compact, 202),
+        ]
+
+    # --- the list ------------------------------------------------------------------------------------
+
+    async def create(self, call: Call[Nothing, CreateSession]) -> Answer:
+        body = call.body
+        _check_place(call, body.project, body.profile)
+        session = await self._engine.create_session(
+            call.owner,
+            title=body.title,
+            key=body.key,
+            private=body.private,
+            project=body.project,
+            profile=body.profile,
+            model=body.model,
+            leaving=body.leaving,
+            request=Request(key=key_from(call.headers)),
+        )
+        return tagged(session)
+
+    async def list(self, call: Call[ListQuery, Nothing]) -> Page[Session]:
+        query = call.query
+        hidden = await self._deletions.hidden()
+        shown: list[Session] = []
+        cursor = query.cursor
+        while True:
+            page = await self._store.sessions.list(
+                call.owner,
+                limit=query.limit,
+                cursor=cursor,
+                query=query.q,
+                archived=query.archived,
+                pinned=query.pinned,
+                tag=query.tag,
+            )
+            shown += [item for item in page.items if item.id not in hidden and not is_ephemeral(item)]
+            cursor = page.cursor
+            # A page that was all hidden is not shown as empty: the reader would think it is at the end.
+            if shown or cursor is None:
+                return Page(tuple(shown), cursor)
+
+    async def get(self, call: Call[Nothing, Nothing]) -> Answer:
+        return tagged(await self.visible(call.owner, call.path["session"]))
+
+    async def visible(self, owner: str, session_id: str) -> Session:
+        """The session, unless it is being deleted. Raises NotFound, Gone."""
+        if await self._deletions.is_hidden(session_id):
+            raise e.Gone("session", session_id)
+        return await self._engine.session(owner, session_id)
+
+    async def hidden(self) -> frozenset[str]:
+        """Sessions that are being deleted: nobody is shown anything of them."""
+        return await self._deletions.hidden()
+
+    async def change(self, call: Call[Nothing, ChangeSession]) -> Answer:
+        body = call.body
+        _check_place(call, body.project, body.profile)
+        session_id = call.path["session"]
+        await self.visible(call.owner, session_id)
+        given = {name: getattr(body, name) for name in body.__struct_fields__}
+        patch = SessionPatch(**{name: value for name, value in given.items() if value is not UNSET})
+        changed = self._store.sessions.change(
+            call.owner, session_id, patch, version=version_from(call.headers)
+        )
+        return tagged(await self._with_current(call, changed))
+
+    async def delete(self, call: Call[Nothing, Nothing]) -> Deleted:
+        session = await self.visible(call.owner, call.path["session"])
+        return Deleted(session.id, await self._deletions.delete(call.owner, session))
+
+    async def restore(self, call: Call[Nothing, Nothing]) -> Answer:
+        return tagged(await self._deletions.restore(call.owner, call.path["session"]))
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    async def messages(self, call: Call[MessagesQuery, Nothing]) -> Messages:
+        # The session is read first: what happens meanwhile comes again as an event, never not at all.
+        session = await self.visible(call.owner, call.path["session"])
+        page = await self._engine.messages(
+            call.owner, session.id, before=call.query.before, limit=call.query.limit
+        )
+        wanted = dict.fromkeys(message.turn_id for message in page.items)
+        if call.query.before is None and session.active_turn is not None:
+            wanted[session.active_turn] = None
+        turns = await self._store.transcript.turns(call.owner, session.id, list(wanted)) if wanted else []
+        active = next((turn for turn in turns if turn.id == session.active_turn), None)
+        return Messages(
+            messages=page.items,
+            turns=tuple(turns),
+            version=session.version,
+            position=session.position,
+            replay_from=session.position if active is None else max(0, active.first_position - 1),
+            cursor=page.cursor,
+        )
+
+    # --- moves ---------------------------------------------------------------------------------------
+
+    async def undo(self, call: Call[Nothing, Nothing]) -> Answer:
+        session_id, request = await self._move(call)
+        return tagged(await self._with_current(call, self._engine.undo(call.owner, session_id, request)))
+
+    async def redo(self, call: Call[Nothing, Nothing]) -> Answer:
+        session_id, request = await self._move(call)
+        return tagged(await self._with_current(call, self._engine.redo(call.owner, session_id, request)))
+
+    async def clear(self, call: Call[Nothing, Nothing]) -> Answer:
+        session_id, request = await self._move(call)
+        return tagged(await self._with_current(call, self._engine.clear(call.owner, session_id, request)))
+
+    async def select(self, call: Call[Nothing, Select]) -> Answer:
+        session_id, request = await self._move(call)
+        moved = self._engine.select(call.owner, session_id, call.body.turn_id, request)
+        return tagged(await self._with_current(call, moved))
+
+    async def retry(self, call: Call[Nothing, OfTurn]) -> Accepted:
+        session_id, request = await self._move(call)
+        moved = self._engine.retry(call.owner, session_id, call.body.turn_id, request)
+        return await self._with_current(call, moved)
+
+    async def edit(self, call: Call[Nothing, Edit]) -> Accepted:
+        session_id, request = await self._move(call)
+        moved = self._engine.retry(call.owner, session_id, call.body.turn_id, request, text=call.body.text)
+        return await self._with_current(call, moved)
+
+    async def branch(self, call: Call[Nothing, OfTurn]) -> Answer:
+        session_id, request = await self._move(call)
+        moved = self._engine.branch(call.owner, session_id, call.body.turn_id, request)
+        return tagged(await self._with_current(call, moved))
+
+    async def compact(self, call: Call[Nothing, Compact]) -> Accepted:
+        session_id, request = await self._move(call)
+        moved = self._engine.compact(call.owner, session_id, focus=call.body.focus, request=request)
+        return await self._with_current(call, moved)
+
+    async def _move(self, call: Call[Any, Any]) -> tuple[str, Request]:
+        """Raises PreconditionNeeded: without a key or a version a repeat would move twice."""
+        session_id = call.path["session"]
+        request = Request(key=key_from(call.headers), version=version_from(call.headers))
+        if request.key is None and request.version is None:
+            raise PreconditionNeeded
+        if await self._deletions.is_hidden(session_id):
+            raise e.Gone("session", session_id)
+        return session_id, request
+
+    async def _with_current(self, call: Call[Any, Any], change: Awaitable[T]) -> T:
+        """A stale tab hears how the session is now, so that it need not ask."""
+        try:
+            return await change
+        except e.Stale as stale:
+            stale.facts["session"] = await self._engine.session(call.owner, call.path["session"])
+            raise
+
+
+def tagged(session: Session) -> Answer:
+    """The session with its version as ETag, ready for If-Match."""
+    return Answer(session, headers=((b"etag", b'"%d"' % session.version),))
+
+
+def _check_place(call: Call[Any, Any], *given: Any) -> None:
+    """Where the agent works and under which rules is not for tokens that may only chat."""
+    if any(value is not UNSET and value is not None for value in given) and not call.caller.may(Scope.ADMIN):
+        raise ScopeMissing(Scope.ADMIN)

@@ -1,0 +1,260 @@
+"""Streams: one session's events, and everything one person's tabs need on a single connection."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import anyio
+import anyio.lowlevel
+import msgspec
+from msgspec import Meta
+
+from everturn.domain import errors as e
+from everturn.domain.clock import Clock
+from everturn.domain.events import Event, Snapshot, encode
+from everturn.domain.ids import checked
+from everturn.domain.sessions import Session
+from everturn.engine import Engine
+from everturn.store import Store
+from everturn.web import sse
+from everturn.web.deleting import Deletions, is_ephemeral
+from everturn.web.news import Counts, ListSnapshot, Newsroom, SessionNews
+from everturn.web.routing import EVENT_STREAM, AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.streams import EventStream, Streams
+
+_FIRST_PAGE = 50
+_REPLAY_EVENTS = 500
+_encoder = msgspec.json.Encoder()
+
+
+class FollowQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``after``: the position of the last event that was seen. ``follow`` 0: replay, then end."""
+
+    after: Annotated[int, Meta(ge=0, le=10**15)] = 0
+    follow: Annotated[int, Meta(ge=0, le=1)] = 1
+
+
+class SharedQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``sessions``: ids, with commas between. ``after``: ``ses_a:12,ses_b:7``; default: from now on."""
+
+    sessions: Annotated[str, Meta(max_length=4000, pattern=r"^[0-9a-z_,]*$")] = ""
+    after: Annotated[str, Meta(max_length=4000, pattern=r"^[0-9a-z_,:]*$")] = ""
+
+
+SharedEvent = sse.SessionEvent | ListSnapshot | SessionNews | sse.StreamEnd
+OneEvent = sse.SessionEvent | sse.StreamEnd
+
+
+class StreamsApi:
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        deletions: Deletions,
+        streams: Streams,
+        clock: Clock,
+        *,
+        sessions_max: int,
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._deletions = deletions
+        self._streams = streams
+        self._clock = clock
+        self._sessions_max = sessions_max
+
+    def endpoints(self) -> list[AnyEndpoint]:
+        return [
+            Endpoint(
+                method="GET",
+                path="/api/sessions/{session}/events",
+                run=self.follow,
+                summary="A session's events after a position, as they happen.",
+                tag="streams",
+                query=FollowQuery,
+                answer=sse.SessionEvent,
+                media=EVENT_STREAM,
+                errors=(e.NotFound, e.Gone),
+                headers=("Last-Event-ID",),
+                is_stream=True,
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/events",
+                run=self.shared,
+                summary="The session list's news and the events of some sessions, on one connection.",
+                tag="streams",
+                query=SharedQuery,
+                answer=ListSnapshot,
+                media=EVENT_STREAM,
+                headers=("Last-Event-IDs",),
+                is_stream=True,
+            ),
+        ]
+
+    # --- one session ---------------------------------------------------------------------------------
+
+    async def follow(self, call: Call[FollowQuery, Nothing]) -> EventStream:
+        session_id = call.path["session"]
+        # The header wins: a browser that reconnects repeats the old address with a newer header.
+        given = call.headers.get("last-event-id")
+        after = sse.position_from(given) if given else call.query.after
+        if await self._deletions.is_hidden(session_id):
+            raise e.Gone("session", session_id)
+        session = await self._engine.session(call.owner, session_id)
+        self._streams.check_room(call.owner)
+        run = self._followed if call.query.follow else self._replayed
+
+        async def source(stream: EventStream) -> str:
+            position = after
+            if after > session.position:
+                position = session.position
+                await stream.write(sse.frames([self._rewound(session)]))
+            return await run(stream, session, position)
+
+        return EventStream(self._streams, call.caller, source)
+
+    async def _followed(self, stream: EventStream, session: Session, after: int) -> str:
+        batches = self._engine.follow(session.owner, session.id, after)
+        async with aclosing(batches) as closing:  # type: ignore[type-var]
+            async for events in closing:
+                await stream.write(sse.frames(events))
+                if _ends(events):
+                    break
+        return "deleted"
+
+    async def _replayed(self, stream: EventStream, session: Session, after: int) -> str:
+        journal = self._store.journal
+        position = after
+        while position < session.position:
+            events = await journal.after(session.owner, session.id, position, limit=_REPLAY_EVENTS)
+            if not events:
+                break
+            await stream.write(sse.frames(events))
+            position = events[-1].position
+        return "replayed"
+
+    def _rewound(self, session: Session) -> Event:
+        """For a cursor from a future that does not exist here, e.g. after a backup was restored."""
+        payload = Snapshot(position=session.position, version=session.version)
+        now = self._clock.now_ms()
+        return Event(session.id, session.position, None, "snapshot", now, encode(payload))
+
+    # --- one connection for everything ---------------------------------------------------------------
+
+    async def shared(self, call: Call[SharedQuery, Nothing]) -> EventStream:
+        wanted = [checked(item, "ses") for item in call.query.sessions.split(",") if item]
+        wanted = list(dict.fromkeys(wanted))
+        if len(wanted) > self._sessions_max:
+            raise e.Invalid(f"At most {self._sessions_max} sessions can share one stream.")
+        given = call.headers.get("last-event-id") or call.query.after
+        after = sse.positions_from(given) if given else {}
+        self._streams.check_room(call.owner)
+        shared = _Shared(self._engine, self._store, self._deletions, self._clock, call.owner, wanted, after)
+        return EventStream(self._streams, call.caller, shared.run)
+
+
+class _Shared:
+    """One reader of the shared stream: a task for the list's news and one for each session."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        deletions: Deletions,
+        clock: Clock,
+        owner: str,
+        wanted: list[str],
+        after: dict[str, int],
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._deletions = deletions
+        self._owner = owner
+        self._wanted = wanted
+        self._after = after
+        self._newsroom = Newsroom(clock.now_ms())
+        self._cursors = sse.Cursors({})
+        # One frame at a time: an id names every session's position, so it must not overtake frames of
+        # another session that are still waiting for the reader's buffer.
+        self._lock = anyio.Lock(fast_acquire=True)
+        self._has_snapshot = anyio.Event()
+
+    async def run(self, stream: EventStream) -> str:
+        sessions = await self._present(stream)
+        self._cursors = sse.Cursors({one.id: self._start(one) for one in sessions})
+        async with anyio.create_task_group() as group:
+            for session in sessions:
+                group.start_soon(self._follow, stream, session, name=f"follow {session.id}")
+            group.start_soon(self._watch, stream, name="list news")
+            # The watcher subscribes in its first step, before the list is read: what changes in between
+            # comes as news after the snapshot.
+            await anyio.lowlevel.checkpoint()
+            await self._tell_snapshot(stream)
+            self._has_snapshot.set()
+        return "deleted"
+
+    async def _present(self, stream: EventStream) -> list[Session]:
+        """The wanted sessions that are there; for the others the reader hears that they are gone."""
+        present = []
+        for session_id in self._wanted:
+            try:
+                if await self._deletions.is_hidden(session_id):
+                    raise e.Gone("session", session_id)
+                present.append(await self._engine.session(self._owner, session_id))
+            except (e.NotFound, e.Gone):
+                await self._tell(stream, SessionNews("session.deleted", session_id))
+        return present
+
+    def _start(self, session: Session) -> int:
+        return min(self._after.get(session.id, session.position), session.position)
+
+    async def _follow(self, stream: EventStream, session: Session) -> None:
+        batches = self._engine.follow(self._owner, session.id, self._start(session))
+        try:
+            async with aclosing(batches) as closing:  # type: ignore[type-var]
+                async for events in closing:
+                    async with self._lock:
+                        await stream.write(self._cursors.frames(events))
+                    if _ends(events):
+                        break
+        except (e.NotFound, e.Gone):
+            pass  # deleted meanwhile; the list's news says so
+        self._cursors.drop(session.id)
+
+    async def _watch(self, stream: EventStream) -> None:
+        async with aclosing(self._store.changes(self._owner)) as changes:  # type: ignore[type-var]
+            async for batch in changes:
+                await self._has_snapshot.wait()
+                if batch is None:  # another process wrote, nobody knows what
+                    await self._tell_snapshot(stream)
+                    continue
+                hidden = await self._deletions.hidden()
+                for session_id, session in batch:
+                    if session is not None and is_ephemeral(session):
+                        continue
+                    news = self._newsroom.about(session_id, None if session_id in hidden else session)
+                    if news is not None:
+                        await self._tell(stream, news)
+
+    async def _tell_snapshot(self, stream: EventStream) -> None:
+        hidden = await self._deletions.hidden()
+        page = await self._store.sessions.list(self._owner, limit=_FIRST_PAGE)
+        shown = tuple(one for one in page.items if one.id not in hidden and not is_ephemeral(one))
+        total, archived = await self._store.sessions.counts(self._owner)
+        asks = len(await self._store.asks.open(self._owner))
+        self._newsroom.known(shown)
+        snapshot = ListSnapshot(shown, Counts(total, archived, asks), page.cursor)
+        async with self._lock:
+            ident = self._cursors.text or None
+            await stream.write(sse.plain("sessions.snapshot", _encoder.encode(snapshot), ident=ident))
+
+    async def _tell(self, stream: EventStream, news: SessionNews) -> None:
+        async with self._lock:
+            await stream.write(sse.plain(news.kind, _encoder.encode(news)))
+
+
+def _ends(events: Any) -> bool:
+    last = events[-1]
+    return last.kind == "session.changed" and b'"what":"deleted"' in last.data

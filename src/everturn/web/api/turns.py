@@ -1,0 +1,282 @@
+"""Turns: submit, look at, cancel, resume, the queue; and the approvals and questions they wait for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from everturn.domain import errors as e
+from everturn.domain.storing import Accepted, Ask, Submission
+from everturn.domain.turns import Turn
+from everturn.engine import Engine
+from everturn.store import Store
+from everturn.web.api.sessions import Name, SessionId
+from everturn.web.audit import Audit
+from everturn.web.deleting import Deletions
+from everturn.web.identity import Scope
+from everturn.web.problems import ScopeMissing
+from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing, key_from
+
+FileId = Annotated[str, Meta(pattern=r"^fil_[0-9a-hjkmnp-tv-z]{26}$")]
+
+
+class Submit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: Annotated[str, Meta(max_length=2_000_000)] = ""
+    attachments: Annotated[tuple[FileId, ...], Meta(max_length=50)] = ()
+    model: Name | None = None
+    profile: Name | None = None
+    when_busy: Literal["queue", "steer", "interrupt"] = "queue"
+
+
+class EditQueued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: Annotated[str, Meta(min_length=1, max_length=2_000_000)]
+
+
+class AsksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    session: SessionId | None = None
+
+
+class Decide(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``decision``: one of the options that the approval names, e.g. once, session, always, deny."""
+
+    decision: Annotated[str, Meta(pattern=r"^[a-z_]{1,40}$")]
+
+
+class AnswerQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    answer: Annotated[str, Meta(min_length=1, max_length=100_000)]
+
+
+class Asks(msgspec.Struct, frozen=True):
+    items: tuple[Ask, ...]
+
+
+class Queue(msgspec.Struct, frozen=True):
+    items: tuple[Turn, ...]
+
+
+class TurnsApi:
+    def __init__(self, engine: Engine, store: Store, deletions: Deletions, audit: Audit) -> None:
+        self._engine = engine
+        self._store = store
+        self._deletions = deletions
+        self._audit = audit
+
+    def endpoints(self) -> list[AnyEndpoint]:
+        return [*self._turns(), *self._queue(), *self._asks()]
+
+    def _turns(self) -> list[AnyEndpoint]:
+        tag, gone = "turns", (e.NotFound, e.Gone)
+        refusals = (e.TextEmpty, e.TextTooLong, e.KeyReused, e.Busy, e.WrongState, ScopeMissing)
+        return [
+            Endpoint(
+                method="POST",
+                path="/api/sessions/{session}/turns",
+                run=self.submit,
+                summary="Send a message. When this is answered, it is on disk.",
+                tag=tag,
+                scope=Scope.CHAT,
+                body=Submit,
+                answer=Accepted,
+                status=202,
+                errors=(*gone, *refusals),
+                headers=("Idempotency-Key",),
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/turns/{turn}",
+                run=self.get,
+                summary="A turn: state, usage, timeline.",
+                tag=tag,
+                answer=Turn,
+                errors=gone,
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/turns/{turn}/cancel",
+                run=self.cancel,
+                summary="End it now; what it has produced stays.",
+                tag=tag,
+                scope=Scope.CHAT,
+                answer=Turn,
+                errors=gone,
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/turns/{turn}/resume",
+                run=self.resume,
+                summary="Go on with an interrupted turn.",
+                tag=tag,
+                scope=Scope.CHAT,
+                answer=Turn,
+                errors=(*gone, e.WrongState, e.Busy),
+            ),
+        ]
+
+    def _queue(self) -> list[AnyEndpoint]:
+        path, tag = "/api/sessions/{session}/queue", "turns"
+        errors = (e.NotFound, e.Gone, e.WrongState)
+        return [
+            Endpoint(
+                method="GET",
+                path=path,
+                run=self.queue,
+                summary="Messages that wait for their turn.",
+                tag=tag,
+                answer=Queue,
+                errors=errors,
+            ),
+            Endpoint(
+                method="GET",
+                path=f"{path}/{{turn}}",
+                run=self.queued,
+                summary="One of them.",
+                tag=tag,
+                answer=Turn,
+                errors=errors,
+            ),
+            Endpoint(
+                method="PATCH",
+                path=f"{path}/{{turn}}",
+                run=self.edit_queued,
+                summary="Change its text.",
+                tag=tag,
+                scope=Scope.CHAT,
+                body=EditQueued,
+                answer=Turn,
+                errors=(*errors, e.TextEmpty, e.TextTooLong),
+            ),
+            Endpoint(
+                method="DELETE",
+                path=f"{path}/{{turn}}",
+                run=self.remove_queued,
+                summary="Take it back.",
+                tag=tag,
+                scope=Scope.CHAT,
+                status=204,
+                errors=errors,
+            ),
+        ]
+
+    def _asks(self) -> list[AnyEndpoint]:
+        tag, errors = "asks", (e.NotFound, e.Gone, e.WrongState, ScopeMissing)
+        return [
+            Endpoint(
+                method="GET",
+                path="/api/approvals",
+                run=self.asks,
+                summary="Everything that waits for a person: approvals and questions.",
+                tag=tag,
+                query=AsksQuery,
+                answer=Asks,
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/approvals/{ask}",
+                run=self.decide,
+                summary="Decide about one tool call.",
+                tag=tag,
+                scope=Scope.APPROVE,
+                body=Decide,
+                answer=Ask,
+                errors=errors,
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/questions/{ask}",
+                run=self.answer,
+                summary="Answer a question.",
+                tag=tag,
+                scope=Scope.READ,  # and chat for a plain question, approve for one about effects
+                body=AnswerQuestion,
+                answer=Ask,
+                errors=errors,
+            ),
+        ]
+
+    # --- turns ---------------------------------------------------------------------------------------
+
+    async def submit(self, call: Call[Nothing, Submit]) -> Accepted:
+        body, session_id = call.body, call.path["session"]
+        if body.profile is not None and not call.caller.may(Scope.ADMIN):
+            raise ScopeMissing(Scope.ADMIN)
+        await self._check_visible(session_id)
+        submission = Submission(
+            text=body.text,
+            attachments=body.attachments,
+            model=body.model,
+            profile=body.profile,
+            when_busy=body.when_busy,
+            key=key_from(call.headers),
+        )
+        return await self._engine.submit(call.owner, session_id, submission)
+
+    async def get(self, call: Call[Nothing, Nothing]) -> Turn:
+        return await self._store.turns.get(call.owner, call.path["turn"])
+
+    async def cancel(self, call: Call[Nothing, Nothing]) -> Turn:
+        return await self._engine.cancel(call.owner, call.path["turn"], by=call.caller.name)
+
+    async def resume(self, call: Call[Nothing, Nothing]) -> Turn:
+        return await self._engine.resume(call.owner, call.path["turn"])
+
+    async def _check_visible(self, session_id: str) -> None:
+        if await self._deletions.is_hidden(session_id):
+            raise e.Gone("session", session_id)
+
+    # --- the queue -----------------------------------------------------------------------------------
+
+    async def queue(self, call: Call[Nothing, Nothing]) -> Queue:
+        await self._check_visible(call.path["session"])
+        return Queue(tuple(await self._store.turns.queue(call.owner, call.path["session"])))
+
+    async def queued(self, call: Call[Nothing, Nothing]) -> Turn:
+        return await self._queued(call)
+
+    async def edit_queued(self, call: Call[Nothing, EditQueued]) -> Turn:
+        turn = await self._queued(call)
+        return await self._store.turns.edit_queued(call.owner, turn.id, call.body.text)
+
+    async def remove_queued(self, call: Call[Nothing, Nothing]) -> None:
+        turn = await self._queued(call)
+        await self._store.turns.remove_queued(call.owner, turn.id)
+
+    async def _queued(self, call: Call[Any, Any]) -> Turn:
+        waiting = await self._store.turns.queue(call.owner, call.path["session"])
+        for turn in waiting:
+            if turn.id == call.path["turn"]:
+                return turn
+        raise e.NotFound("queued turn", call.path["turn"])
+
+    # --- approvals and questions ---------------------------------------------------------------------
+
+    async def asks(self, call: Call[AsksQuery, Nothing]) -> Asks:
+        hidden = await self._deletions.hidden()
+        found = await self._store.asks.open(call.owner, call.query.session)
+        return Asks(tuple(ask for ask in found if ask.session_id not in hidden))
+
+    async def decide(self, call: Call[Nothing, Decide]) -> Ask:
+        ask = await self._store.asks.get(call.owner, call.path["ask"])
+        if ask.topic != "approval":
+            raise e.WrongState(f"{ask.id} is a question.", hint="POST its answer to /api/questions.")
+        answered = await self._engine.answer(call.owner, ask.id, call.body.decision, by=call.caller.name)
+        detail = f"{call.body.decision}: {ask.name} {ask.label} (digest {ask.digest[:16]}, {ask.session_id})"
+        await self._audit.write("approval", call.caller.name, address=call.caller.address, detail=detail)
+        return answered
+
+    async def answer(self, call: Call[Nothing, AnswerQuestion]) -> Ask:
+        if not call.caller.may(Scope.CHAT) and not call.caller.may(Scope.APPROVE):
+            raise ScopeMissing(Scope.CHAT)
+        ask = await self._store.asks.get(call.owner, call.path["ask"])
+        if ask.topic == "approval":
+            raise e.WrongState(f"{ask.id} is an approval.", hint="POST the decision to /api/approvals.")
+        # "Did it take effect?" and "may it go on?" decide about effects, so they need the same right.
+        needed = Scope.CHAT if ask.topic == "question" else Scope.APPROVE
+        if not call.caller.may(needed):
+            raise ScopeMissing(needed)
+        answered = await self._engine.answer(call.owner, ask.id, call.body.answer, by=call.caller.name)
+        if needed is Scope.APPROVE:
+            detail = f"{ask.topic}: {call.body.answer[:200]} ({ask.session_id})"
+            await self._audit.write("approval", call.caller.name, address=call.caller.address, detail=detail)
+        return answered

@@ -1,0 +1,97 @@
+"""Puts the room together: everything the web needs, made once, from an engine and a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from everturn.domain.clock import Clock, SystemClock
+from everturn.domain.events import AnyPayload
+from everturn.domain.ids import Ids
+from everturn.engine import Engine
+from everturn.store import Store
+from everturn.web import openapi, sse
+from everturn.web.accounts import Accounts
+from everturn.web.api.account import AccountApi
+from everturn.web.api.documents import DocumentsApi
+from everturn.web.api.files import FilesApi
+from everturn.web.api.server import ServerApi
+from everturn.web.api.sessions import SessionsApi
+from everturn.web.api.streams import StreamsApi
+from everturn.web.api.turns import TurnsApi
+from everturn.web.audit import Audit
+from everturn.web.deleting import Deletions
+from everturn.web.metrics import Metrics
+from everturn.web.news import ListSnapshot, SessionNews
+from everturn.web.passwords import Passwords
+from everturn.web.routing import AnyEndpoint, Table
+from everturn.web.settings import WebSettings
+from everturn.web.streams import Streams
+from everturn.web.throttle import Throttle
+from everturn.web.uploads import Uploads
+from everturn.web.web import Web
+
+
+def open_accounts(
+    store: Store, clock: Clock | None = None, ids: Ids | None = None, passwords: Passwords | None = None
+) -> Accounts:
+    """Passwords and tokens of a store: for the web, and for ``everturn password`` and ``everturn token``."""
+    clock = clock or SystemClock()
+    return Accounts(store.records, clock, ids or Ids(clock), passwords or Passwords(), Throttle(clock))
+
+
+def build_web(
+    engine: Engine,
+    store: Store,
+    settings: WebSettings,
+    *,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    passwords: Passwords | None = None,
+    more: Iterable[AnyEndpoint] = (),
+) -> Web:
+    """The application. Enter it (``async with``) before serving: its background work runs inside.
+
+    ``more``: endpoints of rooms that this one does not know.
+    """
+    clock = clock or SystemClock()
+    ids = ids or Ids(clock)
+    accounts = open_accounts(store, clock, ids, passwords)
+    audit = Audit(settings.home, clock)
+    metrics = Metrics()
+    streams = Streams(
+        clock,
+        accounts.still_valid,
+        heartbeat_s=settings.heartbeat_s,
+        send_timeout_s=settings.send_timeout_s,
+        streams_max=settings.streams_max,
+        per_owner_max=settings.streams_per_owner_max,
+    )
+    deletions = Deletions(store.records, store.sessions, clock, engine.delete, undo_s=settings.undo_delete_s)
+    sessions = SessionsApi(engine, store, deletions)
+    uploads = Uploads(settings.home / "uploads", settings.upload_bytes_max, settings.body_timeout_s)
+    description: dict[str, Any] = {}
+    server = ServerApi(engine, store, streams, metrics, lambda: description, lambda: web.is_stopping)
+    table = Table(
+        [
+            *sessions.endpoints(),
+            *TurnsApi(engine, store, deletions, audit).endpoints(),
+            *StreamsApi(
+                engine, store, deletions, streams, clock, sessions_max=settings.stream_sessions_max
+            ).endpoints(),
+            *FilesApi(store, uploads).endpoints(),
+            *DocumentsApi(engine, store, sessions, import_bytes_max=settings.import_bytes_max).endpoints(),
+            *AccountApi(accounts, audit).endpoints(),
+            *server.endpoints(),
+            *more,
+        ]
+    )
+    description.update(described(table, settings.root))
+    web = Web(settings, table, accounts, streams, deletions, metrics, clock, ids)
+    return web
+
+
+def described(table: Table, base_path: str = "") -> dict[str, Any]:
+    """The OpenAPI document of a table."""
+    extra = (sse.SessionEvent, AnyPayload, SessionNews, ListSnapshot, sse.StreamEnd)
+    return openapi.document(table.endpoints, base_path=base_path, extra=extra)

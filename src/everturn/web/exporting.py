@@ -1,0 +1,183 @@
+"""A session as a document: JSON that gives back an equal session, Markdown and HTML for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from html import escape
+
+import msgspec
+
+from everturn.domain.errors import BadImport
+from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
+from everturn.domain.sessions import Session
+from everturn.domain.turns import ACTIVE, Turn, TurnState
+
+FORMAT = "everturn.session"
+VERSION = 1
+
+
+class ExportedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An attachment with its bytes (base64 in JSON). The name is shown, never used as a path."""
+
+    id: str
+    name: str
+    media_type: str
+    content: bytes
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    format: str
+    version: int
+    session: Session
+    turns: tuple[Turn, ...]
+    messages: tuple[Message, ...]
+    files: tuple[ExportedFile, ...] = ()
+
+
+def checked(document: Document) -> Document:
+    """Raises BadImport, saying what does not fit."""
+    if document.format != FORMAT or document.version != VERSION:
+        raise BadImport(
+            f"The document is {document.format[:40]!r} version {document.version}; "
+            f"this server reads {FORMAT!r} version {VERSION}. Nothing was imported.",
+            hint="Export it with the server it comes from, of the same version.",
+        )
+    known = {turn.id for turn in document.turns}
+    if len(known) != len(document.turns):
+        raise BadImport("Two turns of the document have the same id. Nothing was imported.")
+    for turn in document.turns:
+        if turn.parent_id is not None and turn.parent_id not in known:
+            raise BadImport(f"Turn {turn.id[:40]} follows one that is not in the document.")
+    for message in document.messages:
+        if message.turn_id not in known:
+            raise BadImport(f"Message {message.id[:60]} belongs to a turn that is not in the document.")
+    if document.session.head is not None and document.session.head not in known:
+        raise BadImport("The document ends with a turn that is not in it.")
+    return document
+
+
+def with_files(document: Document, renamed: Mapping[str, str]) -> tuple[Message, ...]:
+    """The messages with attachments pointing to the files as they were stored here."""
+    return tuple(
+        msgspec.structs.replace(
+            message,
+            parts=tuple(
+                msgspec.structs.replace(part, file_id=renamed[part.file_id])
+                if isinstance(part, Attachment) and part.file_id in renamed
+                else part
+                for part in message.parts
+            ),
+        )
+        for message in document.messages
+    )
+
+
+def settled(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """The turns as they can be imported: what was under way elsewhere is not under way here."""
+    return tuple(
+        msgspec.structs.replace(turn, state=TurnState.INTERRUPTED, ended_at=turn.ended_at or turn.created_at)
+        if turn.state in ACTIVE
+        else turn
+        for turn in turns
+    )
+
+
+def path_to_head(session: Session, turns: list[Turn], messages: list[Message]) -> list[Message]:
+    """The messages that a reader sees, in order."""
+    parents = {turn.id: turn.parent_id for turn in turns}
+    path, turn_id = [], session.head
+    while turn_id is not None and turn_id in parents:
+        path.append(turn_id)
+        turn_id = parents.pop(turn_id)
+    order = {turn: index for index, turn in enumerate(reversed(path))}
+    shown = [message for message in messages if message.turn_id in order]
+    return sorted(shown, key=lambda message: (order[message.turn_id], message.ordinal))
+
+
+# --- for people --------------------------------------------------------------------------------------
+
+_NAMES = {Role.USER: "You", Role.ASSISTANT: "Everturn", Role.TOOL: "Tools", Role.SUMMARY: "Summary"}
+
+
+def markdown(session: Session, messages: list[Message]) -> str:
+    blocks = [f"# {_title(session)}", f"_{_date(session.created_at)}_"]
+    for message in messages:
+        blocks.append(f"## {_NAMES[message.role]} · {_date(message.created_at)}")
+        blocks += [block for block in map(_markdown_part, message.parts) if block]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _markdown_part(part: object) -> str:
+    if isinstance(part, Text):
+        return _quoted(part.text) + "\n\n_(abandoned attempt)_" if part.is_abandoned else part.text
+    if isinstance(part, Reasoning):
+        return _quoted(part.text) if part.text else ""
+    if isinstance(part, Call):
+        return f"**{part.name}**\n\n{_fenced(part.arguments, 'json')}"
+    if isinstance(part, Result):
+        return f"**{part.name}**: {part.outcome}\n\n{_fenced(part.text)}"
+    if isinstance(part, Attachment):
+        return f"_Attachment: {part.name} ({part.media_type}, {part.size:,} bytes)_"
+    if isinstance(part, Summary):
+        return part.text
+    return ""
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.splitlines())
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """A code block whose fence is longer than any inside it."""
+    longest, run = 2, 0
+    for char in text:
+        run = run + 1 if char == "`" else 0
+        longest = max(longest, run)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+_STYLE = (
+    "body{font:16px/1.6 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem}"
+    "pre{white-space:pre-wrap;background:#f4f4f5;padding:.8rem;border-radius:8px;overflow-wrap:anywhere}"
+    "article{margin:1.6rem 0}h2{font-size:.9rem;color:#555}.said{white-space:pre-wrap}.aside{color:#777}"
+)
+
+
+def html(session: Session, messages: list[Message]) -> str:
+    articles = "".join(
+        f"<article><h2>{_NAMES[message.role]} · {_date(message.created_at)}</h2>"
+        + "".join(map(_html_part, message.parts))
+        + "</article>"
+        for message in messages
+    )
+    title = escape(_title(session))
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>"
+        f"<h1>{title}</h1>{articles}</html>"
+    )
+
+
+def _html_part(part: object) -> str:
+    if isinstance(part, Text):
+        return f'<div class="{"said aside" if part.is_abandoned else "said"}">{escape(part.text)}</div>'
+    if isinstance(part, Reasoning):
+        return f'<div class="said aside">{escape(part.text)}</div>' if part.text else ""
+    if isinstance(part, Call):
+        return f"<pre><b>{escape(part.name)}</b> {escape(part.arguments)}</pre>"
+    if isinstance(part, Result):
+        return f"<pre><b>{escape(part.name)}: {part.outcome}</b>\n{escape(part.text)}</pre>"
+    if isinstance(part, Attachment):
+        return f'<p class="aside">Attachment: {escape(part.name)} ({part.size:,} bytes)</p>'
+    if isinstance(part, Summary):
+        return f'<div class="said">{escape(part.text)}</div>'
+    return ""
+
+
+def _title(session: Session) -> str:
+    return session.title or "Untitled session"
+
+
+def _date(at: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(at / 1000))

@@ -1,0 +1,108 @@
+"""Where a request really comes from: address, scheme and host, as far as they can be believed."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# Whatever a proxy, a tunnel or a CDN adds. Their presence alone says: this did not start here.
+FORWARDING = (
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-port",
+    "x-forwarded-server",
+    "x-original-host",
+    "x-real-ip",
+    "x-client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "cf-ray",
+    "fly-client-ip",
+    "ngrok-trace-id",
+    "tailscale-user-login",
+    "via",
+)
+
+
+class Visitor(msgspec.Struct, frozen=True):
+    address: str
+    scheme: str
+    host: str  # as in the Host header, lower case, with its port
+    is_forwarded: bool
+
+    @property
+    def host_name(self) -> str:
+        return name_of_host(self.host)
+
+
+class Proxies:
+    """The proxies whose forwarding headers are believed."""
+
+    def __init__(self, trusted: Iterable[str]) -> None:
+        self._networks: list[Network] = [ipaddress.ip_network(item.strip(), strict=False) for item in trusted]
+
+    def visitor(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> Visitor:
+        client = scope.get("client")
+        address = client[0] if client else ""
+        scheme, host = scope.get("scheme", "http"), headers.get("host", "").lower()
+        is_forwarded = any(name in headers for name in FORWARDING)
+        if is_forwarded and self._is_trusted(address):
+            address = self._first_untrusted(headers.get("x-forwarded-for", ""), address)
+            scheme = _last(headers.get("x-forwarded-proto", ""), ("http", "https")) or scheme
+            host = _last(headers.get("x-forwarded-host", "")).lower() or host
+        return Visitor(address, scheme, host, is_forwarded)
+
+    def _is_trusted(self, address: str) -> bool:
+        parsed = _parse(address)
+        return parsed is not None and any(parsed in network for network in self._networks)
+
+    def _first_untrusted(self, chain: str, peer: str) -> str:
+        """Walk the chain from our side: each hop that we trust vouches for the one before it."""
+        for hop in reversed([item.strip() for item in chain.split(",") if item.strip()]):
+            if _parse(hop) is None:
+                return peer
+            if not self._is_trusted(hop):
+                return hop
+            peer = hop
+        return peer
+
+
+def name_of_host(host: str) -> str:
+    """The host without its port: ``[::1]:80`` gives ``::1``."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+def is_loopback_name(name: str) -> bool:
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    parsed = _parse(name)
+    return parsed is not None and parsed.is_loopback
+
+
+def is_address(name: str) -> bool:
+    return _parse(name) is not None
+
+
+def _last(value: str, allowed: tuple[str, ...] | None = None) -> str:
+    """The last entry of a list header: the one that the nearest proxy wrote."""
+    entry = value.rpartition(",")[2].strip()
+    return entry if allowed is None or entry in allowed else ""
+
+
+def _parse(text: str) -> Address | None:
+    try:
+        parsed = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return mapped or parsed

@@ -1,0 +1,303 @@
+"""The ASGI application: what every request goes through, in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import msgspec
+from starlette.types import Message, Receive, Scope, Send
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import EverturnError, Overloaded
+from everturn.domain.ids import Ids
+from everturn.web import problems
+from everturn.web.accounts import Accounts
+from everturn.web.deleting import Deletions
+from everturn.web.guard import API_POLICY, HEADERS, Guard
+from everturn.web.identity import Caller
+from everturn.web.metrics import Metrics
+from everturn.web.page_files import PageFiles
+from everturn.web.problems import BadRequest, NoRoute, ScopeMissing, SignInNeeded, Stopping
+from everturn.web.routing import (
+    NOTHING,
+    Answer,
+    AnyEndpoint,
+    BodyReader,
+    Call,
+    ClientGone,
+    Raw,
+    Streaming,
+    Table,
+    decoded_query,
+)
+from everturn.web.settings import WebSettings
+from everturn.web.streams import Streams
+from everturn.web.visitor import Proxies, Visitor
+
+_log = logging.getLogger("everturn.web")
+_encoder = msgspec.json.Encoder()
+_DRAIN_BYTES_MAX = 8_000_000
+_DRAIN_S = 2.0
+_NO_STORE = (b"cache-control", b"no-store")
+_POLICY = (b"content-security-policy", API_POLICY.encode())
+_SINGLE = frozenset({"host", "authorization", "content-length", "content-type", "origin"})
+
+
+class Web:
+    """The application, and the context in which its background work runs."""
+
+    def __init__(
+        self,
+        settings: WebSettings,
+        table: Table,
+        accounts: Accounts,
+        streams: Streams,
+        deletions: Deletions,
+        metrics: Metrics,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self.settings = settings
+        self.table = table
+        self.accounts = accounts
+        self.streams = streams
+        self._deletions = deletions
+        self._metrics = metrics
+        self._clock = clock
+        self._ids = ids
+        self._guard = Guard(settings.hosts)
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._bodies = BodyReader(settings.body_bytes_max, settings.body_timeout_s)
+        self._page = PageFiles(settings.page)
+        self._in_flight = 0
+        self._exits = AsyncExitStack()
+        self.is_stopping = False
+        self.stop: Callable[[], None] = lambda: None  # the server that serves us puts its own here
+
+    async def __aenter__(self) -> Self:
+        if self.settings.password:
+            await self.accounts.use_password(self.settings.password)
+        await self._exits.enter_async_context(self.streams)
+        await self._exits.enter_async_context(self._deletions)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        self.is_stopping = True
+        return await self._exits.__aexit__(kind, error, trace)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await _Exchange(self, scope, receive, send).run()
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    # --- steps of an exchange ------------------------------------------------------------------------
+
+    async def admit(self, method: str, headers: Mapping[str, str], scope: Scope) -> Visitor:
+        """Raises what the guard finds."""
+        visitor = self._proxies.visitor(scope, headers)
+        is_open = not await self.accounts.is_sign_in_on()
+        self._guard.check(method, headers, visitor, is_open=is_open)
+        return visitor
+
+    async def identify(self, endpoint: AnyEndpoint, headers: Mapping[str, str], visitor: Visitor) -> Caller:
+        if endpoint.scope is None:
+            return Caller("", frozenset(), "nobody", address=visitor.address)
+        caller = await self.accounts.caller(headers, visitor)
+        if caller is None:
+            raise SignInNeeded
+        if not caller.may(endpoint.scope):
+            raise ScopeMissing(endpoint.scope)
+        return caller
+
+    async def perform(self, endpoint: AnyEndpoint, call: Call[Any, Any]) -> Any:
+        """Run the endpoint, if the server is not busy beyond its bound."""
+        if self.is_stopping and endpoint.writes:
+            raise Stopping
+        if self._in_flight >= self.settings.requests_max:
+            raise Overloaded(
+                f"The server is busy with {self._in_flight} requests. Nothing was changed.",
+                hint="Try again in a second.",
+            )
+        self._in_flight += 1
+        try:
+            if not endpoint.takes:
+                call.body = await self._bodies.read(endpoint, call.headers, call.receive)
+            return await endpoint.run(call)
+        finally:
+            self._in_flight -= 1
+
+    async def page(self, method: str, path: str, headers: Mapping[str, str]) -> Streaming | Raw:
+        found = await self._page.find(path, headers) if method in ("GET", "HEAD") else None
+        if found is None:
+            raise NoRoute(path)
+        return found
+
+    def inside(self, path: str) -> str:
+        """The path without the base path; a proxy may or may not have taken it off already."""
+        root = self.settings.root
+        if root and (path == root or path.startswith(root + "/")):
+            return path[len(root) :] or "/"
+        return path
+
+    def failed(self, error: Exception) -> EverturnError:
+        """What the client hears of an error that nobody expected; the log has all of it."""
+        request_id = self._ids.make("req")
+        _log.error("request %s failed", request_id, exc_info=error)
+        return problems.Internal(request_id)
+
+    def finished(
+        self, method: str, route: str, path: str, status: int, started: float, is_stream: bool
+    ) -> None:
+        seconds = self._clock.monotonic() - started
+        self._metrics.count(method, route, status, None if is_stream else seconds)
+        level = logging.INFO if method not in ("GET", "HEAD") or status >= 400 else logging.DEBUG
+        if _log.isEnabledFor(level):
+            _log.log(level, "%s %s %d", method, path, status, extra={"ms": round(seconds * 1000, 1)})
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, web: Web, scope: Scope, receive: Receive, send: Send) -> None:
+        self._web = web
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._method: str = scope["method"]
+        self._path = web.inside(scope["path"])
+        self._endpoint: AnyEndpoint | None = None
+        self._status = 0
+        self._is_body_read = False
+
+    async def run(self) -> None:
+        started = self._web.now()
+        try:
+            try:
+                answer = await self._answer()
+            except EverturnError as error:
+                await self._refuse(error)
+            else:
+                await self._reply(answer)
+        except ClientGone:
+            self._status = self._status or 499
+        except Exception as error:
+            problem = self._web.failed(error)
+            if self._status:
+                raise  # half of an answer is out: only closing the connection tells the client
+            await self._refuse(problem)
+        finally:
+            route = self._endpoint.path if self._endpoint else "page"
+            is_stream = self._endpoint is not None and self._endpoint.is_stream
+            self._web.finished(self._method, route, self._path, self._status, started, is_stream)
+
+    async def _answer(self) -> Any:
+        headers = _headers_of(self._scope)
+        visitor = await self._web.admit(self._method, headers, self._scope)
+        if not self._web.table.knows(self._path):
+            return await self._web.page(self._method, self._path, headers)
+        match = self._web.table.find(self._method, self._path)
+        self._endpoint = match.endpoint
+        caller = await self._web.identify(match.endpoint, headers, visitor)
+        query = decoded_query(match.endpoint, self._scope["query_string"])
+        call: Call[Any, Any] = Call(
+            self._scope, self._take, headers, visitor, caller, match.path, query, NOTHING
+        )
+        return await self._web.perform(match.endpoint, call)
+
+    # --- answering -----------------------------------------------------------------------------------
+
+    async def _reply(self, answer: Any) -> None:
+        if isinstance(answer, Streaming):
+            await answer(self._scope, self._receive, self._start)
+            return
+        if isinstance(answer, Raw):
+            head = [(b"content-type", answer.media.encode()), *answer.headers]
+            await self._write(answer.status, head, answer.body)
+            return
+        assert self._endpoint is not None  # noqa: S101 - only endpoints answer with values
+        status, extra, value = self._endpoint.status, [_NO_STORE], answer
+        if isinstance(answer, Answer):
+            status, value = answer.status or status, answer.value
+            extra += answer.headers
+        if value is None:
+            await self._write(204 if status == 200 else status, extra, b"")
+            return
+        await self._write(status, [(b"content-type", b"application/json"), *extra], _encoder.encode(value))
+
+    async def _refuse(self, error: EverturnError) -> None:
+        members = problems.document(error)
+        if self._endpoint is not None and self._endpoint.is_openai:
+            members = problems.for_openai(members)
+        head = [(b"content-type", problems.MEDIA_TYPE.encode()), _NO_STORE, *problems.headers(error)]
+        if self._has_unread_body():
+            # Answering over a body that nobody reads: take a bounded rest of it, so that the client gets
+            # to see the answer, and give the connection up.
+            await self._drain()
+            head.append((b"connection", b"close"))
+        await self._write(error.status, head, _encoder.encode(members))
+
+    async def _write(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
+        if status not in (204, 304):
+            head.append((b"content-length", str(len(body)).encode()))
+        await self._start({"type": "http.response.start", "status": status, "headers": head})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _start(self, message: Message) -> None:
+        """Send, with our headers on every answer."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            given = message["headers"]
+            has_policy = any(name == b"content-security-policy" for name, _ in given)
+            message["headers"] = [*given, *HEADERS] if has_policy else [*given, *HEADERS, _POLICY]
+        await self._send(message)
+
+    # --- the body ------------------------------------------------------------------------------------
+
+    async def _take(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            self._is_body_read = True
+        return message
+
+    def _has_unread_body(self) -> bool:
+        if self._is_body_read:
+            return False
+        names = dict(self._scope["headers"])
+        return names.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in names
+
+    async def _drain(self) -> None:
+        size = 0
+        with anyio.move_on_after(_DRAIN_S):
+            while not self._is_body_read and size < _DRAIN_BYTES_MAX:
+                message = await self._take()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                size += len(message.get("body", b""))
+
+
+def _headers_of(scope: Scope) -> dict[str, str]:
+    """Headers by lower-case name. Raises BadRequest where a second one could mean another thing."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1"), value.decode("latin-1")
+        if key not in headers:
+            headers[key] = text
+        elif key in _SINGLE:
+            raise BadRequest(f"The header {key} came twice.", hint="Send it once.")
+        else:
+            headers[key] += ("; " if key == "cookie" else ", ") + text
+    return headers
