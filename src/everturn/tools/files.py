@@ -1,0 +1,355 @@
+"""The files of the workspace: read, write, edit, patch, list, search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+import anyio
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.tooling import Emit, ToolCall, ToolResult
+from everturn.tools import searching
+from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
+from everturn.tools.patching import (
+    FilePatch,
+    apply_hunks,
+    diff_display,
+    parse_patch,
+    replace_exact,
+)
+from everturn.tools.paths import Beneath, Escape
+from everturn.tools.running import run
+from everturn.tools.sandbox import Sandbox, View, python_program
+from everturn.tools.schema import Action, ToolFailed
+
+_FILE_BYTES_MAX = 8 * 1024 * 1024
+_LINES_MAX = 2000
+_LINE_CHARS_MAX = 2000
+_SEARCH_TIMEOUT_S = 30.0
+
+# Files that make other programs run something, outside the sandbox, when their owner next works there.
+_RUN_BY_OTHERS = (".git", ".hg", ".envrc", ".vscode", ".idea", ".github", ".gitlab-ci.yml", "AGENTS.md")
+
+Whole = Annotated[int, msgspec.Meta(ge=1)]
+FilePath = Annotated[str, "Path of the file, relative to the workspace"]
+
+
+class _Writing(Action):
+    """Base of the tools that change files."""
+
+    name = "_"
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        return judge_writes(self.name, _paths(self.name, arguments), call.workspace)
+
+
+class ReadFile(Action):
+    """Read a text file of the workspace. Lines come with their numbers; ask for a range in long files."""
+
+    name = "read_file"
+    is_safe_to_repeat = True
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        path: FilePath,
+        start: Annotated[Whole, "First line, from 1"] = 1,
+        lines: Annotated[Whole, "How many lines"] = _LINES_MAX,
+    ) -> ToolResult:
+        content = await anyio.to_thread.run_sync(_read_text, call.workspace, path)
+        every = content.splitlines()
+        wanted = every[start - 1 : start - 1 + min(lines, _LINES_MAX)]
+        if every and not wanted:
+            raise ToolFailed(f"{path} has {len(every)} lines; there is no line {start}.")
+        rows, last = _numbered(wanted, start, self.spec.output_bytes_max - 200)
+        text = "\n".join(rows) if rows else "[the file is empty]"
+        if last < len(every):
+            text += f"\n[lines {start} to {last} of {len(every)}; go on with start={last + 1}]"
+        return ToolResult(text, display={"kind": "file", "path": path, "lines": len(rows)})
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        return Judgement(label=one_line(arguments["path"]))
+
+
+class WriteFile(_Writing):
+    """Write a whole file into the workspace, making or replacing it. Folders are made as needed."""
+
+    name = "write_file"
+    is_safe_to_repeat = True
+    is_untrusted = False
+
+    async def act(
+        self, call: ToolCall, emit: Emit, path: FilePath, content: Annotated[str, "The whole content"]
+    ) -> ToolResult:
+        before, is_new = await anyio.to_thread.run_sync(_replace, call.workspace, path, content)
+        what = "Made" if is_new else "Replaced"
+        display = diff_display(path, before, content)
+        return ToolResult(f"{what} {path} ({len(content.splitlines())} lines).", display=display)
+
+
+class EditFile(_Writing):
+    """Replace one exact piece of text in a file. The old text must occur exactly once, spaces included."""
+
+    name = "edit_file"
+    is_untrusted = False
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        path: FilePath,
+        old: Annotated[str, "The text to replace, exactly as in the file, without line numbers"],
+        new: Annotated[str, "The text to put there"],
+        everywhere: Annotated[bool, "Replace every occurrence"] = False,
+    ) -> ToolResult:
+        def edit() -> tuple[str, str]:
+            before = _read_text(call.workspace, path)
+            after = replace_exact(before, old, new, path, everywhere=everywhere)
+            _replace(call.workspace, path, after)
+            return before, after
+
+        before, after = await anyio.to_thread.run_sync(edit)
+        display = diff_display(path, before, after)
+        return ToolResult(f"Edited {path}: +{display['added']} -{display['removed']}.", display=display)
+
+
+class ApplyPatch(_Writing):
+    """Apply a unified diff to one or more files: all of it, or nothing if any part does not fit."""
+
+    name = "apply_patch"
+    is_untrusted = False
+
+    async def act(
+        self, call: ToolCall, emit: Emit, patch: Annotated[str, "A unified diff (--- a/…, +++ b/…, @@)"]
+    ) -> ToolResult:
+        changes = await anyio.to_thread.run_sync(_apply, call.workspace, parse_patch(patch))
+        displays = [diff_display(path, before, after or "") for path, before, after in changes]
+        words = [
+            f"Deleted {path}." if after is None else f"Patched {path}: +{shown['added']} -{shown['removed']}."
+            for (path, _, after), shown in zip(changes, displays, strict=True)
+        ]
+        first = displays[0]
+        display = first if len(displays) == 1 else {"kind": "diffs", "files": displays}
+        return ToolResult("\n".join(words), display=display)
+
+
+class ListFiles(Action):
+    """List files and folders of the workspace, or find files by glob. What .gitignore names is left out."""
+
+    name = "list_files"
+    is_safe_to_repeat = True
+
+    def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
+        self._sandbox = sandbox
+        self._clock = clock
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        path: Annotated[str, "The folder, relative to the workspace"] = ".",
+        glob: Annotated[str, "Only files that match, e.g. '**/*.py'; searches all levels"] = "",
+        depth: Annotated[Whole, "How many levels deep, without a glob"] = 1,
+        everything: Annotated[bool, "Also hidden and ignored files"] = False,
+    ) -> ToolResult:
+        request = {
+            "what": "list",
+            "path": _inside(call.workspace, path),
+            "globs": [glob] if glob else [],
+            "depth": None if glob else depth,
+            "everything": everything,
+            "limit": 1000,
+        }
+        answer = await _ask_child(self._sandbox, self._clock, call, request)
+        rows = [_entry(entry) for entry in answer["entries"]]
+        text = "\n".join(rows) or "[nothing there]"
+        if answer["is_cut"]:
+            text += "\n[more than 1000 entries; narrow it with path or glob]"
+        return ToolResult(text, display={"kind": "list", "path": path, "count": len(rows)})
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        return Judgement(label=one_line(arguments["glob"] or arguments["path"]))
+
+
+class SearchFiles(Action):
+    """Search the workspace's files for a regular expression, line by line, like ripgrep.
+
+    Files that .gitignore names, hidden and binary files are left out.
+    """
+
+    name = "search_files"
+    is_safe_to_repeat = True
+
+    def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
+        self._sandbox = sandbox
+        self._clock = clock
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        pattern: Annotated[str, "Regular expression (Python syntax)"],
+        path: Annotated[str, "The folder to search in"] = ".",
+        glob: Annotated[str, "Only files that match, e.g. '*.py' or '!*.lock'"] = "",
+        context: Annotated[Annotated[int, msgspec.Meta(ge=0, le=20)], "Lines around each match"] = 0,
+        ignore_case: bool = False,
+        literal: Annotated[bool, "Take the pattern as plain text"] = False,
+        everything: Annotated[bool, "Also hidden and ignored files"] = False,
+    ) -> ToolResult:
+        request = {
+            "what": "search",
+            "pattern": pattern,
+            "path": _inside(call.workspace, path),
+            "globs": [glob] if glob else [],
+            "context": context,
+            "ignore_case": ignore_case,
+            "literal": literal,
+            "everything": everything,
+            "limit": 500,
+        }
+        answer = await _ask_child(self._sandbox, self._clock, call, request)
+        text = _found(answer["files"], self.spec.output_bytes_max - 200) or "[no match]"
+        if answer["is_cut"]:
+            text += "\n[more matches than are shown; narrow the search]"
+        hits = sum(is_hit for file in answer["files"] for _, _, is_hit in file["lines"])
+        display = {"kind": "search", "matches": hits, "files": len(answer["files"])}
+        return ToolResult(text, display=display)
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        return Judgement(label=one_line(arguments["pattern"]))
+
+
+def judge_writes(name: str, paths: list[str], workspace: Path) -> Judgement:
+    """Writing inside the workspace is what it is for; a few files there reach further."""
+    label = one_line(", ".join(paths) or name)
+    concerns = []
+    with Beneath(workspace) as files:
+        for path in paths:
+            try:
+                inner = files.name(path)
+            except Escape:
+                continue  # the call itself will say so, and do nothing
+            first = next((part for part in PurePosixPath(inner).parts if part in _RUN_BY_OTHERS), None)
+            if first is not None:
+                concerns.append(Concern(f"{first} can make other programs run things", key=f"write {inner}"))
+    return Judgement(label=label, concerns=tuple(concerns))
+
+
+def _paths(name: str, arguments: dict[str, Any]) -> list[str]:
+    if name != "apply_patch":
+        return [arguments["path"]]
+    try:
+        return [patch.path for patch in parse_patch(arguments["patch"])]
+    except ToolFailed:
+        return []  # the call will fail with the same words and change nothing
+
+
+def _read_text(workspace: Path, path: str) -> str:
+    with Beneath(workspace) as files:
+        try:
+            content = files.read(path, _FILE_BYTES_MAX)
+        except FileNotFoundError as error:
+            raise ToolFailed(f"There is no file {path}.") from error
+        except IsADirectoryError as error:
+            raise ToolFailed(f"{path} is a folder; use list_files.") from error
+    if len(content) > _FILE_BYTES_MAX:
+        raise ToolFailed(f"{path} is larger than {_FILE_BYTES_MAX // 1024**2} MiB; use the terminal.")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ToolFailed(f"{path} is not UTF-8 text ({len(content):,} bytes).") from error
+
+
+def _replace(workspace: Path, path: str, content: str) -> tuple[str, bool]:
+    """Write the file; return what was there and whether it is new."""
+    with Beneath(workspace) as files:
+        try:
+            before = files.read(path, _FILE_BYTES_MAX).decode("utf-8", "replace")
+        except FileNotFoundError:
+            before = ""
+        return before, files.write(path, content.encode())
+
+
+def _apply(workspace: Path, patches: list[FilePatch]) -> list[tuple[str, str, str | None]]:
+    """Compute every change first, then write them: a hunk that does not fit changes nothing."""
+    changes: list[tuple[str, str, str | None]] = []
+    for patch in patches:
+        before = _read_text(workspace, patch.old_path) if patch.old_path else ""
+        after = None if patch.new_path is None else apply_hunks(before, patch.hunks, patch.path)
+        if patch.old_path is None and after is not None and not after.endswith("\n"):
+            after += "\n"
+        changes.append((patch.path, before, after))
+    with Beneath(workspace) as files:
+        for (path, _, after), patch in zip(changes, patches, strict=True):
+            if after is not None:
+                files.write(path, after.encode())
+            if patch.old_path and patch.old_path != patch.new_path:
+                files.remove(patch.old_path)
+    return changes
+
+
+def _numbered(lines: list[str], start: int, bytes_max: int) -> tuple[list[str], int]:
+    rows: list[str] = []
+    size = 0
+    for number, line in enumerate(lines, start):
+        row = f"{number:>6}\t{line[:_LINE_CHARS_MAX]}"
+        size += len(row.encode()) + 1
+        if size > bytes_max:
+            break
+        rows.append(row)
+    return rows, start + len(rows) - 1
+
+
+def _inside(workspace: Path, path: str) -> str:
+    with Beneath(workspace) as files:
+        return files.name(path)
+
+
+async def _ask_child(sandbox: Sandbox, clock: Clock, call: ToolCall, request: dict[str, Any]) -> Any:
+    """Run ``searching`` over the workspace, in the sandbox where there is one."""
+
+    async def quiet(_: str) -> None:
+        """The answer is data, not output to be shown."""
+
+    program, folders = python_program()
+    script = Path(searching.__file__)
+    ran = await run(
+        sandbox,
+        [program, "-I", str(script)],
+        View(workspace=call.workspace, read=(*folders, script)),
+        emit=quiet,
+        clock=clock,
+        timeout_s=_SEARCH_TIMEOUT_S,
+        stdin=json.dumps(request).encode(),
+    )
+    if ran.is_timed_out:
+        raise ToolFailed(f"The search took longer than {_SEARCH_TIMEOUT_S:g} s and was stopped. Narrow it.")
+    if ran.exit_code:
+        raise ToolFailed(f"The search failed: {ran.output.decode('utf-8', 'replace')[-500:]}")
+    answer = json.loads(ran.output)
+    if "error" in answer:
+        raise ToolFailed(answer["error"])
+    return answer
+
+
+def _entry(entry: dict[str, Any]) -> str:
+    if entry["kind"] == "folder":
+        return f"{entry['path']}/"
+    return f"{entry['path']}\t{entry['size']}" if entry["kind"] == "file" else f"{entry['path']}\t(link)"
+
+
+def _found(files: list[dict[str, Any]], bytes_max: int) -> str:
+    rows: list[str] = []
+    size = 0
+    for file in files:
+        for number, line, is_hit in file["lines"]:
+            row = f"{file['path']}{':' if is_hit else '-'}{number}{':' if is_hit else '-'}{line}"
+            size += len(row.encode()) + 1
+            if size > bytes_max:
+                return "\n".join([*rows, "[… more than fits here; narrow the search …]"])
+            rows.append(row)
+    return "\n".join(rows)

@@ -1,0 +1,487 @@
+"""MCP servers over stdio: started on demand, in the sandbox, restarted when they die.
+
+A server's failures stay its own: they become results, never exceptions. What it says about itself (its
+tools, their descriptions) enters the context only when the user has trusted exactly that text, and what
+it says about being harmless is never believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import Process, TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from everturn.domain.clock import Clock
+from everturn.domain.messages import Outcome
+from everturn.domain.modelling import ToolSchema
+from everturn.domain.storing import Records
+from everturn.domain.tooling import Emit, ToolCall, ToolResult, ToolSpec
+from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
+from everturn.tools.output import Capture, head_and_tail
+from everturn.tools.profiles import McpServer
+from everturn.tools.sandbox import Sandbox, View, end, pipes, program_folders
+from everturn.tools.schema import ToolFailed, failure
+
+DEFINITIONS = "mcp.tools"
+_START_TIMEOUT_S = 30.0
+_IDLE_S = 600.0
+_TOOLS_MAX = 200
+_LINE_BYTES_MAX = 16 * 1024 * 1024
+
+Secret = Callable[[str], str | None]
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A tool as its server describes it. ``digest`` covers everything the model would be told."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    digest: str
+
+
+class ServerState(msgspec.Struct, frozen=True):
+    """For GET /api/mcp. ``state``: stopped | running | failed."""
+
+    name: str
+    state: str
+    detail: str = ""
+    tools: tuple[str, ...] = ()
+    untrusted: tuple[str, ...] = ()  # tools whose description the user has not accepted
+
+
+class Died(ToolFailed):
+    """The server went away during a call: nobody knows whether the call took effect."""
+
+
+class McpServers:
+    """The running servers, one per configured server and workspace. An async context manager."""
+
+    def __init__(self, sandbox: Sandbox, records: Records, clock: Clock, secret: Secret) -> None:
+        self._sandbox = sandbox
+        self._records = records
+        self._clock = clock
+        self._secret = secret
+        self._connections: dict[tuple[str, Path], _Connection] = {}
+        self._errors: dict[str, str] = {}
+        self._group: TaskGroup | None = None
+
+    async def __aenter__(self) -> McpServers:
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        for connection in self._connections.values():
+            connection.stop()
+        return await self._group.__aexit__(kind, error, trace) if self._group is not None else None
+
+    async def definitions(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
+        """The server's tools, from the store if its configuration is unchanged; else it is started.
+
+        A server that does not start has none; why is in ``state_of``.
+        """
+        stored = await self.stored(owner, server)
+        if stored is not None:
+            return stored
+        try:
+            connection = await self._connected(server, workspace)
+        except ToolFailed:
+            return []  # kept in self._errors, for whoever looks at the servers
+        await self._store(owner, server, connection.definitions)
+        return connection.definitions
+
+    async def call(self, call: ToolCall, server: McpServer, definition: Definition) -> ToolResult:
+        try:
+            connection = await self._connected(server, call.workspace)
+        except ToolFailed as error:
+            return failure(f"{error} Nothing was done.")
+        if definition not in connection.definitions:
+            # Between the approval and now the server began to say something else about itself.
+            await self._store(call.owner, server, connection.definitions)
+            return failure(
+                f"{server.name} has changed its tool {definition.name}; it was not called. Try again."
+            )
+        try:
+            return await connection.call(definition.name, call.arguments, server.timeout_s)
+        except Died as error:
+            return ToolResult(str(error), outcome=Outcome.UNKNOWN)
+        except ToolFailed as error:
+            return failure(str(error))
+
+    async def refresh(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
+        """Ask the server itself again, started if need be. Raises ToolFailed."""
+        connection = await self._connected(server, workspace)
+        await self._store(owner, server, connection.definitions)
+        return connection.definitions
+
+    def state_of(self, server: McpServer) -> ServerState:
+        running = [
+            found for (name, _), found in self._connections.items() if name == server.name and found.is_open
+        ]
+        if running:
+            return ServerState(server.name, "running")
+        error = self._errors.get(server.name)
+        return ServerState(server.name, "failed", error) if error else ServerState(server.name, "stopped")
+
+    async def _connected(self, server: McpServer, workspace: Path) -> _Connection:
+        """The running server for this workspace, started or restarted if need be. Raises ToolFailed."""
+        try:
+            connection = self._connection(server, workspace)
+            await connection.wait_open()
+        except ToolFailed as error:
+            self._errors[server.name] = str(error)
+            raise
+        self._errors.pop(server.name, None)
+        return connection
+
+    def _connection(self, server: McpServer, workspace: Path) -> _Connection:
+        key = (server.name, workspace)
+        connection = self._connections.get(key)
+        if connection is None or connection.is_ended:
+            if self._group is None:
+                raise RuntimeError("McpServers is used before it was opened")
+            for gone in [key for key, found in self._connections.items() if found.is_ended]:
+                del self._connections[gone]
+            connection = _Connection(server, self._sandbox, self._view(server, workspace), self._clock)
+            self._connections[key] = connection
+            self._group.start_soon(connection.serve, name=f"mcp {server.name}")
+        return connection
+
+    def _view(self, server: McpServer, workspace: Path) -> View:
+        program = _program(server)
+        secrets = {name: value for name in server.secrets if (value := self._secret(name)) is not None}
+        folders = tuple(Path(path).expanduser() for path in server.read)
+        return View(
+            workspace=workspace,
+            network=server.network,
+            read=(*program_folders(program), *folders),
+            write=tuple(Path(path).expanduser() for path in server.write),
+            env={**server.env, **secrets},
+        )
+
+    async def stored(self, owner: str, server: McpServer) -> list[Definition] | None:
+        found = await self._records.get(owner, DEFINITIONS, server.name)
+        if found is None or found["config"] != _config_digest(server):
+            return None
+        return msgspec.convert(found["tools"], list[Definition])
+
+    async def _store(self, owner: str, server: McpServer, definitions: list[Definition]) -> None:
+        value = {"config": _config_digest(server), "tools": msgspec.to_builtins(definitions)}
+        await self._records.put(owner, DEFINITIONS, server.name, value)
+
+
+class McpTool:
+    """One tool of a server, named apart from all others."""
+
+    def __init__(
+        self, servers: McpServers, server: McpServer, definition: Definition, *, is_trusted: bool
+    ) -> None:
+        self._servers = servers
+        self._server = server
+        self.definition = definition
+        self._is_trusted = is_trusted
+        description = definition.description if is_trusted else f"A tool of the MCP server {server.name}."
+        parameters = definition.parameters if is_trusted else without_words(definition.parameters)
+        self.spec = ToolSpec(
+            schema=ToolSchema(tool_name(server.name, definition.name), description, parameters),
+            timeout_s=server.timeout_s + _START_TIMEOUT_S,
+        )
+
+    async def run(self, call: ToolCall, emit: Emit) -> ToolResult:
+        return await self._servers.call(call, self._server, self.definition)
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        reach = not around.is_sandboxed
+        reason = f"it calls the MCP server {self._server.name}"
+        if not self._is_trusted:
+            reason += f", whose description of this tool is new: {one_line(self.definition.description, 300)}"
+        concern = Concern(
+            reason,
+            key=f"mcp {self.spec.name} {self.definition.digest}",
+            sends=self._server.network or reach,
+            is_outside=bool(self._server.write) or reach,
+        )
+        words = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        return Judgement(label=one_line(f"{self.definition.name} {words}"), concerns=(concern,))
+
+
+class _Connection:
+    """One running server process and the session with it."""
+
+    def __init__(self, server: McpServer, sandbox: Sandbox, view: View, clock: Clock) -> None:
+        self._server = server
+        self._sandbox = sandbox
+        self._view = view
+        self._clock = clock
+        self._settled = anyio.Event()  # open, or failed to open
+        self._stop = anyio.Event()
+        self._errors = Capture(8192)
+        self._client: Any = None
+        self._calls = 0
+        self._used_at = clock.monotonic()
+        self._failure = ""
+        self.definitions: list[Definition] = []
+        self.is_ended = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._client is not None and not self.is_ended
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def wait_open(self) -> None:
+        await self._settled.wait()
+        if self._failure:
+            raise ToolFailed(self._failure)
+
+    async def serve(self) -> None:
+        """Run the server until it dies, is stopped, or has been idle. The broad catch is the boundary
+        to a foreign program: whatever it does, the reason is kept and everything else goes on."""
+        try:
+            await self._serve()
+        except Exception as error:
+            self._failure = self._failure or self._why(error)
+        finally:
+            self.is_ended = True
+            self._client = None
+            if not self._settled.is_set():
+                self._failure = self._failure or f"The MCP server {self._server.name} ended at once."
+                self._settled.set()
+
+    async def _serve(self) -> None:
+        sdk = await _sdk()
+        argv = [_program(self._server), *self._server.args]
+        process = await self._sandbox.spawn(argv, self._view, stderr=subprocess.PIPE)
+        try:
+            with anyio.fail_after(_START_TIMEOUT_S) as limit:
+                async with sdk.Client(_transport(process, self._errors)) as client:
+                    self.definitions = await _definitions(client)
+                    limit.deadline = float("inf")
+                    self._client = client
+                    self._settled.set()
+                    await self._until_over(process)
+        finally:
+            await end(process)
+
+    async def _until_over(self, process: Process) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def until(condition: Callable[[], Any]) -> None:
+                await condition()
+                group.cancel_scope.cancel()
+
+            group.start_soon(until, process.wait, name="mcp exit")
+            group.start_soon(until, self._stop.wait, name="mcp stop")
+            while self._calls or self._clock.monotonic() - self._used_at < _IDLE_S:
+                await self._clock.sleep(_IDLE_S / 4)
+            group.cancel_scope.cancel()
+        # Calls that start from here on must not find a session that is being taken down.
+        self._client = None
+        self.is_ended = True
+
+    async def call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
+        if self._client is None:
+            raise ToolFailed(f"The MCP server {self._server.name} is not running; nothing was done.")
+        self._calls += 1
+        try:
+            with anyio.fail_after(timeout_s):
+                answer = await self._client.call_tool(name, arguments)
+        except TimeoutError as error:
+            # The server may be stuck: the next call gets a fresh one.
+            self.stop()
+            raise Died(
+                f"{self._server.name} did not answer within {timeout_s:g} s; whether {name} took effect "
+                "is unknown."
+            ) from error
+        except Exception as error:  # the boundary to a foreign program: everything becomes a result
+            raise self._call_failed(name, error) from error
+        finally:
+            self._calls -= 1
+            self._used_at = self._clock.monotonic()
+        return _result(answer)
+
+    def _call_failed(self, name: str, error: Exception) -> ToolFailed:
+        if self.is_ended or "closed" in str(error).lower():
+            return Died(
+                f"The MCP server {self._server.name} died during {name}; whether it took effect is unknown."
+                f"{self._last_words()}"
+            )
+        return ToolFailed(f"{self._server.name} refused {name}: {error}")
+
+    def _why(self, error: Exception) -> str:
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        words = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
+        return f"The MCP server {self._server.name} could not be used: {words or type(error).__name__}." + (
+            self._last_words()
+        )
+
+    def _last_words(self) -> str:
+        text = self._errors.content().decode("utf-8", "replace").strip()
+        return f" It said: {one_line(text[-600:], 600)}" if text else ""
+
+
+# --- the wire --------------------------------------------------------------------------------------
+
+
+async def _sdk() -> Any:
+    """The official SDK, imported on first use: it takes most of a second."""
+    try:
+        return await anyio.to_thread.run_sync(importlib.import_module, "mcp")
+    except ImportError as error:
+        raise ToolFailed("MCP servers need the extra 'mcp': pip install 'everturn[mcp]'.") from error
+
+
+@asynccontextmanager
+async def _transport(process: Process, errors: Capture) -> AsyncIterator[Any]:
+    """The process's pipes as the SDK's pair of streams, one JSON message per line."""
+    to_session: MemoryObjectSendStream[Any]
+    from_server: MemoryObjectReceiveStream[Any]
+    to_session, from_server = anyio.create_memory_object_stream(0)
+    to_server, from_session = anyio.create_memory_object_stream[Any](0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(_pump_out, process, to_session, name="mcp stdout")
+        group.start_soon(_pump_in, process, from_session, name="mcp stdin")
+        group.start_soon(_keep_errors, process, errors, name="mcp stderr")
+        try:
+            yield from_server, to_server
+        finally:
+            group.cancel_scope.cancel()
+            for stream in (to_session, from_server, to_server, from_session):
+                stream.close()
+
+
+async def _pump_out(process: Process, to_session: MemoryObjectSendStream[Any]) -> None:
+    _, out = pipes(process)
+    message = importlib.import_module("mcp.shared.message")
+    types = importlib.import_module("mcp_types")
+    buffer = b""
+    async with to_session:
+        async for chunk in out:
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            if len(buffer) > _LINE_BYTES_MAX:
+                return  # not a server any more: closing the stream ends the session
+            for line in lines:
+                if not line.strip():
+                    continue
+                try:
+                    parsed = message.SessionMessage(
+                        types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    )
+                except ValueError as error:
+                    parsed = error  # the session reports it; a stray print must not end the server
+                try:
+                    await to_session.send(parsed)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return
+
+
+async def _pump_in(process: Process, from_session: MemoryObjectReceiveStream[Any]) -> None:
+    into, _ = pipes(process)
+    async with from_session:
+        async for message in from_session:
+            line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
+                await into.send(line.encode() + b"\n")
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                return  # it died; its exit ends the connection
+
+
+async def _keep_errors(process: Process, errors: Capture) -> None:
+    if process.stderr is not None:
+        async for chunk in process.stderr:
+            errors.add(chunk)
+
+
+async def _definitions(client: Any) -> list[Definition]:
+    found: list[Definition] = []
+    cursor = None
+    while len(found) < _TOOLS_MAX:
+        page = await client.list_tools(cursor=cursor)
+        found += [_definition(tool) for tool in page.tools]
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return sorted(found[:_TOOLS_MAX], key=lambda definition: definition.name)
+
+
+def _definition(tool: Any) -> Definition:
+    parameters = {**tool.input_schema, "type": "object"}
+    text = msgspec.json.encode([tool.name, tool.description, parameters], order="deterministic")
+    return Definition(tool.name, tool.description or "", parameters, hashlib.sha256(text).hexdigest())
+
+
+def _result(answer: Any) -> ToolResult:
+    text = "\n".join(_block(block) for block in answer.content)
+    if not text and answer.structured_content is not None:
+        text = msgspec.json.encode(answer.structured_content).decode()
+    shown, is_cut = head_and_tail(text.encode(), 48_000)
+    return ToolResult(
+        shown or "[no output]",
+        outcome=Outcome.ERROR if answer.is_error else Outcome.OK,
+        full_output=text.encode() if is_cut else None,
+    )
+
+
+def _block(block: Any) -> str:
+    if block.type == "text":
+        return str(block.text)
+    if block.type == "resource" and hasattr(block.resource, "text"):
+        return str(block.resource.text)
+    kind = getattr(block, "mime_type", None) or block.type
+    return f"[{kind}, not shown]"
+
+
+# --- names -----------------------------------------------------------------------------------------
+
+
+def tool_name(server: str, name: str) -> str:
+    """``server__tool``, within what every provider takes: letters, digits, _ and -, at most 64."""
+    full = f"{server}__{re.sub(r'[^a-zA-Z0-9_-]', '_', name)}"
+    if len(full) <= 64 and full == f"{server}__{name}":
+        return full
+    return f"{full[:55]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def without_words(schema: Any) -> Any:
+    """A schema without its prose: names and types stay, what could instruct the model goes."""
+    if isinstance(schema, list):
+        return [without_words(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {}
+    for key, value in schema.items():
+        if key in ("description", "title", "examples", "$comment", "default") and not isinstance(value, dict):
+            continue
+        kept[key] = without_words(value)
+    return kept
+
+
+def _config_digest(server: McpServer) -> str:
+    return hashlib.sha256(msgspec.json.encode(server, order="deterministic")).hexdigest()
+
+
+def _program(server: McpServer) -> str:
+    found = shutil.which(os.path.expanduser(server.command))
+    if found is None:
+        raise ToolFailed(
+            f"The MCP server {server.name} could not be started: there is no program {server.command}."
+        )
+    return os.path.abspath(found)

@@ -1,0 +1,171 @@
+"""Edits as pure functions: exact replacement, patches, and the hunks that the page draws."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+import msgspec
+
+from everturn.tools.schema import ToolFailed
+
+_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_DRAWN_LINES_MAX = 400
+
+
+def replace_exact(content: str, old: str, new: str, path: str, *, everywhere: bool) -> str:
+    """The content with ``old`` replaced. It must occur exactly once, unless ``everywhere``."""
+    if not old:
+        raise ToolFailed("The text to replace is empty. Use write_file to make a file.")
+    if old == new:
+        raise ToolFailed("The old and the new text are the same; nothing was changed.")
+    count = content.count(old)
+    if count == 0:
+        raise ToolFailed(
+            f"{path} does not contain that text exactly; nothing was changed.{_near(content, old)}"
+        )
+    if count > 1 and not everywhere:
+        raise ToolFailed(
+            f"{path} contains that text {count} times; nothing was changed. Give more of the text around "
+            "it, or set everywhere."
+        )
+    return content.replace(old, new)
+
+
+def _near(content: str, old: str) -> str:
+    """A hint for the commonest mistake: the same words with other spaces."""
+    first = old.strip().splitlines()[0].strip() if old.strip() else ""
+    for number, line in enumerate(content.splitlines(), 1):
+        if first and line.strip() == first:
+            return f" Line {number} is similar, but spaces or the lines after it differ."
+    return ""
+
+
+class Hunk(msgspec.Struct, frozen=True):
+    start: int  # line in the old file, from 1; 0 for an empty one
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+
+
+class FilePatch(msgspec.Struct, frozen=True):
+    """``old_path`` None: a new file. ``new_path`` None: the file is deleted."""
+
+    old_path: str | None
+    new_path: str | None
+    hunks: tuple[Hunk, ...]
+
+    @property
+    def path(self) -> str:
+        return self.new_path or self.old_path or ""
+
+
+def parse_patch(text: str) -> list[FilePatch]:
+    """Read a unified diff. Counts in the hunk headers may be wrong, as models often write them."""
+    lines = text.split("\n")
+    patches: list[FilePatch] = []
+    at = 0
+    while at < len(lines):
+        if lines[at].startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
+            old, new = _path(lines[at][4:], "a/"), _path(lines[at + 1][4:], "b/")
+            hunks, at = _hunks(lines, at + 2)
+            if not hunks and old and new:
+                raise ToolFailed(f"The patch of {new} has no hunk (a part that begins with @@).")
+            patches.append(FilePatch(old, new, tuple(hunks)))
+        else:
+            at += 1
+    if not patches:
+        raise ToolFailed("There is no patch in that text: a file begins with '--- a/…' and '+++ b/…'.")
+    return patches
+
+
+def _path(text: str, prefix: str) -> str | None:
+    path = text.split("\t")[0].strip()
+    if path == "/dev/null":
+        return None
+    return path[len(prefix) :] if path.startswith(prefix) else path
+
+
+def _hunks(lines: list[str], at: int) -> tuple[list[Hunk], int]:
+    hunks = []
+    while at < len(lines) and (head := _HUNK.match(lines[at])):
+        old: list[str] = []
+        new: list[str] = []
+        at += 1
+        while at < len(lines) and _is_body(lines, at):
+            line = lines[at]
+            if line[:1] in (" ", "-", ""):
+                old.append(line[1:])
+            if line[:1] in (" ", "+", ""):
+                new.append(line[1:])
+            at += 1
+        # An empty line at the end of the text is the text's end, not a context line.
+        if at == len(lines) and old and new and not old[-1] and not new[-1] and not lines[-1]:
+            old.pop()
+            new.pop()
+        hunks.append(Hunk(int(head[1]), tuple(old), tuple(new)))
+        while at < len(lines) and (lines[at].startswith("\\") or (not lines[at] and at + 1 < len(lines))):
+            at += 1
+    return hunks, at
+
+
+def _is_body(lines: list[str], at: int) -> bool:
+    line = lines[at]
+    if line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
+        return False
+    if line.startswith(("diff --git ", "index ", "@@ ", "\\")):
+        return False
+    return line[:1] in (" ", "-", "+", "")
+
+
+def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
+    """The content with every hunk applied, or ToolFailed and nothing."""
+    lines = content.split("\n")
+    shift = 0
+    for number, hunk in enumerate(hunks, 1):
+        at = _find(lines, hunk, max(0, hunk.start - 1) + shift)
+        if at is None:
+            raise ToolFailed(
+                f"Hunk {number} of {path} does not fit: its context lines are not in the file. "
+                "Nothing was changed. Read the file again."
+            )
+        lines[at : at + len(hunk.old)] = hunk.new
+        shift += len(hunk.new) - len(hunk.old)
+    return "\n".join(lines)
+
+
+def _find(lines: list[str], hunk: Hunk, expected: int) -> int | None:
+    """Where the hunk's old lines are, nearest to where it says."""
+    if not hunk.old:
+        return min(expected, len(lines))
+    size = len(hunk.old)
+    places = [at for at in range(len(lines) - size + 1) if tuple(lines[at : at + size]) == hunk.old]
+    return min(places, key=lambda at: abs(at - expected)) if places else None
+
+
+def diff_display(path: str, before: str, after: str) -> dict[str, Any]:
+    """What the page draws of an edit: hunks of (sign, old line number, new line number, text)."""
+    old, new = before.splitlines(), after.splitlines()
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(old) + len(new) > 2000)
+    hunks: list[dict[str, Any]] = []
+    added = removed = drawn = 0
+    for group in matcher.get_grouped_opcodes(3):
+        rows: list[dict[str, Any]] = []
+        for op, i1, i2, j1, j2 in group:
+            if op == "equal":
+                rows += [_row(" ", i + 1, i - i1 + j1 + 1, old[i]) for i in range(i1, i2)]
+                continue
+            rows += [_row("-", i + 1, None, old[i]) for i in range(i1, i2)]
+            rows += [_row("+", None, j + 1, new[j]) for j in range(j1, j2)]
+            removed += i2 - i1
+            added += j2 - j1
+        room = _DRAWN_LINES_MAX - drawn
+        drawn += len(rows)
+        if room > 0:
+            hunks.append({"old": group[0][1] + 1, "new": group[0][3] + 1, "lines": rows[:room]})
+    display = {"kind": "diff", "path": path, "added": added, "removed": removed, "hunks": hunks}
+    return {**display, "is_cut": True} if drawn > _DRAWN_LINES_MAX else display
+
+
+def _row(sign: str, old: int | None, new: int | None, text: str) -> dict[str, Any]:
+    return {"sign": sign, "old": old, "new": new, "text": text[:1000]}

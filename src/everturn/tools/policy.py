@@ -1,0 +1,149 @@
+"""Allow, ask or deny: hard rules first, then what was allowed before, then the question.
+
+What a person allowed lies in the store. "In this session" and "trust" belong to one session; "always"
+belongs to the owner, can be listed and revoked. Once untrusted output is in the context, "always" and
+"trust" no longer cover sending to the network or writing outside the workspace: whoever wrote that
+output could be the one who asks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.storing import Records
+from everturn.domain.tooling import Ruling, ToolCall, Verdict
+from everturn.tools.judging import Concern, Judgement
+
+RULE = "policy.rule"
+SESSION = "policy.session"
+_TRUST = "trust"
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A stored "always", for GET and DELETE /api/policy."""
+
+    id: str
+    key: str
+    tool: str
+    label: str
+    created_at: int
+
+
+class Policy:
+    def __init__(self, records: Records, clock: Clock) -> None:
+        self._records = records
+        self._clock = clock
+
+    async def rule(self, call: ToolCall, judgement: Judgement, *, is_sandboxed: bool) -> Ruling:
+        if judgement.denied:
+            return Ruling(Verdict.DENY, judgement.denied, judgement.label, options=())
+        is_trusted = await self._has(call, _TRUST)
+        open_concerns = [
+            concern
+            for concern in judgement.concerns
+            if not await self._covered(call, concern, is_trusted=is_trusted, is_sandboxed=is_sandboxed)
+        ]
+        if not open_concerns:
+            return Ruling(Verdict.ALLOW, label=judgement.label, options=())
+        reason = "; ".join(dict.fromkeys(concern.reason for concern in open_concerns))
+        if call.is_tainted and any(_reaches_far(concern) for concern in open_concerns):
+            reason += "; the context holds text from outside"
+        options = _options(call, open_concerns, is_sandboxed=is_sandboxed)
+        return Ruling(Verdict.ASK, _sentence(reason), judgement.label, options)
+
+    async def remember(self, call: ToolCall, judgement: Judgement, decision: str) -> None:
+        if decision == _TRUST:
+            await self._records.put(call.owner, SESSION, _name(call.session_id, _TRUST), {"key": _TRUST})
+            return
+        for concern in judgement.concerns:
+            if not concern.key:
+                continue
+            if decision == "session":
+                name = _name(call.session_id, concern.key)
+                await self._records.put(call.owner, SESSION, name, {"key": concern.key})
+            elif decision == "always":
+                await self._records.put(
+                    call.owner, RULE, _digest(concern.key), self._rule(call, concern, judgement)
+                )
+
+    async def rules(self, owner: str) -> list[Rule]:
+        """What was allowed for always, oldest first."""
+        found = await self._records.list(owner, RULE)
+        rules = [msgspec.convert({**value, "id": name}, Rule) for name, value in found.items()]
+        return sorted(rules, key=lambda rule: (rule.created_at, rule.id))
+
+    async def revoke(self, owner: str, rule_id: str) -> bool:
+        return await self._records.delete(owner, RULE, rule_id)
+
+    async def is_trusted(self, owner: str, session_id: str) -> bool:
+        return await self._records.get(owner, SESSION, _name(session_id, _TRUST)) is not None
+
+    async def end_trust(self, owner: str, session_id: str) -> bool:
+        return await self._records.delete(owner, SESSION, _name(session_id, _TRUST))
+
+    async def forget_session(self, owner: str, session_id: str) -> int:
+        """Drop what was allowed in a session, when it is deleted; return how much there was."""
+        names = [
+            name for name in await self._records.list(owner, SESSION) if name.startswith(session_id + "/")
+        ]
+        for name in names:
+            await self._records.delete(owner, SESSION, name)
+        return len(names)
+
+    async def _covered(
+        self, call: ToolCall, concern: Concern, *, is_trusted: bool, is_sandboxed: bool
+    ) -> bool:
+        if concern.key and await self._has(call, concern.key):
+            return True
+        if call.is_tainted and _reaches_far(concern):
+            return False
+        # What cannot be read cannot be held against the hard rules: without a sandbox it always asks.
+        if is_trusted and (is_sandboxed or not concern.is_opaque):
+            return True
+        return (
+            bool(concern.key) and await self._records.get(call.owner, RULE, _digest(concern.key)) is not None
+        )
+
+    async def _has(self, call: ToolCall, key: str) -> bool:
+        return await self._records.get(call.owner, SESSION, _name(call.session_id, key)) is not None
+
+    def _rule(self, call: ToolCall, concern: Concern, judgement: Judgement) -> dict[str, Any]:
+        return {
+            "key": concern.key,
+            "tool": call.name,
+            "label": judgement.label,
+            "created_at": self._clock.now_ms(),
+        }
+
+
+def _options(call: ToolCall, concerns: list[Concern], *, is_sandboxed: bool) -> tuple[str, ...]:
+    """Only what would really cover this call the next time."""
+    options = ["once"]
+    is_lasting = not (call.is_tainted and any(_reaches_far(concern) for concern in concerns))
+    if all(concern.key for concern in concerns):
+        options.append("session")
+        if is_lasting:
+            options.append("always")
+    if is_lasting and (is_sandboxed or not any(concern.is_opaque for concern in concerns)):
+        options.append(_TRUST)
+    return (*options, "deny")
+
+
+def _reaches_far(concern: Concern) -> bool:
+    return concern.sends or concern.is_outside
+
+
+def _sentence(reason: str) -> str:
+    return reason[:1].upper() + reason[1:] + ("" if reason.endswith(".") else ".")
+
+
+def _name(session_id: str, key: str) -> str:
+    return f"{session_id}/{_digest(key)}"
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:32]

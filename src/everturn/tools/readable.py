@@ -1,0 +1,203 @@
+"""HTML as text that can be read: headings, lists, links and tables stay, the rest of the page goes.
+
+One pass from front to back; no step looks at a character twice, so that a hostile page costs what its
+length costs.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+import msgspec
+
+_DROPPED = frozenset(
+    [
+        "script",
+        "style",
+        "noscript",
+        "template",
+        "svg",
+        "iframe",
+        "object",
+        "canvas",
+        "form",
+        "button",
+        "select",
+        "head",
+        "nav",
+        "footer",
+        "aside",
+    ]
+)
+_RAW = frozenset(("script", "style", "textarea", "title"))
+_BLOCKS = frozenset(
+    [
+        "address",
+        "article",
+        "blockquote",
+        "dd",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figure",
+        "figcaption",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "header",
+        "hr",
+        "li",
+        "main",
+        "ol",
+        "p",
+        "pre",
+        "section",
+        "table",
+        "tr",
+        "ul",
+    ]
+)
+_VOID = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
+)
+_NAME = re.compile(r"/?([a-zA-Z][a-zA-Z0-9:-]*)")
+_HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.I)
+
+
+class Readable(msgspec.Struct, frozen=True):
+    title: str
+    text: str
+
+
+def readable(page: str) -> Readable:
+    reader = _Reader()
+    for kind, value in _tokens(page):
+        if kind == "":
+            reader.text(value)
+        elif kind == "title":
+            reader.title = reader.title or _squeeze(value)
+        else:
+            reader.tag(kind, value)
+    return Readable(reader.title, reader.result())
+
+
+def _tokens(page: str) -> list[tuple[str, str]]:
+    """(name of the tag, what is inside the brackets); text has no name; a title comes with its text."""
+    tokens: list[tuple[str, str]] = []
+    at = 0
+    while at < len(page):
+        open_at = page.find("<", at)
+        if open_at < 0:
+            tokens.append(("", page[at:]))
+            break
+        if open_at > at:
+            tokens.append(("", page[at:open_at]))
+        if page.startswith("<!--", open_at):
+            end = page.find("-->", open_at + 4)
+            at = len(page) if end < 0 else end + 3
+            continue
+        close_at = page.find(">", open_at)
+        if close_at < 0:
+            break
+        inner = page[open_at + 1 : close_at]
+        at = close_at + 1
+        name = _NAME.match(inner)
+        if name is None:
+            if inner[:1] not in ("!", "?", "/"):
+                tokens.append(("", "<"))
+                at = open_at + 1
+            continue
+        lowered = name[1].lower()
+        if lowered in _RAW and not inner.startswith("/"):
+            end = _raw_end(page, at, lowered)
+            if lowered == "title":
+                tokens.append(("title", page[at:end]))
+            at = end
+        else:
+            tokens.append((lowered, inner))
+    return tokens
+
+
+def _raw_end(page: str, at: int, name: str) -> int:
+    found = re.compile(f"</{name}", re.I).search(page, at)
+    return found.start() if found else len(page)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.title = ""
+        self._parts: list[str] = []
+        self._dropped: list[str] = []
+        self._links: list[tuple[str, int]] = []
+        self._is_pre = 0
+
+    def text(self, value: str) -> None:
+        if self._dropped:
+            return
+        value = html.unescape(value)
+        self._parts.append(value if self._is_pre else re.sub(r"\s+", " ", value))
+
+    def tag(self, name: str, inner: str) -> None:
+        if inner.startswith("/"):
+            self._end(name)
+        elif self._dropped:
+            if name in _DROPPED and name not in _VOID and not inner.endswith("/"):
+                self._dropped.append(name)
+        elif name in _DROPPED and not inner.endswith("/"):
+            self._dropped.append(name)
+        else:
+            self._start(name, inner)
+
+    def _start(self, name: str, inner: str) -> None:
+        if name in _BLOCKS:
+            self._parts.append("\n\n" if name not in ("li", "tr", "dt", "dd", "div") else "\n")
+        if name in ("h1", "h2", "h3", "h4", "h5", "h6"):
+            self._parts.append("#" * int(name[1]) + " ")
+        elif name == "li":
+            self._parts.append("- ")
+        elif name == "br":
+            self._parts.append("\n")
+        elif name in ("td", "th"):
+            self._parts.append(" | ")
+        elif name == "pre":
+            self._parts.append("```\n")
+            self._is_pre += 1
+        elif name == "a":
+            href = _HREF.search(inner[:4096])
+            target = html.unescape(next((part for part in href.groups() if part), "")) if href else ""
+            self._links.append((target, len(self._parts)))
+
+    def _end(self, name: str) -> None:
+        if self._dropped:
+            if name == self._dropped[-1]:
+                self._dropped.pop()
+            elif name in self._dropped:
+                del self._dropped[self._dropped.index(name) :]
+            return
+        if name == "pre" and self._is_pre:
+            self._is_pre -= 1
+            self._parts.append("\n```")
+        elif name == "a" and self._links:
+            self._close_link(*self._links.pop())
+        if name in _BLOCKS:
+            self._parts.append("\n")
+
+    def _close_link(self, target: str, start: int) -> None:
+        words = "".join(self._parts[start:]).strip()
+        if words and target.startswith(("http://", "https://", "/")) and "\n" not in words:
+            self._parts[start:] = [f"[{words}]({target})"]
+
+    def result(self) -> str:
+        text = "".join(self._parts)
+        text = re.sub(r"[ \t]+\n", "\n", text)
+        text = re.sub(r"\n[ \t]+(?=\S)", "\n", text) if "```" not in text else text
+        return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def _squeeze(text: str) -> str:
+    return " ".join(html.unescape(text).split())

@@ -1,0 +1,169 @@
+"""A tool from a signature: the arguments, their JSON schema and their checking come from type hints.
+
+A tool of ours is a subclass of ``Action`` with an ``act`` method; a tool of an embedding program is any
+coroutine function under ``@tool``. Both are described by ``Annotated[str, "what it is"]``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, ClassVar, Union, get_args, get_type_hints
+
+import msgspec
+
+from everturn.domain.messages import Outcome
+from everturn.domain.modelling import ToolSchema
+from everturn.domain.tooling import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec
+from everturn.tools.judging import Judgement, Surroundings
+
+Answer = Union[ToolResult, ToolQuestion]
+
+
+class ToolFailed(Exception):
+    """An ordinary failure inside a tool: its message becomes the result, with outcome ERROR."""
+
+
+class Arguments:
+    """The arguments of a function: schema for the model, checked values for the call."""
+
+    def __init__(self, function: Callable[..., Any], *, skip: int) -> None:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = list(inspect.signature(function).parameters.values())[skip:]
+        fields: list[Any] = []
+        for parameter in parameters:
+            hint = _described(hints[parameter.name])
+            if parameter.default is inspect.Parameter.empty:
+                fields.append((parameter.name, hint))
+            else:
+                fields.append((parameter.name, hint, parameter.default))
+        self._struct = msgspec.defstruct(
+            function.__qualname__, fields, forbid_unknown_fields=True, kw_only=True
+        )
+        self._names = tuple(parameter.name for parameter in parameters)
+        self.schema = _inlined(msgspec.json.schema(self._struct))
+
+    def check(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The values for the call. Numbers in quotes are accepted. Raises msgspec.ValidationError."""
+        value = msgspec.convert(given, self._struct, strict=False)
+        return {name: getattr(value, name) for name in self._names}
+
+
+class Action:
+    """Base of the built-in tools. Its docstring is what the model is told."""
+
+    name: ClassVar[str]
+    is_safe_to_repeat: ClassVar[bool] = False
+    timeout_s: ClassVar[float] = 120.0
+    is_untrusted: ClassVar[bool] = True
+    _arguments: ClassVar[Arguments]
+    _spec: ClassVar[ToolSpec]
+
+    def __init_subclass__(cls) -> None:
+        cls._arguments = Arguments(cls.act, skip=3)
+        cls._spec = ToolSpec(
+            schema=ToolSchema(
+                name=cls.name,
+                description=inspect.cleandoc(cls.__doc__ or ""),
+                parameters=cls._arguments.schema,
+            ),
+            is_safe_to_repeat=cls.is_safe_to_repeat,
+            timeout_s=cls.timeout_s,
+            is_untrusted=cls.is_untrusted,
+        )
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    def check(self, given: dict[str, Any]) -> dict[str, Any]:
+        return self._arguments.check(given)
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        """What the policy should know about this call. Here: nothing to worry about."""
+        return Judgement(label=self.name)
+
+    async def run(self, call: ToolCall, emit: Emit) -> Answer:
+        return await _answered(self.name, self._arguments, call, lambda given: self.act(call, emit, **given))
+
+    async def act(self, *args: Any, **kwargs: Any) -> Answer:
+        raise NotImplementedError
+
+
+class FunctionTool:
+    """A coroutine function as a tool; made by ``tool``. The policy asks before each new kind of call."""
+
+    def __init__(self, function: Callable[..., Awaitable[Answer | str]], **options: Any) -> None:
+        self._function = function
+        self._arguments = Arguments(function, skip=0)
+        self.spec = ToolSpec(
+            schema=ToolSchema(
+                name=function.__name__,
+                description=inspect.cleandoc(function.__doc__ or ""),
+                parameters=self._arguments.schema,
+            ),
+            **options,
+        )
+
+    async def run(self, call: ToolCall, emit: Emit) -> Answer:
+        return await _answered(self.spec.name, self._arguments, call, lambda given: self._function(**given))
+
+
+def tool(**options: Any) -> Callable[[Callable[..., Awaitable[Answer | str]]], FunctionTool]:
+    """Make a tool of a coroutine function; the options are those of ``ToolSpec``."""
+
+    def made(function: Callable[..., Awaitable[Answer | str]]) -> FunctionTool:
+        return FunctionTool(function, **options)
+
+    return made
+
+
+async def _answered(
+    name: str,
+    arguments: Arguments,
+    call: ToolCall,
+    act: Callable[[dict[str, Any]], Awaitable[Answer | str]],
+) -> Answer:
+    try:
+        given = arguments.check(call.arguments)
+    except msgspec.ValidationError as error:
+        return failure(f"The arguments of {name} are wrong: {error}. Nothing was done.")
+    try:
+        answer = await act(given)
+    except ToolFailed as error:
+        return failure(str(error))
+    except OSError as error:
+        return failure(f"{name} failed: {error}")
+    return ToolResult(answer) if isinstance(answer, str) else answer
+
+
+def failure(text: str, display: Any = None) -> ToolResult:
+    return ToolResult(text=text, outcome=Outcome.ERROR, display=display)
+
+
+def _described(hint: Any) -> Any:
+    """``Annotated[int, "words"]`` as msgspec wants it; a ``msgspec.Meta`` beside it is kept."""
+    if not hasattr(hint, "__metadata__"):
+        return hint
+    base = get_args(hint)[0]
+    for extra in hint.__metadata__:
+        base = Annotated[base, msgspec.Meta(description=extra) if isinstance(extra, str) else extra]
+    return base
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with its references written out: some models and servers do not follow them."""
+    definitions = schema.pop("$defs", {})
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, list):
+            return [walk(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return walk(definitions[node["$ref"].rsplit("/", 1)[1]])
+        return {key: walk(value) for key, value in node.items()}
+
+    inlined: dict[str, Any] = walk(schema)
+    inlined.pop("title", None)
+    return inlined

@@ -1,0 +1,379 @@
+"""What a shell command would run: every simple command in it, however it is wrapped.
+
+The text is parsed with bash's grammar. Commands inside ``$()``, pipes, functions, here-documents and
+process substitutions are found by walking the tree; commands handed to another program (``sh -c``,
+``xargs``, ``sudo``, ``env``, ``find -exec`` …) by knowing how those programs take them. What cannot be
+known is said to be opaque, with the reason; it is never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import msgspec
+import tree_sitter
+import tree_sitter_bash
+
+_DEPTH_MAX = 8
+_NAME_OF_PATH = re.compile(r"^(?:/usr/local/s?bin|/usr/s?bin|/s?bin)/")
+
+
+class Word(msgspec.Struct, frozen=True):
+    """``is_fixed``: its value is known before the shell runs; else ``text`` is as it was written."""
+
+    text: str
+    is_fixed: bool = True
+
+
+class Simple(msgspec.Struct, frozen=True):
+    """One program with its arguments. ``through``: what wraps it, outermost first (``sudo``, ``xargs``)."""
+
+    words: tuple[Word, ...]
+    through: tuple[str, ...] = ()
+    has_assignments: bool = False
+
+    @property
+    def name(self) -> str:
+        """The program, without a system folder before it."""
+        return _NAME_OF_PATH.sub("", self.words[0].text)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return tuple(word.text for word in self.words[1:])
+
+    @property
+    def text(self) -> str:
+        return " ".join(word.text for word in self.words)
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    target: Word
+    is_write: bool
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """Everything a command line would do, as far as it can be seen. ``opaque``: what cannot."""
+
+    commands: tuple[Simple, ...]
+    redirects: tuple[Redirect, ...] = ()
+    opaque: tuple[str, ...] = ()
+    has_assignments: bool = False
+
+
+@cache
+def _language() -> tree_sitter.Language:
+    return tree_sitter.Language(tree_sitter_bash.language())
+
+
+def parse(command: str) -> Parsed:
+    """Never raises: what does not parse is opaque."""
+    reader = _Reader()
+    reader.script(command, (), 0)
+    return Parsed(
+        tuple(reader.commands), tuple(reader.redirects), tuple(dict.fromkeys(reader.opaque)), reader.assigns
+    )
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.commands: list[Simple] = []
+        self.redirects: list[Redirect] = []
+        self.opaque: list[str] = []
+        self.assigns = False
+
+    def script(self, text: str, through: tuple[str, ...], depth: int) -> None:
+        if depth > _DEPTH_MAX:
+            self.opaque.append("commands are nested too deeply to follow")
+            return
+        root = tree_sitter.Parser(_language()).parse(text.encode()).root_node
+        if root.has_error:
+            self.opaque.append("it cannot be parsed as a shell command")
+        for node in _descendants(root):
+            if node.type == "command":
+                self._command(node, through, depth)
+            elif node.type == "variable_assignment":
+                self.assigns = True
+            elif node.type == "file_redirect":
+                self._redirect(node)
+
+    def _command(self, node: tree_sitter.Node, through: tuple[str, ...], depth: int) -> None:
+        words = []
+        has_assignments = False
+        has_input = _is_fed(node)
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                has_assignments = True
+            elif child.type in ("herestring_redirect", "file_redirect", "heredoc_redirect"):
+                continue
+            else:
+                inner = (
+                    child.named_children[0]
+                    if child.type == "command_name" and child.named_children
+                    else child
+                )
+                words.append(_word(inner))
+        if words:
+            self.simple(Simple(tuple(words), through, has_assignments), depth, has_input=has_input)
+
+    def simple(self, command: Simple, depth: int, *, has_input: bool = False) -> None:
+        """Take one command, and the one it would run in turn."""
+        if depth > _DEPTH_MAX:
+            self.opaque.append("commands are nested too deeply to follow")
+            return
+        first = command.words[0]
+        if not first.is_fixed or _is_pattern(first.text):
+            self.opaque.append(f"the program is computed: {first.text}")
+            return
+        self.commands.append(command)
+        unwrap = _unwrapping(command.name)
+        if unwrap is not None:
+            unwrap(self, command, depth + 1, has_input)
+
+    def inner(self, words: tuple[Word, ...], outer: Simple, depth: int) -> None:
+        if words:
+            self.simple(Simple(words, (*outer.through, outer.name)), depth)
+
+    def inner_script(self, word: Word, outer: Simple, depth: int) -> None:
+        if word.is_fixed:
+            self.script(word.text, (*outer.through, outer.name), depth)
+        else:
+            self.opaque.append(f"{outer.name} runs text that is computed: {word.text}")
+
+    def _redirect(self, node: tree_sitter.Node) -> None:
+        operator = next((child.type for child in node.children if not child.is_named), "")
+        targets = [child for child in node.named_children if child.type != "file_descriptor"]
+        for target in targets:
+            word = _word(target)
+            if operator in (">&", "<&") and (word.text.isdigit() or word.text == "-"):
+                continue
+            self.redirects.append(Redirect(word, is_write=">" in operator))
+
+
+# --- words -----------------------------------------------------------------------------------------
+
+
+def _word(node: tree_sitter.Node) -> Word:
+    text = (node.text or b"").decode("utf-8", "replace")
+    if node.type in ("word", "number", "variable_name", "special_variable_name"):
+        return _bare(node, text)
+    if node.type == "raw_string":
+        return Word(text[1:-1])
+    if node.type == "string":
+        return _quoted(node, text)
+    if node.type == "concatenation":
+        parts = [_word(child) for child in node.named_children]
+        # Pieces the grammar left unnamed (braces, stray characters) would be lost: then nothing is fixed.
+        is_whole = sum(child.end_byte - child.start_byte for child in node.named_children) == len(
+            node.text or b""
+        )
+        if is_whole and all(part.is_fixed for part in parts):
+            return Word("".join(part.text for part in parts))
+    return Word(text, is_fixed=False)
+
+
+def _bare(node: tree_sitter.Node, text: str) -> Word:
+    if node.named_children:
+        return Word(text, is_fixed=False)
+    value = re.sub(r"\\(.)", lambda found: "" if found[1] == "\n" else found[1], text, flags=re.S)
+    # A brace list becomes several words; which ones is the shell's business.
+    is_list = re.search(r"\{[^}]*(,|\.\.)[^}]*\}", text) is not None
+    return Word(value, is_fixed=not is_list)
+
+
+def _quoted(node: tree_sitter.Node, text: str) -> Word:
+    if any(child.type != "string_content" for child in node.named_children):
+        return Word(text, is_fixed=False)
+    return Word(re.sub(r'\\([$`"\\\n])', lambda found: found[1].strip("\n"), text[1:-1]))
+
+
+def _is_pattern(text: str) -> bool:
+    return any(char in text for char in "*?[{") and text not in ("[", "[[")
+
+
+def _is_fed(node: tree_sitter.Node) -> bool:
+    """Does something flow into the command: a pipe, a file, a here-document?"""
+    if any(child.type in ("herestring_redirect", "heredoc_redirect") for child in node.named_children):
+        return True
+    parent = node.parent
+    while parent is not None and parent.type in ("redirected_statement", "pipeline", "negated_command"):
+        if parent.type == "pipeline" and parent.named_children[0].start_byte < node.start_byte:
+            return True
+        if parent.type == "redirected_statement" and any(
+            child.type in ("heredoc_redirect", "herestring_redirect")
+            or (child.type == "file_redirect" and (child.text or b"").lstrip(b"0123456789").startswith(b"<"))
+            for child in parent.named_children
+        ):
+            return True
+        node, parent = parent, parent.parent
+    return False
+
+
+def _descendants(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting.extend(reversed(current.named_children))
+
+
+# --- programs that run other programs --------------------------------------------------------------
+
+Unwrap = Callable[[_Reader, Simple, int, bool], None]
+
+
+def _after_options(
+    words: tuple[Word, ...], with_value: str, *, assignments: bool = False
+) -> tuple[Word, ...]:
+    """The words after the options; ``with_value`` names the options that take the next word."""
+    takes = with_value.split()
+    at = 0
+    while at < len(words):
+        text = words[at].text
+        if text == "--":
+            return words[at + 1 :]
+        if text in takes:
+            at += 2
+        elif (text.startswith("-") and text != "-") or (assignments and _is_assignment(text)):
+            at += 1
+        else:
+            break
+    return words[at:]
+
+
+def _is_assignment(text: str) -> bool:
+    return re.match(r"^\w+=", text) is not None
+
+
+def _plain(with_value: str = "", *, skip: int = 0, assignments: bool = False) -> Unwrap:
+    """A program that takes options, then ``skip`` words of its own, then a command."""
+
+    def unwrap(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+        rest = _after_options(command.words[1:], with_value, assignments=assignments)[skip:]
+        reader.inner(rest, command, depth)
+
+    return unwrap
+
+
+def _shell(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+    words = command.words[1:]
+    for at, word in enumerate(words):
+        if re.match(r"^-[a-zA-Z]*c[a-zA-Z]*$", word.text):
+            if at + 1 < len(words):
+                reader.inner_script(words[at + 1], command, depth)
+            return
+        if not word.text.startswith(("-", "+")):
+            if not word.is_fixed:
+                reader.opaque.append(f"{command.name} runs a script whose name is computed: {word.text}")
+            return  # a script file: it is judged as the program it is
+    if has_input or words:
+        reader.opaque.append(f"{command.name} runs whatever flows into it")
+
+
+def _env(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+    words = command.words[1:]
+    for at, word in enumerate(words):
+        if word.text in ("-S", "--split-string") and at + 1 < len(words):
+            reader.inner_script(words[at + 1], command, depth)
+            return
+        if word.text.startswith(("-S", "--split-string=")):
+            reader.opaque.append("env splits a string into a command")
+            return
+    reader.inner(_after_options(words, "-u --unset -C --chdir", assignments=True), command, depth)
+
+
+def _sudo(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+    options = "-u -g -h -p -C -D -R -r -t -T -U --user --group --host --prompt --chdir --chroot"
+    rest = _after_options(command.words[1:], options, assignments=True)
+    if not rest and any(word.text in ("-i", "-s", "--login", "--shell") for word in command.words):
+        reader.opaque.append("sudo opens a shell")
+    reader.inner(rest, command, depth)
+
+
+def _su(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+    words = command.words[1:]
+    for at, word in enumerate(words[:-1]):
+        if word.text in ("-c", "--command"):
+            reader.inner_script(words[at + 1], command, depth)
+            return
+    reader.opaque.append(f"{command.name} opens a shell")
+
+
+def _xargs(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+    options = "-a -d -E -I -L -n -P -s --arg-file --delimiter --max-lines --max-args --max-procs --max-chars"
+    reader.inner(_after_options(command.words[1:], options), command, depth)
+
+
+def _find(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+    words = command.words[1:]
+    at = 0
+    while at < len(words):
+        if words[at].text in ("-exec", "-execdir", "-ok", "-okdir"):
+            ends = [n for n in range(at + 1, len(words)) if words[n].text in (";", "+")]
+            last = ends[0] if ends else len(words)
+            reader.inner(words[at + 1 : last], command, depth)
+            at = last
+        at += 1
+
+
+def _eval(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+    words = command.words[1:]
+    if not words:
+        return
+    is_fixed = all(word.is_fixed for word in words)
+    reader.inner_script(Word(" ".join(word.text for word in words), is_fixed), command, depth)
+
+
+def _trap(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+    if len(command.words) > 2 and not command.words[1].text.startswith("-"):
+        reader.inner_script(command.words[1], command, depth)
+
+
+def _opaque(why: str) -> Unwrap:
+    def unwrap(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+        if len(command.words) > 1:
+            reader.opaque.append(f"{command.name} {why}")
+
+    return unwrap
+
+
+@cache
+def _unwrapping(name: str) -> Unwrap | None:
+    return _table().get(name)
+
+
+@cache
+def _table() -> dict[str, Unwrap]:
+    return {
+        **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"), _shell),
+        "env": _env,
+        "sudo": _sudo,
+        "doas": _plain("-u -C"),
+        "su": _su,
+        "runuser": _su,
+        "xargs": _xargs,
+        "find": _find,
+        "eval": _eval,
+        "trap": _trap,
+        "exec": _plain("-a"),
+        **dict.fromkeys(("command", "builtin", "nohup", "setsid", "busybox", "catchsegv"), _plain()),
+        "time": _plain("-o -f --output --format"),
+        "nice": _plain("-n --adjustment"),
+        "ionice": _plain("-c -n -p --class --classdata"),
+        "chrt": _plain("-p -T -P -D", skip=1),
+        "taskset": _plain("-p", skip=1),
+        "timeout": _plain("-k -s --kill-after --signal", skip=1),
+        "stdbuf": _plain("-i -o -e --input --output --error"),
+        "chroot": _plain("--userspec --groups", skip=1),
+        "flock": _plain("-w -E --timeout", skip=1),
+        "unshare": _plain("--map-user --map-group --root --wd"),
+        "nsenter": _plain("-t --target -S -G"),
+        "strace": _plain("-e -o -p -s -u -P"),
+        "watch": _plain("-n --interval"),
+        "parallel": _opaque("builds commands from its input"),
+        "script": _opaque("runs a command of its own"),
+        "alias": _opaque("changes what a word means"),
+        "at": _opaque("runs something later"),
+        "batch": _opaque("runs something later"),
+    }

@@ -1,0 +1,230 @@
+"""The toolbox: the tools of each profile, the policy over them, the workspace they work in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+
+import anyio
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import EverturnError, Invalid, NotFound
+from everturn.domain.storing import Records, Search
+from everturn.domain.tooling import Ruling, Tool, ToolCall, ToolSpec, Verdict
+from everturn.tools.asking import AskUser, SearchSessions, Todo
+from everturn.tools.fetching import Fetcher
+from everturn.tools.files import ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
+from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
+from everturn.tools.mcp_servers import McpServers, McpTool, Secret, ServerState
+from everturn.tools.policy import Policy
+from everturn.tools.profiles import Profile, Profiles
+from everturn.tools.sandbox import Sandbox, SandboxState
+from everturn.tools.schema import Action
+from everturn.tools.terminal import Python, Terminal
+from everturn.tools.trust import Instructions, Trust
+from everturn.tools.web import WebFetch
+
+TOOL_NAMES = frozenset(
+    kind.name
+    for kind in (
+        *(AskUser, SearchSessions, Todo, WebFetch, Python, Terminal),
+        *(ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile),
+    )
+)
+
+
+class EverturnToolbox:
+    """Everything an agent can do. An async context manager: it tries the sandbox and holds the servers.
+
+    ``extra`` are tools of the embedding program; the policy asks before each of them, once.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        records: Records,
+        search: Search,
+        clock: Clock,
+        profiles: Profiles,
+        sandbox: Sandbox | None = None,
+        fetcher: Fetcher | None = None,
+        secret: Secret = lambda name: None,
+        extra: Sequence[Tool] = (),
+    ) -> None:
+        self._home = home.resolve()
+        self._profiles = profiles
+        self._sandbox = sandbox or Sandbox(home)
+        self._servers = McpServers(self._sandbox, records, clock, secret)
+        self._stack = AsyncExitStack()
+        self.policy = Policy(records, clock)
+        self.trust = Trust(records, clock)
+        built_in: tuple[Action, ...] = (
+            *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),
+            *(ListFiles(self._sandbox, clock), SearchFiles(self._sandbox, clock)),
+            *(Terminal(self._sandbox, clock, self._around), Python(self._sandbox, clock, self._around)),
+            *(WebFetch(fetcher or Fetcher()), SearchSessions(search)),
+        )
+        self._built_in = {tool.name: tool for tool in built_in}
+        self._extra = {tool.spec.name: tool for tool in extra}
+
+    async def __aenter__(self) -> EverturnToolbox:
+        await self._sandbox.open()
+        await self._stack.enter_async_context(self._servers)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    # --- the contract ------------------------------------------------------------------------------
+
+    async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
+        found = self._profiles.get(profile)
+        names = self._built_in if found.tools is None else found.tools
+        tools: list[Tool] = [self._built_in[name] for name in names]
+        if found.tools is None:
+            tools += self._extra.values()
+        if found.mcp:
+            workspace = self._own_workspace(session_id)
+            tools += await self._mcp_tools(owner, found, workspace)
+        return sorted(tools, key=lambda tool: tool.spec.name)
+
+    async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
+        try:
+            judgement = await self._judge(call, spec)
+            is_sandboxed = self._around(call).is_sandboxed
+            return await self.policy.rule(call, judgement, is_sandboxed=is_sandboxed)
+        except (EverturnError, OSError, ValueError, KeyError) as error:
+            # What cannot be judged asks; and an answer to it is good for this one call only.
+            reason = f"It could not be judged: {error}"
+            return Ruling(Verdict.ASK, reason, label=spec.name, options=("once", "deny"))
+
+    async def remember(self, call: ToolCall, decision: str) -> None:
+        if decision not in ("session", "always", "trust"):
+            return
+        tool = await self._find(call)
+        judgement = self._judgement(call, tool)
+        await self.policy.remember(call, judgement, decision)
+        if decision == "always" and isinstance(tool, McpTool):
+            await self.trust.accept(call.owner, f"mcp {tool.spec.name}", tool.definition.digest)
+
+    async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
+        if project is None:
+            return self._own_workspace(session_id)
+        return await anyio.to_thread.run_sync(self._project_folder, project)
+
+    # --- for the settings page, the doctor and the engine ------------------------------------------
+
+    def sandbox_state(self) -> SandboxState:
+        return self._sandbox.state
+
+    @property
+    def profiles(self) -> Profiles:
+        return self._profiles
+
+    async def instructions(self, owner: str, workspace: Path) -> Instructions:
+        """The workspace's AGENTS.md: its text if it is trusted, else what to ask about."""
+        return await self.trust.instructions(owner, workspace)
+
+    async def servers(self, owner: str) -> list[ServerState]:
+        """The configured MCP servers, for GET /api/mcp; starts none."""
+        return [await self._server_state(owner, name) for name in sorted(self._profiles.servers)]
+
+    async def trust_server(self, owner: str, name: str, session_id: str) -> ServerState:
+        """Start the server and accept what it says about its tools now. Raises NotFound, Invalid."""
+        server = self._profiles.servers.get(name)
+        if server is None:
+            raise NotFound("MCP server", name)
+        found = await self._servers.definitions(owner, server, self._own_workspace(session_id))
+        if not found:
+            raise Invalid(self._servers.state_of(server).detail or f"The MCP server {name} has no tools.")
+        for tool in [McpTool(self._servers, server, one, is_trusted=True) for one in found]:
+            await self.trust.accept(owner, f"mcp {tool.spec.name}", tool.definition.digest)
+        return await self._server_state(owner, name)
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    async def _server_state(self, owner: str, name: str) -> ServerState:
+        server = self._profiles.servers[name]
+        known = await self._servers.stored(owner, server) or []
+        tools = [McpTool(self._servers, server, one, is_trusted=True) for one in known]
+        new = [tool for tool in tools if not await self._is_trusted(owner, tool)]
+        state = self._servers.state_of(server)
+        return msgspec.structs.replace(
+            state,
+            tools=tuple(tool.spec.name for tool in tools),
+            untrusted=tuple(tool.spec.name for tool in new),
+        )
+
+    async def _is_trusted(self, owner: str, tool: McpTool) -> bool:
+        return await self.trust.has(owner, f"mcp {tool.spec.name}", tool.definition.digest)
+
+    async def _mcp_tools(self, owner: str, profile: Profile, workspace: Path) -> list[McpTool]:
+        tools = []
+        for name in profile.mcp:
+            server = self._profiles.servers[name]
+            for definition in await self._servers.definitions(owner, server, workspace):
+                tool = McpTool(self._servers, server, definition, is_trusted=True)
+                if not await self._is_trusted(owner, tool):
+                    tool = McpTool(self._servers, server, definition, is_trusted=False)
+                tools.append(tool)
+        return tools
+
+    async def _find(self, call: ToolCall) -> Tool | None:
+        known = self._built_in.get(call.name) or self._extra.get(call.name)
+        if known is not None or "__" not in call.name:
+            return known
+        found = await self._mcp_tools(call.owner, self._profiles.get(call.profile), call.workspace)
+        return next((tool for tool in found if tool.spec.name == call.name), None)
+
+    async def _judge(self, call: ToolCall, spec: ToolSpec) -> Judgement:
+        return self._judgement(call, await self._find(call))
+
+    def _judgement(self, call: ToolCall, tool: Tool | None) -> Judgement:
+        around = self._around(call)
+        if isinstance(tool, Action):
+            try:
+                arguments = tool.check(call.arguments)
+            except msgspec.ValidationError:
+                return Judgement(label=call.name)  # it will say what is wrong, and do nothing
+            return tool.judge(call, arguments, around)
+        if isinstance(tool, McpTool):
+            return tool.judge(call, call.arguments, around)
+        concern = Concern(f"it is a tool of another program ({call.name})", f"tool {call.name}", True, True)
+        words = " ".join(str(value) for value in call.arguments.values())
+        return Judgement(label=one_line(f"{call.name} {words}"), concerns=(concern,))
+
+    def _around(self, call: ToolCall) -> Surroundings:
+        profile = self._profiles.get(call.profile)
+        return Surroundings(
+            workspace=call.workspace,
+            home=self._home,
+            is_sandboxed=self._sandbox.state.works and profile.sandbox,
+            has_network=profile.network,
+            is_tainted=call.is_tainted,
+        )
+
+    def _project_folder(self, project: str) -> Path:
+        folder = Path(project).expanduser()
+        if not folder.is_absolute() or not folder.is_dir():
+            raise Invalid(f"The project's folder {project!r} is not there.", hint="Name an existing folder.")
+        folder = folder.resolve()
+        if self._home.is_relative_to(folder) or folder.is_relative_to(self._home):
+            raise Invalid(
+                f"The project's folder {project!r} and Everturn's data folder lie in each other.",
+                hint="Name a folder that does not hold the data folder.",
+            )
+        return folder
+
+    def _own_workspace(self, session_id: str) -> Path:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", session_id):
+            raise Invalid(f"{session_id[:80]!r} is not a session id.")
+        folder = self._home / "workspaces" / session_id
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
