@@ -1,0 +1,53 @@
+# Two commands are enough: `make serve` runs Everturn, `make test` proves it. Each sets everything up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: help serve test check format bench crash soak clean
+
+help:
+	@echo "make serve   run Everturn on http://127.0.0.1:8420/ (ARGS='--port 9000' for more)"
+	@echo "make test    set up and run all tests"
+	@echo "make check   lint, types, the page's checks"
+	@echo "make bench   print the figures (minutes)"
+	@echo "make crash   kill and power-cut campaign (long)"
+
+serve: $(VENV)/.product
+	$(BIN)/everturn serve $(ARGS)
+
+test: $(VENV)/.tests
+	scripts/test $(ARGS)
+
+check: $(VENV)/.tests
+	scripts/check
+
+format: $(VENV)/.tests
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/ruff format --quiet .
+
+bench: $(VENV)/.tests
+	scripts/bench $(ARGS)
+
+crash: $(VENV)/.tests
+	scripts/crash $(ARGS)
+
+clean:
+	rm -rf $(VENV) frontend/node_modules src/everturn/web/page
+
+$(VENV)/.python:
+	scripts/python-check $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	touch $@
+
+# The product: the page is built by the package's build hook, Node comes from a wheel.
+$(VENV)/.product: $(VENV)/.python pyproject.toml hatch_build.py $(shell find frontend -type f -not -path '*/node_modules/*' 2>/dev/null)
+	$(BIN)/python -m pip install --quiet --editable '.[local,tools,prices]'
+	touch $@
+
+$(VENV)/.tests: $(VENV)/.product
+	$(BIN)/python -m pip install --quiet --editable '.[all,test]'
+	scripts/system-packages
+	touch $@
