@@ -5,6 +5,7 @@ and ``cli`` call it through the nouns of ``domain.storing``. Transactions are sc
 once in the noun modules; ``sqlite/`` and ``postgres/`` run them.
 """
 
-from everturn.store.opening import Store, StoreSettings, open_store
+from everturn.store.nouns import Store, StoreSettings
+from everturn.store.opening import open_store
 
 __all__ = ["Store", "StoreSettings", "open_store"]

