@@ -161,6 +161,10 @@ class Hub:
         has_changes = False
         for session_id, owner in changed:
             has_changes = True
+            if session_id not in by_session:
+                # A change without an event, a deletion above all: the follower finds out by looking.
+                for follower in self._followers.get(session_id, ()):
+                    follower.look()
             for watcher in self._watchers:
                 if watcher.owner == owner:
                     watcher.offer(session_id)

@@ -55,8 +55,8 @@ class Journal:
                     yield batch
                     position = batch[-1].position
                 while (live := await follower.next()) is not None:
-                    if live[0].position > position + 1:
-                        break  # there is a gap: another process wrote in between
+                    if live[0].position > position + 1 or not _is_unbroken(live):
+                        break  # another process wrote in between, or two commits were told out of order
                     fresh = [event for event in live if event.position > position]
                     if fresh:
                         yield fresh
@@ -86,6 +86,20 @@ class Journal:
 
 
 # --- reading ------------------------------------------------------------------------------------------
+
+
+def _following(live: Sequence[Event], position: int) -> list[Event]:
+    """Those of the live events that follow the position one by one.
+
+    Several commits of this process may wait together, with another process's commit between two of
+    them: what comes after the gap is left to the journal.
+    """
+    fresh = []
+    for event in live:
+        if event.position == position + 1:
+            fresh.append(event)
+            position += 1
+    return fresh
 
 
 def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Script[list[Event]]:
@@ -118,6 +132,11 @@ def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[Event]]:
     turn = turn_of(row)
     found = yield q("session_row_by_no", turn.session_no)
     return (yield from journal_of(session_of(found[0]), turn))
+
+
+def _is_unbroken(events: Sequence[Event]) -> bool:
+    first = events[0].position
+    return all(event.position == first + index for index, event in enumerate(events))
 
 
 # --- late delivery and recovery -----------------------------------------------------------------------

@@ -161,7 +161,7 @@ SELECT text FROM messages WHERE turn_no = $1 AND ordinal = 0
 
 -- name: turn_siblings
 SELECT turn_no FROM turns WHERE session_no = $1
-  AND ((parent_no IS NULL AND $2 = 0) OR parent_no = $2) AND has_parent = 1 ORDER BY turn_no
+  AND ((parent_no IS NULL AND CAST($2 AS BIGINT) = 0) OR parent_no = $2) AND has_parent = 1 ORDER BY turn_no
 
 -- name: queue_places
 SELECT coalesce(min(place), 0), coalesce(max(place), 0), count(*) FROM turns
@@ -256,8 +256,12 @@ UPDATE writers SET is_sealed = 1 WHERE worker = $1 AND is_sealed = 0
 -- name: writers_unsealed
 SELECT epoch FROM writers WHERE turn_no = $1 AND is_sealed = 0
 
+-- macro: held_state
+CASE WHEN t.state = 'running' AND t.worker IS NULL THEN 'released' ELSE t.state END
+
 -- name: append_state
-SELECT t.turn_no, t.session_no, t.state, t.epoch, w.number, s.id, t.owner
+-- A running turn without a worker was released: its former worker must hear so before the next claim.
+SELECT t.turn_no, t.session_no, {held_state}, t.epoch, w.number, s.id, t.owner
 FROM turns t JOIN sessions s ON s.session_no = t.session_no
 LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = $2 WHERE t.id = $1
 

@@ -44,7 +44,7 @@ SELECT t.turn_no, t.session_no, s.id, t.owner FROM turns t JOIN sessions s ON s.
 WHERE t.id = $1
 
 -- name: append_look
-SELECT t.state, t.epoch, w.number, l.position FROM turns t JOIN tails l ON l.session_no = t.session_no
+SELECT {held_state}, t.epoch, w.number, l.position FROM turns t JOIN tails l ON l.session_no = t.session_no
 LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = $2 WHERE t.turn_no = $1
 
 -- name: append_tail

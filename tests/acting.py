@@ -1,0 +1,130 @@
+"""Short words for what the store suites do all the time: a session, a turn, its events, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everturn.domain import events as ev
+from everturn.domain.events import Event, Payload
+from everturn.domain.fold import fold
+from everturn.domain.messages import Call, Message, Outcome, Text
+from everturn.domain.sessions import Session
+from everturn.domain.storing import Accepted, Ask, Claim, Submission
+from everturn.domain.turns import Failure, Turn
+from everturn.store import Store
+
+ME = "local"
+WORKER = "wrk_one"
+CRASHED = Failure("crashed", "The server stopped.")
+
+
+async def new_session(store: Store, title: str = "") -> Session:
+    return await store.sessions.create(ME, title=title)
+
+
+async def say(store: Store, session_id: str, text: str, **more: object) -> Accepted:
+    return await store.turns.accept(ME, session_id, Submission(text=text, **more))  # type: ignore[arg-type]
+
+
+async def claim(store: Store, worker: str = WORKER, session_id: str | None = None) -> Claim:
+    found = await store.turns.claim(worker, session_id=session_id)
+    assert len(found) == 1, "there was a turn to claim"
+    return found[0]
+
+
+async def start(store: Store, session_id: str, text: str, worker: str = WORKER) -> Claim:
+    """Accept a message and claim its turn."""
+    await say(store, session_id, text)
+    return await claim(store, worker, session_id)
+
+
+def answer(text: str, step: int = 1) -> list[Payload]:
+    """One model call that says this and wishes nothing."""
+    return [
+        ev.StepStarted(step, "scripted:one"),
+        ev.TextDelta(step, text),
+        ev.StepFinished(step, "stop"),
+    ]
+
+
+def wish(call_id: str = "call_1", step: int = 1, *, is_started: bool = True) -> list[Payload]:
+    """One model call that wishes a tool call, and the call's start."""
+    payloads: list[Payload] = [
+        ev.StepStarted(step, "scripted:one"),
+        ev.TextDelta(step, "Let me see. "),
+        ev.StepFinished(step, "calls", (Call(call_id, "look", "{}"),)),
+    ]
+    if is_started:
+        payloads.append(ev.ToolStarted(step, call_id, "look", "{}"))
+    return payloads
+
+
+def finished(call_id: str = "call_1", text: str = "found it") -> Payload:
+    return ev.ToolFinished(call_id, "look", Outcome.OK, text)
+
+
+async def append(store: Store, held: Claim, payloads: Sequence[Payload], after: int | None = None) -> int:
+    """Append events as the claim's worker; return the number of the last."""
+    first = (held.number if after is None else after) + 1
+    await store.journal.append(held.turn.id, held.epoch, first, payloads)
+    return first + len(payloads) - 1
+
+
+async def complete(store: Store, held: Claim, number: int, provider: str | None = None) -> Turn:
+    journal = await store.journal.of_turn(ME, held.turn.id)
+    folded = fold(held.turn.id, journal, is_ended=True)
+    return await store.turns.complete(held.turn.id, held.epoch, number, folded, provider=provider)
+
+
+async def answered(store: Store, session_id: str, text: str, reply: str, worker: str = WORKER) -> Claim:
+    """A whole turn: said, claimed, answered, completed."""
+    held = await start(store, session_id, text, worker)
+    number = await append(store, held, answer(reply))
+    await complete(store, held, number)
+    return held
+
+
+async def interrupted(store: Store, session_id: str, text: str, partly: str) -> Claim:
+    """A turn that said something and was interrupted."""
+    held = await start(store, session_id, text)
+    await append(store, held, [ev.StepStarted(1, "scripted:one"), ev.TextDelta(1, partly)])
+    await store.turns.interrupt(held.turn.id, held.epoch, CRASHED)
+    return held
+
+
+def late(
+    held: Claim, first_number: int, payloads: Sequence[Payload], at: int = 1_750_000_000_000
+) -> list[Event]:
+    """Events of the claim's worker as they lie in its spool."""
+    return [
+        Event(
+            held.session.id, 0, held.turn.id, ev.kind_of(payload), at, ev.encode(payload), held.epoch, number
+        )
+        for number, payload in enumerate(payloads, start=first_number)
+    ]
+
+
+def ask(ident: str, turn_id: str, session_id: str, topic: str = "question", **more: object) -> Ask:
+    return Ask(ident, session_id, turn_id, topic, 0, text="Shall I?", **more)  # type: ignore[arg-type]
+
+
+async def transcript(store: Store, session_id: str) -> list[Message]:
+    return list((await store.transcript.messages(ME, session_id, limit=500)).items)
+
+
+async def words(store: Store, session_id: str) -> list[str]:
+    """What the transcript says, one string per message, without abandoned attempts."""
+    return [message.text for message in await transcript(store, session_id)]
+
+
+def all_words(message: Message) -> str:
+    """The words of a message with those of abandoned attempts."""
+    return "".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+async def positions(store: Store, session_id: str, after: int = 0) -> list[int]:
+    found: list[int] = []
+    while batch := await store.journal.after(ME, session_id, after):
+        found += [event.position for event in batch]
+        after = found[-1]
+    return found
