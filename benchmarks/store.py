@@ -361,7 +361,7 @@ async def searching(report: Report, base: Path, messages: int) -> None:
             pass
         for label, order, query, limit in (
             ("common word, newest first", "newest", "river", 5.0),
-            ("common word, by relevance", "best", "river", 150.0),
+            ("common word, by relevance", "relevance", "river", 150.0),
             ("prefix", "newest", "riv", 50.0),
         ):
             taken = []

@@ -1,8 +1,14 @@
-"""Full-text search: rows enter the index later, up to a watermark, and leave it with their message."""
+"""Full-text search: rows enter the index later and leave it with their message.
+
+What waits is known by a watermark on SQLite, whose one writer gives numbers in the order of its commits,
+and by a table of its own on PostgreSQL. There the words are found here and not by the database, so that
+both stores find the same, whatever locale the server was set up with.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from everturn.domain.errors import Invalid
 from everturn.domain.ids import message_id
@@ -14,6 +20,11 @@ QUERY_CHARS_MAX = 500
 EXCERPT_CHARS = 180
 EXCERPT_BEFORE_CHARS = 24
 _WORD = re.compile(r"[^\W_]+", re.UNICODE)
+# Bounds of PostgreSQL's word vectors.
+WORDS_MAX = 50_000
+WORD_CHARS_MAX = 200
+PLACES_MAX = 16_383
+PLACES_OF_WORD_MAX = 100
 
 
 class Search:
@@ -33,7 +44,7 @@ class Search:
         if not words:
             return []
         limit = max(1, min(limit, 100))
-        name = "search_best" if order == "best" else "search_newest"
+        name = "search_best" if order == "relevance" else "search_newest"
         match = _match(self._db.dialect, words)
         rows = await self._db.read(_find, name, match, owner, limit, session_id or "")
         return [_hit(row, words) for row in rows]
@@ -60,7 +71,27 @@ def _match(dialect: str, words: list[str]) -> str:
     """All words, the last one as a prefix, so that results come while somebody types."""
     if dialect == "sqlite":
         return " ".join([*(f'"{word}"' for word in words[:-1]), f'"{words[-1]}"*'])
-    return " & ".join([*(f"'{word}'" for word in words[:-1]), f"'{words[-1]}':*"])
+    plain = [word[:WORD_CHARS_MAX] for word in plain_words(" ".join(words))] or [""]
+    return " & ".join([*(f"'{word}'" for word in plain[:-1]), f"'{plain[-1]}':*"])
+
+
+def plain_words(text: str) -> list[str]:
+    """The words of a text as they are compared: lower case, without marks on letters."""
+    text = text.lower()
+    if not text.isascii():
+        decomposed = unicodedata.normalize("NFKD", text)
+        text = "".join(char for char in decomposed if not unicodedata.combining(char))
+    return _WORD.findall(text)
+
+
+def word_vector(text: str) -> str:
+    """PostgreSQL's notation of a text's words and their places, within its bounds."""
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(plain_words(text)[:WORDS_MAX], start=1):
+        known = places.setdefault(word[:WORD_CHARS_MAX], [])
+        if len(known) < PLACES_OF_WORD_MAX:
+            known.append(min(place, PLACES_MAX))
+    return " ".join(f"'{word}':{','.join(map(str, known))}" for word, known in places.items())
 
 
 def _find(tx: Tx, name: str, match: str, owner: str, limit: int, session_id: str) -> Script[list[Row]]:
@@ -99,25 +130,34 @@ def _watermark() -> Script[int]:
 
 
 def _next(tx: Tx, limit: int) -> Script[bool]:
+    if tx.dialect == "postgresql":
+        return bool((yield q("index_waiting")))
     through = yield from _watermark()
     return bool((yield q("index_next", through, limit)))
 
 
 def _index(tx: Tx, limit: int) -> Script[int]:
     if tx.dialect == "postgresql":
-        yield q("index_lock")
-    through = yield from _watermark()
-    rows = yield q("index_next", through, limit)
-    if not rows:
-        return 0
-    yield Query("index_add", many=[(row[0], row[1]) for row in rows])
-    yield q("meta_put", "indexed_through", str(rows[-1][0]))
+        rows = yield q("index_take", limit)
+        yield Query("index_add", many=[(row[0], row[1], word_vector(row[2])) for row in rows])
+    else:
+        through = yield from _watermark()
+        rows = yield q("index_next", through, limit)
+        if not rows:
+            return 0
+        yield Query("index_add", many=[(row[0], row[1]) for row in rows])
+        yield q("meta_put", "indexed_through", str(rows[-1][0]))
     tx.probe.pass_by(Moment.INDEXED)
     return len(rows)
 
 
 def _drop(tx: Tx) -> Script[None]:
     yield q("index_drop")
+    if tx.dialect == "postgresql":
+        yield q("index_clear")
+        yield q("index_create")
+        yield q("index_fill")
+        return
     yield q("index_create")
     yield q("index_secure")
     yield q("meta_put", "indexed_through", "0")

@@ -1,0 +1,56 @@
+"""everturn doctor"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from everturn.cli.frame import console, home_option, with_store
+from everturn.config import Config
+from everturn.domain.storing import Finding
+from everturn.store import Store
+from everturn.tools import Sandbox
+
+
+@click.command()
+@home_option
+@click.option("--repair", is_flag=True, help="Rebuild lists and search from the truth.")
+def doctor(home: Path | None, repair: bool) -> None:
+    """Check the store and everything that is derived from it."""
+    found = with_store(home, lambda store, config: _examine(store, config, repair))
+    sys.exit(1 if any(not finding.is_repaired for finding in found) else 0)
+
+
+async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
+    out = console()
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("Data folder", str(config.home))
+    facts.add_row("Store", store.kind)
+    for name, value in (await store.upkeep.stats()).items():
+        facts.add_row(name.capitalize(), str(value))
+    facts.add_row("Free space", f"{shutil.disk_usage(config.home).free / 1e9:.1f} GB")
+    facts.add_row("Sandbox", await _sandbox(config))
+    out.print(facts)
+    with out.status("Repairing" if repair else "Checking"):
+        found = await (store.upkeep.repair() if repair else store.upkeep.check())
+    if not found:
+        out.print("\n[green]Everything is as it should be.[/green]")
+    for finding in found:
+        mark = "repaired" if finding.is_repaired else "can be repaired" if finding.is_repairable else "look"
+        out.print(f"\n[yellow]{finding.what}[/yellow] ({mark})\n  {finding.detail}")
+    if any(f.is_repairable and not f.is_repaired for f in found):
+        out.print("\nRun [bold]everturn doctor --repair[/bold].")
+    return found
+
+
+async def _sandbox(config: Config) -> str:
+    sandbox = Sandbox(config.home)
+    await sandbox.open()
+    state = sandbox.state
+    if state.works:
+        return f"works ({state.level})"
+    return f"does not work: {state.detail} Every terminal and Python call asks before it runs. {state.hint}"

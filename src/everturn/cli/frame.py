@@ -1,0 +1,66 @@
+"""What commands share: the console, running a coroutine, telling an error so that it helps."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from everturn.config import Config, read_config
+from everturn.domain.errors import EverturnError
+from everturn.store import Store, open_store
+
+T = TypeVar("T")
+OWNER = "local"
+
+home_option = click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), help="The data folder (EVERTURN_HOME)."
+)
+
+
+def console(*, stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False)
+
+
+def run(task: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(task)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Print an error of ours as a sentence and a hint, and leave with exit code 1."""
+    try:
+        yield
+    except EverturnError as error:
+        tell(error)
+        sys.exit(1)
+
+
+def tell(error: EverturnError) -> None:
+    out = console(stderr=True)
+    out.print(f"[red]{error.message}[/red]", markup=True, soft_wrap=True)
+    if error.hint:
+        out.print(f"[dim]{error.hint}[/dim]", soft_wrap=True)
+
+
+@asynccontextmanager
+async def opened_store(config: Config) -> AsyncIterator[Store]:
+    async with open_store(config.database_url, data_dir=config.home, settings=config.store) as store:
+        yield store
+
+
+def with_store(home: Path | None, work: Callable[[Store, Config], Coroutine[Any, Any, T]]) -> T:
+    """Open the store that the settings name, do something with it, close it."""
+
+    async def inside() -> T:
+        config = read_config(home)
+        async with opened_store(config) as store:
+            return await work(store, config)
+
+    return run(inside())

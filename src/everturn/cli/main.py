@@ -1,0 +1,59 @@
+"""The group of all commands, each loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from everturn import __version__
+
+# name -> (module, what `everturn --help` says)
+COMMANDS = {
+    "serve": ("serve", "Run the server and the page."),
+    "run": ("run", "One question, answered in the terminal."),
+    "chat": ("chat", "Talk to a running server in the terminal."),
+    "models": ("models", "List, test and fetch models."),
+    "memory": ("memory", "Read, edit and forget what is remembered."),
+    "export": ("export", "Write a session as one document."),
+    "import": ("importing", "Bring sessions in."),
+    "backup": ("backup", "Make a consistent, verified copy."),
+    "restore": ("backup", "Put a backup into an empty data folder."),
+    "doctor": ("doctor", "Check the store and what is derived from it."),
+    "password": ("password", "Set or remove the password."),
+    "token": ("token", "Make, list and revoke API tokens."),
+    "version": ("version", "Say which version this is."),
+}
+
+
+class Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"everturn.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="everturn")
+def everturn() -> None:
+    """A self-hosted AI agent that never loses a turn."""
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run a command; errors of ours are printed with what to do, and give exit code 1."""
+    from everturn.cli.frame import told
+
+    with told():
+        return everturn.main(args=arguments, prog_name="everturn", standalone_mode=True)
+    sys.exit(1)

@@ -1,0 +1,145 @@
+"""A turn on a terminal: a pure account of its events, drawn as it grows.
+
+Finished blocks of Markdown are printed once and stay; only the last, unfinished one is redrawn. Where the
+output is not a terminal, the words are written as they come.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.text import Text
+
+from everturn.domain import events as ev
+
+_TAIL_LINES = 12
+
+
+def finished_length(text: str) -> int:
+    """How much of a growing Markdown text can no longer change its look: up to the last blank line that
+    is not inside a code fence."""
+    end = position = 0
+    in_fence = False
+    for line in text.splitlines(keepends=True):
+        position += len(line)
+        if line.lstrip().startswith(("```", "~~~")):
+            in_fence = not in_fence
+        if not line.strip() and not in_fence:
+            end = position
+    return end
+
+
+class Screen:
+    """Draws one turn. ``show`` takes its events in order and says whether the turn has come to rest."""
+
+    def __init__(self, out: Console, *, is_plain: bool | None = None, shows_reasoning: bool = False) -> None:
+        self._out = out
+        self._is_plain = (not out.is_terminal) if is_plain is None else is_plain
+        self._shows_reasoning = shows_reasoning
+        self._text = ""
+        self._live: Live | None = None
+        self._said_something = False
+        self.end: ev.Payload | None = None
+
+    def show(self, payload: ev.Payload) -> bool:
+        """Draw one event; True when the turn has ended or waits for somebody."""
+        if isinstance(payload, ev.TextDelta):
+            self._more(payload.text)
+        elif isinstance(payload, ev.ReasoningDelta):
+            if self._shows_reasoning:
+                self._note(payload.text, end="")
+        elif isinstance(payload, ev.Progress):
+            self._progress(payload)
+        else:
+            self._rest(payload)
+        if isinstance(payload, _ENDS):
+            self.end = payload
+            return True
+        return isinstance(payload, ev.TurnWaiting)
+
+    def close(self) -> None:
+        """Print what is still unfinished and stop redrawing."""
+        self._flush(everything=True)
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    # --- words ---------------------------------------------------------------------------------------
+
+    def _more(self, text: str) -> None:
+        self._said_something = True
+        if self._is_plain:
+            self._out.file.write(text)
+            self._out.file.flush()
+            return
+        self._text += text
+        self._flush(everything=False)
+        if self._live is None:
+            self._live = Live(console=self._out, refresh_per_second=12, transient=True)
+            self._live.start()
+        tail = "\n".join(self._text.splitlines()[-_TAIL_LINES:])
+        self._live.update(Markdown(tail))
+
+    def _flush(self, *, everything: bool) -> None:
+        cut = len(self._text) if everything else finished_length(self._text)
+        block, self._text = self._text[:cut], self._text[cut:]
+        if block.strip():
+            if self._live is not None:
+                self._live.update(Text(""))
+            self._out.print(Markdown(block))
+        elif everything and self._is_plain and self._said_something:
+            self._out.file.write("\n")
+            self._said_something = False
+
+    # --- everything else -----------------------------------------------------------------------------
+
+    def _rest(self, payload: ev.Payload) -> None:
+        line = described(payload)
+        if line:
+            self.close()
+            self._note(line)
+        elif isinstance(payload, (*_ENDS, ev.StepFinished, ev.TurnWaiting)):
+            self.close()
+
+    def _note(self, text: str, end: str = "\n") -> None:
+        if self._is_plain:
+            sys.stderr.write(text + end)
+        else:
+            self._out.print(Text(text, style="dim"), end=end)
+
+    def _progress(self, payload: ev.Progress) -> None:
+        share = f" {payload.done * 100 // payload.total} %" if payload.total else ""
+        text = f"{payload.label}{share}"
+        if self._is_plain:
+            sys.stderr.write(f"\r{text}")
+            return
+        if self._live is None:
+            self._live = Live(console=self._out, refresh_per_second=12, transient=True)
+            self._live.start()
+        self._live.update(Text(text, style="dim"))
+
+
+_ENDS = (ev.TurnCompleted, ev.TurnCancelled, ev.TurnFailed, ev.TurnInterrupted)
+
+
+def described(payload: ev.Payload) -> str:
+    """One line about an event that is not words; empty where there is nothing to say."""
+    if isinstance(payload, ev.ToolStarted):
+        return f"▸ {payload.name} {payload.label}".rstrip()
+    if isinstance(payload, ev.ToolFinished):
+        first = payload.text.strip().splitlines()[:1]
+        return f"  {payload.outcome}{': ' + first[0][:100] if first else ''}"
+    if isinstance(payload, ev.StepAbandoned):
+        wait = f"; trying again in {payload.retry_in_ms / 1000:.0f} s" if payload.retry_in_ms else ""
+        return f"The model call was cut off ({payload.message or payload.reason}){wait}."
+    if isinstance(payload, ev.TurnResumed) and payload.reason != "answered":
+        return f"The turn carries on from step {payload.step}; nothing that was shown is lost."
+    if isinstance(payload, ev.TurnCancelled):
+        return "Stopped. Everything up to here is kept."
+    if isinstance(payload, (ev.TurnFailed, ev.TurnInterrupted)):
+        failure = payload.failure
+        return f"{failure.message} {failure.hint}".strip()
+    return ""

@@ -1,0 +1,67 @@
+"""everturn token"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from everturn.cli.frame import OWNER, console, home_option, with_store
+from everturn.web import Scope, open_accounts
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke API tokens."""
+
+
+@token.command()
+@click.argument("label")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice([scope.value for scope in Scope]),
+    default=("chat",),
+    show_default=True,
+    help="What it may do; can be given several times.",
+)
+@click.option("--days", type=click.IntRange(1, 3650), help="How long it lives; default: until revoked.")
+@home_option
+def create(label: str, scopes: tuple[str, ...], days: int | None, home: Path | None) -> None:
+    """Make a token. It is shown once and stored only as a hash."""
+    chosen = tuple(Scope(scope) for scope in scopes)
+    info, text = with_store(
+        home, lambda store, config: open_accounts(store).create_token(OWNER, label, chosen, days=days)
+    )
+    out = console(stderr=True)
+    out.print(f"Token [bold]{info.id}[/bold] ({', '.join(info.scopes)}). It is not shown again:")
+    click.echo(text)
+
+
+@token.command("list")
+@home_option
+def list_(home: Path | None) -> None:
+    """List the tokens that exist."""
+    found = with_store(home, lambda store, config: open_accounts(store).tokens(OWNER))
+    table = Table("Id", "Label", "Scopes", "Made", "Last used", box=None, header_style="bold")
+    for info in found:
+        table.add_row(
+            info.id, info.label, ", ".join(info.scopes), _date(info.created_at), _date(info.used_at)
+        )
+    console().print(table if found else "There are no tokens.")
+
+
+@token.command()
+@click.argument("ident")
+@home_option
+def revoke(ident: str, home: Path | None) -> None:
+    """Revoke a token; it is refused from the next request on."""
+    with_store(home, lambda store, config: open_accounts(store).revoke_token(OWNER, ident))
+    console().print(f"Revoked {ident}.")
+
+
+def _date(at: int | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at / 1000)) if at else "never"

@@ -1,0 +1,18 @@
+"""everturn version"""
+
+from __future__ import annotations
+
+import platform
+
+import apsw
+import click
+
+from everturn import __version__
+
+
+@click.command()
+def version() -> None:
+    """Say which version this is, and of what it is made."""
+    click.echo(f"everturn {__version__}")
+    click.echo(f"python   {platform.python_version()}")
+    click.echo(f"sqlite   {apsw.sqlite_lib_version()}")

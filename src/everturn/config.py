@@ -1,0 +1,156 @@
+"""Settings: ``config.toml`` in the data folder, then the environment, then flags. The last one wins.
+
+Every mistake is an error that names the file, the line and the key, and says what is possible.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from everturn.domain.errors import Invalid
+from everturn.engine.settings import EngineSettings
+from everturn.store import StoreSettings
+from everturn.tools.profiles import Profiles, key_lines, parse_profiles
+from everturn.tools.toolbox import TOOL_NAMES
+from everturn.web.settings import WebSettings
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+FILE = "config.toml"
+# Tables that other rooms read and check themselves.
+_OTHERS = frozenset({"profiles", "mcp", "models", "memory"})
+_TOP = ("database_url", "database_direct_url", "host", "port", "password", "model")
+_ENVIRONMENT = {f"EVERTURN_{name.upper()}": name for name in _TOP}
+
+
+class Config(msgspec.Struct, frozen=True):
+    """Everything a person has set, checked."""
+
+    home: Path
+    database_url: str | None
+    database_direct_url: str | None
+    model: str | None
+    web: WebSettings
+    engine: EngineSettings
+    store: StoreSettings
+    profiles: Profiles
+    models: dict[str, Any]
+    memory: dict[str, Any]
+
+
+def home_of(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("EVERTURN_HOME") or "~/.everturn").expanduser()
+
+
+def read_config(home: Path | None = None, environ: Mapping[str, str] | None = None, **flags: Any) -> Config:
+    """Read and check the settings; a flag that is None was not given. Raises Invalid."""
+    environ = os.environ if environ is None else environ
+    home = home_of(environ) if home is None else home
+    reader = _Reader(home / FILE)
+    top = reader.top()
+    for variable, name in _ENVIRONMENT.items():
+        if environ.get(variable):
+            top[name] = environ[variable]
+    top.update({name: value for name, value in flags.items() if value is not None and name in _TOP})
+    web = reader.table("server")
+    for name in ("host", "password"):
+        if top.get(name) is not None:
+            web[name] = top[name]
+    if top.get("port") is not None:
+        web["port"] = _port(top["port"])
+    if environ.get("EVERTURN_TRUSTED_PROXIES"):
+        web["trusted_proxies"] = _words(environ["EVERTURN_TRUSTED_PROXIES"])
+    if environ.get("EVERTURN_BASE_PATH"):
+        web["base_path"] = environ["EVERTURN_BASE_PATH"]
+    if flags.get("opens_browser"):
+        web["opens_browser"] = True
+    engine = reader.table("engine")
+    return Config(
+        home=home,
+        database_url=top.get("database_url"),
+        database_direct_url=top.get("database_direct_url"),
+        model=top.get("model"),
+        web=reader.convert(WebSettings, "server", {**web, "home": str(home)}),
+        engine=reader.convert(EngineSettings, "engine", engine),
+        store=reader.convert(StoreSettings, "store", reader.table("store")),
+        profiles=parse_profiles(reader.text, FILE, TOOL_NAMES),
+        models=reader.raw("models"),
+        memory=reader.raw("memory"),
+    )
+
+
+def _port(value: Any) -> int:
+    if not re.fullmatch(r"\d{1,5}", str(value)) or not 0 <= int(value) <= 65_535:
+        raise Invalid(
+            f"The port is {value!r}.", hint="A port is a number from 0 to 65535; 0 takes any free one."
+        )
+    return int(value)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[,\s]+", text) if word]
+
+
+class _Reader:
+    """One config file: its tables, and errors that name a line of it."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self.text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            self.text = ""
+        try:
+            self._tables = tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:
+            raise Invalid(f"{FILE} cannot be read: {error}.", hint="Correct that line.") from error
+        self._lines = dict(key_lines(self.text))
+        for name in self._tables:
+            if name not in {*_TOP, *_OTHERS, "server", "engine", "store"}:
+                known = ", ".join(sorted({*_TOP, *_OTHERS, "server", "engine", "store"}))
+                raise self._wrong((name,), "is not a key that is known here", f"Possible: {known}.")
+
+    def top(self) -> dict[str, Any]:
+        found = {name: self._tables[name] for name in _TOP if name in self._tables}
+        for name, value in found.items():
+            if not isinstance(value, int if name == "port" else str):
+                raise self._wrong((name,), f"is {value!r}", "A text in quotes; the port is a number.")
+        return found
+
+    def raw(self, name: str) -> dict[str, Any]:
+        table = self._tables.get(name, {})
+        if not isinstance(table, dict):
+            raise self._wrong((name,), "must be a table", f"Write [{name}].")
+        return dict(table)
+
+    def table(self, name: str) -> dict[str, Any]:
+        return self.raw(name)
+
+    def convert(self, kind: type[T], section: str, table: dict[str, Any]) -> T:
+        for key in table:
+            if key not in kind.__struct_fields__ or key in ("page", "profiles"):
+                known = ", ".join(sorted(kind.__struct_fields__))
+                raise self._wrong((section, key), "is not a key that is known here", f"Possible: {known}.")
+        try:
+            return msgspec.convert(table, kind, dec_hook=_decode)
+        except msgspec.ValidationError as error:
+            found = re.search(r"\$\.(\w+)", str(error))
+            place = (section, found[1]) if found else (section,)
+            raise self._wrong(place, f"is wrong: {str(error).split(' - at')[0]}", "Correct it.") from error
+
+    def _wrong(self, key: tuple[str, ...], what: str, hint: str) -> Invalid:
+        line = self._lines.get(key)
+        where = f"{FILE}, line {line}" if line else FILE
+        return Invalid(f"{where}: {'.'.join(key)} {what}.", hint=hint, line=line, key=".".join(key))
+
+
+def _decode(kind: type[Any], value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(f"settings of type {kind}")
