@@ -13,11 +13,12 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
+from everturn.domain.modelling import Models
 from everturn.engine import Engine
 from everturn.store import Store
 from everturn.testing.clock import FakeClock
 from everturn.testing.harness import open_harness
-from everturn.testing.models import Answer
+from everturn.testing.models import Answer, ScriptedModel, ScriptedModels
 from everturn.web import Web, WebSettings, build_web
 from everturn.web.build import described
 from everturn.web.passwords import Passwords
@@ -122,16 +123,19 @@ async def run_web(
     more: Sequence[Any] = (),
     headers: dict[str, str] | None = None,
     extras: dict[str, Any] | None = None,
+    models: Models | None = None,
     **options: Any,
 ) -> AsyncIterator[Running]:
     """Serve on an ephemeral port of 127.0.0.1 until the context ends, then shut down as SIGTERM would."""
     used_clock = FakeClock() if clock is None else clock
     used = web_settings(home, **(settings or {}))
-    async with open_harness(store, *script, clock=used_clock, **options) as harness:
+    used_models = models or ScriptedModels(ScriptedModel(*script, clock=used_clock))
+    async with open_harness(store, clock=used_clock, models=used_models, **options) as harness:
         web = build_web(
             harness.engine,
             store,
             used,
+            models=used_models,
             clock=used_clock,
             passwords=Passwords(memory_kib=64, rounds=1),
             more=more,

@@ -8,18 +8,22 @@ from typing import Any
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.events import AnyPayload
 from everturn.domain.ids import Ids
+from everturn.domain.modelling import Models
 from everturn.engine import Engine
 from everturn.store import Store
 from everturn.web import openapi, sse
 from everturn.web.accounts import Accounts
+from everturn.web.answers import Answers
 from everturn.web.api.account import AccountApi
 from everturn.web.api.documents import DocumentsApi
 from everturn.web.api.files import FilesApi
+from everturn.web.api.openai import ModelNames, OpenAiApi
 from everturn.web.api.server import ServerApi
 from everturn.web.api.sessions import SessionsApi
 from everturn.web.api.streams import StreamsApi
 from everturn.web.api.turns import TurnsApi
 from everturn.web.audit import Audit
+from everturn.web.completions import Completions
 from everturn.web.deleting import Deletions
 from everturn.web.metrics import Metrics
 from everturn.web.news import ListSnapshot, SessionNews
@@ -48,10 +52,13 @@ def build_web(
     clock: Clock | None = None,
     ids: Ids | None = None,
     passwords: Passwords | None = None,
+    models: Models,
+    model_names: ModelNames | None = None,
     more: Iterable[AnyEndpoint] = (),
 ) -> Web:
     """The application. Enter it (``async with``) before serving: its background work runs inside.
 
+    ``model_names``: what GET /v1/models lists besides the agent; default, the default model.
     ``more``: endpoints of rooms that this one does not know.
     """
     clock = clock or SystemClock()
@@ -82,6 +89,9 @@ def build_web(
             *FilesApi(store, uploads).endpoints(),
             *DocumentsApi(engine, store, sessions, import_bytes_max=settings.import_bytes_max).endpoints(),
             *AccountApi(accounts, audit).endpoints(),
+            *_openai(
+                engine, store, models, model_names, deletions, streams, settings, clock, ids
+            ).endpoints(),
             *server.endpoints(),
             *more,
         ]
@@ -89,6 +99,26 @@ def build_web(
     description.update(described(table, settings.root))
     web = Web(settings, table, accounts, streams, deletions, metrics, clock, ids)
     return web
+
+
+def _openai(
+    engine: Engine,
+    store: Store,
+    models: Models,
+    names: ModelNames | None,
+    deletions: Deletions,
+    streams: Streams,
+    settings: WebSettings,
+    clock: Clock,
+    ids: Ids,
+) -> OpenAiApi:
+    async def default_only(owner: str) -> list[str]:
+        return [models.default]
+
+    timeout_s = settings.completion_timeout_s
+    completions = Completions(engine, store, models, deletions, clock, ids, timeout_s=timeout_s)
+    answers = Answers(store.records, clock)
+    return OpenAiApi(completions, answers, streams, names or default_only, clock, ids, timeout_s=timeout_s)
 
 
 def described(table: Table, base_path: str = "") -> dict[str, Any]:

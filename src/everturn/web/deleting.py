@@ -75,6 +75,11 @@ class Deletions:
         self._pending[session_id] = _Pending(owner, due_at, was_archived)
         self._news.set()
 
+    async def forget(self, session_id: str) -> None:
+        """The session is gone already: nothing is left to do."""
+        await self._records.delete(SYSTEM, _KIND, session_id)
+        self._pending.pop(session_id, None)
+
     async def restore(self, owner: str, session_id: str) -> Session:
         """Raises Gone if it came too late, WrongState if there is nothing to restore."""
         await self._read(at_most_s=0.0)

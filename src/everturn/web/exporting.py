@@ -8,6 +8,7 @@ from html import escape
 
 import msgspec
 
+from everturn.domain import ids
 from everturn.domain.errors import BadImport
 from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
 from everturn.domain.sessions import Session
@@ -36,20 +37,22 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def checked(document: Document) -> Document:
-    """Raises BadImport, saying what does not fit."""
+    """Raises BadImport or InvalidId, saying what does not fit."""
     if document.format != FORMAT or document.version != VERSION:
         raise BadImport(
             f"The document is {document.format[:40]!r} version {document.version}; "
             f"this server reads {FORMAT!r} version {VERSION}. Nothing was imported.",
             hint="Export it with the server it comes from, of the same version.",
         )
-    known = {turn.id for turn in document.turns}
+    ids.checked(document.session.id, "ses")
+    known = {ids.checked(turn.id, "trn") for turn in document.turns}
     if len(known) != len(document.turns):
         raise BadImport("Two turns of the document have the same id. Nothing was imported.")
     for turn in document.turns:
         if turn.parent_id is not None and turn.parent_id not in known:
             raise BadImport(f"Turn {turn.id[:40]} follows one that is not in the document.")
     for message in document.messages:
+        ids.checked_message(message.id)
         if message.turn_id not in known:
             raise BadImport(f"Message {message.id[:60]} belongs to a turn that is not in the document.")
     if document.session.head is not None and document.session.head not in known:
@@ -75,12 +78,8 @@ def with_files(document: Document, renamed: Mapping[str, str]) -> tuple[Message,
 
 def settled(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     """The turns as they can be imported: what was under way elsewhere is not under way here."""
-    return tuple(
-        msgspec.structs.replace(turn, state=TurnState.INTERRUPTED, ended_at=turn.ended_at or turn.created_at)
-        if turn.state in ACTIVE
-        else turn
-        for turn in turns
-    )
+    fates = {TurnState.QUEUED: TurnState.CANCELLED} | dict.fromkeys(ACTIVE, TurnState.INTERRUPTED)
+    return tuple(msgspec.structs.replace(turn, state=fates.get(turn.state, turn.state)) for turn in turns)
 
 
 def path_to_head(session: Session, turns: list[Turn], messages: list[Message]) -> list[Message]:

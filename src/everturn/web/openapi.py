@@ -94,7 +94,7 @@ def _schemas(
 
 def _kinds_of(endpoint: AnyEndpoint) -> list[Any]:
     kinds = [] if endpoint.answer is None else [endpoint.answer]
-    kinds += [kind for kind in endpoint.also.values() if kind is not None]
+    kinds += [kind for kind in (*endpoint.also.values(), endpoint.streams) if kind is not None]
     if endpoint.has_body:
         kinds.append(endpoint.body)
     return kinds
@@ -224,7 +224,10 @@ def _success(endpoint: AnyEndpoint, kind: Any, schemas: dict[Any, dict[str, Any]
         return {"description": text, "content": {EVENT_STREAM: described}}
     if kind is None:
         return {"description": "The content.", "content": {endpoint.media: {"schema": {}}}}
-    return {"description": "Done.", "content": {endpoint.media: {"schema": schemas[_key(kind)]}}}
+    content = {endpoint.media: {"schema": schemas[_key(kind)]}}
+    if endpoint.streams is not None:
+        content[EVENT_STREAM] = {"schema": schemas[_key(endpoint.streams)]}
+    return {"description": "Done.", "content": content}
 
 
 def _errors(endpoint: AnyEndpoint) -> dict[int, set[str]]:

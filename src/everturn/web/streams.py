@@ -29,9 +29,21 @@ Source = Callable[["EventStream"], Awaitable[str]]
 class EventStream(Streaming):
     """One reader. ``source`` runs until it has no more, the reader leaves, or the server stops."""
 
-    def __init__(self, streams: Streams, caller: Caller, source: Source) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        caller: Caller,
+        source: Source,
+        *,
+        opening: bytes = sse.opening(),
+        closing: Callable[[str], bytes] = sse.closing,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
         self._streams = streams
         self._source = source
+        self._opening = opening
+        self._closing = closing
+        self._headers = headers
         self.caller = caller
         self._send: Send | None = None
         self._abort: Callable[[], None] | None = None
@@ -48,6 +60,7 @@ class EventStream(Streaming):
             (b"content-type", EVENT_STREAM.encode() + b"; charset=utf-8"),
             (b"cache-control", b"no-store"),
             (b"x-accel-buffering", b"no"),  # or nginx keeps events back
+            *self._headers,
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if scope["method"] == "HEAD":
@@ -98,7 +111,7 @@ class EventStream(Streaming):
 
     async def _run(self) -> None:
         try:
-            await self.write(sse.opening())
+            await self.write(self._opening)
             self._reason = self._reason or await self._source(self)
         except Gone:
             self._reason = "deleted"
@@ -122,7 +135,7 @@ class EventStream(Streaming):
 
     async def _last_word(self) -> None:
         assert self._send is not None  # noqa: S101
-        last = sse.closing(self._reason or "shutdown")
+        last = self._closing(self._reason or "shutdown")
         with anyio.move_on_after(_LAST_WORD_S, shield=True) as scope:
             await self._send({"type": "http.response.body", "body": last, "more_body": False})
         if scope.cancelled_caught and self._abort is not None:

@@ -1,0 +1,306 @@
+"""For clients that speak the OpenAI API: ``everturn`` is the agent, ``provider:name`` a bare model."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
+
+import anyio
+import msgspec
+
+from everturn.domain import errors as e
+from everturn.domain.clock import Clock
+from everturn.domain.ids import Ids
+from everturn.web import chat_wire as wire
+from everturn.web import problems
+from everturn.web.answers import Answers, digest_of
+from everturn.web.completions import Answering, Completions, End, ModelNotFound, Piece, TurnLost, is_agent
+from everturn.web.identity import Scope
+from everturn.web.problems import BadRequest
+from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing, key_from
+from everturn.web.streams import EventStream, Streams
+
+SESSION_HEADER = "x-everturn-session"
+_DONE = b"data: [DONE]\n\n"
+_encoder = msgspec.json.Encoder()
+
+
+class ModelOut(msgspec.Struct, frozen=True):
+    id: str
+    object: str
+    created: int
+    owned_by: str
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    object: str
+    data: tuple[ModelOut, ...]
+
+
+ModelNames = Callable[[str], Awaitable[list[str]]]
+"""The names of the models that an owner can use."""
+
+_TROUBLE = (e.ModelTrouble, e.NotFound, e.Gone, e.KeyReused, e.TextEmpty, e.TextTooLong, e.Busy, TurnLost)
+
+
+class OpenAiApi:
+    def __init__(
+        self,
+        completions: Completions,
+        answers: Answers,
+        streams: Streams,
+        names: ModelNames,
+        clock: Clock,
+        ids: Ids,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._completions = completions
+        self._answers = answers
+        self._streams = streams
+        self._names = names
+        self._clock = clock
+        self._ids = ids
+        self._timeout_s = timeout_s
+
+    def endpoints(self) -> list[AnyEndpoint]:
+        return [
+            Endpoint(
+                method="POST",
+                path="/v1/chat/completions",
+                run=self.complete,
+                summary="An answer of the agent or of a model, streamed or whole.",
+                tag="openai",
+                scope=Scope.CHAT,
+                body=wire.ChatRequest,
+                answer=wire.Completion,
+                streams=wire.CompletionChunk,
+                errors=(*_TROUBLE, ModelNotFound, BadRequest, e.StoreAway),
+                headers=("X-Everturn-Session", "Idempotency-Key"),
+                is_openai=True,
+            ),
+            Endpoint(
+                method="GET",
+                path="/v1/models",
+                run=self.models,
+                summary="The agent and the models.",
+                tag="openai",
+                answer=ModelList,
+                is_openai=True,
+            ),
+        ]
+
+    async def models(self, call: Call[Nothing, Nothing]) -> ModelList:
+        names = [wire.AGENT, *(name for name in await self._names(call.owner) if name != wire.AGENT)]
+        return ModelList("list", tuple(ModelOut(name, "model", 0, "everturn") for name in names))
+
+    async def complete(self, call: Call[Nothing, wire.ChatRequest]) -> Any:
+        request, named, key = call.body, call.headers.get(SESSION_HEADER), key_from(call.headers)
+        _check(request, named)
+        if named is not None:
+            session = await self._completions.session_named(call.owner, named)
+            header = ((SESSION_HEADER.encode(), session.id.encode()),)
+            pieces = self._completions.in_session(call.owner, session, request, key)
+            return await _Reply(self, call, header).run(pieces)
+        if key is None:
+            return await _Reply(self, call).run(self._pieces(call.owner, request))
+        stack = AsyncExitStack()
+        await stack.enter_async_context(self._answers.only_one(call.owner, key))
+        try:
+            return await self._once(call, key, stack)
+        except BaseException:
+            await stack.aclose()
+            raise
+
+    async def _once(self, call: Call[Nothing, wire.ChatRequest], key: str, stack: AsyncExitStack) -> Any:
+        """The first answer to this key, or the one that was given then."""
+        plainly = msgspec.structs.replace(call.body, stream=False, stream_options=None)
+        digest = digest_of(plainly)
+        known = await self._answers.get(call.owner, key, digest)
+        if known is not None:
+            await stack.aclose()
+            completion = msgspec.convert(known, wire.Completion)
+            return await _Reply(self, call).repeat(completion)
+
+        async def keep(completion: wire.Completion) -> None:
+            await self._answers.put(call.owner, key, digest, msgspec.to_builtins(completion))
+
+        reply = _Reply(self, call, keep=keep, done=stack.aclose)
+        return await reply.run(self._pieces(call.owner, call.body))
+
+    def _pieces(self, owner: str, request: wire.ChatRequest) -> Answering:
+        if is_agent(request.model):
+            return self._completions.alone(owner, request)
+        return self._completions.from_model(request)
+
+
+class _Reply:
+    """One answer, assembled whole or sent piece by piece."""
+
+    def __init__(
+        self,
+        api: OpenAiApi,
+        call: Call[Nothing, wire.ChatRequest],
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        *,
+        keep: Callable[[wire.Completion], Awaitable[None]] | None = None,
+        done: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._api = api
+        self._call = call
+        self._headers = headers
+        self._keep = keep
+        self._done = done
+        self._request = call.body
+        self._id = api._ids.make("chatcmpl")
+        self._created = api._clock.now_ms() // 1000
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._end = End()
+
+    async def run(self, pieces: Answering) -> Any:
+        if not self._request.stream:
+            with anyio.fail_after(self._api._timeout_s):
+                async with aclosing(pieces) as closing:  # type: ignore[type-var]
+                    async for piece in closing:
+                        self._take(piece)
+            return Answer(await self._finish(), headers=self._headers)
+        # The first piece is awaited before the head goes out, so that a refusal is an ordinary answer.
+        first = await anext(pieces, End())
+        self._api._streams.check_room(self._call.owner)
+
+        async def source(stream: EventStream) -> str:
+            await stream.write(self._chunk(wire.Delta(role="assistant", content="")))
+            try:
+                await self._stream(stream, first, pieces)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await pieces.aclose()  # type: ignore[attr-defined]
+                    await self._release()
+            return "done"
+
+        return self._stream_of(source)
+
+    async def repeat(self, completion: wire.Completion) -> Any:
+        """The first answer once more, in whichever way it is asked for now."""
+        if not self._request.stream:
+            return completion
+        message = completion.choices[0].message
+        self._id, self._created = completion.id, completion.created
+
+        async def source(stream: EventStream) -> str:
+            calls = message.tool_calls
+            await stream.write(
+                self._chunk(wire.Delta("assistant", message.content, message.reasoning_content, calls))
+            )
+            await stream.write(self._last(completion.choices[0].finish_reason, completion.usage))
+            return "done"
+
+        return self._stream_of(source)
+
+    def _stream_of(self, source: Callable[[EventStream], Awaitable[str]]) -> EventStream:
+        return EventStream(
+            self._api._streams,
+            self._call.caller,
+            source,
+            opening=b"",
+            closing=lambda reason: b"" if reason == "done" else _broken(f"The stream ended: {reason}."),
+            headers=self._headers,
+        )
+
+    async def _stream(self, stream: EventStream, first: Piece | End, pieces: Answering) -> None:
+        try:
+            await self._send(stream, first)
+            async for piece in pieces:
+                await self._send(stream, piece)
+        except e.EverturnError as error:
+            await stream.write(_error(error))
+            return
+        await self._finish()
+        await stream.write(self._last(self._end.finish, wire.usage_out(self._end.usage)))
+
+    async def _send(self, stream: EventStream, piece: Piece | End) -> None:
+        self._take(piece)
+        if isinstance(piece, End):
+            calls = wire.calls_out(piece.calls)
+            if calls:
+                await stream.write(self._chunk(wire.Delta(tool_calls=calls)))
+        elif piece.text:
+            await stream.write(self._chunk(wire.Delta(content=piece.text)))
+        elif piece.reasoning:
+            await stream.write(self._chunk(wire.Delta(reasoning_content=piece.reasoning)))
+
+    def _take(self, piece: Piece | End) -> None:
+        if isinstance(piece, End):
+            self._end = piece
+        else:
+            self._text.append(piece.text)
+            self._reasoning.append(piece.reasoning)
+
+    async def _finish(self) -> wire.Completion:
+        message = wire.MessageOut(
+            role="assistant",
+            content="".join(self._text) or (None if self._end.calls else ""),
+            reasoning_content="".join(self._reasoning) or None,
+            tool_calls=wire.calls_out(self._end.calls),
+        )
+        completion = wire.Completion(
+            id=self._id,
+            object="chat.completion",
+            created=self._created,
+            model=self._request.model,
+            choices=(wire.Choice(0, message, self._end.finish),),
+            usage=wire.usage_out(self._end.usage),
+        )
+        if self._keep is not None:
+            await self._keep(completion)
+        if not self._request.stream:
+            await self._release()
+        return completion
+
+    async def _release(self) -> None:
+        if self._done is not None:
+            done, self._done = self._done, None
+            await done()
+
+    def _chunk(self, delta: wire.Delta, finish: str | None = None) -> bytes:
+        choices = (wire.ChunkChoice(0, delta, finish),)
+        chunk = wire.CompletionChunk(
+            self._id, "chat.completion.chunk", self._created, self._request.model, choices
+        )
+        return b"data: %b\n\n" % _encoder.encode(chunk)
+
+    def _last(self, finish: str, usage: wire.UsageOut) -> bytes:
+        frames = self._chunk(wire.Delta(), finish)
+        if self._request.wants_usage:
+            chunk = wire.CompletionChunk(
+                self._id, "chat.completion.chunk", self._created, self._request.model, (), usage
+            )
+            frames += b"data: %b\n\n" % _encoder.encode(chunk)
+        return frames + _DONE
+
+
+def _check(request: wire.ChatRequest, named: str | None) -> None:
+    if is_agent(request.model):
+        if request.tools:
+            raise BadRequest(
+                "The agent uses its own tools; a client's tools cannot be added.",
+                hint="Name a bare model (provider:name) to use tools of your own.",
+            )
+        return
+    if named is not None:
+        raise BadRequest(
+            "A durable session belongs to the agent, not to a bare model.",
+            hint=f"Use the model {wire.AGENT!r}, or leave the header {SESSION_HEADER} away.",
+        )
+
+
+def _error(error: e.EverturnError) -> bytes:
+    members = problems.for_openai(problems.document(error))
+    return b"data: %b\n\n" % _encoder.encode({"error": members["error"]})
+
+
+def _broken(message: str) -> bytes:
+    error = {"message": message, "type": "server_error", "param": None, "code": "stream_ended"}
+    return b"data: %b\n\n" % _encoder.encode({"error": error})
