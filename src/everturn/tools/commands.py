@@ -35,7 +35,7 @@ _DEVICE = re.compile(r"^/dev/(sd|hd|vd|xvd|nvme|mmcblk|mapper/|dm-|md|loop|disk|
 _METADATA = re.compile(
     r"169\.254\.169\.254|metadata\.google\.internal|fd00:ec2::254|100\.100\.100\.200", re.I
 )
-_FORK_BOMB = re.compile(r"(\S+)\s*\(\)\s*\{[^}]*\b?\1\s*\|\s*\1\s*&[^}]*\}\s*;?\s*\1")
+_FORK_BOMB = re.compile(r"([\w:.]{1,20})\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&")
 _SYSTEM_FOLDERS = _words(
     "/ /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /sbin /srv /sys /usr /var"
 )

@@ -32,7 +32,7 @@ from everturn.domain.tooling import Emit, ToolCall, ToolResult, ToolSpec
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.output import Capture, head_and_tail
 from everturn.tools.profiles import McpServer
-from everturn.tools.sandbox import Sandbox, View, end, pipes, program_folders
+from everturn.tools.sandbox import Child, Sandbox, View, program_folders
 from everturn.tools.schema import ToolFailed, failure
 
 DEFINITIONS = "mcp.tools"
@@ -268,17 +268,17 @@ class _Connection:
     async def _serve(self) -> None:
         sdk = await _sdk()
         argv = [_program(self._server), *self._server.args]
-        process = await self._sandbox.spawn(argv, self._view, stderr=subprocess.PIPE)
+        child = await self._sandbox.spawn(argv, self._view, stderr=subprocess.PIPE)
         try:
             with anyio.fail_after(_START_TIMEOUT_S) as limit:
-                async with sdk.Client(_transport(process, self._errors)) as client:
+                async with sdk.Client(_transport(child, self._errors)) as client:
                     self.definitions = await _definitions(client)
                     limit.deadline = float("inf")
                     self._client = client
                     self._settled.set()
-                    await self._until_over(process)
+                    await self._until_over(child.process)
         finally:
-            await end(process)
+            await child.end()
 
     async def _until_over(self, process: Process) -> None:
         async with anyio.create_task_group() as group:
@@ -350,16 +350,16 @@ async def _sdk() -> Any:
 
 
 @asynccontextmanager
-async def _transport(process: Process, errors: Capture) -> AsyncIterator[Any]:
+async def _transport(child: Child, errors: Capture) -> AsyncIterator[Any]:
     """The process's pipes as the SDK's pair of streams, one JSON message per line."""
     to_session: MemoryObjectSendStream[Any]
     from_server: MemoryObjectReceiveStream[Any]
     to_session, from_server = anyio.create_memory_object_stream(0)
     to_server, from_session = anyio.create_memory_object_stream[Any](0)
     async with anyio.create_task_group() as group:
-        group.start_soon(_pump_out, process, to_session, name="mcp stdout")
-        group.start_soon(_pump_in, process, from_session, name="mcp stdin")
-        group.start_soon(_keep_errors, process, errors, name="mcp stderr")
+        group.start_soon(_pump_out, child, to_session, name="mcp stdout")
+        group.start_soon(_pump_in, child, from_session, name="mcp stdin")
+        group.start_soon(_keep_errors, child.process, errors, name="mcp stderr")
         try:
             yield from_server, to_server
         finally:
@@ -368,13 +368,12 @@ async def _transport(process: Process, errors: Capture) -> AsyncIterator[Any]:
                 stream.close()
 
 
-async def _pump_out(process: Process, to_session: MemoryObjectSendStream[Any]) -> None:
-    _, out = pipes(process)
+async def _pump_out(child: Child, to_session: MemoryObjectSendStream[Any]) -> None:
     message = importlib.import_module("mcp.shared.message")
     types = importlib.import_module("mcp_types")
     buffer = b""
     async with to_session:
-        async for chunk in out:
+        async for chunk in child.stdout:
             *lines, buffer = (buffer + chunk).split(b"\n")
             if len(buffer) > _LINE_BYTES_MAX:
                 return  # not a server any more: closing the stream ends the session
@@ -393,13 +392,12 @@ async def _pump_out(process: Process, to_session: MemoryObjectSendStream[Any]) -
                     return
 
 
-async def _pump_in(process: Process, from_session: MemoryObjectReceiveStream[Any]) -> None:
-    into, _ = pipes(process)
+async def _pump_in(child: Child, from_session: MemoryObjectReceiveStream[Any]) -> None:
     async with from_session:
         async for message in from_session:
             line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
             try:
-                await into.send(line.encode() + b"\n")
+                await child.stdin.send(line.encode() + b"\n")
             except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                 return  # it died; its exit ends the connection
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import anyio
 import msgspec
-from anyio.abc import Process
 
 from everturn.domain.clock import Clock
 from everturn.domain.tooling import Emit
 from everturn.tools.output import Capture, Live
-from everturn.tools.sandbox import Sandbox, View, end, marked, new_mark, pipes
+from everturn.tools.sandbox import Child, Sandbox, View
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -33,48 +32,45 @@ async def run(
     is_sandboxed: bool = True,
 ) -> Ran:
     """Run it. If cancelled, the process and everything it started are dead when this returns."""
-    mark = new_mark()
-    view = msgspec.structs.replace(view, env=marked(view.env, mark))
-    process = await sandbox.spawn(argv, view, is_sandboxed=is_sandboxed)
+    child = await sandbox.spawn(argv, view, is_sandboxed=is_sandboxed)
     capture = Capture()
     live = Live(emit, clock)
     try:
         with anyio.move_on_after(timeout_s) as limit:
-            await _talk(process, stdin, capture, live)
-            await process.wait()
+            await _talk(child, stdin, capture, live)
+            await child.process.wait()
     finally:
         # Also after an ordinary end: what it left in the background must not outlive the call.
-        await end(process, mark)
+        await child.end()
     await live.flush()
-    code = process.returncode if process.returncode is not None else -1
-    return Ran(capture.content(), code, limit.cancelled_caught)
+    code = child.process.returncode
+
+    return Ran(capture.content(), -1 if code is None else code, limit.cancelled_caught)
 
 
-async def _talk(process: Process, stdin: bytes, capture: Capture, live: Live) -> None:
+async def _talk(child: Child, stdin: bytes, capture: Capture, live: Live) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(_feed, process, stdin, name="tool stdin")
-        await _read(process, capture, live)
+        group.start_soon(_feed, child, stdin, name="tool stdin")
+        await _read(child, capture, live)
         group.cancel_scope.cancel()
 
 
-async def _feed(process: Process, data: bytes) -> None:
-    into, _ = pipes(process)
+async def _feed(child: Child, data: bytes) -> None:
     try:
         if data:
-            await into.send(data)
-        await into.aclose()
+            await child.stdin.send(data)
+        await child.stdin.aclose()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         return  # it ended without reading everything; its exit code tells the rest
 
 
-async def _read(process: Process, capture: Capture, live: Live) -> None:
+async def _read(child: Child, capture: Capture, live: Live) -> None:
     """Read until the output closes. A background process that holds it open ends the reading when the
     process itself is gone, because nothing more of the call itself can come then."""
-    _, out = pipes(process)
     async with anyio.create_task_group() as group:
 
         async def stop_after_exit() -> None:
-            await process.wait()
+            await child.process.wait()
             group.cancel_scope.deadline = anyio.current_time() + 0.2
 
         group.start_soon(stop_after_exit, name="tool exit")
@@ -82,7 +78,7 @@ async def _read(process: Process, capture: Capture, live: Live) -> None:
             due = live.due_in_s
             with anyio.move_on_after(math.inf if due is None else due) as pause:
                 try:
-                    data = await out.receive()
+                    data = await child.stdout.receive()
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     break
                 capture.add(data)

@@ -13,16 +13,19 @@ else. Three things are easy to get wrong and are done on purpose here:
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 import msgspec
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import Process
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
@@ -106,21 +109,32 @@ class Sandbox:
 
     async def spawn(
         self, argv: Sequence[str], view: View, *, is_sandboxed: bool = True, stderr: int = subprocess.STDOUT
-    ) -> Process:
-        """Start a process with pipes. ``end`` ends it and everything that it started."""
+    ) -> Child:
+        """Start a process with pipes; ``Child.end`` ends it and everything that it started."""
         if not (is_sandboxed and self.state.works):
-            env = {**_environment(view), **_own_places()}
-            return await anyio.open_process(
+            mark = secrets.token_hex(12)
+            env = {**_environment(view), **_own_places(), _MARK: mark}
+            process = await anyio.open_process(
                 list(argv), cwd=view.workspace, env=env, stderr=stderr, start_new_session=True
             )
-        with _args_pipe(self._options(view)) as fd:
-            return await anyio.open_process(
-                [str(self._program), "--args", str(fd), "--", *argv],
-                env={},
-                stderr=stderr,
-                start_new_session=True,
-                pass_fds=(fd,),
-            )
+            return Child(process, mark=mark)
+        told, tell = os.pipe()
+        try:
+            with _args_pipe([*self._options(view), "--info-fd", str(tell)]) as fd:
+                process = await anyio.open_process(
+                    [str(self._program), "--args", str(fd), "--", *argv],
+                    env={},
+                    stderr=stderr,
+                    start_new_session=True,
+                    pass_fds=(fd, tell),
+                )
+            os.close(tell)
+            tell = -1
+            return Child(process, namespace=await _namespace(told))
+        finally:
+            os.close(told)
+            if tell >= 0:
+                os.close(tell)
 
     def _options(self, view: View) -> list[str]:
         options = [*_FIXED, *self._hard]
@@ -140,8 +154,8 @@ class Sandbox:
             options += ["--ro-bind", str(path), str(path)]
         for path in (*view.write, view.workspace):
             options += ["--bind", str(path), str(path)]
-        for path in _hooks(view.workspace):
-            options += ["--ro-bind", str(path), str(path)]
+        if not view.workspace.is_relative_to(self._home):
+            options += _protect_git(view.workspace)
         # Last, so that none of the mount points that were made on the way can be written to.
         options += ["--remount-ro", "/", "--chdir", str(view.workspace)]
         for name, value in _environment(view).items():
@@ -194,33 +208,34 @@ class Sandbox:
         )
 
 
-def pipes(process: Process) -> tuple[ByteSendStream, ByteReceiveStream]:
-    """What goes in and what comes out: ``spawn`` always makes both."""
-    if process.stdin is None or process.stdout is None:
-        raise RuntimeError("the process was started without pipes")
-    return process.stdin, process.stdout
+class Child:
+    """A process that a tool started, with whatever it starts in turn."""
 
+    def __init__(self, process: Process, *, mark: str = "", namespace: int | None = None) -> None:
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("the process was started without pipes")
+        self.process = process
+        self.stdin = process.stdin
+        self.stdout = process.stdout
+        self._mark = mark
+        self._namespace = namespace  # a handle of the first process inside the sandbox
 
-async def end(process: Process, mark: str = "") -> None:
-    """Kill the process and everything it started, and wait until it is gone.
+    async def end(self) -> None:
+        """Kill it with everything it started, and wait until all of that is gone.
 
-    In a sandbox the namespace dies with bubblewrap. Outside, the process group is killed, and then
-    whatever left the group but still carries the call's mark in its environment.
-    """
-    with anyio.CancelScope(shield=True):
-        _kill_group(process.pid)
-        if mark:
-            await anyio.to_thread.run_sync(_kill_marked, mark)
-        await process.wait()
-        await process.aclose()
-
-
-def new_mark() -> str:
-    return secrets.token_hex(12)
-
-
-def marked(env: Mapping[str, str], mark: str) -> dict[str, str]:
-    return {**env, _MARK: mark}
+        In a sandbox the first process of the namespace is killed: the kernel then kills the others, and
+        reports the end of the first only after theirs. Outside, the process group is killed, and then
+        whatever left the group but still carries the mark of the call in its environment.
+        """
+        with anyio.CancelScope(shield=True):
+            if self._namespace is not None:
+                await _kill_namespace(self._namespace)
+                self._namespace = None
+            _kill_group(self.process.pid)
+            if self._mark:
+                await anyio.to_thread.run_sync(_kill_marked, self._mark)
+            await self.process.wait()
+            await self.process.aclose()
 
 
 def python_program() -> tuple[str, tuple[Path, ...]]:
@@ -272,10 +287,20 @@ def _system_folder(folder: Path) -> list[str]:
     return ["--ro-bind-try", str(folder), str(folder)]
 
 
-def _hooks(workspace: Path) -> list[Path]:
-    """What git would run outside the sandbox, the next time its owner uses git there."""
+def _protect_git(workspace: Path) -> list[str]:
+    """Keep what git would run outside the sandbox, the next time its owner uses git in the project.
+
+    The folder itself becomes a mount too: else it could be moved away and another put in its place. A
+    session's own workspace is left alone: nobody but the agent uses git there.
+    """
     git = workspace / ".git"
-    return [path for path in (git / "hooks", git / "config") if path.exists() and not path.is_symlink()]
+    if git.is_symlink() or not git.is_dir():
+        return []
+    options = ["--bind", str(git), str(git)]
+    for path in (git / "hooks", git / "config"):
+        if path.exists() and not path.is_symlink():
+            options += ["--ro-bind", str(path), str(path)]
+    return options
 
 
 def _describe(level: str) -> str:
@@ -299,20 +324,66 @@ class _args_pipe:  # noqa: N801 - used as a function
         os.close(self._fd)
 
 
+async def _namespace(told: int) -> int | None:
+    """A handle of the sandbox's first process; None if bubblewrap could not even start it."""
+    info = b""
+    with anyio.CancelScope(shield=True):
+        # To its end: bubblewrap writes in pieces, and dies of a pipe that closes too early.
+        while not info.rstrip().endswith(b"}"):
+            await anyio.wait_readable(told)
+            piece = os.read(told, 4096)
+            if not piece:
+                break
+            info += piece
+    found = re.search(rb'"child-pid":\s*(\d+)', info)
+    if found is None:
+        return None
+    try:
+        return os.pidfd_open(int(found[1]))
+    except ProcessLookupError:
+        return None  # it has ended already
+
+
+async def _kill_namespace(handle: int) -> None:
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        await anyio.wait_readable(handle)
+    except ProcessLookupError:
+        return  # it has ended already, and all others with it
+    finally:
+        os.close(handle)
+
+
 def _kill_group(pid: int) -> None:
     try:
-        os.killpg(pid, 9)
+        os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         return  # already gone, with everything in its group
 
 
 def _kill_marked(mark: str) -> None:
+    """Kill every process that carries the mark, until there is none; one may start another meanwhile."""
+    for _ in range(200):
+        found = _marked(mark)
+        if not found:
+            return
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # it ended by itself
+        time.sleep(0.01)
+
+
+def _marked(mark: str) -> list[int]:
     needle = f"{_MARK}={mark}".encode()
+    found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
             if needle in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), 9)
+                found.append(int(entry.name))
         except OSError:
             continue  # it ended meanwhile, or belongs to somebody else
+    return found

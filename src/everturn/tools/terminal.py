@@ -24,18 +24,25 @@ Around = Callable[[ToolCall], Surroundings]
 
 # Runs the code as a module of its own and shows the value of a last expression, as a console would.
 _RUNNER = """
-import ast, linecache, sys
+import ast, linecache, sys, traceback
 source = sys.stdin.read()
 linecache.cache["<code>"] = (len(source), None, source.splitlines(True), "<code>")
-tree = ast.parse(source, "<code>")
-last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-space = {"__name__": "__main__"}
 sys.argv = ["<code>"]
-exec(compile(tree, "<code>", "exec"), space)
-if last is not None:
-    value = eval(compile(ast.Expression(last.value), "<code>", "eval"), space)
-    if value is not None:
-        print(repr(value))
+space = {"__name__": "__main__"}
+try:
+    tree = ast.parse(source, "<code>")
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<code>", "exec"), space)
+    if last is not None:
+        value = eval(compile(ast.Expression(last.value), "<code>", "eval"), space)
+        if value is not None:
+            print(repr(value))
+except Exception as error:
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != "<code>":
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames)
+    sys.exit(1)
 """
 
 
