@@ -4,8 +4,9 @@ Completion, resumption, replay and recovery all call it, so they cannot disagree
 of the events: feeding the same events again, or the same events delivered late, gives the same result.
 
 Events are taken in the order in which they happened, (epoch, number). An event that was delivered late
-(``is_late``) after another worker had taken the turn over is part of an abandoned attempt: it is shown,
-and only its ``tool.finished`` counts, for a call that nobody else has settled.
+(``is_late``) after another worker had gone on with the turn is part of an abandoned attempt: it is shown,
+and only its ``tool.finished`` counts, for a call that nobody else has settled. A worker that took the turn
+only to interrupt it has not gone on with it: then late events complete what the journal holds.
 """
 
 from __future__ import annotations
@@ -103,15 +104,15 @@ class Fold:
         self._bars: list[Bar] = []
         self._open_bars: dict[str, int] = {}
         self._usage = Usage()
+        self._late_results: dict[str, tuple[ev.ToolFinished, ev.Event]] = {}
         self._last_at = 0
 
     def feed(self, event: ev.Event, *, is_superseded: bool = False) -> None:
         """Take one event. ``is_superseded``: late, and another worker has the turn."""
         payload = event.payload
         if is_superseded and isinstance(payload, ev.ToolFinished):
-            call = self._calls.get(payload.call_id)
-            if call is not None and call.result is None:
-                self._tool_finished(payload, event)
+            # It happened before what the next worker did about the call, and counts only after that.
+            self._late_results.setdefault(payload.call_id, (payload, event))
             return
         if is_superseded:
             if isinstance(payload, (ev.TextDelta, ev.ReasoningDelta)):
@@ -131,6 +132,8 @@ class Fold:
 
     def result(self, *, is_ended: bool = False, is_recovered: bool = False) -> Folded:
         """The turn so far. ``is_ended``: calls without a result get the one that is true of them."""
+        for payload, event in self._late_results.values():
+            self._tool_finished(payload, event)
         finished = [step for step in self._steps.values() if step.is_finished]
         last = max(finished, key=lambda step: step.step, default=None)
         open_steps = [step for step in self._steps.values() if not step.is_finished and step.attempt]
@@ -359,8 +362,10 @@ def fold(
     turn_id: str, journal: Iterable[ev.Event], *, is_ended: bool = False, is_recovered: bool = False
 ) -> Folded:
     """Fold a whole journal, in whatever order its events were delivered."""
-    ordered = sorted(journal, key=lambda event: (event.epoch, event.number))
-    newest = ordered[-1].epoch if ordered else 0
+    # An event that is there twice counts once, as the one that came in time.
+    by_place = {(e.epoch, e.number): e for e in sorted(journal, key=lambda e: e.is_late, reverse=True)}
+    ordered = [by_place[place] for place in sorted(by_place)]
+    newest = max((e.epoch for e in ordered if e.kind in _WORK and not e.is_late), default=0)
     result = Fold(turn_id)
     for event in ordered:
         result.feed(event, is_superseded=event.is_late and event.epoch < newest)
@@ -399,6 +404,9 @@ def _says_something(step: StepState) -> bool:
         isinstance(part, Text) and not part.is_abandoned and part.text.strip() for part in step.parts
     )
 
+
+# What only a worker that goes on with the turn writes.
+_WORK = frozenset({"step.started", "step.abandoned", "tool.started", "tool.finished"})
 
 _Handler = Callable[[Fold, Any, ev.Event], None]
 

@@ -166,6 +166,8 @@ def drop_messages(tx: Tx, session: SessionRow, turn_no: int) -> Script[None]:
 
 def unindex(tx: Tx, messages: Sequence[tuple[int, str]]) -> Script[None]:
     """Remove those messages from the search index that are in it."""
+    if tx.dialect == "postgresql":
+        return  # its rows go with their messages
     row = one((yield q("meta_get", "indexed_through")))
     through = int(row[0]) if row else 0
     many: list[tuple[object, ...]] = [(no, text) for no, text in messages if no <= through]
@@ -179,6 +181,18 @@ def unindex(tx: Tx, messages: Sequence[tuple[int, str]]) -> Script[None]:
         yield q("index_create")
         yield q("index_secure")
         yield q("meta_put", "indexed_through", "0")
+
+
+def reindex(tx: Tx, message_no: int, old: str, new: str) -> Script[None]:
+    """Let search know a message's new words; one that is not in the index yet comes with them anyway."""
+    if tx.dialect == "postgresql":
+        yield q("index_again", message_no)
+        return
+    yield from unindex(tx, [(message_no, old)])
+    # Asked afterwards: where the index was broken and dropped, it fills again from the beginning.
+    through = one((yield q("meta_get", "indexed_through")))
+    if through is not None and message_no <= int(through[0]):
+        yield q("index_add", message_no, new)
 
 
 def move_head(

@@ -27,6 +27,10 @@ from everturn.store.common import (
 from everturn.store.rows import SessionRow, TurnRow, to_json
 from everturn.store.script import Script, Tx, one, q
 
+# The number of an end that somebody else wrote while events of the turn's worker may still arrive: it
+# stands after all of them and takes none of their numbers.
+LAST_NUMBER = 1 << 30
+
 _attachments: msgspec.json.Decoder[tuple[Attachment, ...]] = msgspec.json.Decoder(tuple[Attachment, ...])
 
 
@@ -59,6 +63,9 @@ def complete(
     end = ev.TurnCompleted(usage=folded.usage, version=version)
     yield from add_events(tx, session, turn, epoch, number + 1, [end])
     yield from _close(tx, turn, TurnState.COMPLETED, None, folded, Recovery.NONE, number + 1)
+    if turn.is_late:
+        # They came while the worker ran and are not in its fold: the next read threads them in (C09).
+        yield q("turn_late", turn.no)
     yield q("session_unread", session.no)
     if provider is not None and not session.session.private and turn.turn.kind is TurnKind.MESSAGE:
         yield q("owed_insert", turn.no, provider, session.owner, session.no, "", tx.now)
@@ -124,6 +131,8 @@ def end_active(
     version = yield from bump(tx, session)
     row = one((yield q("writer_get", turn.no, turn.turn.epoch)))
     number = (row[0] if row else 0) + 1
+    if is_interrupted and row is not None and not row[1]:
+        number = LAST_NUMBER
     event = _end_event(state, failure, recovery, by, version)
     yield from add_events(tx, session, turn, turn.turn.epoch, number, [event])
     yield from _close(tx, turn, state, failure, folded, recovery, number)
@@ -160,7 +169,8 @@ def _close(
         to_json(folded.timeline),
         recovery.value,
     )
-    yield q("writer_number", turn.no, turn.turn.epoch, number)
+    if number < LAST_NUMBER:
+        yield q("writer_number", turn.no, turn.turn.epoch, number)
     if state is not TurnState.INTERRUPTED:
         yield q("writer_seal", turn.no, turn.turn.epoch)
     yield q("asks_close_turn", turn.no, tx.now)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from everturn.domain.errors import NotFound, WrongState
 from everturn.domain.events import Event, Payload, Snapshot, encode
 from everturn.domain.fold import fold
-from everturn.domain.turns import ENDED, Recovery, TurnState
+from everturn.domain.turns import Recovery, TurnState
 from everturn.store.common import (
     add_messages,
     bump,
@@ -144,13 +144,13 @@ def _is_unbroken(events: Sequence[Event]) -> bool:
 
 def _deliver_late(tx: Tx, turn_id: str, epoch: int, events: tuple[Event, ...]) -> Script[int]:
     session, turn = yield from locked_turn(tx, turn_id)
+    if turn.is_pruned:
+        return 0  # the transcript is settled and its journal gone: there is nothing to thread it into
     writer = one((yield q("writer_get", turn.no, epoch)))
     if writer is None:
         raise WrongState(f"Turn {turn_id} never had an epoch {epoch}.", hint="The spool is not this store's.")
     if writer[1]:
         return 0  # sealed: its worker said before that nothing more would come, so these are repeats
-    if turn.is_pruned:
-        return 0  # the transcript is settled and its journal gone: there is nothing to thread it into
     rows = yield q("late_numbers", session.no, turn.first_position, turn.no, epoch)
     known = {row[0] for row in rows}
     fresh = sorted((e for e in events if e.number not in known), key=lambda event: event.number)
@@ -158,8 +158,7 @@ def _deliver_late(tx: Tx, turn_id: str, epoch: int, events: tuple[Event, ...]) -
         return 0
     yield from _insert_late(tx, session, turn, epoch, fresh)
     yield q("writer_number", turn.no, epoch, max(fresh[-1].number, writer[0]))
-    if turn.state in ENDED:
-        yield q("turn_late", turn.no)
+    yield q("turn_late", turn.no)
     tx.touch(session.owner, session.id)
     return len(fresh)
 
@@ -206,9 +205,6 @@ def _recover(tx: Tx, owner: str, session_id: str, attempts_max: int, age_max_ms:
 def _recover_turn(
     tx: Tx, session: SessionRow, turn: TurnRow, attempts_max: int, age_max_ms: int
 ) -> Script[bool]:
-    is_old = tx.now - (turn.turn.ended_at or tx.now) > age_max_ms
-    if is_old and turn.turn.recovery is Recovery.PENDING:
-        return (yield from _settle(tx, session, turn, Recovery.FINAL, turn.recovery_attempts))
     if turn.is_late and turn.state is not TurnState.INTERRUPTED:
         # Another worker has resumed and ended the turn: this is an attempt that was abandoned (C09).
         yield from _thread_late(tx, session, turn, is_recovered=False)
@@ -216,6 +212,8 @@ def _recover_turn(
     if turn.is_late:
         yield from _thread_late(tx, session, turn, is_recovered=True)
         return (yield from _settle(tx, session, turn, Recovery.RECOVERED, 0))
+    if tx.now - (turn.turn.ended_at or tx.now) > age_max_ms:
+        return (yield from _settle(tx, session, turn, Recovery.FINAL, turn.recovery_attempts))
     if (yield q("writers_unsealed", turn.no)):
         return False  # still arriving: costs no attempt, however often the session is read (C06)
     attempts = turn.recovery_attempts + 1

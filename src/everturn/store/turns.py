@@ -21,12 +21,12 @@ from everturn.store.common import (
     digest_of,
     drop_messages,
     first_answer,
-    journal_of,
     keep_answer,
     locked_session,
     locked_turn,
     move_head,
     refresh,
+    reindex,
     say_changed,
     session_row,
     turn_row,
@@ -35,6 +35,7 @@ from everturn.store.rows import (
     SessionRow,
     TurnRow,
     ask_body,
+    kind_in,
     message_columns,
     message_of,
     session_of,
@@ -274,6 +275,7 @@ def _edit_queued(tx: Tx, owner: str, turn_id: str, text: str) -> Script[Turn]:
     parts = (Text(text), *(part for part in old.parts if not isinstance(part, Text)))
     _, words, packed = message_columns(msgspec.structs.replace(old, parts=parts))
     yield q("message_text_update", turn.no, words, packed)
+    yield from reindex(tx, rows[0][0], rows[0][7], words)
     version = yield from bump(tx, session)
     yield from say_changed(tx, session, "queue", version, session.session.head)
     return (yield from _with_text(turn))
@@ -330,7 +332,7 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim]:
     if turn.state is TurnState.INTERRUPTED:
         # Its messages were folded at the interruption; the turn is live again and folds anew at its end.
         yield from drop_messages(tx, session, turn.no)
-    journal = [] if is_queued else (yield from journal_of(session, turn))
+    steps = [] if is_queued else (yield from _finished_steps(session, turn))
     epochs = yield q("turn_claim", turn.no, worker, tx.now, parent, int(reason == "crash"))
     epoch = epochs[0][0]
     yield q("writer_insert", turn.no, epoch, worker, 1)
@@ -339,9 +341,7 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim]:
         event: ev.Payload = ev.TurnStarted(epoch=epoch, worker=worker)
     else:
         attempt = turn.turn.attempts + (reason == "crash")
-        steps = [e.payload for e in journal if e.kind == "step.finished"]
-        last_step = max((p.step for p in steps if isinstance(p, ev.StepFinished)), default=0)
-        event = ev.TurnResumed(epoch, worker, reason, attempt, turn.stopped_at, last_step)
+        event = ev.TurnResumed(epoch, worker, reason, attempt, turn.stopped_at, max(steps, default=0))
     yield from add_events(tx, session, turn, epoch, 1, [event])
     yield from refresh(tx, session)
     now_row = yield from turn_row(turn_no)
@@ -357,8 +357,14 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim]:
     )
 
 
-def _own_events(session: SessionRow, turn: TurnRow, epoch: int) -> Script[list[ev.Event]]:
-    return [event for event in (yield from journal_of(session, turn)) if event.epoch == epoch]
+def _finished_steps(session: SessionRow, turn: TurnRow) -> Script[list[int]]:
+    rows = yield q("events_of_turn", session.no, turn.first_position, turn.no)
+    found = []
+    for row in rows:
+        if kind_in(row[7]) == "step.finished":
+            payload = ev.decode(row[7])
+            found.append(payload.step if isinstance(payload, ev.StepFinished) else 0)
+    return found
 
 
 def _lost(tx: Tx, held: tuple[tuple[str, int], ...]) -> Script[list[str]]:
@@ -391,6 +397,11 @@ def _resume(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
     if session.head_no != turn.no:
         raise WrongState(
             f"Turn {turn_id} is no longer the last one of its session.", hint="Branch from it, or ask again."
+        )
+    if turn.is_pruned:
+        raise WrongState(
+            f"The journal of turn {turn_id} was pruned: its text is in the transcript, its steps are not.",
+            hint="Retry the message, or send a new one.",
         )
     if not turn.turn.is_ready:
         yield q("turn_ready", turn.no, "manual", tx.now)
@@ -453,5 +464,6 @@ def _wait(
     yield from add_events(tx, session, turn, epoch, number, [*payloads, waiting])
     yield q("writer_number", turn.no, epoch, number + len(payloads))
     yield q("turn_wait", turn.no)
+    yield q("writer_seal", turn.no, epoch)  # all it had to say is here: its count was checked
     yield from refresh(tx, session)
     return (yield from turn_row(turn.no)).turn

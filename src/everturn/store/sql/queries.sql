@@ -193,7 +193,7 @@ ORDER BY is_ready DESC, place, turn_no LIMIT 1
 -- name: turn_claim
 UPDATE turns SET state = 'running', epoch = epoch + 1, worker = $2, is_ready = 0, ready_reason = '',
   started_at = coalesce(started_at, $3), ended_at = NULL, parent_no = $4, has_parent = 1,
-  attempts = attempts + $5, recovery = 'none', failure = NULL, place = 0
+  attempts = attempts + $5, recovery = 'none', failure = NULL, place = 0, is_late = 0
 WHERE turn_no = $1 RETURNING epoch
 
 -- name: turn_wait
@@ -293,9 +293,12 @@ SELECT turn_no, id FROM turns WHERE session_no = $1 AND turn_no >= $2 AND turn_n
 DELETE FROM events WHERE session_no = $1
 
 -- name: turns_to_prune
+-- Not while late events wait to be threaded in, which needs the journal, nor while a turn of the session
+-- runs, whose events may lie before late ones of an older turn.
 SELECT t.turn_no, t.session_no, t.first_position FROM turns t JOIN sessions s ON s.session_no = t.session_no
 WHERE t.is_pruned = 0 AND t.ended_at IS NOT NULL AND t.ended_at < $1
   AND NOT (t.state = 'interrupted' AND (s.head_no = t.turn_no OR t.recovery = 'pending')) AND t.is_ready = 0
+  AND t.is_late = 0 AND s.active_no IS NULL
 ORDER BY t.ended_at LIMIT $2
 
 -- name: turn_last_position
@@ -307,6 +310,9 @@ DELETE FROM events WHERE session_no = $1 AND position >= $2 AND position <= $3
 
 -- name: turn_pruned
 UPDATE turns SET is_pruned = 1 WHERE turn_no = $1
+
+-- name: writers_delete
+DELETE FROM writers WHERE turn_no = $1
 
 -- name: session_pruned
 UPDATE sessions SET pruned_through = $2 WHERE session_no = $1 AND pruned_through < $2
