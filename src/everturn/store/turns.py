@@ -21,6 +21,7 @@ from everturn.store.common import (
     digest_of,
     drop_messages,
     first_answer,
+    journal_of,
     keep_answer,
     locked_session,
     locked_turn,
@@ -103,9 +104,16 @@ class Turns:
         return await self._db.write(_wait, turn_id, epoch, number, tuple(asks), tuple(payloads))
 
     async def complete(
-        self, turn_id: str, epoch: int, number: int, folded: Folded, *, provider: str | None = None
+        self,
+        turn_id: str,
+        epoch: int,
+        number: int,
+        folded: Folded,
+        *,
+        provider: str | None = None,
+        handle: str = "",
     ) -> Turn:
-        return await self._db.write(endings.complete, turn_id, epoch, number, folded, provider)
+        return await self._db.write(endings.complete, turn_id, epoch, number, folded, provider, handle)
 
     async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:
         return await self._db.write(endings.fail, turn_id, epoch, failure)
@@ -181,7 +189,7 @@ def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Ac
             note=asked.note,
             is_first=is_first,
         )
-        yield from bump(tx, session)
+        yield from bump(tx, session, is_transcript=False)
         yield from refresh(tx, session)
         accepted = Accepted((yield from _with_text(turn)), position)
     kept = _Kept(accepted.turn.id, accepted.cursor, accepted.is_steering)
@@ -276,7 +284,7 @@ def _edit_queued(tx: Tx, owner: str, turn_id: str, text: str) -> Script[Turn]:
     _, words, packed = message_columns(msgspec.structs.replace(old, parts=parts))
     yield q("message_text_update", turn.no, words, packed)
     yield from reindex(tx, rows[0][0], rows[0][7], words)
-    version = yield from bump(tx, session)
+    version = yield from bump(tx, session, is_transcript=False)
     yield from say_changed(tx, session, "queue", version, session.session.head)
     return (yield from _with_text(turn))
 
@@ -352,7 +360,7 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim]:
         epoch=epoch,
         number=1,
         reason=reason,
-        journal=(*journal, *(yield from _own_events(session, now_row, epoch))),
+        journal=tuple((yield from journal_of(session, now_row))),
         stopped_at=turn.stopped_at,
     )
 

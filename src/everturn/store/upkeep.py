@@ -112,11 +112,23 @@ def _check(tx: Tx) -> Script[list[Finding]]:
 
 
 def _check_index(tx: Tx) -> Script[list[Finding]]:
+    if tx.dialect == "postgresql":
+        return (yield from _check_words())
     try:
         yield q("index_check")
     except IndexBroken as error:
         return [Finding("search index broken", str(error), True)]
     return []
+
+
+def _check_words() -> Script[list[Finding]]:
+    found = []
+    if not (yield q("index_state"))[0][0]:
+        found.append(Finding("search index broken", "the index is missing or not valid", True))
+    missing = (yield q("index_missing"))[0][0]
+    if missing:
+        found.append(Finding("search index broken", f"{missing} messages are not in it", True))
+    return found
 
 
 def _scan(tx: Tx, session_no: int, position: int) -> Script[tuple[tuple[int, int] | None, list[Finding]]]:
@@ -159,6 +171,7 @@ def _prune(tx: Tx, before: int, limit: int) -> Script[int]:
             yield q("events_prune", session_no, first_position, last[0], turn_no)
             yield q("session_pruned", session_no, last[0])
         yield q("turn_pruned", turn_no)
+        yield q("writers_delete", turn_no)
     tx.probe.pass_by(Moment.PRUNED)
     return len(rows)
 

@@ -6,7 +6,8 @@ s.session_no, s.id, s.owner, s.version, t.position, s.created_at, t.updated_at, 
 s.key, (SELECT id FROM turns WHERE turn_no = s.head_no), (SELECT id FROM turns WHERE turn_no = s.redo_no),
 s.pinned, s.archived, s.private, s.tags, s.project, s.profile, s.model,
 (SELECT id FROM turns WHERE turn_no = s.active_no), s.active_state, s.last_state, s.queued, s.asks,
-s.is_unread, s.messages, s.preview, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through
+s.is_unread, s.messages, s.preview, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through,
+s.transcript_version
 
 -- macro: turn_columns
 t.turn_no, t.id, s.id, t.owner, t.state, t.epoch, t.created_at, t.kind,
@@ -83,7 +84,8 @@ UPDATE sessions SET is_unread = $2 WHERE session_no = $1
 UPDATE sessions SET version = version + 1, title = $2 WHERE session_no = $1
 
 -- name: session_bump
-UPDATE sessions SET version = version + 1 WHERE session_no = $1
+UPDATE sessions SET version = version + 1,
+  transcript_version = CASE WHEN $2 = 1 THEN version + 1 ELSE transcript_version END WHERE session_no = $1
 
 -- name: session_head
 UPDATE sessions SET head_no = $2, redo_no = $3, redo_all = $4 WHERE session_no = $1
@@ -418,7 +420,7 @@ VALUES ($1, $2, $3, (SELECT p.turn_no FROM turns p WHERE p.id = $4), 1, 0, $5, $
   $13, $14, 0, $15, $16, $17, $18, $19, 1) RETURNING turn_no
 
 -- name: import_session
-UPDATE sessions SET version = $2, created_at = $3, title = $4, is_title_given = $5, pinned = $6, archived = $7,
+UPDATE sessions SET version = $2, transcript_version = $2, created_at = $3, title = $4, is_title_given = $5, pinned = $6, archived = $7,
   private = $8, tags = $9, messages = $10, preview = $11, head_no = $12, last_state = $13 WHERE session_no = $1
 
 -- name: tail_set
