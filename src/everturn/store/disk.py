@@ -6,10 +6,12 @@ import errno
 import hashlib
 import os
 import shutil
+from io import BytesIO
 from pathlib import Path
 
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreBroken
 
+INCOMING = ".incoming-"  # how the name of a file begins that is being written
 _CHUNK = 1 << 20
 
 
@@ -37,18 +39,17 @@ class Disk:
 
 def put_file(disk: Disk, folder: Path, content: bytes | Path) -> tuple[str, int]:
     """Store content under its hash, durably, and return (sha256, size). Storing it again is harmless."""
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".incoming-{os.getpid()}-{os.urandom(8).hex()}"
+    temporary = folder / f"{INCOMING}{os.getpid()}-{os.urandom(8).hex()}"
     try:
         with told(folder):
+            folder.mkdir(parents=True, exist_ok=True)
             digest, size = _copy_in(disk, temporary, content)
             target = hashed_path(folder, digest)
-            is_new_folder = not target.parent.exists()
             target.parent.mkdir(exist_ok=True)
             disk.rename(temporary, target)
-            disk.sync_folder(target.parent)
-            if is_new_folder:
-                disk.sync_folder(folder)
+            # Every folder on the way, however old it looks: whoever made it may not have synced it yet.
+            for parent in (target.parent, folder, folder.parent):
+                disk.sync_folder(parent)
     finally:
         temporary.unlink(missing_ok=True)
     return digest, size
@@ -75,33 +76,28 @@ def _copy_in(disk: Disk, temporary: Path, content: bytes | Path) -> tuple[str, i
     size = 0
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
-        for chunk in _chunks(content):
-            digest.update(chunk)
-            size += len(chunk)
-            disk.write(descriptor, chunk)
+        with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as source:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+                disk.write(descriptor, chunk)
         disk.sync_file(descriptor)
     finally:
         os.close(descriptor)
     return digest.hexdigest(), size
 
 
-def _chunks(content: bytes | Path) -> list[bytes] | _FileChunks:
-    return [content] if isinstance(content, bytes) else _FileChunks(content)
-
-
-class _FileChunks:
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
-
-    def __iter__(self) -> _FileChunks:
-        return self
-
-    def __next__(self) -> bytes:
-        chunk = self._file.read(_CHUNK)
-        if not chunk:
-            self._file.close()
-            raise StopIteration
-        return chunk
+def sync_tree(disk: Disk, folder: Path) -> None:
+    """Make everything below a folder that was just written durable, and the folder itself."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            descriptor = os.open(Path(parent) / name, os.O_RDONLY)
+            try:
+                disk.sync_file(descriptor)
+            finally:
+                os.close(descriptor)
+        disk.sync_folder(Path(parent))
+    disk.sync_folder(folder.parent)
 
 
 class told:  # noqa: N801 - reads as a word where it is used: "with told(path):"

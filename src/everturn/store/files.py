@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everturn.domain.errors import Invalid, NotFound
 from everturn.domain.probe import Moment
 from everturn.domain.storing import File
 from everturn.store.common import locked_session
-from everturn.store.disk import Disk, hashed_path, put_file
+from everturn.store.disk import INCOMING, Disk, hashed_path, put_file, sync_tree, told
 from everturn.store.script import Database, Row, Script, Tx, one, q
 
 NAME_CHARS_MAX = 255
@@ -21,7 +24,8 @@ class Files:
         self._db = db
         self._folder = folder
         self._disk = disk
-        self._pauses = 0  # backups under way: nothing is swept meanwhile
+        self._pauses = 0  # uploads and backups under way: nothing is swept meanwhile
+        self._sweeping = asyncio.Lock()  # held by a sweep under way: nothing comes in meanwhile
 
     async def put(
         self,
@@ -36,20 +40,26 @@ class Files:
         name = name.replace("/", "_").replace("\0", "_").strip()[-NAME_CHARS_MAX:] or "file"
         if kind not in ("upload", "artifact"):
             raise Invalid(f"A file is an upload or an artifact, not {kind[:40]!r}.")
-        sha256, size = await asyncio.to_thread(put_file, self._disk, self._folder, content)
-        await self._db.probe.reach(Moment.FILE_SYNCED, sha256)
-        file = File(
-            id=self._db.ids.file(),
-            owner=owner,
-            name=name,
-            media_type=media_type,
-            size=size,
-            sha256=sha256,
-            created_at=self._db.clock.now_ms(),
-            kind=kind,
-            session_id=session_id,
-        )
-        await self._db.write(_put, file)
+        # Without the pause a sweep could find the last older row of the same bytes unused, and delete
+        # them after they were synced here and before the new row names them.
+        async with self.unswept():
+            sha256, size = await asyncio.to_thread(put_file, self._disk, self._folder, content)
+            await self._db.probe.reach(Moment.FILE_SYNCED, sha256)
+            file = File(
+                id=self._db.ids.file(),
+                owner=owner,
+                name=name,
+                media_type=media_type,
+                size=size,
+                sha256=sha256,
+                created_at=self._db.clock.now_ms(),
+                kind=kind,
+                session_id=session_id,
+            )
+            await self._db.write(_put, file)
+            if not hashed_path(self._folder, sha256).exists():
+                # Another process's sweep came in between; from now on the row protects the bytes.
+                await asyncio.to_thread(put_file, self._disk, self._folder, content)
         return file
 
     async def get(self, owner: str, file_id: str) -> File:
@@ -61,22 +71,39 @@ class Files:
 
     async def sweep(self, *, grace_ms: int = UNUSED_GRACE_MS) -> int:
         """Delete uploads that no session refers to any more; fresh ones may still be on their way."""
-        if self._pauses:
+        if self._pauses or self._sweeping.locked():
             return 0
         before = self._db.clock.now_ms() - grace_ms
-        if not await self._db.read(_unused, before):
-            return 0
-        hashes = await self._db.write(_sweep, before)
-        for sha256 in hashes:
-            hashed_path(self._folder, sha256).unlink(missing_ok=True)
-        await self._db.probe.reach(Moment.SWEPT)
+        async with self._sweeping:
+            if not await self._db.read(_unused, before):
+                return 0
+            hashes = await self._db.write(_sweep, before)
+            for sha256 in hashes:
+                hashed_path(self._folder, sha256).unlink(missing_ok=True)
+            await self._db.probe.reach(Moment.SWEPT)
         return len(hashes)
 
-    def pause_sweeping(self) -> None:
-        self._pauses += 1
+    async def copy_to(self, target: Path) -> None:
+        """Copy every file into a backup's folder, and make the whole folder durable."""
+        await asyncio.to_thread(self._copy_to, target)
 
-    def go_on_sweeping(self) -> None:
-        self._pauses -= 1
+    def _copy_to(self, target: Path) -> None:
+        with told(target):
+            if self._folder.exists():
+                # What is only coming in has no row yet, and its name goes away at any moment.
+                is_coming_in = shutil.ignore_patterns(f"{INCOMING}*")
+                shutil.copytree(self._folder, target / self._folder.name, ignore=is_coming_in)
+            sync_tree(self._disk, target)
+
+    @asynccontextmanager
+    async def unswept(self) -> AsyncIterator[None]:
+        """Wait for the end of a sweep under way; none begins before this is left."""
+        async with self._sweeping:
+            self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
 
 
 def _file(row: Row) -> File:

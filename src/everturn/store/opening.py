@@ -63,7 +63,7 @@ async def open_store(
             data_dir=folder,
             disk=disk,
             settings=settings,
-            workers=Workers(db, folder),
+            workers=Workers(db, path.parent),
             copy_database=db.copy_to,
         )
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -61,14 +60,10 @@ class Upkeep:
 
     async def backup(self, target: Path) -> Path:
         """Database in one read transaction, then the files; nothing is swept meanwhile."""
-        self._files.pause_sweeping()
-        try:
+        async with self._files.unswept():
             await asyncio.to_thread(target.mkdir, parents=True, exist_ok=False)
             await self._copy_database(target)
-            if self._files_folder.exists():
-                await asyncio.to_thread(shutil.copytree, self._files_folder, target / "files")
-        finally:
-            self._files.go_on_sweeping()
+            await self._files.copy_to(target)
         return target
 
     async def stats(self) -> dict[str, Any]:

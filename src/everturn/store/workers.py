@@ -10,6 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from everturn.domain.errors import StoreRefused
 from everturn.domain.probe import Moment
 from everturn.store.common import refresh, turn_row
 from everturn.store.rows import session_of
@@ -43,6 +44,9 @@ class WorkerLock:
 
 
 class Workers:
+    """``data_dir`` holds the locks. Of a SQLite file that is the folder it lies in: the file may be moved,
+    or restored from a backup, and then no lock beside it is held, whatever its rows say."""
+
     def __init__(self, db: Database, data_dir: Path) -> None:
         self._db = db
         self._folder = data_dir / "workers"
@@ -50,10 +54,11 @@ class Workers:
         self._locks: dict[str, WorkerLock] = {}
 
     async def register(self, worker: str) -> None:
-        lock = WorkerLock(self._folder / f"{worker}.lock")
-        if not lock.try_take():
-            raise RuntimeError(f"Worker {worker} is registered by another process.")
-        self._locks[worker] = lock
+        if worker not in self._locks:
+            lock = WorkerLock(self._folder / f"{worker}.lock")
+            if not lock.try_take():
+                raise StoreRefused(f"Worker {worker} is registered by another process.")
+            self._locks[worker] = lock
         await self._db.write(_register, worker, self._identity, None)
 
     async def heartbeat(self, worker: str) -> bool:
@@ -62,12 +67,12 @@ class Workers:
     async def take_over(self, worker: str) -> int:
         released = 0
         for dead, folder in await self._others(worker):
-            if folder == self._identity:
+            if folder == self._identity or self._db.dialect == "sqlite":
                 released += await self._take_over_dead(dead)
         return released
 
     async def retire(self, worker: str) -> None:
-        await self._db.write(_release, worker, "handed_over", True)
+        await self._db.write(release, worker, "handed_over", True)
         lock = self._locks.pop(worker, None)
         if lock is not None:
             lock.drop(and_file=True)
@@ -82,7 +87,7 @@ class Workers:
             return 0
         try:
             await self._deliver_spool(dead)
-            return await self._db.write(_release, dead, "crash", True)
+            return await self._db.write(release, dead, "crash", True)
         finally:
             lock.drop(and_file=True)
 
@@ -98,7 +103,7 @@ def _all(tx: Tx) -> Script[list[Row]]:
     return list((yield q("workers_all")))
 
 
-def _release(tx: Tx, worker: str, reason: str, is_sealed: bool) -> Script[int]:
+def release(tx: Tx, worker: str, reason: str, is_sealed: bool) -> Script[int]:
     """Make a worker's turns claimable; with ``is_sealed`` say that nothing more will come from it."""
     rows = yield q("turns_of_worker", worker)
     for turn_no, session_no in rows:

@@ -13,7 +13,7 @@ from everturn.domain.messages import Outcome, Result, Text
 from everturn.domain.storing import Claim, Request
 from everturn.domain.turns import Recovery
 from everturn.store import Store
-from everturn.store.workers import _release
+from everturn.store.workers import release
 from everturn.testing import FakeClock
 from tests.acting import (
     CRASHED,
@@ -189,7 +189,7 @@ async def test_resuming_a_turn_whose_journal_was_pruned_is_refused_and_loses_not
 
 async def _lose_worker(store: Store) -> None:
     """The turn's worker is thought dead and may still have a spool: released, not sealed."""
-    await store.database.write(_release, "wrk_one", "crash", False)
+    await store.database.write(release, "wrk_one", "crash", False)
 
 
 async def _deliver(

@@ -1,0 +1,139 @@
+"""Files: what a row names is there, whatever is swept, backed up or uploaded at the same time."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import anyio
+import pytest
+
+from everturn.domain.errors import DiskFull, Gone, Invalid, NotFound
+from everturn.domain.probe import Moment
+from everturn.domain.storing import Submission
+from everturn.store import Store, open_store
+from everturn.store.disk import Disk
+from everturn.testing import FakeClock, HoldingProbe
+from tests.acting import ME, new_session, start
+
+pytestmark = pytest.mark.anyio
+TWO_DAYS_S = 2 * 24 * 3600
+
+
+async def test_a_file_lies_under_its_hash_and_is_given_back(store: Store) -> None:
+    file = await store.files.put(ME, "a/b\0c.txt", "text/plain", b"content")
+    assert (file.name, file.size, file.sha256) == ("a_b_c.txt", 7, hashlib.sha256(b"content").hexdigest())
+    assert (await store.files.path(ME, file.id)).read_bytes() == b"content"
+    assert await store.files.get(ME, file.id) == file
+    with pytest.raises(NotFound):
+        await store.files.get("somebody else", file.id)
+
+
+async def test_a_file_is_taken_in_from_a_path(store: Store, tmp_path: Path) -> None:
+    source = tmp_path / "big.bin"
+    source.write_bytes(b"x" * 3_000_000)
+    file = await store.files.put(ME, "big.bin", "application/octet-stream", source)
+    assert (await store.files.path(ME, file.id)).stat().st_size == 3_000_000
+
+
+async def test_an_upload_is_not_swept_away_by_a_sweep_that_found_its_twin_unused(
+    store: Store, clock: FakeClock, probe: HoldingProbe
+) -> None:
+    """Old row and new upload share their bytes: the sweep must not delete them under the upload."""
+    old = await store.files.put(ME, "old.txt", "text/plain", b"the same bytes")
+    await clock.advance(TWO_DAYS_S)
+    probe.hold(Moment.FILE_SYNCED)
+    uploaded = []
+
+    async def upload() -> None:
+        uploaded.append(await store.files.put(ME, "new.txt", "text/plain", b"the same bytes"))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            group.start_soon(upload)
+            await probe.reached(Moment.FILE_SYNCED)  # on disk, no row names it
+            await store.files.sweep()
+            probe.release(Moment.FILE_SYNCED)
+    assert (await store.files.path(ME, uploaded[0].id)).read_bytes() == b"the same bytes"
+    await store.files.sweep()
+    assert (await store.files.path(ME, uploaded[0].id)).exists()
+    with pytest.raises(NotFound):
+        await store.files.get(ME, old.id)
+
+
+async def test_an_upload_that_begins_while_a_sweep_deletes_waits_for_it(
+    store: Store, clock: FakeClock, probe: HoldingProbe
+) -> None:
+    await store.files.put(ME, "old.txt", "text/plain", b"the same bytes")
+    await clock.advance(TWO_DAYS_S)
+    probe.hold(Moment.SWEPT)
+    uploaded = []
+
+    async def upload() -> None:
+        uploaded.append(await store.files.put(ME, "new.txt", "text/plain", b"the same bytes"))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            group.start_soon(store.files.sweep)
+            await probe.reached(Moment.SWEPT)
+            group.start_soon(upload)
+            await anyio.wait_all_tasks_blocked()
+            assert uploaded == []
+            probe.release(Moment.SWEPT)
+    assert (await store.files.path(ME, uploaded[0].id)).read_bytes() == b"the same bytes"
+
+
+async def test_a_file_that_a_session_uses_is_never_swept_and_goes_after_its_deletion(
+    store: Store, clock: FakeClock
+) -> None:
+    session = await new_session(store)
+    file = await store.files.put(ME, "a.txt", "text/plain", b"a")
+    await store.turns.accept(ME, session.id, Submission(attachments=(file.id,)))
+    path = await store.files.path(ME, file.id)
+    await clock.advance(TWO_DAYS_S)
+    assert await store.files.sweep() == 0
+    assert path.exists()
+    await store.sessions.delete(ME, session.id)
+    assert await store.files.sweep() == 1
+    assert not path.exists()
+
+
+async def test_a_backup_is_made_while_a_file_is_coming_in(
+    store: Store, data_dir: Path, tmp_path: Path
+) -> None:
+    await store.files.put(ME, "a.txt", "text/plain", b"a")
+    (data_dir / "files" / ".incoming-1-half").write_bytes(b"half of an upl")
+    target = await store.upkeep.backup(tmp_path / "backup")
+    names = [path.name for path in (target / "files").rglob("*") if path.is_file()]
+    assert names == [hashlib.sha256(b"a").hexdigest()]
+
+
+async def test_a_file_of_a_deleted_session_is_refused(store: Store) -> None:
+    session = await new_session(store)
+    await start(store, session.id, "hello")
+    await store.sessions.delete(ME, session.id)
+    with pytest.raises(Gone):
+        await store.files.put(ME, "a.txt", "text/plain", b"a", kind="artifact", session_id=session.id)
+
+
+async def test_an_unknown_kind_is_refused_before_anything_is_written(store: Store, data_dir: Path) -> None:
+    with pytest.raises(Invalid):
+        await store.files.put(ME, "a.txt", "text/plain", b"a", kind="picture")
+    assert not (data_dir / "files").exists()
+
+
+class _FullDisk(Disk):
+    def write(self, descriptor: int, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+
+async def test_a_full_disk_refuses_the_upload_and_leaves_nothing_open_or_lying_about(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"x" * 2_000_000)
+    async with open_store(data_dir=tmp_path / "data", disk=_FullDisk()) as store:
+        with pytest.raises(DiskFull) as refused:
+            await store.files.put(ME, "a.bin", "application/octet-stream", source)
+        assert refused.value.hint
+    assert [path for path in (tmp_path / "data" / "files").rglob("*") if path.is_file()] == []
