@@ -36,7 +36,9 @@ class Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"everturn.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, f"{cmd_name}_" if cmd_name in ("import", "run") else cmd_name)
+        command: click.Command = getattr(
+            module, f"{cmd_name}_" if cmd_name in ("import", "run") else cmd_name
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

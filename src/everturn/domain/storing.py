@@ -15,6 +15,7 @@ import msgspec
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
 from everturn.domain.messages import Message
+from everturn.domain.remembering import Ledger
 from everturn.domain.sessions import Hit, Page, Session, SessionPatch
 from everturn.domain.turns import Failure, Turn, TurnKind
 
@@ -185,10 +186,18 @@ class Turns(Protocol):
         ...
 
     async def complete(
-        self, turn_id: str, epoch: int, number: int, folded: Folded, *, provider: str | None = None
+        self,
+        turn_id: str,
+        epoch: int,
+        number: int,
+        folded: Folded,
+        *,
+        provider: str | None = None,
+        handle: str = "",
     ) -> Turn:
         """Write messages, usage, what memory is owed and the end. ``number`` is the last event the
-        writer made durable; if more is there, or steering waits, it is refused (WrongState)."""
+        writer made durable; if more is there, or steering waits, it is refused (WrongState).
+        ``provider`` and ``handle``: to whom the turn is owed, and who saw it."""
         ...
 
     async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:
@@ -258,7 +267,18 @@ class Transcript(Protocol):
 class Journal(Protocol):
     async def append(self, turn_id: str, epoch: int, first_number: int, payloads: Sequence[Payload]) -> int:
         """Make events durable; return the position of the last. Numbers that are already there are
-        skipped, so a batch can be sent again as formed. Raises Fenced."""
+        skipped, so a batch can be sent again as formed. Raises Fenced.
+
+        Returns 0 when the database is away: the events are synced to this worker's spool, not visible
+        to anybody and not published. They are delivered later, in order. Until ``settled`` has returned,
+        nothing may be done that others must know of: no model call, no tool (C04).
+        """
+        ...
+
+    async def settled(self, turn_id: str, epoch: int) -> None:
+        """Return when nothing of this writer waits in the spool, at once if nothing does. Call it before
+        a model call or a tool. Raises Fenced if another worker has the turn: the spooled events were then
+        kept beside the journal (C09)."""
         ...
 
     async def after(self, owner: str, session_id: str, position: int, *, limit: int = 500) -> list[Event]:
@@ -390,18 +410,48 @@ class Upkeep(Protocol):
 
 
 class Store(Protocol):
-    sessions: Sessions
-    turns: Turns
-    transcript: Transcript
-    journal: Journal
-    asks: Asks
-    files: Files
-    search: Search
-    workers: Workers
-    records: Records
-    upkeep: Upkeep
+    """The nouns over one database."""
+
+    @property
+    def sessions(self) -> Sessions: ...
+
+    @property
+    def turns(self) -> Turns: ...
+
+    @property
+    def transcript(self) -> Transcript: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def asks(self) -> Asks: ...
+
+    @property
+    def files(self) -> Files: ...
+
+    @property
+    def search(self) -> Search: ...
+
+    @property
+    def workers(self) -> Workers: ...
+
+    @property
+    def records(self) -> Records: ...
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+    @property
+    def upkeep(self) -> Upkeep: ...
 
     @property
     def kind(self) -> str:
         """``sqlite`` or ``postgresql``."""
+        ...
+
+    @property
+    def is_away(self) -> bool:
+        """The database cannot be reached at the moment: appends go to the spool, everything else raises
+        StoreAway. Never on SQLite."""
         ...

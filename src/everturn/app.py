@@ -1,0 +1,111 @@
+"""The composition root: the only file that knows every room. Builds, starts, stops."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+
+from everturn.config import Config
+from everturn.domain.clock import Clock, SystemClock
+from everturn.domain.ids import Ids
+from everturn.domain.probe import Probe
+from everturn.engine import Engine, EngineSettings
+from everturn.engine import Profile as EngineProfile
+from everturn.models.keys import Keys
+from everturn.models.registry import ModelRegistry
+from everturn.models.settings import parse_settings
+from everturn.store import Store, open_store
+from everturn.tools import EverturnToolbox
+from everturn.tools.profiles import DEFAULT, POCKET, Profiles
+from everturn.web import Web, build_web
+
+
+class App(msgspec.Struct, frozen=True):
+    """Everything that runs, opened in the order in which it depends on each other."""
+
+    config: Config
+    store: Store
+    models: ModelRegistry
+    keys: Keys
+    toolbox: EverturnToolbox
+    engine: Engine
+
+
+@asynccontextmanager
+async def open_app(
+    config: Config,
+    *,
+    clock: Clock | None = None,
+    probe: Probe | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> AsyncIterator[App]:
+    """Open the store, then what works on it, then the engine. Leaving closes in reverse: the engine hands
+    over first, the store closes last."""
+    clock = clock or SystemClock()
+    ids = Ids(clock)
+    environ = os.environ if environ is None else environ
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(
+            open_store(
+                config.database_url,
+                data_dir=config.home,
+                clock=clock,
+                ids=ids,
+                probe=probe,
+                settings=config.store,
+            )
+        )
+        keys = Keys(config.home, environ)
+        models = await stack.enter_async_context(
+            ModelRegistry(
+                parse_settings(config.models),
+                keys,
+                clock,
+                environ,
+                weights_folder=config.home / "models",
+                default=config.model,
+            )
+        )
+        toolbox = await stack.enter_async_context(
+            EverturnToolbox(
+                config.home,
+                records=store.records,
+                search=store.search,
+                clock=clock,
+                profiles=config.profiles,
+            )
+        )
+        engine = await stack.enter_async_context(
+            Engine(
+                store,
+                models,
+                toolbox,
+                clock=clock,
+                ids=ids,
+                probe=probe,
+                settings=engine_settings(config),
+            )
+        )
+        yield App(config, store, models, keys, toolbox, engine)
+
+
+def engine_settings(config: Config) -> EngineSettings:
+    """The engine's settings with what the profiles say about prompts and models."""
+    profiles: Profiles = config.profiles
+    return msgspec.structs.replace(
+        config.engine,
+        system_prompt=profiles.get(DEFAULT).prompt,
+        small_prompt=profiles.get(POCKET).prompt,
+        profiles={
+            name: EngineProfile(name, profile.prompt, profile.model)
+            for name, profile in profiles.profiles.items()
+        },
+    )
+
+
+def open_web(app: App) -> Web:
+    """The web application over an open app; enter it before serving."""
+    return build_web(app.engine, app.store, app.config.web, models=app.models)

@@ -1,0 +1,128 @@
+"""A client of the HTTP API: requests that say what went wrong, and a stream that survives the server.
+
+When the server goes away, the stream waits for it and continues after the last event it has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+import msgspec
+
+from everturn.domain.errors import EverturnError, Refused, Retry
+from everturn.domain.events import AnyPayload
+
+RETRY_FIRST_S = 0.3
+RETRY_LONGEST_S = 5.0
+
+
+class Wire(msgspec.Struct, frozen=True):
+    """One event as the server sends it."""
+
+    session_id: str
+    position: int
+    at: int
+    event: AnyPayload
+    turn_id: str | None = None
+
+
+class Said(Refused):
+    """The server refused; its own words."""
+
+    code = "server_refused"
+
+
+class Away(Retry):
+    code = "server_away"
+
+
+_wire = msgspec.json.Decoder(Wire)
+
+
+class Client:
+    def __init__(self, address: str, token: str | None) -> None:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        timeout = httpx2.Timeout(30.0, read=60.0)
+        self._http = httpx2.AsyncClient(base_url=address, headers=headers, timeout=timeout, trust_env=False)
+        self._address = address
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.__aexit__(kind, error, trace)
+
+    async def call(self, method: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
+        """One request. Raises Said with the server's reason, Away if it cannot be reached."""
+        headers = {"idempotency-key": key} if key else {}
+        try:
+            answer = await self._http.request(method, path, json=body, headers=headers)
+        except httpx2.TransportError as error:
+            raise Away(
+                f"The server at {self._address} cannot be reached ({type(error).__name__}).",
+                hint="Start it with 'everturn serve'.",
+            ) from error
+        if answer.status_code >= 400:
+            raise _refusal(answer)
+        return answer.json() if answer.content else None
+
+    async def send(self, session: str, text: str, on_away: Callable[[], None]) -> tuple[str, int]:
+        """Send a message until the server has it, once: the key is the same for every try."""
+        key = secrets.token_hex(16)
+        wait = RETRY_FIRST_S
+        while True:
+            try:
+                answer = await self.call("POST", f"/api/sessions/{session}/turns", {"text": text}, key=key)
+                return str(answer["turn"]["id"]), int(answer["cursor"])
+            except Away:
+                on_away()
+                await asyncio.sleep(wait)
+                wait = min(RETRY_LONGEST_S, wait * 2)
+
+    async def follow(self, session: str, after: int, on_away: Callable[[], None]) -> AsyncIterator[Wire]:
+        """A session's events after a position, across restarts of the server, without gap or repeat."""
+        wait = RETRY_FIRST_S
+        while True:
+            try:
+                async for event in self._events(session, after):
+                    after = max(after, event.position)
+                    wait = RETRY_FIRST_S
+                    yield event
+            except httpx2.TransportError:
+                on_away()
+            await asyncio.sleep(wait)
+            wait = min(RETRY_LONGEST_S, wait * 2)
+
+    async def _events(self, session: str, after: int) -> AsyncIterator[Wire]:
+        path = f"/api/sessions/{session}/events"
+        async with self._http.stream("GET", path, params={"after": after}) as answer:
+            if answer.status_code >= 500:
+                return
+            if answer.status_code >= 400:
+                await answer.aread()
+                raise _refusal(answer)
+            has_position = False
+            async for line in answer.aiter_lines():
+                if line.startswith("id:"):
+                    has_position = True
+                elif line.startswith("data:") and has_position:
+                    yield _wire.decode(line[5:].strip())
+                elif not line:
+                    has_position = False
+
+
+def _refusal(answer: httpx2.Response) -> EverturnError:
+    try:
+        problem = answer.json()
+    except ValueError:
+        return Said(f"The server answered {answer.status_code}.")
+    detail = problem.get("detail") or problem.get("title") or f"The server answered {answer.status_code}."
+    return Said(str(detail), hint=str(problem.get("hint") or ""))

@@ -1,0 +1,43 @@
+"""everturn serve"""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import click
+
+from everturn.app import open_app, open_web
+from everturn.cli.frame import console, home_option, run
+from everturn.config import Config, read_config
+from everturn.web import configure_logs
+from everturn.web import serve as serve_web
+
+
+@click.command()
+@home_option
+@click.option("--host", help="The address to listen on; any but loopback needs a password.")
+@click.option("--port", type=int, help="The port; 0 takes any free one.")
+@click.option("--model", help="provider:name, the model that answers by default.")
+@click.option("--open", "opens_browser", is_flag=True, help="Open the page in a browser.")
+def serve(
+    home: Path | None, host: str | None, port: int | None, model: str | None, opens_browser: bool
+) -> None:
+    """Run the server and the page until SIGTERM or Ctrl-C; a second signal hurries."""
+    config = read_config(home, host=host, port=port, model=model, opens_browser=opens_browser)
+    configure_logs()
+    run(_serve(config))
+
+
+async def _serve(config: Config) -> None:
+    async with open_app(config) as app, open_web(app) as web:
+        # What was built until here lives as long as the process: the collector need not look at it
+        # again, and with fewer, larger collections streams stay smooth.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
+        await serve_web(web, config.web, drain=app.engine.stop, on_ready=_say)
+
+
+def _say(address: str) -> None:
+    console().print(f"Everturn is ready: [bold]{address}[/bold]  (Ctrl-C stops)")
