@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ import pytest
 from everturn.domain.clock import Clock
 from everturn.store import Store, open_store
 from everturn.testing import FakeClock, HoldingProbe
+from everturn.testing.postgres_server import PostgresServer
 
-STORE_KINDS = ("sqlite",)
+STORE_KINDS = ("sqlite", "postgresql")
 
 OpenAnother = Callable[..., Awaitable[Store]]
 
@@ -51,9 +53,32 @@ def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL, started when the first test asks for it."""
+    with PostgresServer() as server:
+        server.make_template(_open_and_close)
+        yield server
+
+
+async def _open_and_close(address: str) -> None:
+    with TemporaryDirectory() as folder:
+        async with open_store(address, data_dir=folder):
+            pass
+
+
 @pytest.fixture
-def store_url(store_kind: str, data_dir: Path) -> str:
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """The address of a database of its own with empty tables."""
+    with postgres.database() as address:
+        yield address
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest, store_kind: str, data_dir: Path) -> str:
     """The address of an empty database of this kind, also good for a child process."""
+    if store_kind == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
     return f"sqlite://{data_dir / 'everturn.db'}"
 
 

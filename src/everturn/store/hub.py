@@ -116,6 +116,7 @@ class Hub:
         self._followers: dict[str, list[Follower]] = {}
         self._watchers: list[Watcher] = []
         self._work: set[asyncio.Event] = set()
+        self._told: dict[str, int] = {}  # the newest position that a followed session's readers know of
 
     def follow(self, session_id: str) -> Follower:
         follower = Follower()
@@ -127,6 +128,7 @@ class Hub:
         followers.remove(follower)
         if not followers:
             del self._followers[session_id]
+            self._told.pop(session_id, None)
 
     def watch(self, owner: str) -> Watcher:
         watcher = Watcher(owner)
@@ -156,6 +158,7 @@ class Hub:
             if stored.session_id in self._followers:
                 by_session.setdefault(stored.session_id, []).extend(published(stored))
         for session_id, batch in by_session.items():
+            self._told[session_id] = max(self._told.get(session_id, 0), batch[-1].position)
             for follower in self._followers[session_id]:
                 follower.offer(batch)
         has_changes = False
@@ -170,6 +173,30 @@ class Hub:
                     watcher.offer(session_id)
         if has_changes:
             self.say_work()
+
+    # --- what a store's own look at the database needs -------------------------------------------------
+
+    def followed(self) -> list[str]:
+        """Sessions that somebody follows."""
+        return list(self._followers)
+
+    def watched(self) -> list[str]:
+        """Owners whose list somebody watches."""
+        return list({watcher.owner for watcher in self._watchers})
+
+    def notice(self, session_id: str, position: int | None = None) -> None:
+        """The session's journal has reached this position: its readers look, unless they were told."""
+        if position is not None and self._told.get(session_id, 0) >= position:
+            return
+        for follower in self._followers.get(session_id, ()):
+            follower.look()
+        if position is not None and session_id in self._followers:
+            self._told[session_id] = position
+
+    def notice_list(self, owner: str) -> None:
+        for watcher in self._watchers:
+            if watcher.owner == owner:
+                watcher.look()
 
     def say_work(self) -> None:
         for event in self._work:

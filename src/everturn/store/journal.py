@@ -65,7 +65,10 @@ class Journal:
             self._hub.unfollow(session_id, follower)
 
     async def deliver_late(self, turn_id: str, epoch: int, events: Sequence[Event]) -> int:
-        return await self._db.write(_deliver_late, turn_id, epoch, tuple(events))
+        return await self._db.write(deliver_late, turn_id, epoch, tuple(events))
+
+    async def settled(self, turn_id: str, epoch: int) -> None:
+        await self._db.settled(turn_id, epoch)
 
     async def seal(self, turn_id: str, epoch: int) -> None:
         await self._db.write(_seal, turn_id, epoch)
@@ -86,20 +89,6 @@ class Journal:
 
 
 # --- reading ------------------------------------------------------------------------------------------
-
-
-def _following(live: Sequence[Event], position: int) -> list[Event]:
-    """Those of the live events that follow the position one by one.
-
-    Several commits of this process may wait together, with another process's commit between two of
-    them: what comes after the gap is left to the journal.
-    """
-    fresh = []
-    for event in live:
-        if event.position == position + 1:
-            fresh.append(event)
-            position += 1
-    return fresh
 
 
 def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Script[list[Event]]:
@@ -142,7 +131,7 @@ def _is_unbroken(events: Sequence[Event]) -> bool:
 # --- late delivery and recovery -----------------------------------------------------------------------
 
 
-def _deliver_late(tx: Tx, turn_id: str, epoch: int, events: tuple[Event, ...]) -> Script[int]:
+def deliver_late(tx: Tx, turn_id: str, epoch: int, events: tuple[Event, ...]) -> Script[int]:
     session, turn = yield from locked_turn(tx, turn_id)
     if turn.is_pruned:
         return 0  # the transcript is settled and its journal gone: there is nothing to thread it into

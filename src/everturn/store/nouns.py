@@ -15,6 +15,7 @@ from everturn.store.disk import Disk
 from everturn.store.files import Files
 from everturn.store.hub import Hub
 from everturn.store.journal import Journal
+from everturn.store.ledger import Ledger
 from everturn.store.records import Records
 from everturn.store.script import Database, Script, Tx
 from everturn.store.search import Search
@@ -32,6 +33,7 @@ class StoreSettings(msgspec.Struct, frozen=True):
     recovery_attempts_max: int = 3
     recovery_age_max_ms: int = 24 * 3600 * 1000
     lease_s: float = 15.0
+    direct_url: str | None = None  # PostgreSQL without a pooler in between, for LISTEN
 
 
 class Store:
@@ -65,11 +67,17 @@ class Store:
         self.search = Search(db)
         self.workers = workers
         self.records = Records(db)
+        self.ledger = Ledger(db)
         self.upkeep = Upkeep(db, self.files, data_dir / "files", self.search, copy_database)
 
     @property
     def kind(self) -> str:
         return self._db.dialect
+
+    @property
+    def is_away(self) -> bool:
+        """The database cannot be reached at the moment; appends go to the spool."""
+        return self._db.is_away
 
     @property
     def database(self) -> Database:

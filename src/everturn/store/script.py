@@ -84,12 +84,16 @@ def one(rows: Rows) -> Row | None:
 
 
 class Append(msgspec.Struct):
-    """Events of one turn on their way into the journal, numbered from ``first_number``."""
+    """Events of one turn on their way into the journal, numbered from ``first_number``.
+
+    ``at`` 0 means: the time of the transaction. What comes from a spool has the time it happened.
+    """
 
     turn_id: str
     epoch: int
     first_number: int
     data: list[bytes]
+    at: int = 0
 
 
 def append_of(turn_id: str, epoch: int, first_number: int, payloads: Sequence[Payload]) -> Append:
@@ -118,4 +122,13 @@ class Database(Protocol):
 
     async def append(self, append: Append) -> int:
         """Make events durable through the group commit; return the position of the last."""
+        ...
+
+    async def settled(self, turn_id: str, epoch: int) -> None:
+        """Return when nothing of this writer waits in a spool; raise Fenced if it lost the turn."""
+        ...
+
+    @property
+    def is_away(self) -> bool:
+        """The database cannot be reached; appends go to the spool."""
         ...

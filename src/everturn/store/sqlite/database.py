@@ -99,6 +99,13 @@ class SqliteDatabase:
         result, _ = await job.future
         return result  # type: ignore[no-any-return]
 
+    async def settled(self, turn_id: str, epoch: int) -> None:
+        """There is no spool: what an append returned for is in the database."""
+
+    @property
+    def is_away(self) -> bool:
+        return False
+
     async def read(self, script: Callable[..., Script[T]], *args: Any) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, self._read, script, args)

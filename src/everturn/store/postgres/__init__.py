@@ -1,0 +1,50 @@
+"""The store for several workers and machines: PostgreSQL, with leases, group commit and a spool."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from everturn.domain.clock import Clock
+from everturn.domain.ids import Ids
+from everturn.domain.probe import Probe
+from everturn.store.disk import Disk
+from everturn.store.hub import Hub
+from everturn.store.nouns import Store, StoreSettings
+from everturn.store.postgres.copying import copy_in as restore_postgres
+from everturn.store.postgres.database import PostgresDatabase
+from everturn.store.postgres.workers import PostgresWorkers
+
+__all__ = ["PostgresDatabase", "open_postgres", "restore_postgres"]
+
+
+@asynccontextmanager
+async def open_postgres(
+    address: str,
+    folder: Path,
+    *,
+    clock: Clock,
+    ids: Ids,
+    probe: Probe,
+    hub: Hub,
+    disk: Disk,
+    settings: StoreSettings,
+) -> AsyncIterator[Store]:
+    """Open the store on the database at this address. Raises StoreAway, StoreRefused, StoreTooNew."""
+    db = PostgresDatabase(
+        address, clock=clock, ids=ids, probe=probe, hub=hub, direct_address=settings.direct_url
+    )
+    await db.open()
+    try:
+        yield Store(
+            db,
+            hub,
+            data_dir=folder,
+            disk=disk,
+            settings=settings,
+            workers=PostgresWorkers(db, folder, disk, lease_s=settings.lease_s),
+            copy_database=db.copy_to,
+        )
+    finally:
+        await db.close()

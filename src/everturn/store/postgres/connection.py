@@ -1,0 +1,156 @@
+"""Connecting to PostgreSQL: the gate on the server's version and settings, migrations, errors in our words.
+
+Nothing here or elsewhere in this folder keeps state in a database session: no prepared statement outlives
+its transaction, no SET but SET LOCAL, no lock but a transaction's. So a transaction-mode pooler may stand
+in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from everturn.domain.errors import (
+    DiskFull,
+    EverturnError,
+    NotADatabase,
+    StoreAway,
+    StoreBroken,
+    StoreRefused,
+    StoreTooNew,
+    WrongState,
+)
+from everturn.store import sql
+
+SCHEMA = 1
+SERVER_MIN = 140_000  # as server_version_num counts
+CONNECT_TIMEOUT_S = 5.0
+COMMAND_TIMEOUT_S = 30.0
+MIGRATION_LOCK = 6009011  # the key that everturn_begin shares
+
+_GATE = """
+SELECT current_setting('server_version_num')::INTEGER, current_setting('fsync'),
+  current_setting('full_page_writes'), current_setting('server_encoding'), pg_is_in_recovery()
+"""
+# What a broken or refused connection raises: our side, the operating system, the server going down.
+LOST = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.TooManyConnectionsError,
+)
+
+
+async def connect(address: str) -> asyncpg.Connection:
+    """A connection that keeps no prepared statements. Raises StoreAway, StoreRefused."""
+    try:
+        return await asyncpg.connect(
+            address,
+            statement_cache_size=0,
+            timeout=CONNECT_TIMEOUT_S,
+            command_timeout=COMMAND_TIMEOUT_S,
+        )
+    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
+        raise StoreRefused(
+            f"PostgreSQL at {named(address)} refused the connection: {error}.",
+            hint="Check user, password and database name in EVERTURN_DATABASE_URL.",
+        ) from error
+    except (*LOST, asyncpg.PostgresError) as error:
+        raise explained(error, address) from error
+
+
+async def prepare(connection: asyncpg.Connection, address: str) -> None:
+    """Refuse a server that could lose what it acknowledged; make or migrate the tables."""
+    try:
+        async with connection.transaction():
+            refuse_unsafe(*(await connection.fetchrow(_GATE)), address=named(address))
+        async with connection.transaction():
+            # Waits until every write transaction under way has ended, and holds new ones back.
+            await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+            version = await _schema_version(connection)
+            if version > SCHEMA:
+                raise too_new(str(version))
+            for number in range(version + 1, SCHEMA + 1):
+                await connection.execute(sql.schema(number, "postgresql"))
+    except (*LOST, asyncpg.PostgresError) as error:
+        raise explained(error, address) from error
+
+
+def refuse_unsafe(
+    version: int, fsync: str, full_pages: str, encoding: str, is_replica: bool, *, address: str
+) -> None:
+    if version < SERVER_MIN:
+        raise StoreRefused(
+            f"PostgreSQL at {address} is version {version // 10_000}; {SERVER_MIN // 10_000} is the oldest "
+            "that Everturn works with.",
+            hint="Upgrade the server.",
+        )
+    for setting, value in (("fsync", fsync), ("full_page_writes", full_pages)):
+        if value != "on":
+            raise StoreRefused(
+                f"PostgreSQL at {address} runs with {setting}={value}: a power cut could lose or damage what "
+                "was acknowledged.",
+                hint=f"Set {setting}=on in postgresql.conf.",
+            )
+    if encoding != "UTF8":
+        raise StoreRefused(
+            f"The database at {address} has the encoding {encoding}, which cannot hold every text.",
+            hint="Create it with ENCODING 'UTF8'.",
+        )
+    if is_replica:
+        raise StoreRefused(f"PostgreSQL at {address} is a replica.", hint="Name the primary server.")
+
+
+async def _schema_version(connection: asyncpg.Connection) -> int:
+    if await connection.fetchval("SELECT to_regclass('meta') IS NOT NULL"):
+        value = await connection.fetchval("SELECT value FROM meta WHERE name = 'schema'")
+        if value is not None:
+            return int(value)
+    foreign = await connection.fetchval(
+        "SELECT name FROM unnest($1::TEXT[]) AS name WHERE to_regclass(name) IS NOT NULL LIMIT 1",
+        ["meta", "sessions", "turns", "events", "messages", "records"],
+    )
+    if foreign is not None:
+        raise NotADatabase(
+            f"The database has a table {foreign!r} that is not Everturn's. It was not touched.",
+            hint="Give Everturn a database of its own.",
+        )
+    return 0
+
+
+def too_new(version: str) -> StoreTooNew:
+    return StoreTooNew(
+        f"The database has schema {version}; this version of Everturn knows schemas up to {SCHEMA} and does "
+        "not write to it. Nothing was lost."
+    )
+
+
+def named(address: str) -> str:
+    """The address without its password, for messages."""
+    parts = urlsplit(address)
+    return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+
+
+def explained(error: BaseException, address: str) -> EverturnError:
+    """PostgreSQL's error as one of ours, which says what is safe and what to do."""
+    if isinstance(error, LOST):
+        return StoreAway(
+            f"The database at {named(address)} cannot be reached ({type(error).__name__}: {error}). Nothing "
+            "was written.",
+            hint="It is tried again; see whether the server runs.",
+        )
+    if isinstance(error, asyncpg.DiskFullError):
+        return DiskFull("The database server's disk is full. Nothing of this write is stored.")
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return StoreRefused("The database takes no writes (it is a replica or read-only).")
+    if isinstance(error, asyncpg.IntegrityConstraintViolationError):
+        return WrongState(f"The store refused the change: {error}.")
+    if getattr(error, "sqlstate", "") == "EV001":
+        return too_new(str(error))
+    if isinstance(error, asyncpg.UndefinedFunctionError) and "everturn_begin" in str(error):
+        return too_new("that is not known here")
+    return StoreBroken(f"PostgreSQL at {named(address)} refused: {error}.", hint="See the server's log.")

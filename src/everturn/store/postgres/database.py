@@ -1,0 +1,279 @@
+"""PostgreSQL behind the nouns: each script is one transaction, appends go through the group commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import EverturnError, OutcomeUnknown, StoreAway, StoreBroken
+from everturn.domain.events import Event
+from everturn.domain.ids import Ids
+from everturn.domain.probe import Moment, Probe
+from everturn.store import sql
+from everturn.store.hub import Hub
+from everturn.store.journal import deliver_late
+from everturn.store.postgres.connection import LOST, SCHEMA, connect, explained, prepare
+from everturn.store.postgres.copying import copy_out
+from everturn.store.postgres.flusher import Flusher
+from everturn.store.postgres.noticing import Noticer
+from everturn.store.postgres.running import READS, WRITES, DeferredProbe, Runs
+from everturn.store.script import Append, Script, Stored, Tx
+
+T = TypeVar("T")
+
+CONNECTIONS_MAX = 10
+TRIES_MAX = 6
+# Another transaction was in the way: nothing is wrong with this one, and nothing of it is left.
+_IN_THE_WAY = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.UniqueViolationError)
+
+
+class PostgresDatabase:
+    """Opened and closed by ``open_postgres``; all coroutines belong to the loop it was opened on."""
+
+    dialect = "postgresql"
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        clock: Clock,
+        ids: Ids,
+        probe: Probe,
+        hub: Hub,
+        direct_address: str | None = None,
+    ) -> None:
+        self._address = address
+        self.clock = clock
+        self.ids = ids
+        self.probe = probe
+        self._hub = hub
+        self._queries = sql.queries("postgresql")
+        self._idle: list[asyncpg.Connection] = []
+        self._places = asyncio.Semaphore(CONNECTIONS_MAX)
+        self._writes: set[asyncio.Task[Any]] = set()
+        self._noticer = Noticer(hub, self._rows, direct_address, ids.make("prc"))
+        self.flusher = Flusher(
+            address,
+            self._queries,
+            clock=clock,
+            probe=probe,
+            publish=self._publish,
+            look=hub.look,
+            deliver_late=self._deliver_late,
+        )
+        self._is_open = False
+
+    async def open(self) -> None:
+        connection = await connect(self._address)
+        try:
+            await prepare(connection, self._address)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._idle.append(connection)
+        self._is_open = True
+        self.flusher.start()
+        self._noticer.start()
+
+    async def close(self) -> None:
+        self._is_open = False
+        await self._noticer.close()
+        await asyncio.gather(*self._writes, return_exceptions=True)
+        await self.flusher.close()
+        for connection in self._idle:
+            await _close(connection)
+        self._idle.clear()
+
+    @property
+    def is_away(self) -> bool:
+        return self.flusher.is_away
+
+    async def settled(self, turn_id: str, epoch: int) -> None:
+        await self.flusher.settled(turn_id, epoch)
+
+    async def append(self, append: Append) -> int:
+        return await self.flusher.append(append)
+
+    # --- writing -------------------------------------------------------------------------------------
+
+    async def write(self, script: Callable[..., Script[T]], *args: Any) -> T:
+        """Run ``script(tx, *args)`` as one transaction; on return it is durable and published.
+
+        If cancelled, the transaction goes on by itself and is published when it is durable. Raises
+        StoreAway (nothing was written) and OutcomeUnknown (nobody can tell).
+        """
+        task = asyncio.create_task(self._write(script, args), name="everturn-write")
+        self._writes.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._writes.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, for a caller that has gone
+
+    async def _write(self, script: Callable[..., Script[T]], args: tuple[Any, ...]) -> T:
+        for tries_left in reversed(range(TRIES_MAX)):
+            deferred = DeferredProbe()
+            tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
+            try:
+                result: T = await self._transact(script(tx, *args), deferred)
+            except _IN_THE_WAY as error:
+                if not tries_left:
+                    raise explained(error, self._address) from error
+                continue
+            except (*LOST, asyncpg.PostgresError) as error:
+                raise explained(error, self._address) from error
+            await self.probe.reach(Moment.BATCH_COMMITTED)
+            if tx.events or tx.changed:
+                self._publish(tx.events, list(tx.changed.items()))
+            for moment, subject in tx.moments:
+                await self.probe.reach(moment, subject)
+            return result
+        raise AssertionError("the last try returns or raises")
+
+    async def _transact(self, script: Script[Any], deferred: DeferredProbe) -> Any:
+        async with self._connection() as connection:
+            await connection.execute(WRITES)
+            name = await connection.fetchval(f"SELECT everturn_begin({SCHEMA})")
+            result = await Runs(connection, self._queries).run(script, deferred, self.probe)
+            await self.probe.reach(Moment.BATCH_WRITTEN)
+            try:
+                done = await connection.execute("COMMIT")
+            except LOST as error:
+                connection.terminate()
+                await self._find_out(name, error)
+                return result
+            if done != "COMMIT":
+                raise StoreBroken(f"PostgreSQL answered {done} to a commit. Nothing was written.")
+            return result
+
+    async def _find_out(self, name: str, lost: BaseException) -> None:
+        """The answer to a commit was lost: ask the server what became of the transaction.
+
+        Returns if it was committed. The timeline is compared because on another one, after a failover,
+        the same number can name another transaction.
+        """
+        transaction, timeline = name.split(" ")
+        try:
+            async with self._connection(is_fresh=True) as connection:
+                await connection.execute(READS)
+                # The number goes as text: it has 64 bits and a type of its own.
+                found = await connection.fetchrow(
+                    "SELECT pg_xact_status(CAST(CAST($1 AS TEXT) AS xid8)), "
+                    "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
+                    transaction,
+                )
+                await connection.execute("ROLLBACK")
+        except (*LOST, asyncpg.PostgresError, EverturnError) as error:
+            raise _unknown(error) from lost
+        status, now_on = found
+        if now_on != timeline or status not in ("committed", "aborted"):
+            raise _unknown(lost) from lost
+        if status == "aborted":
+            raise StoreAway("The connection was lost and the write undone. Nothing was written.") from lost
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    async def read(self, script: Callable[..., Script[T]], *args: Any) -> T:
+        deferred = DeferredProbe()
+        tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
+        try:
+            async with self._connection() as connection:
+                await connection.execute(READS)
+                result: T = await Runs(connection, self._queries).run(script(tx, *args), deferred, self.probe)
+                await connection.execute("COMMIT")
+                return result
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise explained(error, self._address) from error
+
+    async def _rows(self, name: str, *args: Any) -> Sequence[Any]:
+        """One query in a transaction of its own."""
+        try:
+            async with self._connection() as connection:
+                await connection.execute(READS)
+                rows: Sequence[Any] = await connection.fetch(self._queries[name], *args)
+                await connection.execute("COMMIT")
+                return rows
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise explained(error, self._address) from error
+
+    async def copy_to(self, folder: Path) -> None:
+        """A consistent copy made in one read transaction, then read back and checked."""
+        connection = await connect(self._address)
+        try:
+            await copy_out(connection, folder)
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise explained(error, self._address) from error
+        finally:
+            await _close(connection)
+
+    # --- connections ---------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _connection(self, *, is_fresh: bool = False) -> AsyncIterator[asyncpg.Connection]:
+        """A connection with no transaction open. One that is left inside a transaction is not used again:
+        the server rolls back when it goes."""
+        if not self._is_open and not self._writes:
+            raise StoreBroken("The store is not open.", hint="Enter it with 'async with'.")
+        await self._places.acquire()
+        connection: asyncpg.Connection | None = None
+        try:
+            while not is_fresh and self._idle and connection is None:
+                connection = self._idle.pop()
+                if connection.is_closed():
+                    connection = None
+            if connection is None:
+                connection = await connect(self._address)
+            yield connection
+        except BaseException:
+            if connection is not None and not await _rolled_back(connection):
+                connection.terminate()
+                connection = None
+            raise
+        finally:
+            self._places.release()
+            if connection is not None and not connection.is_closed():
+                self._idle.append(connection)
+
+    # --- telling others ------------------------------------------------------------------------------
+
+    def _publish(self, events: list[Stored], changed: list[tuple[str, str]]) -> None:
+        self._hub.publish(events, changed)
+        self._noticer.tell({event.session_id for event in events}, changed)
+
+    async def _deliver_late(self, turn_id: str, epoch: int, events: Sequence[Event]) -> int:
+        return await self.write(deliver_late, turn_id, epoch, tuple(events))
+
+
+def _unknown(error: BaseException) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"The connection was lost during the commit ({error}). Whether the write is stored is not known.",
+        hint="Read again before repeating it; with an idempotency key it can simply be repeated.",
+    )
+
+
+async def _rolled_back(connection: asyncpg.Connection) -> bool:
+    if connection.is_closed():
+        return False
+    try:
+        await connection.execute("ROLLBACK")
+    except (*LOST, asyncpg.PostgresError):
+        return False
+    return True
+
+
+async def _close(connection: asyncpg.Connection) -> None:
+    try:
+        await connection.close(timeout=5)
+    except LOST:
+        connection.terminate()
+
+
+Rows = Callable[..., Awaitable[Sequence[Any]]]

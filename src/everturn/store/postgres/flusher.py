@@ -1,0 +1,451 @@
+"""The group commit: one task that takes every append that waits, commits them once, wakes the waiters.
+
+No timers: alone, an append is durable after one commit; under load, hundreds share one. When the database
+is away, appends go to the spool, and are delivered in order when it is back, before anything newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import (
+    EverturnError,
+    Fenced,
+    Gone,
+    NotFound,
+    StoreAway,
+    StoreBroken,
+    WrongState,
+)
+from everturn.domain.events import Event
+from everturn.domain.probe import Moment, Probe
+from everturn.store.postgres.connection import LOST, SCHEMA, connect, explained
+from everturn.store.postgres.running import WRITES
+from everturn.store.rows import kind_in
+from everturn.store.script import Append, Row, Stored
+from everturn.store.spool import Spool, Spooled
+
+FLUSH_EVENTS_MAX = 5_000
+FLUSH_TIMEOUT_S = 8.0
+SENDS_MAX = 2  # a batch is sent again, as formed, on a fresh connection before the database counts as away
+RECONNECT_S = 0.25
+DELIVER_RECORDS = 500
+FENCED_KEPT_MAX = 10_000
+
+Publish = Callable[[list[Stored], list[tuple[str, str]]], None]
+DeliverLate = Callable[[str, int, Sequence[Event]], Awaitable[int]]
+
+
+class Job:
+    """One caller's append."""
+
+    __slots__ = ("append", "error", "future", "result")
+
+    def __init__(self, append: Append, future: asyncio.Future[int] | None = None) -> None:
+        self.append = append
+        self.future = future
+        self.result = 0
+        self.error: EverturnError | None = None
+
+
+class Plan(msgspec.Struct):
+    """What a batch writes: the events, and where their sessions and writers stand after them."""
+
+    stored: list[Stored] = []
+    session_nos: list[int] = []  # one for each of ``stored``, like turn_nos
+    turn_nos: list[int] = []
+    sessions: list[int] = []
+    positions: list[int] = []
+    writer_turns: list[int] = []
+    writer_epochs: list[int] = []
+    writer_numbers: list[int] = []
+
+
+def plan(jobs: Sequence[Job], states: Mapping[str, Row], now: int) -> Plan:
+    """Decide about each job under the locks: refused, repeated (skipped), or new. Fills in the results."""
+    result = Plan()
+    by_turn: dict[tuple[str, int], list[Job]] = {}
+    for job in jobs:
+        job.error, job.result = None, 0
+        by_turn.setdefault((job.append.turn_id, job.append.epoch), []).append(job)
+    for (turn_id, epoch), own in by_turn.items():
+        refusal = _refusal(states.get(turn_id), turn_id, epoch)
+        if refusal is not None:
+            for job in own:
+                job.error = refusal
+        else:
+            _plan_turn(result, states[turn_id], own, now)
+    return result
+
+
+def _refusal(state: Row | None, turn_id: str, epoch: int) -> EverturnError | None:
+    if state is None:
+        return NotFound("turn", turn_id)
+    if state[2] != "running" or state[1] != epoch or state[8] is None:
+        return Fenced(turn_id, epoch, state[2], state[1])
+    return None
+
+
+def _plan_turn(plan: Plan, state: Row, jobs: list[Job], now: int) -> None:
+    turn_id, epoch, _, turn_no, session_no, session_id, _, position, _, number = state
+    first = number
+    for job in jobs:
+        append = job.append
+        if append.first_number > number + 1:
+            job.error = WrongState(
+                f"Turn {turn_id} has events up to {number}; the batch begins at {append.first_number}.",
+                hint="Send the events between them first.",
+            )
+            continue
+        fresh = append.data[number + 1 - append.first_number :]
+        if fresh:
+            at = append.at or now
+            plan.stored.append(Stored(session_id, position + 1, turn_id, epoch, number + 1, at, fresh))
+            plan.session_nos.append(session_no)
+            plan.turn_nos.append(turn_no)
+            position += len(fresh)
+            number += len(fresh)
+        job.result = position
+    if number > first:
+        plan.sessions.append(session_no)
+        plan.positions.append(position)
+        plan.writer_turns.append(turn_no)
+        plan.writer_epochs.append(epoch)
+        plan.writer_numbers.append(number)
+
+
+class Flusher:
+    def __init__(
+        self,
+        address: str,
+        queries: dict[str, str],
+        *,
+        clock: Clock,
+        probe: Probe,
+        publish: Publish,
+        look: Callable[[], None],
+        deliver_late: DeliverLate,
+    ) -> None:
+        self._address = address
+        self._queries = queries
+        self._clock = clock
+        self._probe = probe
+        self._publish = publish
+        self._look = look
+        self._deliver_late = deliver_late
+        self._jobs: deque[Job] = deque()
+        self._has_jobs = asyncio.Event()
+        self._connection: asyncpg.Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._spool: Spool | None = None
+        self._spooled: set[tuple[str, int]] = set()  # (turn, epoch) with events in the spool
+        self._fenced: dict[tuple[str, int], EverturnError] = {}  # found out while delivering
+        self._is_back = asyncio.Event()
+        self._is_back.set()
+        self._is_closing = False
+        self._broken: EverturnError | None = None
+        self.flushes = 0
+        self.trouble = ""  # why the database is away, if it is
+
+    # --- what others may ask -------------------------------------------------------------------------
+
+    @property
+    def is_away(self) -> bool:
+        return not self._is_back.is_set()
+
+    def use_spool(self, spool: Spool | None) -> None:
+        """From now on events go here while the database is away."""
+        self._spool = spool
+
+    async def append(self, append: Append) -> int:
+        if self._is_closing or self._broken is not None:
+            raise self._broken or StoreBroken("The store is closed.", hint="Open it again.")
+        job = Job(append, asyncio.get_running_loop().create_future())
+        self._jobs.append(job)
+        self._has_jobs.set()
+        assert job.future is not None  # noqa: S101 - given two lines above
+        return await job.future
+
+    async def settled(self, turn_id: str, epoch: int) -> None:
+        """Return when nothing of this writer is in the spool; raise what its delivery met."""
+        while (turn_id, epoch) in self._spooled:
+            await self._is_back.wait()
+            if self._is_closing:
+                raise StoreAway("The store was closed while events were in the spool; they are safe there.")
+        error = self._fenced.get((turn_id, epoch))
+        if error is not None:
+            raise error
+
+    async def back(self) -> None:
+        """Return when the database is not away and everything spooled is delivered."""
+        await self._is_back.wait()
+        if self._is_closing:
+            raise StoreAway("The store is closing.")
+
+    async def deliver(self, spool: Spool) -> int:
+        """Deliver a dead worker's spool, then remove it; return how many records it had."""
+        connection = await connect(self._address)
+        try:
+            return await self._deliver(connection, spool)
+        finally:
+            await connection.close(timeout=FLUSH_TIMEOUT_S)
+
+    # --- life ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="everturn-flusher")
+
+    async def close(self) -> None:
+        """Write or spool what waits, then end."""
+        self._is_closing = True
+        self._has_jobs.set()
+        self._is_back.set()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._drop_connection()
+
+    async def _run(self) -> None:
+        while True:
+            await self._has_jobs.wait()
+            if not self._jobs and self._is_closing:
+                return
+            batch = self._take()
+            try:
+                await self._flush(batch)
+            except EverturnError as error:
+                self._fail(batch, error)
+            except BaseException as error:
+                self._broken = StoreBroken(f"The flusher met an unexpected error: {error!r}.")
+                self._fail([*batch, *self._jobs], self._broken)
+                raise
+
+    def _take(self) -> list[Job]:
+        batch: list[Job] = []
+        count = 0
+        while self._jobs and count < FLUSH_EVENTS_MAX:
+            job = self._jobs.popleft()
+            count += len(job.append.data)
+            batch.append(job)
+        if not self._jobs and not self._is_closing:
+            self._has_jobs.clear()
+        return batch
+
+    # --- writing -------------------------------------------------------------------------------------
+
+    async def _flush(self, batch: list[Job]) -> None:
+        for _ in range(SENDS_MAX):
+            try:
+                await self._send(batch)
+            except StoreAway:
+                await self._drop_connection()
+                # Whether that commit happened is unknown. Sent again as formed, a batch that did is
+                # recognised by its numbers; its events were never published, so readers must look.
+                self._look()
+            else:
+                return
+        await self._stay_away(batch)
+
+    async def _send(self, batch: list[Job]) -> None:
+        if self._connection is None:
+            self._connection = await connect(self._address)
+        stored = await self._transact(self._connection, batch)
+        self.flushes += 1
+        await self._probe.reach(Moment.BATCH_COMMITTED)
+        self._answer(batch, stored)
+
+    async def _transact(self, connection: asyncpg.Connection, batch: Sequence[Job]) -> list[Stored]:
+        """One transaction: lock the sessions in order, decide, write. Raises StoreAway when the
+        connection breaks, also when that happens during the commit."""
+        queries = self._queries
+        turn_ids = list({job.append.turn_id for job in batch})
+        now = self._clock.now_ms()
+        try:
+            async with asyncio.timeout(FLUSH_TIMEOUT_S):
+                await connection.execute(f"{WRITES}; SELECT everturn_begin({SCHEMA})")
+                await connection.fetch(queries["append_lock"], turn_ids)
+                rows = await connection.fetch(queries["append_states"], turn_ids)
+                planned = plan(batch, {row[0]: row for row in rows}, now)
+                if planned.stored:
+                    await connection.execute(queries["append_events"], *_columns(planned, now))
+            await self._probe.reach(Moment.BATCH_WRITTEN)
+            done = await connection.execute("COMMIT", timeout=FLUSH_TIMEOUT_S)
+        except LOST as error:
+            raise explained(error, self._address) from error
+        except asyncpg.PostgresError as error:
+            await self._roll_back(connection)
+            raise explained(error, self._address) from error
+        if done != "COMMIT":
+            raise StoreBroken(f"PostgreSQL answered {done} to a commit. Nothing of this batch was written.")
+        return planned.stored
+
+    async def _roll_back(self, connection: asyncpg.Connection) -> None:
+        try:
+            await connection.execute("ROLLBACK")
+        except LOST:
+            await self._drop_connection()  # the server rolls back by itself
+
+    def _answer(self, batch: Sequence[Job], stored: list[Stored]) -> None:
+        """Publish, then answer, so that a caller cannot see its own write before a reader could."""
+        if stored:
+            self._publish(stored, [])
+        for job in batch:
+            if job.future is None or job.future.done():
+                continue  # delivered from a spool, or the caller was cancelled: the write stands
+            if job.error is not None:
+                job.future.set_exception(job.error)
+            else:
+                job.future.set_result(job.result)
+
+    def _fail(self, batch: Sequence[Job], error: EverturnError) -> None:
+        for job in batch:
+            job.error = error
+        self._answer(batch, [])
+
+    async def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    # --- while the database is away ------------------------------------------------------------------
+
+    async def _stay_away(self, batch: list[Job]) -> None:
+        """Spool this batch and what follows, until the database is back and has it all."""
+        self._is_back.clear()
+        await self._put_by(batch)
+        while True:
+            await self._spool_until_connected()
+            if self._connection is None:
+                return  # closing: the file stays for whoever comes next
+            try:
+                if self._spool is not None:
+                    await self._deliver(self._connection, self._spool)
+            except StoreAway:
+                await self._drop_connection()
+            else:
+                break
+        self._spooled.clear()
+        self._is_back.set()
+        self._look()
+
+    async def _spool_until_connected(self) -> None:
+        reconnect = asyncio.create_task(self._reconnect(), name="everturn-reconnect")
+        try:
+            while not reconnect.done():
+                waiter = asyncio.create_task(self._has_jobs.wait(), name="everturn-spooler")
+                await asyncio.wait({waiter, reconnect}, return_when=asyncio.FIRST_COMPLETED)
+                waiter.cancel()
+                if self._jobs:
+                    await self._put_by(self._take())
+                elif self._is_closing:
+                    return
+        finally:
+            reconnect.cancel()
+            await asyncio.gather(reconnect, return_exceptions=True)
+
+    async def _reconnect(self) -> None:
+        while self._connection is None:
+            try:
+                self._connection = await connect(self._address)
+            except EverturnError as error:
+                self.trouble = error.message
+                await asyncio.sleep(RECONNECT_S)
+        self.trouble = ""
+
+    async def _put_by(self, batch: list[Job]) -> None:
+        spool = self._spool
+        if spool is None:
+            self._fail(batch, StoreAway("The database cannot be reached. Nothing was written."))
+            return
+        now = self._clock.now_ms()
+        records = [
+            Spooled(a.turn_id, a.epoch, a.first_number, a.at or now, a.data)
+            for a in (job.append for job in batch)
+        ]
+        try:
+            await asyncio.to_thread(spool.append, records)
+        except EverturnError as error:
+            self._fail(batch, error)
+            return
+        await self._probe.reach(Moment.SPOOL_SYNCED)
+        for job in batch:
+            self._spooled.add((job.append.turn_id, job.append.epoch))
+            job.error, job.result = None, 0
+        self._answer(batch, [])
+
+    # --- delivering ----------------------------------------------------------------------------------
+
+    async def _deliver(self, connection: asyncpg.Connection, spool: Spool) -> int:
+        """Bring a spool's records into the database, in order: into the journal where its worker still
+        holds the turn, beside it where not. Delivering again adds nothing, so a crash in here is harmless."""
+        records = await asyncio.to_thread(spool.read)
+        former: dict[tuple[str, int], list[Spooled]] = {}
+        unwanted: list[Spooled] = []
+        for start in range(0, len(records), DELIVER_RECORDS):
+            chunk = records[start : start + DELIVER_RECORDS]
+            jobs = [Job(Append(r.turn_id, r.epoch, r.first_number, r.data, r.at)) for r in chunk]
+            self._answer(jobs, await self._transact(connection, jobs))
+            for job, record in zip(jobs, chunk, strict=True):
+                if isinstance(job.error, Fenced):
+                    former.setdefault((record.turn_id, record.epoch), []).append(record)
+                    self._remember_fenced(job.error, record)
+                elif isinstance(job.error, NotFound):
+                    pass  # the session was deleted meanwhile, and stays deleted
+                elif job.error is not None:
+                    unwanted.append(record)
+        unwanted += await self._deliver_former(former)
+        if unwanted:
+            await asyncio.to_thread(spool.set_aside, unwanted)
+        await self._probe.reach(Moment.SPOOL_DELIVERED)
+        await asyncio.to_thread(spool.clear)
+        return len(records)
+
+    async def _deliver_former(self, former: dict[tuple[str, int], list[Spooled]]) -> list[Spooled]:
+        unwanted: list[Spooled] = []
+        for (turn_id, epoch), records in former.items():
+            try:
+                await self._deliver_late(turn_id, epoch, [e for r in records for e in _events(r)])
+            except (NotFound, Gone):
+                continue  # deleted meanwhile
+            except WrongState:
+                unwanted += records  # this database never gave that epoch: it is not the one that was away
+        return unwanted
+
+    def _remember_fenced(self, error: Fenced, record: Spooled) -> None:
+        if len(self._fenced) >= FENCED_KEPT_MAX:
+            del self._fenced[next(iter(self._fenced))]
+        self._fenced[record.turn_id, record.epoch] = error
+
+
+def _events(record: Spooled) -> list[Event]:
+    return [
+        Event("", 0, record.turn_id, kind_in(data), record.at, data, record.epoch, number, is_late=True)
+        for number, data in enumerate(record.data, start=record.first_number)
+    ]
+
+
+def _columns(planned: Plan, now: int) -> tuple[Any, ...]:
+    """The arguments of the query ``append_events``."""
+    columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [], [])
+    sessions, positions, turns, epochs, numbers, times, crcs, contents = columns
+    for stored, session_no, turn_no in zip(
+        planned.stored, planned.session_nos, planned.turn_nos, strict=True
+    ):
+        count = len(stored.data)
+        sessions += [session_no] * count
+        positions += range(stored.position, stored.position + count)
+        turns += [turn_no] * count
+        epochs += [stored.epoch] * count
+        numbers += range(stored.number, stored.number + count)
+        times += [stored.at] * count
+        crcs += map(zlib.crc32, stored.data)
+        contents += stored.data
+    writers = (planned.writer_turns, planned.writer_epochs, planned.writer_numbers)
+    return planned.sessions, planned.positions, now, *writers, *columns

@@ -1,0 +1,125 @@
+"""Workers on PostgreSQL: the OS lock within one data folder, the lease across machines, the spool.
+
+Whoever can take a worker's lock in this data folder knows that it is dead: its spool is delivered, then its
+turns are released and its journals sealed. Of a worker elsewhere only its lease is known. When that has run
+out its turns are released too, but its journals stay open: what it has spooled may still arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from pathlib import Path
+
+from everturn.domain.errors import StoreAway
+from everturn.store.disk import Disk, write_atomically
+from everturn.store.postgres.database import PostgresDatabase
+from everturn.store.script import Script, Tx, q
+from everturn.store.spool import Spool
+from everturn.store.workers import WorkerLock, Workers, release
+
+
+class PostgresWorkers(Workers):
+    def __init__(self, db: PostgresDatabase, data_dir: Path, disk: Disk, *, lease_s: float) -> None:
+        super().__init__(db, data_dir)
+        self._postgres = db
+        self._disk = disk
+        self._lease_ms = round(lease_s * 1000)
+        self._spools = data_dir / "spool"
+        # The path alone could be the same on two machines; the name of the machine alone, two folders.
+        self._identity = _identity(data_dir / "workers", disk)
+
+    async def register(self, worker: str) -> None:
+        """Take the worker's lock and a fresh lease. Registering again, after a lost lease, says that the
+        spool is empty: the journals it wrote before are sealed."""
+        if worker not in self._locks:
+            lock = WorkerLock(self._folder / f"{worker}.lock")
+            if not lock.try_take():
+                raise RuntimeError(f"Worker {worker} is registered by another process.")
+            self._locks[worker] = lock
+        spool = self._spool(worker)
+        if self._postgres.is_away:
+            raise StoreAway("The database is away: the worker cannot register.")
+        if not spool.is_empty:
+            await self._postgres.flusher.deliver(spool)
+        await self._db.write(_register, worker, self._identity, self._lease_ms)
+        self._postgres.flusher.use_spool(spool)
+
+    async def heartbeat(self, worker: str) -> bool:
+        """Renew the lease; False if somebody has taken this worker's turns over. Raises StoreAway."""
+        return await self._db.write(_renew, worker, self._lease_ms)
+
+    async def take_over(self, worker: str) -> int:
+        await self._deliver_left_spools()
+        released = await super().take_over(worker)
+        for dead in await self._db.read(_expired):
+            if dead != worker and dead not in self._locks:
+                released += await self._db.write(_expire, dead)
+        return released
+
+    async def retire(self, worker: str) -> None:
+        """Release what the worker holds. If the database is away, the lock is let go all the same, and
+        whoever comes next delivers the spool and takes the turns over."""
+        try:
+            self._refuse_away()
+            await super().retire(worker)
+        except StoreAway:
+            lock = self._locks.pop(worker, None)
+            if lock is not None:
+                lock.drop(and_file=False)
+            raise
+        self._postgres.flusher.use_spool(None)
+
+    def _refuse_away(self) -> None:
+        if self._postgres.is_away:
+            raise StoreAway("The database is away; what was spooled is safe and delivered by the next start.")
+
+    def _spool(self, worker: str) -> Spool:
+        return Spool(self._spools / f"{worker}.spool", self._disk)
+
+    async def _deliver_left_spools(self) -> None:
+        """Deliver files of dead workers of this folder, also of those the database has no row of."""
+        for path in await asyncio.to_thread(lambda: sorted(self._spools.glob("*.spool"))):
+            dead = path.stem
+            lock = WorkerLock(self._folder / f"{dead}.lock")
+            if dead in self._locks or not lock.try_take():
+                continue
+            try:
+                await self._deliver_spool(dead)
+            finally:
+                lock.drop(and_file=False)
+
+    async def _deliver_spool(self, dead: str) -> None:
+        spool = self._spool(dead)
+        if not spool.is_empty:
+            await self._postgres.flusher.deliver(spool)
+        await asyncio.to_thread(spool.clear)
+
+
+def _identity(folder: Path, disk: Disk) -> str:
+    """A name for this data folder on this machine. A copied folder on another machine has another."""
+    path = folder / "folder-id"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not path.exists():
+        write_atomically(disk, path, secrets.token_hex(16).encode())
+    return f"{path.read_text().strip()}@{socket.gethostname()}"
+
+
+def _register(tx: Tx, worker: str, folder: str, lease_ms: int) -> Script[None]:
+    yield q("worker_register", worker, folder, lease_ms)
+    yield q("writers_seal_former", worker)
+
+
+def _renew(tx: Tx, worker: str, lease_ms: int) -> Script[bool]:
+    return bool((yield q("worker_renew", worker, lease_ms)))
+
+
+def _expired(tx: Tx) -> Script[list[str]]:
+    return [row[0] for row in (yield q("workers_expired"))]
+
+
+def _expire(tx: Tx, dead: str) -> Script[int]:
+    if not (yield q("worker_expire", dead)):
+        return 0  # it has renewed its lease meanwhile, or somebody else was faster
+    return (yield from release(tx, dead, "crash", False))

@@ -1,0 +1,169 @@
+-- Where PostgreSQL says it its own way. The session's lock is its row in tails, taken FOR UPDATE; whoever
+-- takes several takes them in session_no order, so that no two wait for each other.
+
+-- macro: like
+strpos(lower(%1), lower(%2)) > 0
+
+-- name: session_lock
+SELECT t.session_no FROM tails t
+WHERE t.session_no = (SELECT s.session_no FROM sessions s WHERE s.id = $1 AND s.owner = $2) FOR UPDATE
+
+-- name: session_lock_no
+SELECT session_no FROM tails WHERE session_no = $1 FOR UPDATE
+
+-- name: session_lock_skip
+SELECT session_no FROM tails WHERE session_no = $1 FOR UPDATE SKIP LOCKED
+
+-- name: session_try_lock
+SELECT t.session_no FROM tails t
+WHERE t.session_no = (SELECT s.session_no FROM sessions s WHERE s.id = $1 AND s.owner = $2)
+FOR UPDATE SKIP LOCKED
+
+-- ---------------------------------------------------------------- the group commit
+
+-- name: append_lock
+SELECT t.session_no FROM tails t
+WHERE t.session_no IN (SELECT u.session_no FROM turns u WHERE u.id = ANY ($1::TEXT[]))
+ORDER BY t.session_no FOR UPDATE
+
+-- Read after the lock is held, in a statement of its own: what the locking one joined would be older.
+-- name: append_states
+SELECT t.id, t.epoch, {held_state}, t.turn_no, t.session_no, s.id, t.owner, a.position, w.epoch, w.number
+FROM turns t JOIN sessions s ON s.session_no = t.session_no JOIN tails a ON a.session_no = t.session_no
+LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = t.epoch
+WHERE t.id = ANY ($1::TEXT[])
+
+-- name: append_events
+WITH moved AS (
+  UPDATE tails SET position = v.position, updated_at = $3
+  FROM unnest($1::BIGINT[], $2::BIGINT[]) AS v (session_no, position)
+  WHERE tails.session_no = v.session_no
+), numbered AS (
+  UPDATE writers SET number = v.number
+  FROM unnest($4::BIGINT[], $5::INTEGER[], $6::BIGINT[]) AS v (turn_no, epoch, number)
+  WHERE writers.turn_no = v.turn_no AND writers.epoch = v.epoch
+)
+INSERT INTO events (session_no, position, turn_no, epoch, number, owner, is_late, at, crc, data)
+SELECT v.session_no, v.position, v.turn_no, v.epoch, v.number, t.owner, 0, v.at, v.crc, v.data
+FROM unnest($7::BIGINT[], $8::BIGINT[], $9::BIGINT[], $10::INTEGER[], $11::BIGINT[], $12::BIGINT[], $13::BIGINT[],
+  $14::BYTEA[]) AS v (session_no, position, turn_no, epoch, number, at, crc, data)
+JOIN turns t ON t.turn_no = v.turn_no
+
+-- ---------------------------------------------------------------- noticing others
+
+-- name: positions
+SELECT s.id, t.position FROM sessions s JOIN tails t ON t.session_no = s.session_no
+WHERE s.id = ANY ($1::TEXT[])
+
+-- The sum of the row versions moves whenever any row is added, changed or removed.
+-- name: list_state
+SELECT owner, count(*), sum(xmin::TEXT::BIGINT)::TEXT FROM sessions WHERE owner = ANY ($1::TEXT[]) GROUP BY owner
+
+-- ---------------------------------------------------------------- workers
+
+-- name: clock_ms
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
+
+-- name: worker_register
+INSERT INTO workers (id, folder, registered_at, seen_at, lease_until)
+SELECT $1, $2, n.now, n.now, n.now + $3::BIGINT
+FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT AS now) n
+ON CONFLICT (id) DO UPDATE SET folder = excluded.folder, seen_at = excluded.seen_at,
+  lease_until = excluded.lease_until
+
+-- name: worker_renew
+UPDATE workers SET seen_at = n.now, lease_until = n.now + $2::BIGINT
+FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT AS now) n
+WHERE id = $1 AND lease_until > 0 RETURNING id
+
+-- name: workers_expired
+SELECT id, folder FROM workers
+WHERE lease_until > 0 AND lease_until < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT ORDER BY id
+
+-- Looked at again under the row's lock: a renewal that came in between keeps its worker alive.
+-- name: worker_expire
+UPDATE workers SET lease_until = 0
+WHERE id = $1 AND lease_until > 0 AND lease_until < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
+RETURNING id
+
+-- name: writers_seal_former
+UPDATE writers w SET is_sealed = 1 FROM turns t
+WHERE w.worker = $1 AND w.is_sealed = 0 AND t.turn_no = w.turn_no
+  AND NOT (t.worker IS NOT DISTINCT FROM $1 AND t.epoch = w.epoch)
+
+-- ---------------------------------------------------------------- search
+
+-- Most words that people look for are in a recent message: testing the newest rows one by one beats
+-- collecting every match and sorting. Rarer words have few matches, which the index finds.
+-- name: search_newest
+WITH asked AS (SELECT CAST(CAST($1 AS TEXT) AS TSQUERY) AS words),
+recent AS (
+  SELECT r.message_no FROM (
+    SELECT i.message_no, i.owner, i.words FROM message_words i ORDER BY i.message_no DESC LIMIT 2000) r, asked
+  WHERE $4 = '' AND r.owner = $2 AND r.words @@ asked.words LIMIT $3
+),
+found AS (
+  SELECT message_no FROM recent
+  UNION
+  (SELECT i.message_no FROM message_words i JOIN messages m ON m.message_no = i.message_no
+   WHERE (SELECT count(*) FROM recent) < $3 AND i.words @@ (SELECT words FROM asked) AND i.owner = $2
+     AND ($4 = '' OR m.session_no = (SELECT session_no FROM sessions WHERE id = $4))
+   ORDER BY i.message_no DESC LIMIT $3)
+)
+SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
+FROM found f JOIN messages m ON m.message_no = f.message_no
+JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
+ORDER BY f.message_no DESC LIMIT $3
+
+-- name: search_best
+WITH matching AS (
+  SELECT i.message_no, i.words FROM message_words i JOIN messages m ON m.message_no = i.message_no
+  WHERE i.words @@ CAST(CAST($1 AS TEXT) AS TSQUERY) AND i.owner = $2
+    AND ($4 = '' OR m.session_no = (SELECT session_no FROM sessions WHERE id = $4))
+  ORDER BY i.message_no DESC LIMIT 5000
+), found AS (
+  SELECT message_no, ts_rank(words, CAST(CAST($1 AS TEXT) AS TSQUERY), 2) AS rank FROM matching
+  ORDER BY rank DESC, message_no DESC LIMIT $3
+)
+SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
+FROM found f JOIN messages m ON m.message_no = f.message_no
+JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
+ORDER BY f.rank DESC, f.message_no DESC
+
+-- name: index_waiting
+SELECT message_no FROM unindexed LIMIT 1
+
+-- name: index_take
+WITH taken AS (
+  DELETE FROM unindexed WHERE message_no IN
+    (SELECT message_no FROM unindexed ORDER BY message_no LIMIT $1 FOR UPDATE SKIP LOCKED)
+  RETURNING message_no)
+SELECT m.message_no, m.owner, m.text FROM taken JOIN messages m ON m.message_no = taken.message_no
+ORDER BY m.message_no
+
+-- name: index_add
+INSERT INTO message_words (message_no, owner, words) VALUES ($1, $2, CAST(CAST($3 AS TEXT) AS TSVECTOR))
+ON CONFLICT (message_no) DO UPDATE SET words = excluded.words
+
+-- name: index_again
+INSERT INTO unindexed (message_no) VALUES ($1) ON CONFLICT (message_no) DO NOTHING
+
+-- name: index_missing
+SELECT count(*) FROM messages m
+WHERE NOT EXISTS (SELECT 1 FROM message_words i WHERE i.message_no = m.message_no)
+  AND NOT EXISTS (SELECT 1 FROM unindexed u WHERE u.message_no = m.message_no)
+
+-- name: index_state
+SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('message_words_index') AND indisvalid AND indisready
+
+-- name: index_drop
+DROP INDEX IF EXISTS message_words_index
+
+-- name: index_clear
+DELETE FROM message_words
+
+-- name: index_create
+CREATE INDEX message_words_index ON message_words USING gin (words) WITH (gin_pending_list_limit = 256)
+
+-- name: index_fill
+INSERT INTO unindexed (message_no) SELECT message_no FROM messages ON CONFLICT (message_no) DO NOTHING
