@@ -151,9 +151,15 @@ async def run_web(
 
 
 @asynccontextmanager
+async def _closing_socket(listener: socket.socket) -> AsyncIterator[None]:
+    with listener:
+        yield
+
+
+@asynccontextmanager
 async def _listening(web: Web, settings: WebSettings) -> AsyncIterator[socket.socket]:
     listener = bind(settings)
-    async with anyio.create_task_group() as group:
+    async with _closing_socket(listener), anyio.create_task_group() as group:
         ready = anyio.Event()
 
         async def run() -> None:
