@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from everturn.domain.messages import Message
+from everturn.domain.turns import Usage
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -24,6 +25,87 @@ class Segment(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.session_id}:{self.from_turn}:{self.to_turn}"
+
+
+class NextCommit(msgspec.Struct, frozen=True):
+    """The oldest owed segment of a session: whose it is, and whether somebody commits it now."""
+
+    provider: str
+    handle: str
+    turns: int
+    is_held: bool = False  # somebody else's commit is under way
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A commit that is durable as under way; every attempt at it has the same key."""
+
+    segment: Segment
+    provider: str
+    attempts: int
+
+
+class Owing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A session that owes turns to memory, for lists and for whoever settles them."""
+
+    session_id: str
+    owner: str
+    title: str
+    turns: int
+    since: int
+    provider: str
+    is_under_way: bool = False
+    is_elsewhere: bool = False  # a handle of another living process saw some of it
+    attempts: int = 0
+    failed_at: int | None = None
+    retry_at: int | None = None
+    error: str | None = None
+
+
+class Ledger(Protocol):
+    """What is owed to memory, durably. Nothing here raises for a session that is gone."""
+
+    async def owe(
+        self, owner: str, session_id: str, turn_id: str | None, provider: str, handle: str, worker: str
+    ) -> bool:
+        """Owe a completed turn (default: the head), once; False if there is nothing to owe."""
+        ...
+
+    async def next(self, owner: str, session_id: str, holder: str) -> NextCommit | None: ...
+
+    async def begin(
+        self, owner: str, session_id: str, found: NextCommit, handle: str, holder: str, held_ms: int
+    ) -> Begun | None:
+        """Make the commit of what was found durable as under way; None if it is not so any more."""
+        ...
+
+    async def settle(self, begun: Begun) -> int:
+        """The provider has the segment. Return how many turns of the session are still owed."""
+        ...
+
+    async def failed(self, begun: Begun, holder: str, error: str, retry_at: int) -> None: ...
+
+    async def owing(
+        self,
+        owner: str = "",
+        *,
+        worker: str = "",
+        limit: int = 200,
+        quiet_since: int | None = None,
+    ) -> list[Owing]:
+        """Who owes something; with ``quiet_since`` only who is due: quiet since then, or to be retried."""
+        ...
+
+    async def last_settled(self, owner: str) -> dict[str, Any] | None: ...
+
+    async def recalled(self, owner: str, session_id: str) -> str | None: ...
+
+    async def keep_recalled(self, owner: str, session_id: str, text: str) -> str:
+        """Freeze what was recalled for the session; return what is frozen, the first one wins."""
+        ...
+
+    async def drop_recalled(self, owner: str) -> None: ...
+
+    async def spend(self, owner: str, purpose: str, model: str, usage: Usage) -> None: ...
 
 
 class MemoryProvider(Protocol):

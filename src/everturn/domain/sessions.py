@@ -40,6 +40,7 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     is_unread: bool = False
     messages: int = 0
     preview: str = ""
+    transcript_version: int = 0  # the version at which the transcript last changed
 
 
 class SessionPatch(msgspec.Struct, frozen=True, omit_defaults=True):

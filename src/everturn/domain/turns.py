@@ -126,3 +126,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     siblings: int = 1
     private_note: str = ""  # set by the engine, e.g. the focus of a compaction
     first_position: int = 0  # of its first event: follow from one before to see all of it
+    # Known only to who completes it: the transcript's version before and after. A cached history that
+    # knew the first may go on from the second; if they do not fit, somebody else has written.
+    version_before: int = 0
+    version_after: int = 0

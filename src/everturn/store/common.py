@@ -110,9 +110,9 @@ def journal_of(session: SessionRow, turn: TurnRow) -> Script[list[Event]]:
     return [event_of(row, session.id, {turn.no: turn.id}) for row in rows]
 
 
-def bump(tx: Tx, session: SessionRow) -> Script[int]:
-    """The session's version grows: its transcript or settings changed."""
-    yield q("session_bump", session.no)
+def bump(tx: Tx, session: SessionRow, *, is_transcript: bool = True) -> Script[int]:
+    """The session's version grows: its transcript changed, or (``is_transcript`` False) only its queue."""
+    yield q("session_bump", session.no, int(is_transcript))
     tx.touch(session.owner, session.id)
     return session.session.version + 1
 

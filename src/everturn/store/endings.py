@@ -13,6 +13,7 @@ from everturn.domain.ids import message_id
 from everturn.domain.messages import Attachment, Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.turns import ACTIVE, ENDED, Failure, Recovery, Turn, TurnKind, TurnState
+from everturn.store import ledger
 from everturn.store.common import (
     add_events,
     add_messages,
@@ -53,7 +54,7 @@ def held_turn(
 
 
 def complete(
-    tx: Tx, turn_id: str, epoch: int, number: int, folded: Folded, provider: str | None
+    tx: Tx, turn_id: str, epoch: int, number: int, folded: Folded, provider: str | None, handle: str
 ) -> Script[Turn]:
     session, turn = yield from held_turn(tx, turn_id, epoch, number)
     if (yield q("steering_of_turn", turn.no)):
@@ -68,10 +69,14 @@ def complete(
         yield q("turn_late", turn.no)
     yield q("session_unread", session.no)
     if provider is not None and not session.session.private and turn.turn.kind is TurnKind.MESSAGE:
-        yield q("owed_insert", turn.no, provider, session.owner, session.no, "", tx.now)
+        yield from ledger.owe(tx, session, turn.no, provider, handle, turn.worker or "")
     yield from refresh(tx, session)
     tx.probe.pass_by(Moment.END_WRITTEN, turn_id)
-    return (yield from turn_row(turn.no)).turn
+    return msgspec.structs.replace(
+        (yield from turn_row(turn.no)).turn,
+        version_before=session.session.transcript_version,
+        version_after=version,
+    )
 
 
 def fail(tx: Tx, turn_id: str, epoch: int | None, failure: Failure) -> Script[Turn]:

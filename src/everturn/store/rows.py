@@ -82,6 +82,7 @@ def session_of(row: Row) -> SessionRow:
         is_unread=bool(row[24]),
         messages=row[25],
         preview=row[26],
+        transcript_version=row[32],
     )
     return SessionRow(session, row[0], row[27], row[28], bool(row[29]), row[30], row[31])
 

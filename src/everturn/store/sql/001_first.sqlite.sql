@@ -21,6 +21,7 @@ CREATE TABLE sessions (
   owner TEXT NOT NULL,
   key TEXT NOT NULL,
   version INTEGER NOT NULL,
+  transcript_version INTEGER NOT NULL DEFAULT 1, -- the version at which its transcript last changed
   created_at INTEGER NOT NULL,
   title TEXT NOT NULL,
   is_title_given INTEGER NOT NULL,
@@ -241,23 +242,58 @@ CREATE TABLE workers (
   lease_until INTEGER
 ) WITHOUT ROWID;
 
--- owed: completed turns that a memory provider has not taken in yet. `commit_to` marks the range of a
--- commit whose outcome is unknown: it is retried with the same range first.
+-- owed: completed turns that a memory provider is to take in, each with the handle that saw it and the
+-- worker that has this handle. Once settled, the row stays with its turn, which is so never owed twice.
 CREATE TABLE owed (
   turn_no INTEGER NOT NULL REFERENCES turns ON DELETE CASCADE,
   provider TEXT NOT NULL,
   owner TEXT NOT NULL,
   session_no INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
   handle TEXT NOT NULL DEFAULT '',
+  worker TEXT NOT NULL DEFAULT '',
   owed_at INTEGER NOT NULL,
-  commit_from INTEGER,
-  commit_to INTEGER,
-  attempts INTEGER NOT NULL DEFAULT 0,
-  failed_at INTEGER,
-  error TEXT,
+  settled_at INTEGER,
   PRIMARY KEY (turn_no, provider)
 ) WITHOUT ROWID;
-CREATE INDEX owed_by_session ON owed (session_no, provider, turn_no);
+CREATE INDEX owed_open ON owed (session_no, owed_at, turn_no) WHERE settled_at IS NULL;
+
+-- commits: the commit of a session that is under way, failed, or has an unknown outcome: at most one per
+-- session. It is tried again with the same turns and the same key until the provider says that it has them.
+CREATE TABLE commits (
+  session_no INTEGER PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
+  owner TEXT NOT NULL,
+  provider TEXT NOT NULL,
+  handle TEXT NOT NULL,
+  from_turn TEXT NOT NULL,
+  to_turn TEXT NOT NULL,
+  turns TEXT NOT NULL,                 -- their numbers, as JSON
+  holder TEXT NOT NULL,                -- who runs it now; '' if nobody does
+  held_until INTEGER NOT NULL,          -- after this anybody may take it
+  attempts INTEGER NOT NULL,
+  started_at INTEGER NOT NULL,
+  failed_at INTEGER,
+  retry_at INTEGER,
+  error TEXT
+);
+
+-- recalls: what memory gave to a session's first prompt, kept so that every later turn sends the same bytes.
+-- Forgetting something removes the owner's recalls.
+CREATE TABLE recalls (
+  session_no INTEGER PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
+  owner TEXT NOT NULL,
+  text TEXT NOT NULL,
+  made_at INTEGER NOT NULL
+);
+
+-- spendings: what was spent outside of turns, such as the extraction of memories.
+CREATE TABLE spendings (
+  owner TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  purpose TEXT NOT NULL,
+  model TEXT NOT NULL,
+  usage TEXT NOT NULL
+);
+CREATE INDEX spendings_by_time ON spendings (owner, at);
 
 -- tombstones: deleted sessions; late deliveries for them are refused.
 CREATE TABLE tombstones (id TEXT PRIMARY KEY, owner TEXT NOT NULL, deleted_at INTEGER NOT NULL) WITHOUT ROWID;

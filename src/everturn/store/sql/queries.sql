@@ -507,8 +507,75 @@ DELETE FROM workers WHERE id = $1
 -- ---------------------------------------------------------------- memory
 
 -- name: owed_insert
-INSERT INTO owed (turn_no, provider, owner, session_no, handle, owed_at) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (turn_no, provider) DO NOTHING
+INSERT INTO owed (turn_no, provider, owner, session_no, handle, worker, owed_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (turn_no, provider) DO NOTHING RETURNING turn_no
+
+-- In the order in which they were completed; what is undone is not owed while it is.
+-- name: owed_open
+SELECT o.turn_no, t.id, o.provider, o.handle FROM owed o JOIN turns t ON t.turn_no = o.turn_no
+WHERE o.session_no = $1 AND o.settled_at IS NULL AND t.is_off_path = 0 ORDER BY o.owed_at, o.turn_no
+
+-- name: owed_handle
+UPDATE owed SET handle = $3, worker = $4 WHERE turn_no = $1 AND provider = $2 AND settled_at IS NULL
+
+-- name: owed_settle
+UPDATE owed SET settled_at = $3 WHERE turn_no = $1 AND provider = $2 AND settled_at IS NULL
+
+-- name: turn_numbers
+SELECT turn_no FROM turns WHERE session_no = $1 AND id = $2
+
+-- name: commit_get
+SELECT provider, handle, from_turn, to_turn, turns, holder, held_until, attempts, retry_at, error,
+  CASE WHEN holder LIKE 'wrk~_%' ESCAPE '~' AND NOT EXISTS (SELECT 1 FROM workers w
+    WHERE w.id = commits.holder AND coalesce(w.lease_until, 1) > 0)
+  THEN 1 ELSE 0 END
+FROM commits WHERE session_no = $1
+
+-- name: commit_put
+INSERT INTO commits (session_no, owner, provider, handle, from_turn, to_turn, turns, holder, held_until, attempts,
+  started_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 1, $10)
+ON CONFLICT (session_no) DO UPDATE SET provider = excluded.provider, handle = excluded.handle,
+  from_turn = excluded.from_turn, to_turn = excluded.to_turn, turns = excluded.turns, holder = excluded.holder,
+  held_until = excluded.held_until, started_at = excluded.started_at,
+  attempts = CASE WHEN commits.from_turn = excluded.from_turn AND commits.to_turn = excluded.to_turn
+    THEN commits.attempts + 1 ELSE 1 END
+RETURNING attempts
+
+-- name: commit_drop
+DELETE FROM commits WHERE session_no = $1 AND from_turn = $2 AND to_turn = $3
+
+-- name: commit_failed
+UPDATE commits SET holder = '', failed_at = $3, retry_at = $4, error = $5 WHERE session_no = $1 AND holder = $2
+
+-- Sessions with something owed, the longest waiting first. $1: of this owner, '' for all. $2: a worker whose
+-- handles count as nobody else's. $4 and $5: what was quiet since, or may be tried again by now; negative for all.
+-- name: owing
+SELECT s.id, s.owner, s.title, o.turns, o.since, o.provider, o.elsewhere, c.holder, c.held_until, c.attempts,
+  c.failed_at, c.retry_at, c.error
+FROM (
+  SELECT w.session_no, count(*) AS turns, min(w.owed_at) AS since, min(w.provider) AS provider,
+    sum(CASE WHEN w.worker <> '' AND w.worker <> $2 AND EXISTS
+        (SELECT 1 FROM workers k WHERE k.id = w.worker AND coalesce(k.lease_until, 1) > 0)
+        THEN 1 ELSE 0 END) AS elsewhere
+  FROM owed w JOIN turns t ON t.turn_no = w.turn_no
+  WHERE w.settled_at IS NULL AND t.is_off_path = 0 AND ($1 = '' OR w.owner = $1) GROUP BY w.session_no
+) o JOIN sessions s ON s.session_no = o.session_no JOIN tails l ON l.session_no = o.session_no
+LEFT JOIN commits c ON c.session_no = o.session_no
+WHERE s.private = 0 AND (CAST($4 AS BIGINT) < 0 OR (c.session_no IS NULL AND l.updated_at <= CAST($4 AS BIGINT) AND s.active_no IS NULL)
+  OR (c.session_no IS NOT NULL AND coalesce(c.retry_at, 0) <= CAST($5 AS BIGINT)))
+ORDER BY o.since, o.session_no LIMIT $3
+
+-- name: recall_get
+SELECT text FROM recalls WHERE session_no = $1
+
+-- name: recall_put
+INSERT INTO recalls (session_no, owner, text, made_at) VALUES ($1, $2, $3, $4) ON CONFLICT (session_no) DO NOTHING
+
+-- name: recalls_drop
+DELETE FROM recalls WHERE owner = $1
+
+-- name: spending_insert
+INSERT INTO spendings (owner, at, purpose, model, usage) VALUES ($1, $2, $3, $4, $5)
 
 -- ---------------------------------------------------------------- records
 
@@ -595,7 +662,8 @@ SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns), (SELECT co
 
 -- name: usage_rows
 SELECT model, usage, ended_at FROM turns WHERE owner = $1 AND usage IS NOT NULL AND ended_at >= $2
-ORDER BY ended_at
+UNION ALL SELECT model, usage, at FROM spendings WHERE owner = $1 AND at >= $2
+ORDER BY 3
 
 -- name: session_id_taken
 SELECT 1 FROM sessions WHERE id = $1
