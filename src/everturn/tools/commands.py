@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path, PurePosixPath
 
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
@@ -27,6 +28,9 @@ _NETWORK = _words(
     "go gsutil helm host http https irssi kubectl lftp links lynx mail mosh mutt nc ncat netcat nix nmap npm "
     "npx nslookup pacman ping pip pip3 pipx pnpm podman poetry psql rclone rsync s3cmd scp sendmail sftp "
     "socat ssh ssh-copy-id swaks telnet terraform traceroute uv uvx w3m wget whois yarn yum zypper"
+)
+_INTERPRETERS = _words(
+    "awk bash bun bunx deno gawk lua node npx osascript perl php pipx python python3 ruby sh tclsh uvx zsh"
 )
 _GIT_NETWORK = _words("clone fetch pull push ls-remote remote submodule send-email request-pull")
 _ENDS_MACHINE = _words("shutdown reboot halt poweroff kexec")
@@ -115,7 +119,7 @@ def _is_recursive(command: Simple) -> bool:
 
 def _is_system(word: str) -> bool:
     """Root, home, or a folder directly below root; also with a star or a slash behind it."""
-    bare = word.strip("\"'")
+    bare = word.replace('"', "").replace("'", "")
     if re.match(r"^(~[\w-]*|\$\{?HOME\}?)(/?\.?\*?)$", bare):
         return True
     if not bare.startswith("/"):
@@ -243,7 +247,10 @@ def _redirected(redirect: Redirect, around: Surroundings) -> Concern:
 
 
 def _exact(command: Simple) -> str:
-    return "run exactly " + " ".join((*command.through, command.text))
+    """This command and no other. With a computed word there is no such thing: it changes its meaning."""
+    if not all(word.is_fixed for word in command.words):
+        return ""
+    return "run exactly " + shlex.join((*command.through, *(word.text for word in command.words)))
 
 
 def _family(command: Simple) -> str:
@@ -251,7 +258,7 @@ def _family(command: Simple) -> str:
     verb = command.arguments[0] if command.arguments else ""
     if command.name == "git":
         verb = _git_verb(command.arguments)[0]
-    if command.name in ("python", "python3", "node", "perl", "ruby", "php", "awk", "sh", "bash"):
+    if command.name in _INTERPRETERS or (command.name == "git" and not _is_plain_git(command)):
         return _exact(command)  # the arguments are the program: one of them says nothing of the next
     words = [*command.through, command.name]
     if re.match(r"^[a-z][a-z0-9:_-]*$", verb):
@@ -266,10 +273,15 @@ def _git_verb(arguments: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return (arguments[at], arguments[at + 1 :]) if at < len(arguments) else ("", ())
 
 
+def _is_plain_git(command: Simple) -> bool:
+    """No option by which git is told to run something else."""
+    return not any(word.startswith(("-c", "--config", "--exec")) for word in command.arguments)
+
+
 def _is_local_git(command: Simple) -> bool:
     if command.name != "git":
         return False
-    return "-c" not in command.arguments and _git_verb(command.arguments)[0] not in _GIT_NETWORK
+    return _is_plain_git(command) and _git_verb(command.arguments)[0] not in _GIT_NETWORK
 
 
 def _sends(command: Simple) -> bool:

@@ -11,60 +11,20 @@ import re
 
 import msgspec
 
-_DROPPED = frozenset(
-    [
-        "script",
-        "style",
-        "noscript",
-        "template",
-        "svg",
-        "iframe",
-        "object",
-        "canvas",
-        "form",
-        "button",
-        "select",
-        "head",
-        "nav",
-        "footer",
-        "aside",
-    ]
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_DROPPED = _names(
+    "script style noscript template svg iframe object canvas form button select head nav footer aside"
 )
-_RAW = frozenset(("script", "style", "textarea", "title"))
-_BLOCKS = frozenset(
-    [
-        "address",
-        "article",
-        "blockquote",
-        "dd",
-        "div",
-        "dl",
-        "dt",
-        "fieldset",
-        "figure",
-        "figcaption",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "header",
-        "hr",
-        "li",
-        "main",
-        "ol",
-        "p",
-        "pre",
-        "section",
-        "table",
-        "tr",
-        "ul",
-    ]
+_RAW = _names("script style textarea title")
+_BLOCKS = _names(
+    "address article blockquote dd div dl dt fieldset figure figcaption h1 h2 h3 h4 h5 h6 header hr li main "
+    "ol p pre section table tr ul"
 )
-_VOID = frozenset(
-    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
-)
+_ROWS = _names("li tr dt dd")
 _NAME = re.compile(r"/?([a-zA-Z][a-zA-Z0-9:-]*)")
 _HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.I)
 
@@ -101,17 +61,18 @@ def _tokens(page: str) -> list[tuple[str, str]]:
             end = page.find("-->", open_at + 4)
             at = len(page) if end < 0 else end + 3
             continue
+        name = _NAME.match(page, open_at + 1)
+        if name is None and page[open_at + 1 : open_at + 2] not in ("!", "?", "/"):
+            tokens.append(("", "<"))
+            at = open_at + 1
+            continue
         close_at = page.find(">", open_at)
         if close_at < 0:
             break
-        inner = page[open_at + 1 : close_at]
         at = close_at + 1
-        name = _NAME.match(inner)
         if name is None:
-            if inner[:1] not in ("!", "?", "/"):
-                tokens.append(("", "<"))
-                at = open_at + 1
             continue
+        inner = page[open_at + 1 : close_at]
         lowered = name[1].lower()
         if lowered in _RAW and not inner.startswith("/"):
             end = _raw_end(page, at, lowered)
@@ -132,30 +93,32 @@ class _Reader:
     def __init__(self) -> None:
         self.title = ""
         self._parts: list[str] = []
-        self._dropped: list[str] = []
-        self._links: list[tuple[str, int]] = []
+        self._dropped = ""  # the tag whose content is being left out
+        self._depth = 0  # how many of that tag are open
+        self._link: tuple[str, int] | None = None
         self._is_pre = 0
 
     def text(self, value: str) -> None:
         if self._dropped:
             return
-        value = html.unescape(value)
+        value = _unescape(value)
         self._parts.append(value if self._is_pre else re.sub(r"\s+", " ", value))
 
     def tag(self, name: str, inner: str) -> None:
-        if inner.startswith("/"):
+        if self._dropped:
+            if name == self._dropped and not inner.endswith("/"):
+                self._depth += -1 if inner.startswith("/") else 1
+                self._dropped = name if self._depth else ""
+        elif inner.startswith("/"):
             self._end(name)
-        elif self._dropped:
-            if name in _DROPPED and name not in _VOID and not inner.endswith("/"):
-                self._dropped.append(name)
         elif name in _DROPPED and not inner.endswith("/"):
-            self._dropped.append(name)
+            self._dropped, self._depth = name, 1
         else:
             self._start(name, inner)
 
     def _start(self, name: str, inner: str) -> None:
         if name in _BLOCKS:
-            self._parts.append("\n\n" if name not in ("li", "tr", "dt", "dd", "div") else "\n")
+            self._parts.append("\n" if name in _ROWS or name == "div" else "\n\n")
         if name in ("h1", "h2", "h3", "h4", "h5", "h6"):
             self._parts.append("#" * int(name[1]) + " ")
         elif name == "li":
@@ -169,22 +132,17 @@ class _Reader:
             self._is_pre += 1
         elif name == "a":
             href = _HREF.search(inner[:4096])
-            target = html.unescape(next((part for part in href.groups() if part), "")) if href else ""
-            self._links.append((target, len(self._parts)))
+            target = _unescape(next((part for part in href.groups() if part), "")) if href else ""
+            self._link = (target, len(self._parts))  # links do not nest: a new one ends the old
 
     def _end(self, name: str) -> None:
-        if self._dropped:
-            if name == self._dropped[-1]:
-                self._dropped.pop()
-            elif name in self._dropped:
-                del self._dropped[self._dropped.index(name) :]
-            return
         if name == "pre" and self._is_pre:
             self._is_pre -= 1
             self._parts.append("\n```")
-        elif name == "a" and self._links:
-            self._close_link(*self._links.pop())
-        if name in _BLOCKS:
+        elif name == "a" and self._link is not None:
+            self._close_link(*self._link)
+            self._link = None
+        if name in _BLOCKS and name not in _ROWS:
             self._parts.append("\n")
 
     def _close_link(self, target: str, start: int) -> None:
@@ -193,11 +151,20 @@ class _Reader:
             self._parts[start:] = [f"[{words}]({target})"]
 
     def result(self) -> str:
-        text = "".join(self._parts)
-        text = re.sub(r"[ \t]+\n", "\n", text)
-        text = re.sub(r"\n[ \t]+(?=\S)", "\n", text) if "```" not in text else text
-        return re.sub(r"\n{3,}", "\n\n", text).strip()
+        lines: list[str] = []
+        is_pre = False
+        for line in "".join(self._parts).split("\n"):
+            is_pre ^= line.strip() == "```"
+            kept = line.rstrip() if is_pre else line.strip()
+            if kept or is_pre or (lines and lines[-1]):
+                lines.append(kept)
+        return "\n".join(lines).strip()
+
+
+def _unescape(text: str) -> str:
+    # Python refuses to read a number of thousands of digits; no character has more than seven.
+    return html.unescape(re.sub(r"&#[0-9]{8,}", "", text))
 
 
 def _squeeze(text: str) -> str:
-    return " ".join(html.unescape(text).split())
+    return " ".join(_unescape(text).split())

@@ -4,7 +4,9 @@ A child process, because a pattern from outside can take for ever (and holds the
 does): a child can be killed. It reads one JSON request from stdin and writes one JSON answer.
 
 The rules: .gitignore, .ignore and .git/info/exclude count, hidden and binary files are left out, links
-are not followed; ``everything`` turns the first two off. Smart case is off: case counts unless asked.
+are not followed; ``everything`` turns the first two off. Case counts unless asked. Two things differ from
+ripgrep on purpose: a glob narrows what the rules leave in and never brings an ignored file back, and the CR
+of a CRLF is not part of its line.
 """
 
 from __future__ import annotations
@@ -195,7 +197,7 @@ class Walk:
 
 
 def glob_filter(globs: list[str]) -> list[Rule]:
-    """Globs as ripgrep's -g takes them: a leading ! leaves out; any other must match."""
+    """Globs as ripgrep's -g takes them: a leading ! leaves out; of the others the last one decides."""
     return [rule for rule in (rule_of(glob, "") for glob in globs) if rule is not None]
 
 

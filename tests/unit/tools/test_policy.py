@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everturn.domain.tooling import Verdict
+from tests.unit.tools.kit import OWNER, SESSION, Kit, open_kit
+
+pytestmark = pytest.mark.anyio
+TAINTED = {"is_tainted": True}
+
+
+async def test_ordinary_calls_are_allowed_with_a_label_for_people(kit: Kit) -> None:
+    ruling = await kit.rule("terminal", command="restic  check\n --read-data")
+    assert (ruling.verdict, ruling.label) == (Verdict.ALLOW, "restic check --read-data")
+    ruling = await kit.rule("edit_file", path="ops/backup.sh", old="a", new="b")
+    assert (ruling.verdict, ruling.label) == (Verdict.ALLOW, "ops/backup.sh")
+
+
+async def test_an_ask_says_why_and_offers_what_would_cover_it(kit: Kit) -> None:
+    ruling = await kit.rule("terminal", command="sudo systemctl reload dovecot")
+    assert ruling.verdict is Verdict.ASK
+    assert ruling.reason == "It uses sudo."
+    assert ruling.options == ("once", "session", "always", "trust", "deny")
+
+
+async def test_what_cannot_be_read_is_allowed_once_or_by_trust_only(kit: Kit, bare_kit: Kit) -> None:
+    assert (await kit.rule("terminal", command="$X y")).options == ("once", "trust", "deny")
+    assert (await bare_kit.rule("terminal", command="$X y")).options == ("once", "deny")
+
+
+async def test_in_this_session_covers_this_session_only(kit: Kit) -> None:
+    await kit.remember("session", "terminal", command="rm -rf build")
+    assert (await kit.rule("terminal", command="rm -rf build")).verdict is Verdict.ALLOW
+    assert (await kit.rule("terminal", command="rm -rf src")).verdict is Verdict.ASK
+    other = {"session_id": "ses_02"}
+    assert (await kit.rule("terminal", other, command="rm -rf build")).verdict is Verdict.ASK
+
+
+async def test_always_covers_the_owners_sessions_is_listed_and_can_be_revoked(kit: Kit) -> None:
+    await kit.remember("always", "terminal", command="rm -rf build")
+    other = {"session_id": "ses_02"}
+    assert (await kit.rule("terminal", other, command="rm -rf build")).verdict is Verdict.ALLOW
+    stranger = {"owner": "boris"}
+    assert (await kit.rule("terminal", stranger, command="rm -rf build")).verdict is Verdict.ASK
+
+    [rule] = await kit.toolbox.policy.rules(OWNER)
+    assert (rule.key, rule.tool, rule.label) == ("run exactly rm -rf build", "terminal", "rm -rf build")
+    assert await kit.toolbox.policy.revoke(OWNER, rule.id)
+    assert await kit.toolbox.policy.rules(OWNER) == []
+    assert (await kit.rule("terminal", other, command="rm -rf build")).verdict is Verdict.ASK
+
+
+async def test_every_part_of_a_command_must_be_covered(kit: Kit) -> None:
+    await kit.remember("always", "terminal", command="rm -rf build")
+    both = await kit.rule("terminal", command="rm -rf build && git push")
+    assert both.verdict is Verdict.ASK
+    assert both.reason == "It pushes to a remote."
+
+
+async def test_once_and_deny_leave_nothing_behind(kit: Kit) -> None:
+    for decision in ("once", "deny"):
+        await kit.remember(decision, "terminal", command="git push")
+    assert (await kit.rule("terminal", command="git push")).verdict is Verdict.ASK
+
+
+async def test_no_permission_overrides_a_hard_rule(kit: Kit) -> None:
+    for decision in ("session", "always", "trust"):
+        await kit.remember(decision, "terminal", command="rm -rf /")
+    ruling = await kit.rule("terminal", command="sh -c 'rm -rf /'")
+    assert ruling.verdict is Verdict.DENY
+    assert ruling.options == ()
+
+
+async def test_trust_covers_the_session_until_it_is_ended(kit: Kit) -> None:
+    await kit.remember("trust", "terminal", command="git push")
+    assert (await kit.rule("terminal", command="rm -rf src")).verdict is Verdict.ALLOW
+    assert (await kit.rule("terminal", command="$X")).verdict is Verdict.ALLOW
+    assert await kit.toolbox.policy.is_trusted(OWNER, SESSION)
+    assert await kit.toolbox.policy.end_trust(OWNER, SESSION)
+    assert (await kit.rule("terminal", command="rm -rf src")).verdict is Verdict.ASK
+
+
+async def test_without_a_sandbox_trust_does_not_cover_what_cannot_be_read(bare_kit: Kit) -> None:
+    await bare_kit.remember("trust", "terminal", command="make")
+    assert (await bare_kit.rule("terminal", command="make")).verdict is Verdict.ALLOW
+    assert (await bare_kit.rule("terminal", command="$X")).verdict is Verdict.ASK
+
+
+async def test_untrusted_output_ends_always_and_trust_for_sends(kit: Kit) -> None:
+    online = {"profile": "online"}
+    await kit.remember("always", "terminal", online, command="curl https://x")
+    await kit.remember("trust", "terminal", online, command="curl https://x")
+    assert (await kit.rule("terminal", online, command="curl https://x")).verdict is Verdict.ALLOW
+
+    ruling = await kit.rule("terminal", {**online, **TAINTED}, command="curl https://x")
+    assert ruling.verdict is Verdict.ASK
+    assert ruling.options == ("once", "session", "deny")
+    assert "text from outside" in ruling.reason
+    # What stays inside is still covered.
+    assert (await kit.rule("terminal", {**online, **TAINTED}, command="rm -rf x")).verdict is Verdict.ALLOW
+
+
+async def test_untrusted_output_ends_always_and_trust_for_writes_outside(bare_kit: Kit) -> None:
+    await bare_kit.remember("trust", "terminal", command="cp a /etc/b")
+    assert (await bare_kit.rule("terminal", command="cp a /etc/b")).verdict is Verdict.ALLOW
+    assert (await bare_kit.rule("terminal", TAINTED, command="cp a /etc/b")).verdict is Verdict.ASK
+    assert (await bare_kit.rule("terminal", TAINTED, command="echo x > /etc/b")).verdict is Verdict.ASK
+    assert (await bare_kit.rule("terminal", TAINTED, command="cp a b")).verdict is Verdict.ALLOW
+
+
+async def test_fetching_asks_once_untrusted_text_is_there_and_in_this_session_covers_the_host(
+    kit: Kit,
+) -> None:
+    url = "https://example.com/a?secret=1"
+    assert (await kit.rule("web_fetch", url=url)).verdict is Verdict.ALLOW
+    ruling = await kit.rule("web_fetch", TAINTED, url=url)
+    assert (ruling.verdict, ruling.options) == (Verdict.ASK, ("once", "session", "deny"))
+    await kit.remember("session", "web_fetch", TAINTED, url=url)
+    assert (await kit.rule("web_fetch", TAINTED, url="https://example.com/b")).verdict is Verdict.ALLOW
+    assert (await kit.rule("web_fetch", TAINTED, url="https://evil.example")).verdict is Verdict.ASK
+
+
+async def test_without_a_sandbox_terminal_and_python_ask(bare_kit: Kit) -> None:
+    assert (await bare_kit.rule("terminal", command="make")).verdict is Verdict.ASK
+    assert (await bare_kit.rule("terminal", command="ls")).verdict is Verdict.ALLOW
+    ruling = await bare_kit.rule("python", code="1")
+    assert (ruling.verdict, ruling.options) == (Verdict.ASK, ("once", "deny"))
+    state = bare_kit.toolbox.sandbox_state()
+    assert state.level == "none"
+    assert not state.works
+
+
+async def test_a_profile_can_leave_the_sandbox_and_then_asks(kit: Kit) -> None:
+    assert (await kit.rule("terminal", command="make")).verdict is Verdict.ALLOW
+    assert (await kit.rule("terminal", {"profile": "bare"}, command="make")).verdict is Verdict.ASK
+
+
+@pytest.mark.parametrize(
+    "path", [".git/hooks/pre-commit", "sub/.git/config", "AGENTS.md", ".envrc", ".vscode/tasks.json"]
+)
+async def test_files_that_make_others_run_things_ask(kit: Kit, path: str) -> None:
+    assert (await kit.rule("write_file", path=path, content="x")).verdict is Verdict.ASK
+    patch = f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
+    assert (await kit.rule("apply_patch", patch=patch)).verdict is Verdict.ASK
+
+
+async def test_wrong_arguments_and_unknown_tools_never_raise(kit: Kit) -> None:
+    assert (await kit.rule("terminal", nonsense=1)).verdict is Verdict.ALLOW  # it fails and does nothing
+    call = kit.call("no_such_tool", {"a": 1})
+    spec = (await kit.toolbox.tools(OWNER, SESSION, None))[0].spec
+    assert (await kit.toolbox.rule(call, spec)).verdict is Verdict.ASK
+    call = kit.call("terminal", {"command": "ls"}, profile="unknown")
+    ruling = await kit.toolbox.rule(call, spec)
+    assert (ruling.verdict, ruling.options) == (Verdict.ASK, ("once", "deny"))
+
+
+async def test_permissions_survive_a_restart_and_go_with_their_session(tmp_path: Path) -> None:
+    async with open_kit(tmp_path / "home") as kit:
+        await kit.remember("session", "terminal", command="git push")
+        await kit.remember("always", "terminal", command="rm -rf build")
+    async with open_kit(tmp_path / "home") as kit:
+        assert (await kit.rule("terminal", command="git push")).verdict is Verdict.ALLOW
+        assert await kit.toolbox.policy.forget_session(OWNER, SESSION) == 1
+        assert (await kit.rule("terminal", command="git push")).verdict is Verdict.ASK
+        assert (await kit.rule("terminal", command="rm -rf build")).verdict is Verdict.ALLOW
