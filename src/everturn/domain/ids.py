@@ -11,6 +11,7 @@ from everturn.domain.errors import InvalidId
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _BODY_LENGTH = 26
 _PREFIX_LENGTH = 4
+_ORDINAL_LENGTH_MAX = 9
 
 
 class Ids:
@@ -68,7 +69,8 @@ def turn_id_of_message(message: str) -> str:
 
 def checked_message(value: str) -> str:
     body, _, ordinal = value[_PREFIX_LENGTH:].partition("-")
-    if not value.startswith("msg_") or not _is_body(body) or not ordinal.isdigit():
+    is_number = ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= _ORDINAL_LENGTH_MAX
+    if not value.startswith("msg_") or not _is_body(body) or not is_number:
         raise InvalidId(value, "msg_")
     return value
 

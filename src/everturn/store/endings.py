@@ -105,6 +105,11 @@ def interrupt(tx: Tx, turn_id: str, epoch: int | None, failure: Failure, is_seal
 
 def cancel(tx: Tx, owner: str, turn_id: str, by: str) -> Script[Turn]:
     session, turn = yield from locked_turn(tx, turn_id, owner)
+    if turn.turn.is_ready and turn.state is TurnState.INTERRUPTED:
+        # Resumed, and no worker has looked yet: it stays interrupted.
+        yield q("turns_unready", session.no)
+        yield from refresh(tx, session)
+        return (yield from turn_row(turn.no)).turn
     if turn.state in ENDED:
         return turn.turn
     if turn.state is TurnState.QUEUED:

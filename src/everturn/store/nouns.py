@@ -55,7 +55,7 @@ class Store:
         self.data_dir = data_dir
         self.sessions = Sessions(db)
         self.turns = Turns(db, text_bytes_max=settings.text_bytes_max)
-        self.transcript = Transcript(db)
+        self.transcript = Transcript(db, text_bytes_max=settings.text_bytes_max)
         self.journal = Journal(
             db,
             hub,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from everturn.domain.errors import BadImport, Invalid, NotFound, NothingToDo, WrongState
-from everturn.domain.ids import turn_id_of_message
+from everturn.domain.errors import BadImport, Invalid, NotFound, NothingToDo, TextEmpty, WrongState
+from everturn.domain.ids import message_id, turn_id_of_message
 from everturn.domain.messages import Message, Role, Summary, Text
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Page, Session
@@ -30,17 +30,18 @@ from everturn.store.common import (
     turn_row,
 )
 from everturn.store.endings import queue_turn
-from everturn.store.rows import SessionRow, TurnRow, message_of, session_of, to_json, turn_of
+from everturn.store.rows import SessionRow, TurnRow, message_columns, message_of, session_of, to_json, turn_of
 from everturn.store.script import Database, Query, Row, Script, Tx, one, q
-from everturn.store.turns import repeated, with_siblings
+from everturn.store.turns import refuse_text, repeated, with_siblings
 
 PAGE_MESSAGES_MAX = 500
 _WHOLE_PATH = 1 << 30
 
 
 class Transcript:
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, *, text_bytes_max: int) -> None:
         self._db = db
+        self._text_bytes_max = text_bytes_max
 
     async def messages(
         self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
@@ -69,6 +70,8 @@ class Transcript:
     async def retry(
         self, owner: str, session_id: str, turn_id: str | None, request: Request, *, text: str | None = None
     ) -> Accepted:
+        if text is not None:
+            refuse_text(text, self._text_bytes_max)
         return await self._db.write(_retry, owner, session_id, turn_id, request, text)
 
     async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
@@ -175,6 +178,8 @@ def _started(
 
 
 def _moved(tx: Tx, session: SessionRow, request: Request, digest: str, what: str) -> Script[Session]:
+    # A turn that was to be resumed is not the last one any more, or not the one that was meant.
+    yield q("turns_unready", session.no)
     version = yield from bump(tx, session)
     yield from refresh(tx, session)
     head = (yield from reread(session)).head
@@ -226,7 +231,8 @@ def _clear(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Sess
         return _session_decoder.decode(before)
     if session.head_no is None:
         raise NothingToDo(f"Session {session_id} is empty already.")
-    yield from move_head(tx, session, None, redo_no=session.head_no, redo_all=True)
+    redo = session.redo_no or session.head_no  # what was undone before comes back with the rest
+    yield from move_head(tx, session, None, redo_no=redo, redo_all=True)
     return (yield from _moved(tx, session, request, digest, "clear"))
 
 
@@ -269,7 +275,11 @@ def _retry(
     old = message_of(rows[0], turn.id)
     parts = [part for part in old.parts if not isinstance(part, (Summary,))]
     if text is not None:
-        parts = [Text(text), *(part for part in parts if not isinstance(part, Text))]
+        parts = [part for part in parts if not isinstance(part, Text)]
+        if text.strip():
+            parts.insert(0, Text(text))
+        elif not parts:
+            raise TextEmpty
     sibling, position = yield from queue_turn(
         tx,
         session,
@@ -314,6 +324,9 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
     pairs = zip(ids, path, strict=True)
     yield Query("branch_messages", many=[(copy.no, new, old) for new, old in pairs])
     yield q("branch_files", session.no, copy.no)
+    found = yield q("turn_ids", session.no, min(path), max(path))
+    new_ids = dict(zip(path, ids, strict=True))
+    yield from _rename_covers(copy, {row[1]: new_ids[row[0]] for row in found if row[0] in new_ids})
     head = one((yield q("turn_row", ids[-1])))
     yield q("session_head", copy.no, head[0] if head else None, None, 0)
     yield q("session_recount", copy.no)
@@ -323,6 +336,24 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
     yield from keep_answer(tx, session, request, digest, to_json(answer))
     tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
     return answer
+
+
+def _rename_covers(copy: SessionRow, names: Mapping[str, str]) -> Script[None]:
+    """Let copied summaries name the copies of the messages they cover, not the originals."""
+    for row in (yield q("summaries_of_session", copy.no)):
+        _, _, packed = message_columns(_renamed(message_of(row, row[9]), names))
+        yield q("message_parts_update", row[1], row[2], packed)
+
+
+def _renamed(message: Message, names: Mapping[str, str]) -> Message:
+    parts = []
+    for part in message.parts:
+        if isinstance(part, Summary) and part.covers:
+            turn_id = turn_id_of_message(part.covers)
+            ordinal = int(part.covers.rsplit("-", 1)[1])
+            part = msgspec.structs.replace(part, covers=message_id(names.get(turn_id, turn_id), ordinal))
+        parts.append(part)
+    return msgspec.structs.replace(message, parts=tuple(parts))
 
 
 def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
@@ -373,7 +404,7 @@ def _import(
     for message in messages:
         if message.turn_id not in numbers:
             raise BadImport(f"Message {message.id[:60]} belongs to no turn of this document.")
-        by_turn.setdefault(message.turn_id, []).append(message)
+        by_turn.setdefault(message.turn_id, []).append(_renamed(message, renamed))
     for turn_id, own in by_turn.items():
         own.sort(key=lambda message: message.ordinal)
         yield from add_messages(tx, session, numbers[turn_id], own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -47,6 +48,7 @@ from everturn.store.script import Database, Script, Tx, one, q
 
 ATTACHMENTS_MAX = 32
 KEY_CHARS_MAX = 200
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Turns:
@@ -135,11 +137,7 @@ class Turns:
     def _check(self, submission: Submission) -> None:
         if submission.kind is TurnKind.MESSAGE and not submission.text.strip() and not submission.attachments:
             raise TextEmpty
-        size = len(submission.text.encode("utf-8", "surrogatepass"))
-        if size > self._text_bytes_max:
-            raise TextTooLong(size, self._text_bytes_max)
-        if any("\ud800" <= char <= "\udfff" for char in submission.text) or "\0" in submission.text:
-            raise Invalid("The text has a character that cannot be stored.", hint="Remove it, then send.")
+        refuse_text(submission.text, self._text_bytes_max)
         if submission.when_busy not in ("queue", "steer", "interrupt"):
             raise Invalid(
                 f"when_busy is {submission.when_busy[:40]!r}.", hint="Use queue, steer or interrupt."
@@ -148,6 +146,15 @@ class Turns:
             raise Invalid(f"A message has at most {ATTACHMENTS_MAX} attachments.", hint="Send fewer.")
         if submission.key is not None and not 0 < len(submission.key) <= KEY_CHARS_MAX:
             raise Invalid(f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.", hint="Use a random id.")
+
+
+def refuse_text(text: str, bytes_max: int) -> None:
+    """Refuse a message that is too long or cannot be stored."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > bytes_max:
+        raise TextTooLong(size, bytes_max)
+    if "\0" in text or (not text.isascii() and _SURROGATE.search(text)):
+        raise Invalid("The text has a character that cannot be stored.", hint="Remove it, then send.")
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -279,6 +286,8 @@ def _queued(tx: Tx, owner: str, turn_id: str) -> Script[tuple[SessionRow, TurnRo
 def _edit_queued(tx: Tx, owner: str, turn_id: str, text: str) -> Script[Turn]:
     session, turn = yield from _queued(tx, owner, turn_id)
     rows = yield q("message_first", turn.no)
+    if not rows:
+        raise WrongState(f"Turn {turn_id} is a {turn.turn.kind}: it has no text.", hint="Remove it instead.")
     old = message_of(rows[0], turn_id)
     parts = (Text(text), *(part for part in old.parts if not isinstance(part, Text)))
     _, words, packed = message_columns(msgspec.structs.replace(old, parts=parts))

@@ -204,6 +204,10 @@ UPDATE turns SET state = 'waiting', worker = NULL WHERE turn_no = $1
 -- name: turn_ready
 UPDATE turns SET is_ready = 1, ready_reason = $2, worker = NULL, stopped_at = $3 WHERE turn_no = $1
 
+-- name: turns_unready
+-- Take a resumption back that no worker has begun.
+UPDATE turns SET is_ready = 0, ready_reason = '' WHERE session_no = $1 AND is_ready = 1 AND state = 'interrupted'
+
 -- name: turn_end
 UPDATE turns SET state = $2, worker = NULL, is_ready = 0, ready_reason = '', ended_at = $3, failure = $4,
   usage = $5, timeline = $6, recovery = $7, is_late = 0 WHERE turn_no = $1
@@ -407,6 +411,13 @@ FROM turns WHERE turn_no = $4
 INSERT INTO messages (owner, session_no, turn_no, ordinal, role, flags, model, created_at, text, parts)
 SELECT m.owner, $1, (SELECT t.turn_no FROM turns t WHERE t.id = $2), m.ordinal, m.role, m.flags, m.model,
   m.created_at, m.text, m.parts FROM messages m WHERE m.turn_no = $3
+
+-- name: summaries_of_session
+SELECT {message_columns}, t.id FROM messages m JOIN turns t ON t.turn_no = m.turn_no
+WHERE t.session_no = $1 AND m.role = 'summary'
+
+-- name: message_parts_update
+UPDATE messages SET parts = $3 WHERE turn_no = $1 AND ordinal = $2
 
 -- name: branch_files
 INSERT INTO file_uses (file_id, session_no) SELECT file_id, $2 FROM file_uses WHERE session_no = $1
