@@ -47,6 +47,9 @@ class Target(msgspec.Struct, frozen=True):
     # assistant's) | flag (and it says prefix: true) | final (continue_final_message).
     continues_by: str = ""
     tokens_field: str = "max_tokens"
+    # llama.cpp's server closes a connection after a stream without saying so, and the next request on it
+    # is lost. Without TLS a new connection costs next to nothing, so there each call gets its own.
+    keeps_alive: bool = True
     thinks: bool = False  # ask for reasoning, where that has to be asked for
 
 
@@ -57,6 +60,7 @@ class Caller:
         self.target = target
         self._client = client
         self._clock = clock
+        self._connection = {} if target.keeps_alive else {"connection": "close"}
         self._timeout = httpx2.Timeout(target.idle_timeout_s, connect=target.connect_timeout_s, pool=None)
 
     @asynccontextmanager
@@ -72,7 +76,12 @@ class Caller:
                     self.target.base_url.rstrip("/") + path,
                     content=body,
                     # Compressed, a token would wait inside the provider's compressor.
-                    headers={"accept-encoding": "identity", **headers, **self.target.headers},
+                    headers={
+                        "accept-encoding": "identity",
+                        **self._connection,
+                        **headers,
+                        **self.target.headers,
+                    },
                     timeout=self._timeout,
                 )
                 response = await self._client.send(request, stream=True)

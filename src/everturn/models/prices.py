@@ -1,0 +1,108 @@
+"""Prices and context windows from the genai-prices package, where it is installed.
+
+Its data is inside its wheel and its updater stays off, so nothing is fetched. It is imported on first
+use and in a thread: it takes half a second and 20 MB, which a server with only local models never
+needs. What it does not know is None, never 0.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from everturn.domain.turns import Usage
+
+
+class PriceFacts(msgspec.Struct, frozen=True):
+    """What is publicly known about a model. Prices are dollars per million tokens."""
+
+    context_tokens: int | None = None
+    input_usd: float | None = None
+    output_usd: float | None = None
+
+
+class Prices:
+    def __init__(self, package: str = "genai_prices") -> None:
+        self._package = package
+        self._lock = anyio.Lock()
+        self._snapshot: Any = None
+        self._module: Any = None
+        self._is_loaded = False
+
+    async def cost(self, base_url: str, model: str, usage: Usage, written_tokens: int = 0) -> float | None:
+        """What a call cost, in dollars; None where model or usage is unknown."""
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        found = await self._find(base_url, model)
+        if found is None:
+            return None
+        provider, info = found
+        counted = self._module.Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cached_tokens or 0,
+            cache_write_tokens=written_tokens,
+        )
+        now = datetime.datetime.now(tz=datetime.UTC)
+        try:
+            return float(info.calc_price(counted, provider, genai_request_timestamp=now).total_price)
+        except (ValueError, LookupError):
+            return None  # figures that the package takes for impossible: then the cost is unknown
+
+    async def facts(self, base_url: str, model: str) -> PriceFacts:
+        return (await self.facts_of(base_url, [model]))[model]
+
+    async def facts_of(self, base_url: str, models: Sequence[str]) -> dict[str, PriceFacts]:
+        """Facts about many models; in a thread, because a list of hundreds takes a while."""
+        await self._load()
+        return await anyio.to_thread.run_sync(
+            lambda: {model: _facts(self._lookup(base_url, model)) for model in models}
+        )
+
+    async def _find(self, base_url: str, model: str) -> tuple[Any, Any] | None:
+        await self._load()
+        return self._lookup(base_url, model)
+
+    def _lookup(self, base_url: str, model: str) -> tuple[Any, Any] | None:
+        if self._snapshot is None:
+            return None
+        try:
+            found: tuple[Any, Any] = self._snapshot.find_provider_model(model, None, None, base_url)
+        except LookupError:
+            return None
+        return found
+
+    async def _load(self) -> None:
+        async with self._lock:
+            if not self._is_loaded:
+                self._is_loaded = True
+                self._module, self._snapshot = await anyio.to_thread.run_sync(_import, self._package)
+
+
+def _import(package: str) -> tuple[Any, Any]:
+    try:
+        module = importlib.import_module(package)
+        snapshots = importlib.import_module(f"{package}.data_snapshot")
+    except ImportError:
+        return None, None
+    return module, snapshots.get_snapshot()
+
+
+def _facts(found: tuple[Any, Any] | None) -> PriceFacts:
+    if found is None:
+        return PriceFacts()
+    prices = found[1].get_prices(datetime.datetime.now(tz=datetime.UTC))
+    window = getattr(found[1], "context_window", None)
+    return PriceFacts(window, _per_million(prices, "input"), _per_million(prices, "output"))
+
+
+def _per_million(prices: Any, side: str) -> float | None:
+    price = getattr(prices, f"{side}_mtok", None)
+    base = getattr(price, "base", price)  # where the price has steps, the first
+    return None if base is None else float(base)

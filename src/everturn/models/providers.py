@@ -1,0 +1,151 @@
+"""The providers that are known by name, and how each differs from the plain wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from everturn.models.settings import ModelsSettings, ProviderSettings
+
+
+class Provider(msgspec.Struct, frozen=True):
+    name: str
+    base_url: str
+    wire: str = "openai"
+    key_variables: tuple[str, ...] = ()
+    url_variables: tuple[str, ...] = ()
+    needs_key: bool = True
+    key_path: str = "/models"  # asked to find out whether a key is good
+    model: str = ""  # the one to take where only a key is known
+    images: bool = False
+    continues_by: str = ""
+    tokens_field: str = "max_tokens"
+    headers: dict[str, str] = {}
+    extra: dict[str, Any] = {}
+    idle_timeout_s: float = 180.0
+    is_local: bool = False  # runs on a machine of one's own: no price
+    says_abilities: bool = False  # its list of models says what they can do
+    is_placed: bool = False  # its address comes from the environment
+
+    @property
+    def root(self) -> str:
+        """The address without the version, where a server's own endpoints are."""
+        return self.base_url.rstrip("/").removesuffix("/v1")
+
+
+# In the order in which a key makes one of them the default.
+PROVIDERS: Mapping[str, Provider] = MappingProxyType(
+    {
+        provider.name: provider
+        for provider in (
+            Provider(
+                "anthropic",
+                "https://api.anthropic.com",
+                wire="anthropic",
+                key_variables=("ANTHROPIC_API_KEY",),
+                url_variables=("ANTHROPIC_BASE_URL",),
+                key_path="/v1/models",
+                model="claude-sonnet-4-5",
+                images=True,
+            ),
+            Provider(
+                "openai",
+                "https://api.openai.com/v1",
+                key_variables=("OPENAI_API_KEY",),
+                url_variables=("OPENAI_BASE_URL",),
+                model="gpt-5-mini",
+                images=True,
+                tokens_field="max_completion_tokens",
+            ),
+            Provider(
+                "openrouter",
+                "https://openrouter.ai/api/v1",
+                key_variables=("OPENROUTER_API_KEY",),
+                url_variables=("OPENROUTER_BASE_URL",),
+                key_path="/key",  # its list of models is public and would take any key
+                model="openrouter/auto",
+                extra={"usage": {"include": True}},
+                says_abilities=True,
+            ),
+            Provider(
+                "ollama",
+                "http://127.0.0.1:11434/v1",
+                url_variables=("OLLAMA_BASE_URL",),
+                needs_key=False,
+                idle_timeout_s=600.0,
+                is_local=True,
+            ),
+            Provider(
+                "lmstudio",
+                "http://127.0.0.1:1234/v1",
+                url_variables=("LMSTUDIO_BASE_URL",),
+                needs_key=False,
+                idle_timeout_s=600.0,
+                is_local=True,
+            ),
+            Provider(
+                "llamacpp",
+                "http://127.0.0.1:8080/v1",
+                key_variables=("LLAMA_API_KEY",),
+                url_variables=("LLAMACPP_BASE_URL",),
+                needs_key=False,
+                continues_by="last",
+                idle_timeout_s=600.0,
+                is_local=True,
+            ),
+            Provider(
+                "vllm",
+                "http://127.0.0.1:8000/v1",
+                key_variables=("VLLM_API_KEY",),
+                url_variables=("VLLM_BASE_URL",),
+                needs_key=False,
+                continues_by="final",
+                idle_timeout_s=600.0,
+                is_local=True,
+                says_abilities=True,
+            ),
+        )
+    }
+)
+DISCOVERED = ("ollama", "lmstudio", "llamacpp")
+
+
+def resolve(settings: ModelsSettings, environ: Mapping[str, str]) -> dict[str, Provider]:
+    """All providers: those known here, as the environment and the configuration change them, and own ones."""
+    providers = {name: _placed(provider, environ) for name, provider in PROVIDERS.items()}
+    for name, given in settings.providers.items():
+        providers[name] = _configured(name, providers.get(name), given)
+    return providers
+
+
+def _placed(provider: Provider, environ: Mapping[str, str]) -> Provider:
+    for variable in provider.url_variables:
+        address = environ.get(variable, "").strip()
+        if address:
+            # Another server behind the same variable speaks the plain wire and may want no key.
+            return msgspec.structs.replace(
+                provider,
+                base_url=address.rstrip("/"),
+                needs_key=False,
+                model="",
+                tokens_field="max_tokens",
+                is_placed=True,
+            )
+    return provider
+
+
+def _configured(name: str, known: Provider | None, given: ProviderSettings) -> Provider:
+    base = known or Provider(name, given.base_url or "", needs_key=given.key_env is not None)
+    changes: dict[str, Any] = {"headers": {**base.headers, **given.headers}}
+    if given.base_url is not None:
+        changes |= {"base_url": given.base_url.rstrip("/"), "model": "", "tokens_field": "max_tokens"}
+    if given.key_env is not None:
+        changes["key_variables"] = (given.key_env,)
+    for field in ("wire", "continues_by", "idle_timeout_s"):
+        value = getattr(given, field)
+        if value is not None:
+            changes[field] = value
+    return msgspec.structs.replace(base, **changes)

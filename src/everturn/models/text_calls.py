@@ -1,0 +1,304 @@
+"""Tool calls for models that cannot call: they are told to write a call as JSON, and it is read.
+
+Small models write a call inside a fence even where a server has a place for it, so the native way
+finds nothing. Here the tools stand in the system prompt, and calls and results in the history are
+plain text in the very form that is asked for. After a result the model is told to answer from it:
+without that line it repeats the call; with the tools taken away it could not make a second one, and
+the cached prefix would be lost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from everturn.domain.messages import AnyPart, Call, Message, Result, Role, Text
+from everturn.domain.modelling import Abilities, Chunk, Finish, Model, ModelRequest, TextChunk, ToolSchema
+from everturn.models.history import arguments_of, unique_calls
+from everturn.models.wire import digest, encode
+
+_HELD_CHARS_MAX = 64_000
+
+_ASK = """You can use tools. These are the tools, as JSON:
+{tools}
+
+To use a tool, answer with nothing but one block like this:
+```json
+{{"name": "<tool>", "arguments": {{<arguments>}}}}
+```
+Then you are given its result. When no tool is needed, answer in plain words."""
+_AFTER_RESULT = (
+    "Use this result to answer in plain words. Use another tool only if this result is not enough."
+)
+
+
+class TextCalls:
+    """A model whose calls are read from its text."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def abilities(self) -> Abilities:
+        return self._model.abilities
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
+        async with (
+            self._model.stream(as_text(request)) as chunks,
+            aclosing(_read(chunks, request)) as read,
+        ):
+            yield read
+
+
+async def _read(chunks: AsyncIterator[Chunk], request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+    reader = CallReader([tool.name for tool in request.tools])
+    async for chunk in chunks:
+        if isinstance(chunk, TextChunk):
+            if text := reader.feed(chunk.text):
+                yield TextChunk(text)
+            if reader.is_past_calls:
+                # It goes on to invent the result: nobody wants to hear that. The usage is not known.
+                yield _finish(Finish("calls"), reader, request)
+                return
+        elif isinstance(chunk, Finish):
+            if text := reader.rest():
+                yield TextChunk(text)
+            yield _finish(chunk, reader, request)
+        else:
+            yield chunk
+
+
+def _finish(finish: Finish, reader: CallReader, request: ModelRequest) -> Finish:
+    if not reader.calls:
+        return finish
+    calls = unique_calls(reader.calls, request, digest(encode(request)))
+    return msgspec.structs.replace(finish, reason="calls", calls=calls)
+
+
+# --- the request -----------------------------------------------------------------------------------
+
+
+def as_text(request: ModelRequest) -> ModelRequest:
+    """The same request for a model that knows only text."""
+    system = request.system
+    if request.tools:
+        tools = "\n".join(_described(tool) for tool in sorted(request.tools, key=lambda tool: tool.name))
+        system = f"{system}\n\n{_ASK.format(tools=tools)}".strip()
+    messages = tuple(_message(message) for message in request.messages)
+    return msgspec.structs.replace(request, system=system, messages=messages, tools=())
+
+
+def _described(tool: ToolSchema) -> str:
+    """In the order in which people read it, whatever order the schema was built in."""
+    schema = encode(tool.parameters).decode()
+    name, description = json.dumps(tool.name), json.dumps(tool.description, ensure_ascii=False)
+    return f'{{"name": {name}, "description": {description}, "parameters": {schema}}}'
+
+
+def _message(message: Message) -> Message:
+    if message.role is Role.TOOL:
+        said = [f"Result of {part.name}:\n{part.text}" for part in message.parts if isinstance(part, Result)]
+        text = "\n\n".join([*said, _AFTER_RESULT])
+        return msgspec.structs.replace(message, role=Role.USER, parts=(Text(text),))
+    calls = [part for part in message.parts if isinstance(part, Call)]
+    if not calls:
+        return message
+    rest: list[AnyPart] = [part for part in message.parts if not isinstance(part, Call)]
+    gap = "\n" if any(isinstance(part, Text) and not part.is_abandoned for part in rest) else ""
+    written = gap + "\n".join(_written(call) for call in calls)
+    return msgspec.structs.replace(message, parts=(*rest, Text(written)))
+
+
+def _written(call: Call) -> str:
+    arguments = json.dumps(arguments_of(call), ensure_ascii=False)
+    return f'```json\n{{"name": {json.dumps(call.name)}, "arguments": {arguments}}}\n```'
+
+
+# --- the answer ------------------------------------------------------------------------------------
+
+_OPENERS = ("```", "<tool_call>", "{")
+_OPENING = re.compile(r"^[ \t]*(```|<tool_call>|\{)", re.MULTILINE)
+_FENCE = re.compile(r"[ \t]*```([^\n`]*)\n")
+_FENCE_END = re.compile(r"\n?[ \t]*```[ \t]*(?:\n|$)")
+_TAG_END = "</tool_call>"
+_CALL_FENCES = frozenset({"", "json", "tool_call", "tool", "tool_code"})
+_NAME = re.compile(r'"(?:name|tool)"\s*:\s*"([^"\n]{1,128})"')
+_TRAILING_COMMA = re.compile(r",\s*([}\]])")
+_json = json.JSONDecoder(strict=False)  # line breaks inside strings are the commonest mistake
+
+
+class CallReader:
+    """Takes text as it streams, gives out what is for people, keeps the calls.
+
+    Only what may be a call is held back: a fence without a language or with one of JSON, a line that
+    begins with a brace, a ``<tool_call>``. Everything else passes at once.
+    """
+
+    def __init__(self, tools: Sequence[str]) -> None:
+        self._tools = frozenset(tools)
+        self._held = ""
+        self._mode = "text"  # text | block (may be a call) | code (is none)
+        self._is_line_start = True
+        self.calls: list[Call] = []
+        self.is_past_calls = False
+
+    def feed(self, text: str) -> str:
+        if not self._tools:
+            return text
+        self._held += text
+        out = ""
+        while True:
+            before = (len(self._held), self._mode)
+            out += self._given({"text": self._text, "block": self._block, "code": self._code}[self._mode]())
+            if before == (len(self._held), self._mode):
+                return out
+
+    def rest(self) -> str:
+        """What is still held at the end; an unclosed block may be a call all the same."""
+        held, self._held = self._held, ""
+        if self._mode == "block" and self._take(_inside(held)):
+            held = ""
+        return self._given(held)
+
+    def _given(self, out: str) -> str:
+        """Text before a call is said; text after one is not."""
+        if not self.calls:
+            return out
+        if out.strip():
+            self.is_past_calls = True
+        return ""
+
+    def _text(self) -> str:
+        start = 0 if self._is_line_start else self._held.find("\n") + 1
+        found = _OPENING.search(self._held, start) if self._is_line_start or start else None
+        if found:
+            self._mode = "block"
+            return self._cut(found.start())
+        line = self._held.rfind("\n") + 1
+        tail = self._held[line:]
+        may_open = (line or self._is_line_start) and any(
+            opener.startswith(tail.strip()) for opener in _OPENERS
+        )
+        out = self._cut(line if may_open else len(self._held))
+        if out:
+            self._is_line_start = out.endswith("\n")
+        return out
+
+    def _block(self) -> str:
+        end = self._block_end()
+        if end is None:
+            if self._mode == "block" and len(self._held) > _HELD_CHARS_MAX:
+                self._mode, self._is_line_start = "text", False
+                return self._cut(len(self._held))
+            return ""
+        block = self._cut(end)
+        self._mode, self._is_line_start = "text", block.endswith("\n")
+        return "" if self._take(_inside(block)) else block
+
+    def _block_end(self) -> int | None:
+        """Where the held block ends; None while that is open."""
+        held = self._held
+        opener = held.lstrip(" \t")
+        if opener.startswith("```"):
+            fence = _FENCE.match(held)
+            if fence is None:
+                return None
+            if fence[1].strip().lower() not in _CALL_FENCES:
+                self._mode = "code"
+                return None
+            closing = _FENCE_END.search(held, fence.end() - 1)
+            return closing.end() if closing and closing.end() > fence.end() else None
+        if opener.startswith("<"):
+            end = held.find(_TAG_END)
+            return None if end < 0 else end + len(_TAG_END)
+        if not held.rstrip().endswith("}"):
+            return None
+        try:
+            return _json.raw_decode(held, len(held) - len(opener))[1]
+        except ValueError:
+            return None
+
+    def _code(self) -> str:
+        """Code of another language passes line by line until its fence closes."""
+        out = ""
+        is_first = _FENCE.match(self._held) is not None and self._is_line_start
+        while "\n" in self._held:
+            line = self._cut(self._held.index("\n") + 1)
+            out += line
+            if line.strip() == "```" and not is_first:
+                self._mode, self._is_line_start = "text", True
+                return out
+            is_first = False
+            self._is_line_start = False
+        return out
+
+    def _cut(self, end: int) -> str:
+        out, self._held = self._held[:end], self._held[end:]
+        return out
+
+    def _take(self, text: str) -> bool:
+        """Keep the calls that the block holds. False: it holds none and is for people."""
+        calls = list(self._calls_in(text))
+        self.calls += calls
+        return bool(calls)
+
+    def _calls_in(self, text: str) -> Iterator[Call]:
+        values = _values(text)
+        if values is None:
+            # Broken, yet clearly meant for a tool: the engine tells the model what is wrong with it.
+            named = _NAME.search(text)
+            if named and named[1] in self._tools:
+                yield Call("", named[1], text)
+            return
+        for value in values:
+            call = self._call(value)
+            if call is not None:
+                yield call
+
+    def _call(self, value: Any) -> Call | None:
+        if isinstance(value, dict) and isinstance(value.get("function"), dict):
+            value = value["function"]
+        if not isinstance(value, dict):
+            return None
+        name = value.get("name") or value.get("tool")
+        given = next((value[key] for key in ("arguments", "parameters", "args") if key in value), None)
+        if not isinstance(name, str) or (name not in self._tools and not isinstance(given, dict)):
+            return None
+        if isinstance(given, str):
+            return Call("", name, given)
+        return Call("", name, json.dumps(given or {}, ensure_ascii=False))
+
+
+def _inside(block: str) -> str:
+    """The block without its fence or tags."""
+    text = block.strip()
+    if text.startswith("```"):
+        text = re.sub(r"^```[^\n]*\n?|\n?[ \t]*```$", "", text)
+    return text.removeprefix("<tool_call>").removesuffix(_TAG_END).strip()
+
+
+def _values(text: str) -> list[Any] | None:
+    """The JSON values that stand one after the other in the text; None if it is not that."""
+    for candidate in (text, _TRAILING_COMMA.sub(r"\1", text)):
+        values: list[Any] = []
+        at = 0
+        try:
+            while at < len(candidate):
+                value, at = _json.raw_decode(candidate, at)
+                values += value if isinstance(value, list) else [value]
+                while at < len(candidate) and candidate[at] in " \t\r\n,;":
+                    at += 1
+        except ValueError:
+            continue
+        return values
+    return None

