@@ -40,6 +40,22 @@ def told() -> Iterator[None]:
     except EverturnError as error:
         tell(error)
         sys.exit(1)
+    except BaseExceptionGroup as group:
+        # Task groups wrap what went wrong inside them; if it was all ours, it can be told.
+        ours, others = group.split(EverturnError)
+        if ours is None or others is not None:
+            raise
+        for leaf in _leaves(ours):
+            tell(leaf)
+        sys.exit(1)
+
+
+def _leaves(group: BaseExceptionGroup[EverturnError]) -> Iterator[EverturnError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 def tell(error: EverturnError) -> None:

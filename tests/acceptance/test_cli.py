@@ -1,0 +1,165 @@
+"""The command line as its user has it: real processes on a real data folder, a model on a real socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+import everturn
+from everturn.testing.wires import Answer, WireServer, openai_answer, wire_server
+
+pytestmark = pytest.mark.anyio
+PATIENCE_S = 60
+
+
+@pytest.fixture
+async def wires() -> AsyncIterator[WireServer]:
+    async with wire_server() as server:
+        yield server
+
+
+def environment(home: Path, wires: WireServer | None = None) -> dict[str, str]:
+    """An environment with nothing of ours in it but the data folder and the model."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVERTURN", "OPENAI"))}
+    kept |= {"EVERTURN_HOME": str(home), "COLUMNS": "100"}
+    if wires is not None:
+        kept |= {"OPENAI_BASE_URL": wires.url + "/v1", "OPENAI_API_KEY": "sk-test-000000000000"}
+        kept["EVERTURN_MODEL"] = "openai:test-model"
+    return kept
+
+
+async def command(
+    home: Path, *arguments: str, wires: WireServer | None = None, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    def call() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "everturn", *arguments],
+            env=environment(home, wires),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    return await anyio.to_thread.run_sync(call)
+
+
+def say(*texts: str) -> Answer:
+    return Answer(openai_answer(texts))
+
+
+async def test_run_answers_and_the_session_is_there_afterwards(data_dir: Path, wires: WireServer) -> None:
+    wires.play(say("The Rhine", " and the Po."), say("Rivers"))
+    done = await command(data_dir, "run", "Name rivers", wires=wires)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "The Rhine and the Po.\n"
+    async with everturn.open(data_dir, model="openai:test-model") as agent:
+        [session] = (await agent.sessions()).items
+        said = [message.text for message in (await agent.messages(session.id)).items]
+    assert said == ["Name rivers", "The Rhine and the Po."]
+
+
+async def test_run_prints_events_as_json(data_dir: Path, wires: WireServer) -> None:
+    wires.play(say("Yes."), say("Title"))
+    done = await command(data_dir, "run", "--json", "-", wires=wires, stdin="Really?")
+    lines: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    kinds = [line["event"]["kind"] for line in lines]
+    assert kinds[0] == "turn.accepted"
+    assert kinds[-1] == "turn.completed"
+    assert [line["position"] for line in lines] == sorted(line["position"] for line in lines)
+    assert "".join(line["event"]["text"] for line in lines if line["event"]["kind"] == "text.delta") == "Yes."
+
+
+async def test_run_says_why_a_turn_failed_and_its_exit_code_says_it_too(data_dir: Path) -> None:
+    done = await command(data_dir, "run", "--model", "nowhere:x", "Hello")
+    assert done.returncode == 1
+    assert "nowhere" in done.stderr
+
+
+async def test_a_mistake_in_the_settings_is_a_sentence_not_a_traceback(data_dir: Path) -> None:
+    (data_dir / "config.toml").write_text("prot = 1\n", encoding="utf-8")
+    done = await command(data_dir, "doctor")
+    assert done.returncode == 1
+    assert "line 1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_doctor_is_content_with_a_fresh_folder_and_repairs_a_wrong_list(data_dir: Path) -> None:
+    import apsw
+
+    async with everturn.open(data_dir, model="pocket") as agent:
+        await agent.create_session(title="One")
+    assert (await command(data_dir, "doctor")).returncode == 0
+    connection = apsw.Connection(str(data_dir / "everturn.db"))
+    connection.execute("UPDATE sessions SET messages = 99")
+    connection.close()
+    found = await command(data_dir, "doctor")
+    assert found.returncode == 1
+    assert "list differs" in found.stdout
+    repaired = await command(data_dir, "doctor", "--repair")
+    assert repaired.returncode == 0, repaired.stdout
+    assert (await command(data_dir, "doctor")).returncode == 0
+
+
+async def test_a_backup_is_restored_into_an_empty_folder_only(data_dir: Path, tmp_path: Path) -> None:
+    async with everturn.open(data_dir, model="pocket") as agent:
+        kept = await agent.create_session(title="Kept")
+    copy, home = tmp_path / "copy", tmp_path / "restored"
+    assert (await command(data_dir, "backup", str(copy))).returncode == 0
+    again = await command(data_dir, "backup", str(copy))
+    assert again.returncode == 1
+    assert "exists already" in again.stderr
+    refused = await command(data_dir, "restore", str(copy))
+    assert refused.returncode == 1
+    assert "not empty" in refused.stderr
+    assert (await command(home, "restore", str(copy))).returncode == 0
+    async with everturn.open(home, model="pocket") as agent:
+        assert [session.id for session in (await agent.sessions()).items] == [kept.id]
+
+
+async def test_a_token_is_shown_once_listed_and_revoked(data_dir: Path) -> None:
+    made = await command(data_dir, "token", "create", "phone")
+    text = made.stdout.strip()
+    assert len(text) > 32
+    listed = await command(data_dir, "token", "list")
+    assert "phone" in listed.stdout
+    assert text not in listed.stdout
+    ident = next(word for word in listed.stdout.split() if word.startswith("tok_"))
+    assert (await command(data_dir, "token", "revoke", ident)).returncode == 0
+    assert "no tokens" in (await command(data_dir, "token", "list")).stdout
+
+
+async def test_serve_stops_cleanly_and_refuses_other_addresses_without_a_password(data_dir: Path) -> None:
+    refused = await command(data_dir, "serve", "--host", "0.0.0.0", "--port", "0")
+    assert refused.returncode == 1
+    assert "password" in refused.stderr
+    server = await anyio.open_process(
+        [sys.executable, "-m", "everturn", "serve", "--port", "0"], env=environment(data_dir)
+    )
+    assert server.stdout is not None
+    with anyio.fail_after(PATIENCE_S):
+        async for chunk in server.stdout:
+            if b"ready" in chunk:
+                break
+        server.send_signal(signal.SIGTERM)
+        assert await server.wait() == 0
+
+
+async def test_the_ten_lines_of_the_readme_work(data_dir: Path, wires: WireServer) -> None:
+    wires.play(say("Danube, Rhine, Loire."), say("Three rivers"))
+    program = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    code = program.split("```python\n")[1].split("```")[0].replace("~/.everturn", str(data_dir))
+    result = await anyio.run_process([sys.executable, "-c", code], env=environment(data_dir, wires))
+    assert b"turn.completed" in result.stdout
+    assert b"Danube" in result.stdout

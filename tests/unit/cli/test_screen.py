@@ -1,0 +1,76 @@
+"""The terminal's view of a turn: what stays, what is redrawn, what is said about the rest."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from everturn.cli.screen import Screen, described, finished_length
+from everturn.domain import events as ev
+from everturn.domain.messages import Outcome
+from everturn.domain.turns import Failure
+
+
+def drawn(*payloads: ev.Payload, is_terminal: bool) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=is_terminal, width=60, color_system=None)
+    screen = Screen(console)
+    for payload in payloads:
+        screen.show(payload)
+    screen.close()
+    return out.getvalue()
+
+
+def test_where_the_output_is_no_terminal_the_words_come_as_they_are() -> None:
+    text = drawn(ev.TextDelta(1, "**a** "), ev.TextDelta(1, "b"), ev.TurnCompleted(), is_terminal=False)
+    assert text == "**a** b\n"
+
+
+def test_on_a_terminal_markdown_is_drawn_and_every_word_is_there_once_it_is_finished() -> None:
+    text = drawn(
+        ev.TextDelta(1, "First *word*.\n\n"),
+        ev.TextDelta(1, "Second."),
+        ev.TurnCompleted(),
+        is_terminal=True,
+    )
+    assert "First word." in text
+    assert "Second." in text
+    assert "*word*" not in text
+
+
+@given(st.lists(st.sampled_from(["a\n", "\n", "```\n", "  \n", "b c\n"]), max_size=12))
+def test_a_finished_part_never_ends_inside_a_fence(lines: list[str]) -> None:
+    text = "".join(lines)
+    finished = text[: finished_length(text)]
+    assert finished.count("```") % 2 == 0
+    assert text.startswith(finished)
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (ev.TurnCancelled(), "Everything up to here is kept"),
+        (ev.TurnFailed(Failure("x", "No key.", "Set one.")), "No key. Set one."),
+        (ev.StepAbandoned(1, "rate_limited", retry_in_ms=3000), "again in 3 s"),
+        (ev.TurnResumed(2, "w", "crash", step=3), "from step 3"),
+        (ev.TurnResumed(2, "w", "answered"), ""),
+        (ev.ToolFinished("c", "terminal", Outcome.OK, "done\nmore"), "ok: done"),
+    ],
+)
+def test_what_is_not_words_is_said_in_one_line(payload: ev.Payload, words: str) -> None:
+    line = described(payload)
+    assert (words in line) if words else not line
+    assert "\n" not in line
+
+
+def test_a_turn_rests_at_its_end_and_when_it_waits() -> None:
+    screen = Screen(Console(file=io.StringIO()), is_plain=True)
+    assert not screen.show(ev.TextDelta(1, "x"))
+    assert screen.show(ev.TurnWaiting(asks=("ask_1",)))
+    assert screen.end is None
+    assert screen.show(ev.TurnCompleted())
+    assert screen.end == ev.TurnCompleted()

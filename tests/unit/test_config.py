@@ -1,0 +1,76 @@
+"""Settings: the last source wins, and a mistake names its line and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everturn.config import read_config
+from everturn.domain.errors import Invalid
+
+
+def write(home: Path, text: str) -> Path:
+    (home / "config.toml").write_text(text, encoding="utf-8")
+    return home
+
+
+def test_without_anything_the_defaults_are_safe(tmp_path: Path) -> None:
+    config = read_config(tmp_path, {})
+    assert (config.web.host, config.web.port, config.web.password) == ("127.0.0.1", 8420, None)
+    assert config.database_url is None
+    assert config.model is None
+    assert config.profiles.names == ["default", "pocket"]
+
+
+def test_the_environment_wins_over_the_file_and_a_flag_over_both(tmp_path: Path) -> None:
+    home = write(tmp_path, 'port = 1\nmodel = "file:one"\nhost = "127.0.0.2"\n')
+    environ = {"EVERTURN_PORT": "2", "EVERTURN_MODEL": "env:two"}
+    config = read_config(home, environ, port=3)
+    assert (config.web.port, config.model, config.web.host) == (3, "env:two", "127.0.0.2")
+
+
+def test_tables_reach_their_rooms(tmp_path: Path) -> None:
+    home = write(
+        tmp_path,
+        "[engine]\nsteps_max = 7\n[store]\nlease_s = 3.5\n[server]\nhosts = ['agent.lan']\n"
+        "[models.settings.'openai:x']\nimages = true\n[profiles.ops]\nprompt = 'Be careful.'\n",
+    )
+    config = read_config(home, {})
+    assert config.engine.steps_max == 7
+    assert config.store.lease_s == 3.5
+    assert config.web.hosts == ("agent.lan",)
+    assert config.models["settings"]["openai:x"] == {"images": True}
+    assert config.profiles.get("ops").prompt == "Be careful."
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        ("port = 1\nprot = 2\n", 2, "prot"),
+        ("port = 'many'\n", 1, "port"),
+        ("[engine]\n\nsteps = 3\n", 3, "engine.steps"),
+        ("[engine]\nsteps_max = 'three'\n", 2, "engine.steps_max"),
+        ("[server]\npage = '/etc'\n", 2, "server.page"),
+        ("[store]\nlease_s = true\n", 2, "store.lease_s"),
+        ("[profiles.ops]\ntools = ['no_such_tool']\n", 2, "profiles.ops.tools"),
+    ],
+)
+def test_a_mistake_names_line_and_key(tmp_path: Path, text: str, line: int, key: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        read_config(write(tmp_path, text), {})
+    assert refused.value.facts["line"] == line
+    assert refused.value.facts["key"] == key
+    assert f"line {line}" in refused.value.message
+    assert refused.value.hint
+
+
+def test_a_file_that_is_not_toml_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="cannot be read"):
+        read_config(write(tmp_path, "port = = 3"), {})
+
+
+@pytest.mark.parametrize("port", ["x", "-1", "70000", "1.5"])
+def test_a_port_that_is_none_is_refused(tmp_path: Path, port: str) -> None:
+    with pytest.raises(Invalid, match="port"):
+        read_config(tmp_path, {"EVERTURN_PORT": port})
