@@ -86,10 +86,12 @@ class McpServers:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         for connection in self._connections.values():
             connection.stop()
-        return await self._group.__aexit__(kind, error, trace) if self._group is not None else None
+        if self._group is not None:
+            # The error of the body is the caller's, not the servers': it must not come out in a group.
+            await self._group.__aexit__(None, None, None)
 
     async def definitions(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
         """The server's tools, from the store if its configuration is unchanged; else it is started.
@@ -304,8 +306,7 @@ class _Connection:
             with anyio.fail_after(timeout_s):
                 answer = await self._client.call_tool(name, arguments)
         except TimeoutError as error:
-            # The server may be stuck: the next call gets a fresh one.
-            self.stop()
+            self._give_up()
             raise Died(
                 f"{self._server.name} did not answer within {timeout_s:g} s; whether {name} took effect "
                 "is unknown."
@@ -317,8 +318,16 @@ class _Connection:
             self._used_at = self._clock.monotonic()
         return _result(answer)
 
+    def _give_up(self) -> None:
+        """Dead or stuck: from this moment on the next call gets a fresh server, before this one's task
+        has even noticed."""
+        self._client = None
+        self.is_ended = True
+        self._stop.set()
+
     def _call_failed(self, name: str, error: Exception) -> ToolFailed:
         if self.is_ended or "closed" in str(error).lower():
+            self._give_up()
             return Died(
                 f"The MCP server {self._server.name} died during {name}; whether it took effect is unknown."
                 f"{self._last_words()}"

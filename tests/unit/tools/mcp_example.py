@@ -1,0 +1,82 @@
+"""A small MCP server, standard library only so that it starts at once. Its environment sets its ways.
+
+The reference server in the same suite is written with the official SDK.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+NUMBER = {"type": "integer", "title": "A number"}
+TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "add": (os.environ.get("ADD_DESCRIPTION", "Add two numbers."), {"a": NUMBER, "b": NUMBER}),
+    "die": ("Die.", {}),
+    "environment": ("Tell the environment.", {}),
+    "fail": ("Fail.", {}),
+    "hang": ("Never answer.", {}),
+    "read": ("Read a file.", {"path": {"type": "string"}}),
+}
+
+
+def run(name: str, arguments: dict[str, Any]) -> str:
+    if name == "add":
+        return str(int(arguments["a"]) + int(arguments["b"]))
+    if name == "environment":
+        return repr(dict(os.environ))
+    if name == "read":
+        with open(arguments["path"]) as file:
+            return file.read()
+    if name == "die":
+        print("last words", file=sys.stderr, flush=True)
+        os._exit(3)
+    raise ValueError("this tool fails")
+
+
+def call(params: dict[str, Any]) -> dict[str, Any]:
+    try:
+        text, is_error = run(params["name"], params.get("arguments") or {}), False
+    except Exception as error:
+        text, is_error = str(error), True
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if method == "initialize":
+        return {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "example", "version": "1"},
+        }
+    if method == "tools/list":
+        return {
+            "tools": [
+                {"name": name, "description": words, "inputSchema": {"type": "object", "properties": fields}}
+                for name, (words, fields) in TOOLS.items()
+            ]
+        }
+    return call(params) if method == "tools/call" else None
+
+
+def main() -> None:
+    if os.environ.get("START") == "refuse":
+        sys.exit("cannot start today")
+    if os.environ.get("START") == "noise":
+        print("this is not JSON", flush=True)
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message or (message.get("params") or {}).get("name") == "hang":
+            continue
+        result = answer(message["method"], message.get("params") or {})
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        if result is None:
+            reply["error"] = {"code": -32601, "message": "Method not found"}
+        else:
+            reply["result"] = result
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()
