@@ -13,6 +13,7 @@ import random
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -153,7 +154,6 @@ def raw_rate(base: Path, total: int, batch: int, vfs: str | None) -> float:
             await store.workers.register("wrk_raw")
             await claims(store, TURNS)
 
-    asyncio.run_coroutine_threadsafe  # noqa: B018 - a reminder that this runs outside the loop
     _in_new_loop(make)
     connection = apsw.Connection(str(folder / "everturn.db"), vfs=vfs)
     connection.execute("PRAGMA synchronous=FULL")
@@ -188,8 +188,6 @@ def raw_rate(base: Path, total: int, batch: int, vfs: str | None) -> float:
 
 
 def _in_new_loop(make) -> None:  # type: ignore[no-untyped-def]
-    import threading
-
     failure: list[BaseException] = []
 
     def run() -> None:
@@ -350,13 +348,13 @@ async def searching(report: Report, base: Path, messages: int) -> None:
     rng = random.Random(2)
     async with fresh(base) as store:
         session_ids = [(await store.sessions.create(OWNER)).id for _ in range(100)]
-        words = 0
-        for index in range(0, messages // 2, 100):
+        for _ in range(0, messages // 2, 100):
             await asyncio.gather(
-                *(_bulk_turn(store, session_ids[i % 100], text(rng, 12), text(rng, 40)) for i in range(100))
+                *(
+                    completed_turn(store, session_ids[i % 100], text(rng, 12), text(rng, 40))
+                    for i in range(100)
+                )
             )
-            words += 100 * 52
-            del index
         while await store.search.index(limit=5000):
             pass
         for label, order, query, limit in (
@@ -372,10 +370,6 @@ async def searching(report: Report, base: Path, messages: int) -> None:
                 assert found
             report.at_most(f"search {messages:,} messages, {label}, p50", median(taken) * 1000, "ms", limit)
         await _bytes_on_disk(report, store)
-
-
-async def _bulk_turn(store: Store, session_id: str, said: str, answer: str) -> None:
-    await completed_turn(store, session_id, said, answer)
 
 
 async def _bytes_on_disk(report: Report, store: Store) -> None:
