@@ -77,7 +77,8 @@ def verify_copy(target: Path) -> Manifest:
         rows = _count(path)
         if rows != table.rows:
             raise StoreBroken(
-                f"The copy {target.name} did not verify: table {table.name} has {rows} rows, not {table.rows}."
+                f"The copy {target.name} did not verify: table {table.name} has {rows} rows instead of "
+                f"{table.rows}."
             )
     return manifest
 

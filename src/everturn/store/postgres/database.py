@@ -22,13 +22,15 @@ from everturn.store.postgres.connection import LOST, SCHEMA, connect, explained,
 from everturn.store.postgres.copying import copy_out
 from everturn.store.postgres.flusher import Flusher
 from everturn.store.postgres.noticing import Noticer
-from everturn.store.postgres.running import READS, WRITES, DeferredProbe, Runs
+from everturn.store.postgres.running import READ_ENDS, READS, WRITES, DeferredProbe, Runs
 from everturn.store.script import Append, Script, Stored, Tx
 
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 10
 TRIES_MAX = 6
+STATUS_ASKS_MAX = 40
+STATUS_ASK_S = 0.05
 # Another transaction was in the way: nothing is wrong with this one, and nothing of it is left.
 _IN_THE_WAY = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.UniqueViolationError)
 
@@ -122,13 +124,16 @@ class PostgresDatabase:
         for tries_left in reversed(range(TRIES_MAX)):
             deferred = DeferredProbe()
             tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
+            is_fresh = tries_left < TRIES_MAX - 1
             try:
-                result: T = await self._transact(script(tx, *args), deferred)
-            except _IN_THE_WAY as error:
-                if not tries_left:
+                result: T = await self._transact(script(tx, *args), deferred, is_fresh=is_fresh)
+            except (*_IN_THE_WAY, *LOST) as error:
+                # Lost before the commit: nothing of it is there, so it may be tried on a connection that
+                # was not idle while the server went.
+                if not tries_left or (is_fresh and isinstance(error, LOST)):
                     raise explained(error, self._address) from error
                 continue
-            except (*LOST, asyncpg.PostgresError) as error:
+            except asyncpg.PostgresError as error:
                 raise explained(error, self._address) from error
             await self.probe.reach(Moment.BATCH_COMMITTED)
             if tx.events or tx.changed:
@@ -138,8 +143,8 @@ class PostgresDatabase:
             return result
         raise AssertionError("the last try returns or raises")
 
-    async def _transact(self, script: Script[Any], deferred: DeferredProbe) -> Any:
-        async with self._connection() as connection:
+    async def _transact(self, script: Script[Any], deferred: DeferredProbe, *, is_fresh: bool) -> Any:
+        async with self._connection(is_fresh=is_fresh) as connection:
             await connection.execute(WRITES)
             name = await connection.fetchval(f"SELECT everturn_begin({SCHEMA})")
             result = await Runs(connection, self._queries).run(script, deferred, self.probe)
@@ -148,11 +153,13 @@ class PostgresDatabase:
                 done = await connection.execute("COMMIT")
             except LOST as error:
                 connection.terminate()
-                await self._find_out(name, error)
+                lost = error
+            else:
+                if done != "COMMIT":
+                    raise StoreBroken(f"PostgreSQL answered {done} to a commit. Nothing was written.")
                 return result
-            if done != "COMMIT":
-                raise StoreBroken(f"PostgreSQL answered {done} to a commit. Nothing was written.")
-            return result
+        await self._find_out(name, lost)
+        return result
 
     async def _find_out(self, name: str, lost: BaseException) -> None:
         """The answer to a commit was lost: ask the server what became of the transaction.
@@ -161,19 +168,14 @@ class PostgresDatabase:
         the same number can name another transaction.
         """
         transaction, timeline = name.split(" ")
-        try:
-            async with self._connection(is_fresh=True) as connection:
-                await connection.execute(READS)
-                # The number goes as text: it has 64 bits and a type of its own.
-                found = await connection.fetchrow(
-                    "SELECT pg_xact_status(CAST(CAST($1 AS TEXT) AS xid8)), "
-                    "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
-                    transaction,
-                )
-                await connection.execute("ROLLBACK")
-        except (*LOST, asyncpg.PostgresError, EverturnError) as error:
-            raise _unknown(error) from lost
-        status, now_on = found
+        for _ in range(STATUS_ASKS_MAX):
+            try:
+                status, now_on = (await self._rows("transaction_status", transaction))[0]
+            except EverturnError as error:
+                raise _unknown(error) from lost
+            if status != "in progress":
+                break
+            await asyncio.sleep(STATUS_ASK_S)  # the server has not noticed yet that its client has gone
         if now_on != timeline or status not in ("committed", "aborted"):
             raise _unknown(lost) from lost
         if status == "aborted":
@@ -182,27 +184,38 @@ class PostgresDatabase:
     # --- reading -------------------------------------------------------------------------------------
 
     async def read(self, script: Callable[..., Script[T]], *args: Any) -> T:
-        deferred = DeferredProbe()
-        tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
-        try:
-            async with self._connection() as connection:
-                await connection.execute(READS)
-                result: T = await Runs(connection, self._queries).run(script(tx, *args), deferred, self.probe)
-                await connection.execute("COMMIT")
-                return result
-        except (*LOST, asyncpg.PostgresError) as error:
-            raise explained(error, self._address) from error
+        async def act(connection: asyncpg.Connection) -> T:
+            deferred = DeferredProbe()
+            tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
+            result: T = await Runs(connection, self._queries).run(script(tx, *args), deferred, self.probe)
+            return result
+
+        return await self._read(act)
 
     async def _rows(self, name: str, *args: Any) -> Sequence[Any]:
-        """One query in a transaction of its own."""
-        try:
-            async with self._connection() as connection:
-                await connection.execute(READS)
-                rows: Sequence[Any] = await connection.fetch(self._queries[name], *args)
-                await connection.execute("COMMIT")
-                return rows
-        except (*LOST, asyncpg.PostgresError) as error:
-            raise explained(error, self._address) from error
+        """One query on a snapshot of its own."""
+
+        async def act(connection: asyncpg.Connection) -> Sequence[Any]:
+            rows: Sequence[Any] = await connection.fetch(self._queries[name], *args)
+            return rows
+
+        return await self._read(act)
+
+    async def _read(self, act: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        """Reading again is harmless: one lost connection is not yet a database that is away."""
+        for is_fresh in (False, True):
+            try:
+                async with self._connection(is_fresh=is_fresh) as connection:
+                    await connection.execute(READS)
+                    result = await act(connection)
+                    await connection.execute(READ_ENDS)
+                    return result
+            except LOST as error:
+                if is_fresh:
+                    raise explained(error, self._address) from error
+            except asyncpg.PostgresError as error:
+                raise explained(error, self._address) from error
+        raise AssertionError("the second try returns or raises")
 
     async def copy_to(self, folder: Path) -> None:
         """A consistent copy made in one read transaction, then read back and checked."""
@@ -274,6 +287,3 @@ async def _close(connection: asyncpg.Connection) -> None:
         await connection.close(timeout=5)
     except LOST:
         connection.terminate()
-
-
-Rows = Callable[..., Awaitable[Sequence[Any]]]

@@ -12,6 +12,7 @@ from everturn.store.script import IndexBroken, Query, Rows, Script
 
 WRITES = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO on"
 READS = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+READ_ENDS = "ROLLBACK"
 
 
 class DeferredProbe(Probe):

@@ -49,6 +49,10 @@ FROM unnest($7::BIGINT[], $8::BIGINT[], $9::BIGINT[], $10::INTEGER[], $11::BIGIN
   $14::BYTEA[]) AS v (session_no, position, turn_no, epoch, number, at, crc, data)
 JOIN turns t ON t.turn_no = v.turn_no
 
+-- The number goes as text: it has 64 bits and a type of its own.
+-- name: transaction_status
+SELECT pg_xact_status(CAST(CAST($1 AS TEXT) AS XID8)), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
+
 -- ---------------------------------------------------------------- noticing others
 
 -- name: positions

@@ -1,0 +1,549 @@
+"""What is PostgreSQL's own: gates, poolers, lost connections, lost commits, other processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import asyncpg
+import pytest
+
+from everturn.domain import events as ev
+from everturn.domain.errors import (
+    Fenced,
+    NotADatabase,
+    OutcomeUnknown,
+    StoreAway,
+    StoreRefused,
+    StoreTooNew,
+    WrongState,
+)
+from everturn.domain.fold import fold
+from everturn.domain.probe import Moment
+from everturn.domain.sessions import SessionPatch
+from everturn.domain.storing import Claim, Request, Submission
+from everturn.domain.turns import MOVES
+from everturn.store import Store, StoreSettings, open_store, sql
+from everturn.store.postgres import restore_postgres
+from everturn.store.postgres.connection import refuse_unsafe
+from everturn.store.postgres.copying import verify_copy
+from everturn.store.script import Script, Tx, q
+from everturn.store.sqlite.connection import open_connection
+from everturn.testing import HoldingProbe
+from everturn.testing.postgres_proxy import PostgresProxy
+from everturn.testing.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+OWNER = "local"
+OpenStore = Callable[..., Awaitable[Store]]
+
+
+@pytest.fixture
+def store_kind() -> str:
+    return "postgresql"
+
+
+@pytest.fixture
+async def proxy(anyio_backend: str, postgres: PostgresServer) -> AsyncIterator[PostgresProxy]:
+    async with PostgresProxy(postgres.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def proxied(proxy: PostgresProxy, store_url: str, data_dir: Path) -> AsyncIterator[Store]:
+    """A store that reaches its database through the proxy, in a folder of its own."""
+    async with open_store(proxy.address(store_url), data_dir=data_dir.parent / "proxied") as store:
+        yield store
+
+
+async def running(store: Store, worker: str = "wrk_a") -> Claim:
+    session = await store.sessions.create(OWNER)
+    await store.turns.accept(OWNER, session.id, Submission(text="go"))
+    await store.workers.register(worker)
+    [claim] = await store.turns.claim(worker, session_id=session.id)
+    return claim
+
+
+def deltas(*words: str) -> list[ev.Payload]:
+    return [ev.TextDelta(1, word) for word in words]
+
+
+# --- the gate ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        (130_000, "on", "on", "UTF8", False),
+        (180_000, "off", "on", "UTF8", False),
+        (180_000, "on", "off", "UTF8", False),
+        (180_000, "on", "on", "SQL_ASCII", False),
+        (180_000, "on", "on", "UTF8", True),
+    ],
+    ids=["old", "fsync", "full_page_writes", "encoding", "replica"],
+)
+def test_a_server_that_could_lose_something_is_refused(facts: tuple[int, str, str, str, bool]) -> None:
+    with pytest.raises(StoreRefused):
+        refuse_unsafe(*facts, address="here")
+
+
+async def test_a_running_server_with_its_settings_off_is_refused(
+    postgres: PostgresServer, store_url: str, data_dir: Path
+) -> None:
+    connection = await asyncpg.connect(postgres.address())
+    try:
+        await connection.execute("ALTER SYSTEM SET full_page_writes = off")
+        await connection.execute("SELECT pg_reload_conf()")
+        with anyio.fail_after(10):
+            while await connection.fetchval("SHOW full_page_writes") != "off":
+                await anyio.lowlevel.checkpoint()
+        with pytest.raises(StoreRefused, match="full_page_writes"):
+            async with open_store(store_url, data_dir=data_dir):
+                pass
+    finally:
+        await connection.execute("ALTER SYSTEM RESET full_page_writes")
+        await connection.execute("SELECT pg_reload_conf()")
+        await connection.close()
+
+
+async def test_an_address_where_nothing_listens_is_away(data_dir: Path) -> None:
+    with pytest.raises(StoreAway):
+        async with open_store("postgresql://nobody@127.0.0.1:1/nothing", data_dir=data_dir):
+            pass
+
+
+async def test_a_database_of_something_else_is_not_touched(
+    postgres: PostgresServer, postgres_url: str, data_dir: Path
+) -> None:
+    connection = await asyncpg.connect(postgres.address())
+    await connection.execute("CREATE DATABASE foreign_one")
+    other = await asyncpg.connect(postgres.address("foreign_one"))
+    try:
+        await other.execute("CREATE TABLE messages (mine TEXT)")
+        with pytest.raises(NotADatabase):
+            async with open_store(postgres.address("foreign_one"), data_dir=data_dir):
+                pass
+        assert await other.fetchval("SELECT count(*) FROM pg_class WHERE relname = 'sessions'") == 0
+    finally:
+        await other.close()
+        await connection.execute("DROP DATABASE foreign_one WITH (FORCE)")
+        await connection.close()
+
+
+async def test_a_newer_schema_is_refused_at_opening_and_inside_every_write(
+    store: Store, store_url: str, data_dir: Path
+) -> None:
+    claim = await running(store)
+    connection = await asyncpg.connect(store_url)
+    await connection.execute("UPDATE meta SET value = '999' WHERE name = 'schema'")
+    await connection.close()
+    with pytest.raises(StoreTooNew):
+        await store.sessions.create(OWNER)
+    with pytest.raises(StoreTooNew):
+        await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("a"))
+    with pytest.raises(StoreTooNew):
+        async with open_store(store_url, data_dir=data_dir):
+            pass
+
+
+async def test_a_migration_waits_for_the_writes_under_way(
+    store: Store, store_url: str, probe: HoldingProbe
+) -> None:
+    """A write that checked the schema commits before the schema changes."""
+    probe.hold(Moment.BATCH_WRITTEN)
+    async with asyncio.TaskGroup() as group:
+        write = group.create_task(store.sessions.create(OWNER))
+        await probe.reached(Moment.BATCH_WRITTEN)
+        connection = await asyncpg.connect(store_url)
+        assert not await connection.fetchval("SELECT pg_try_advisory_xact_lock(6009011)")
+        probe.release(Moment.BATCH_WRITTEN)
+        await write
+        assert await connection.fetchval("SELECT pg_try_advisory_xact_lock(6009011)")
+        await connection.close()
+
+
+async def test_processes_that_start_together_make_the_tables_once(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    connection = await asyncpg.connect(postgres.address())
+    await connection.execute("CREATE DATABASE empty_one")
+
+    async def one(number: int) -> None:
+        async with open_store(postgres.address("empty_one"), data_dir=tmp_path / str(number)) as store:
+            await store.sessions.create(OWNER)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number in range(4):
+                group.create_task(one(number))
+    finally:
+        await connection.execute("DROP DATABASE empty_one WITH (FORCE)")
+        await connection.close()
+
+
+# --- the same tables -----------------------------------------------------------------------------------
+
+
+async def test_both_stores_have_the_same_tables_and_columns(
+    store: Store, store_url: str, tmp_path: Path
+) -> None:
+    connection = await asyncpg.connect(store_url)
+    rows = await connection.fetch(
+        "SELECT table_name::TEXT, column_name::TEXT FROM information_schema.columns "
+        "WHERE table_schema = current_schema()"
+    )
+    await connection.close()
+    here = {(table, column) for table, column in rows if table not in ("message_words", "unindexed")}
+    sqlite = open_connection(tmp_path / "other.db")
+    sqlite.execute(sql.schema(1, "sqlite"))
+    there = {
+        (table, column)
+        for table, column in sqlite.execute(
+            "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table' "
+            "AND m.name NOT LIKE 'message_index%' AND m.name NOT LIKE 'sqlite_%'"
+        )
+    }
+    sqlite.close()
+    assert there - here == {("events", "seq")}  # PostgreSQL's heap is in arrival order by itself
+    assert here - there == set()
+
+
+async def test_the_schema_repeats_the_table_of_moves(store_url: str, store: Store) -> None:
+    connection = await asyncpg.connect(store_url)
+    rows = await connection.fetch("SELECT old, new FROM moves")
+    await connection.close()
+    assert {(old, new) for old, new in rows} == {(old, new) for old in MOVES for new in MOVES[old]}
+
+
+async def test_a_move_that_is_not_in_the_table_is_refused(store: Store) -> None:
+    claim = await running(store)
+    await store.turns.cancel(OWNER, claim.turn.id)
+
+    def revive(tx: Tx) -> Script[None]:
+        [row] = yield q("turn_row", claim.turn.id)
+        yield q("turn_wait", row[0])
+
+    with pytest.raises(WrongState):
+        await store.database.write(revive)
+
+
+# --- behind a pooler -----------------------------------------------------------------------------------
+
+
+async def test_a_session_lives_while_connections_are_swapped_after_every_transaction(
+    postgres: PostgresServer, store_url: str, data_dir: Path
+) -> None:
+    async with PostgresProxy(postgres.port, swaps=True) as proxy:
+        async with open_store(proxy.address(store_url), data_dir=data_dir) as store:
+            claim = await running(store)
+            for number in range(2, 12):
+                await store.journal.append(claim.turn.id, claim.epoch, number, deltas(f"{number} "))
+            folded = fold(claim.turn.id, await store.journal.of_turn(OWNER, claim.turn.id))
+            await store.turns.complete(claim.turn.id, claim.epoch, 11, folded)
+            await store.search.index()
+            assert len(await store.search.find(OWNER, "go")) == 1
+            await store.workers.heartbeat("wrk_a")
+            await store.transcript.undo(OWNER, claim.session.id, Request(key="u"))
+            await store.upkeep.backup(data_dir.parent / "backup")
+            assert await store.upkeep.check() == []
+        assert proxy.swapped >= 20
+
+
+# --- lost connections ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["not stored", "stored"])
+async def test_a_batch_whose_commit_was_lost_is_sent_again_and_stored_once(
+    proxied: Store, proxy: PostgresProxy, is_stored: bool
+) -> None:
+    claim = await running(proxied)
+    lost = proxy.lose_commit(is_stored=is_stored)
+    await proxied.journal.append(claim.turn.id, claim.epoch, 2, deltas("once"))
+    assert lost.is_set()
+    journal = await proxied.journal.of_turn(OWNER, claim.turn.id)
+    assert [e.number for e in journal if e.kind == "text.delta"] == [2]
+    assert not proxied.is_away
+
+
+async def test_readers_see_a_batch_whose_commit_was_lost(proxied: Store, proxy: PostgresProxy) -> None:
+    claim = await running(proxied)
+    after = (await proxied.sessions.get(OWNER, claim.session.id)).position
+    follower = proxied.journal.follow(OWNER, claim.session.id, after)
+    proxy.lose_commit(is_stored=True)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(proxied.journal.append(claim.turn.id, claim.epoch, 2, deltas("seen")))
+        with anyio.fail_after(10):
+            batch = await anext(follower)
+    assert [event.kind for event in batch] == ["text.delta"]
+    await follower.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_write_whose_answer_was_lost_is_looked_up(proxied: Store, proxy: PostgresProxy) -> None:
+    """The server says that the transaction was committed, so the caller hears its result."""
+    session = await proxied.sessions.create(OWNER)
+    lost = proxy.lose_commit(is_stored=True)
+    changed = await proxied.sessions.change(OWNER, session.id, SessionPatch(title="Kept"))
+    assert lost.is_set()
+    assert changed.title == "Kept"
+    assert (await proxied.sessions.get(OWNER, session.id)).title == "Kept"
+
+
+async def test_a_write_that_never_arrived_is_said_not_to_be_stored(
+    proxied: Store, proxy: PostgresProxy
+) -> None:
+    session = await proxied.sessions.create(OWNER)
+    proxy.lose_commit(is_stored=False)
+    with pytest.raises(StoreAway, match="undone"):
+        await proxied.sessions.change(OWNER, session.id, SessionPatch(title="Lost"))
+    assert (await proxied.sessions.get(OWNER, session.id)).title == ""
+
+
+async def test_an_outcome_that_nobody_can_tell_is_said_to_be_unknown(
+    proxied: Store, proxy: PostgresProxy, store: Store
+) -> None:
+    session = await proxied.sessions.create(OWNER)
+    lost = proxy.lose_commit(is_stored=True)
+    async with asyncio.TaskGroup() as group:
+        write = group.create_task(
+            _outcome(proxied.sessions.change(OWNER, session.id, SessionPatch(title="?")))
+        )
+        await lost.wait()
+        proxy.go_away()
+        error = await write
+    assert isinstance(error, OutcomeUnknown)
+    assert (await store.sessions.get(OWNER, session.id)).title == "?"
+
+
+async def _outcome(work: Awaitable[Any]) -> Exception | None:
+    try:
+        await work
+    except Exception as error:
+        return error
+    return None
+
+
+async def test_scripts_say_away_and_work_again_when_the_database_is_back(
+    proxied: Store, proxy: PostgresProxy
+) -> None:
+    proxy.go_away()
+    with pytest.raises(StoreAway):
+        await proxied.sessions.create(OWNER)
+    with pytest.raises(StoreAway):
+        await proxied.sessions.list(OWNER)
+    proxy.come_back()
+    assert (await proxied.sessions.create(OWNER)).version == 1
+
+
+async def test_an_append_without_a_worker_is_refused_while_the_database_is_away(
+    proxied: Store, proxy: PostgresProxy, store: Store
+) -> None:
+    claim = await running(store)
+    proxy.go_away()
+    with pytest.raises(StoreAway):
+        await proxied.journal.append(claim.turn.id, claim.epoch, 2, deltas("x"))
+    proxy.come_back()
+
+
+async def test_a_cancelled_caller_leaves_its_write_whole(store: Store, probe: HoldingProbe) -> None:
+    probe.hold(Moment.BATCH_WRITTEN)
+    write = asyncio.create_task(store.sessions.create(OWNER, title="stays"))
+    await probe.reached(Moment.BATCH_WRITTEN)
+    write.cancel()
+    await asyncio.gather(write, return_exceptions=True)
+    assert write.cancelled()
+    probe.release(Moment.BATCH_WRITTEN)
+    with anyio.fail_after(10):
+        while not (await store.sessions.list(OWNER)).items:
+            await anyio.lowlevel.checkpoint()
+
+
+# --- several processes ---------------------------------------------------------------------------------
+
+
+async def test_two_processes_creating_with_one_key_make_one_session(
+    store: Store, open_another: OpenStore
+) -> None:
+    other = await open_another()
+    made = await asyncio.gather(
+        *(one.sessions.create(OWNER, request=Request(key="same")) for one in (store, other) for _ in range(5))
+    )
+    assert len({session.id for session in made}) == 1
+
+
+async def test_workers_claim_every_turn_once(store: Store, open_another: OpenStore) -> None:
+    other = await open_another()
+    for _ in range(20):
+        session = await store.sessions.create(OWNER)
+        await store.turns.accept(OWNER, session.id, Submission(text="go"))
+    await store.workers.register("wrk_a")
+    await other.workers.register("wrk_b")
+    claimed: list[str] = []
+
+    async def claim(one: Store, worker: str) -> None:
+        while claims := await one.turns.claim(worker, limit=3):
+            claimed.extend(claim.turn.id for claim in claims)
+
+    await asyncio.gather(claim(store, "wrk_a"), claim(other, "wrk_b"))
+    claimed += [c.turn.id for c in await store.turns.claim("wrk_a", limit=50)]
+    assert len(claimed) == len(set(claimed)) == 20
+
+
+async def test_concurrent_writers_of_many_sessions_never_lock_each_other_out(
+    store: Store, open_another: OpenStore
+) -> None:
+    other = await open_another()
+    claims = [await running(store, "wrk_a") for _ in range(8)]
+
+    async def stream(claim: Claim) -> None:
+        for number in range(2, 22):
+            await store.journal.append(claim.turn.id, claim.epoch, number, deltas("x"))
+
+    async def rename(claim: Claim) -> None:
+        for number in range(10):
+            await other.sessions.change(OWNER, claim.session.id, SessionPatch(title=f"{number}"))
+
+    await asyncio.gather(*(act(claim) for claim in claims for act in (stream, rename)))
+    for claim in claims:
+        events = await store.journal.after(OWNER, claim.session.id, 0)
+        assert [event.position for event in events] == list(range(1, len(events) + 1))
+        assert sum(event.kind == "text.delta" for event in events) == 20
+    assert await store.upkeep.check() == []
+
+
+async def _first_batch(store: Store, session_id: str, after: int) -> list[str]:
+    with anyio.fail_after(10):
+        async for batch in store.journal.follow(OWNER, session_id, after):
+            return [event.kind for event in batch]
+    raise AssertionError("a stream has no end")
+
+
+@pytest.mark.parametrize("is_listening", [False, True], ids=["polling", "listening"])
+async def test_a_reader_sees_what_another_process_writes(
+    open_another: OpenStore, store_url: str, is_listening: bool
+) -> None:
+    settings = StoreSettings(direct_url=store_url if is_listening else None)
+    store, other = await open_another(settings=settings), await open_another(settings=settings)
+    claim = await running(store)
+    after = (await store.sessions.get(OWNER, claim.session.id)).position
+    async with asyncio.TaskGroup() as group:
+        reader = group.create_task(_first_batch(other, claim.session.id, after))
+        await anyio.wait_all_tasks_blocked()
+        await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("x"))
+    assert reader.result() == ["text.delta"]
+
+
+@pytest.mark.parametrize("is_listening", [False, True], ids=["polling", "listening"])
+async def test_a_list_watcher_sees_what_another_process_changes(
+    open_another: OpenStore, store_url: str, is_listening: bool
+) -> None:
+    settings = StoreSettings(direct_url=store_url if is_listening else None)
+    store, other = await open_another(settings=settings), await open_another(settings=settings)
+    session = await store.sessions.create(OWNER)
+    changes = other.changes(OWNER)
+
+    async def until_renamed() -> None:
+        with anyio.fail_after(20):
+            async for _ in changes:
+                if (await other.sessions.get(OWNER, session.id)).title:
+                    return
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(until_renamed())
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(20):
+            # Polling compares with what it saw before, so it must have looked once.
+            while not is_listening and OWNER not in other.database._noticer._lists:  # type: ignore[attr-defined]
+                await anyio.sleep(0.01)
+        await store.sessions.change(OWNER, session.id, SessionPatch(title="New"))
+    await changes.aclose()
+
+
+# --- search --------------------------------------------------------------------------------------------
+
+
+async def test_a_message_that_commits_after_a_later_one_was_indexed_is_found(
+    store: Store, open_another: OpenStore, probe: HoldingProbe
+) -> None:
+    """Numbers are given before their transactions commit: a watermark would pass the slower one by."""
+    other = await open_another()
+    first, second = await store.sessions.create(OWNER), await store.sessions.create(OWNER)
+    probe.hold(Moment.ACCEPT_WRITTEN)
+    async with asyncio.TaskGroup() as group:
+        slow = group.create_task(store.turns.accept(OWNER, first.id, Submission(text="tortoise")))
+        await probe.reached(Moment.ACCEPT_WRITTEN)
+        await other.turns.accept(OWNER, second.id, Submission(text="hare"))
+        assert await other.search.index() == 1
+        probe.release(Moment.ACCEPT_WRITTEN)
+        await slow
+    assert await other.search.index() == 1
+    assert len(await store.search.find(OWNER, "tortoise")) == 1
+
+
+async def test_a_huge_message_is_indexed_within_the_bounds(store: Store) -> None:
+    session = await store.sessions.create(OWNER)
+    text = " ".join(f"word{number}" for number in range(90_000))
+    await store.turns.accept(OWNER, session.id, Submission(text=text))
+    assert await store.search.index() == 1
+    assert len(await store.search.find(OWNER, "word49999")) == 1
+
+
+async def test_a_missing_index_is_found_and_rebuilt(store: Store, store_url: str) -> None:
+    session = await store.sessions.create(OWNER)
+    await store.turns.accept(OWNER, session.id, Submission(text="needle"))
+    await store.search.index()
+    connection = await asyncpg.connect(store_url)
+    await connection.execute("DROP INDEX message_words_index")
+    await connection.execute("DELETE FROM message_words")
+    await connection.close()
+    assert {finding.what for finding in await store.upkeep.check()} == {"search index broken"}
+    repaired = await store.upkeep.repair()
+    assert all(finding.is_repaired for finding in repaired)
+    assert len(await store.search.find(OWNER, "needle")) == 1
+
+
+# --- copies --------------------------------------------------------------------------------------------
+
+
+async def test_a_backup_restores_into_an_empty_database(
+    store: Store, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    claim = await running(store)
+    await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("naïve\u2028", "x" * 3000))
+    backup = await store.upkeep.backup(tmp_path / "backup")
+    with postgres.database() as address:
+        await restore_postgres(address, backup)
+        async with open_store(address, data_dir=tmp_path / "restored") as restored:
+            events = await store.journal.after(OWNER, claim.session.id, 0)
+            assert await restored.journal.after(OWNER, claim.session.id, 0) == events
+            assert await restored.sessions.get(OWNER, claim.session.id) == await store.sessions.get(
+                OWNER, claim.session.id
+            )
+            assert await restored.search.index() == 1
+            assert len(await restored.search.find(OWNER, "go")) == 1
+            await restored.sessions.create(OWNER)  # numbers go on after the restored ones
+            assert await restored.upkeep.check() == []
+        with pytest.raises(NotADatabase):
+            await restore_postgres(address, backup)
+
+
+async def test_a_damaged_backup_is_refused(store: Store, tmp_path: Path) -> None:
+    await store.sessions.create(OWNER)
+    backup = await store.upkeep.backup(tmp_path / "backup")
+    path = backup / "postgresql" / "sessions.rows"
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Exception, match="did not verify"):
+        verify_copy(backup)
+
+
+async def test_a_fenced_worker_hears_so_by_its_next_append(store: Store, open_another: OpenStore) -> None:
+    claim = await running(store)
+    other = await open_another()
+    await other.turns.cancel(OWNER, claim.turn.id)
+    with pytest.raises(Fenced):
+        await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("x"))
