@@ -123,9 +123,11 @@ async def engine_on(folder: Path, models: Models) -> AsyncIterator[tuple[Engine,
     ids = Ids(clock)
     settings = engine_settings(read_config(folder, {}))
     settings = msgspec.structs.replace(settings, makes_titles=False)
-    async with open_store(data_dir=folder, clock=clock, ids=ids) as store:
-        async with Engine(store, models, FakeToolbox(), clock=clock, ids=ids, settings=settings) as engine:
-            yield engine, store
+    async with (
+        open_store(data_dir=folder, clock=clock, ids=ids) as store,
+        Engine(store, models, FakeToolbox(), clock=clock, ids=ids, settings=settings) as engine,
+    ):
+        yield engine, store
 
 
 async def follow_turn(
