@@ -59,7 +59,7 @@ class TurnLoop:
         self._history: Sequence[Message] = ()
 
     async def run(self) -> Ended:
-        """Take the turn as far as it goes. Raises Fenced or LeaseLost when it is somebody else's now."""
+        """Take the turn as far as it goes. Raises Fenced when it is somebody else's now."""
         spent = budget_spent(self._log.facts, self._gear.clock.now_ms(), self._gear.settings)
         if spent is not None:
             await self._log.writer.quiet()
@@ -151,7 +151,7 @@ class TurnLoop:
                 provider=memory.name if memory is not None else None,
             )
         except WrongState as refusal:
-            if refusal.facts.get("code") != "steering":
+            if refusal.facts.get("because") != "steering":
                 raise
             return None
         own = [message for message in self._history if message.turn_id == self._turn.id]
