@@ -52,6 +52,7 @@ _LIST_TIMEOUT_S = 5.0
 _QUICK_TIMEOUT_S = 1.0  # where a start or a turn waits for it
 _TEST_TIMEOUT_S = 120.0
 _TEST_TOKENS = 16
+_CLOSE_TIMEOUT_S = 10.0
 # A thousand turns at once must not wait for each other's connections.
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
 
@@ -146,11 +147,13 @@ class ModelRegistry:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for server in self._servers.values():
-            await server.close()
-        if self._world is not None:
-            await self._world.aclose()
-        await self._stack.__aexit__(kind, error, traceback)
+        with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
+            for server in self._servers.values():
+                await server.close()
+            if self._world is not None:
+                await self._world.aclose()
+        # Without the error: the task group would wrap it, and whoever catches it looks for its type.
+        await self._stack.aclose()
 
     # --- Models ------------------------------------------------------------------------------------
 
@@ -215,9 +218,13 @@ class ModelRegistry:
 
     async def _look_at_placed(self) -> None:
         """An address in the environment (OPENAI_BASE_URL) without a model: take what is served there."""
-        placed = next((p for p in self._providers.values() if p.is_placed and not p.model), None)
-        entries = await self._entries(placed, _QUICK_TIMEOUT_S) if placed else ()
-        self._placed = f"{placed.name}:{entries[0].id}" if placed and entries else None
+        self._placed = None
+        for provider in self._providers.values():
+            if provider.is_placed and provider.name not in DISCOVERED:
+                entries = await self._entries(provider, _QUICK_TIMEOUT_S)
+                if entries:
+                    self._placed = f"{provider.name}:{entries[0].id}"
+                    return
 
     async def pull(self, name: str) -> AsyncGenerator[ProgressChunk, None]:
         """Fetch the weights of ``pocket`` or ``coder``; nothing comes if they are there.
