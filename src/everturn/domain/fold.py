@@ -212,7 +212,9 @@ class Fold:
         self._usage = self._usage.plus(payload.usage)
         for index in range(len(self._bars) - 1, -1, -1):
             if self._bars[index].step == payload.step and self._bars[index].kind == "model":
-                self._bars[index] = msgspec.structs.replace(self._bars[index], usage=payload.usage)
+                self._bars[index] = msgspec.structs.replace(
+                    self._bars[index], usage=payload.usage, missed_cache=payload.missed_cache
+                )
                 return
 
     # --- calls -------------------------------------------------------------------------------------

@@ -97,6 +97,7 @@ class Bar(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
     first_token_at: int | None = None
     thought_until: int | None = None  # the last sign of thinking, where the model thought
+    missed_cache: bool = False  # its prefix should have been cached and was not
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
