@@ -55,8 +55,8 @@ async def open_store(
         raise StoreRefused(f"The address {address.split('://')[0]}://… names no database we know.")
     path = Path(address.removeprefix("sqlite://")) if address else folder / "everturn.db"
     db = SqliteDatabase(path, clock=clock, ids=ids, probe=probe, hub=hub, vfs=vfs)
-    await db.open()
     try:
+        await db.open()
         yield Store(
             db,
             hub,

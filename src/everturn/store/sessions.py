@@ -266,6 +266,10 @@ def _page(rows: list[tuple[Session, int]], limit: int) -> Page[Session]:
 
 def _from_cursor(cursor: str) -> tuple[int, int]:
     updated_at, _, number = cursor.partition(".")
-    if not (updated_at.isdigit() and number.isdigit() and len(cursor) < 40):
+    if not (cursor.isascii() and _is_number(updated_at) and _is_number(number)):
         raise Invalid("The cursor is not one of this server's.", hint="Start again without a cursor.")
     return int(updated_at), int(number)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdigit() and len(text) <= len(str(_FAR[0]))

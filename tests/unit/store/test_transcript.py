@@ -245,8 +245,8 @@ async def test_pages_of_messages_follow_each_other_without_gap_or_repeat(store: 
 async def test_a_cursor_that_is_none_is_refused(store: Store, cursor: str) -> None:
     session = await new_session(store)
     held = await answered(store, session.id, "a", "A")
+    before = cursor.replace("{turn}", "msg_" + held.turn.id[4:])
     with pytest.raises(InvalidId):
-        before = cursor.replace("{turn}", "msg_" + held.turn.id[4:])
         await store.transcript.messages(ME, session.id, before=before)
 
 

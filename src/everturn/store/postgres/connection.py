@@ -15,6 +15,7 @@ import asyncpg
 from everturn.domain.errors import (
     DiskFull,
     EverturnError,
+    Invalid,
     NotADatabase,
     StoreAway,
     StoreBroken,
@@ -149,6 +150,11 @@ def explained(error: BaseException, address: str) -> EverturnError:
         return StoreRefused("The database takes no writes (it is a replica or read-only).")
     if isinstance(error, asyncpg.IntegrityConstraintViolationError):
         return WrongState(f"The store refused the change: {error}.")
+    if isinstance(error, asyncpg.DataError):
+        return Invalid(
+            f"A text or a number in the request cannot be stored ({error}).",
+            hint="Remove characters that are no text, and numbers beyond 64 bits.",
+        )
     if getattr(error, "sqlstate", "") == "EV001":
         return too_new(str(error))
     if isinstance(error, asyncpg.UndefinedFunctionError) and "everturn_begin" in str(error):

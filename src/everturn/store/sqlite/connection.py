@@ -85,7 +85,7 @@ def _migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
     if version == SCHEMA:
         return
     if version > 0:
-        _copy_before_migrating(connection, path, version)
+        copy_before_migrating(connection, path, version)
     for number in range(version + 1, SCHEMA + 1):
         with contextlib.closing(connection.cursor()) as cursor:
             cursor.execute("BEGIN IMMEDIATE")
@@ -99,26 +99,39 @@ def _migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
                 raise
 
 
-def _copy_before_migrating(connection: apsw.Connection, path: Path, version: int) -> None:
+def copy_before_migrating(connection: apsw.Connection, path: Path, version: int) -> None:
+    """Keep the database as it was, beside it. Another process may migrate at the same moment: a copy that
+    came out migrated is thrown away, so that it never takes the place of the other's good one."""
     target = path.with_name(f"{path.stem}.before-schema-{version + 1}.db")
-    target.unlink(missing_ok=True)
-    connection.execute("VACUUM INTO ?", (str(target),))
-    with target.open("rb") as copy:
-        os.fsync(copy.fileno())
-    sync_folder(target.parent)
+    temporary = target.with_name(f".{target.name}-{os.getpid()}")
+    try:
+        temporary.unlink(missing_ok=True)
+        connection.execute("VACUUM INTO ?", (str(temporary),))
+        with contextlib.closing(open_connection(temporary)) as copy:
+            is_as_it_was = schema_version(copy) == version
+        if is_as_it_was:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(target)
+            sync_folder(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def schema_version(connection: apsw.Connection) -> int:
     """The database's schema; 0 for an empty file. Raises NotADatabase for somebody else's."""
-    rows = connection.execute("SELECT 1 FROM sqlite_schema WHERE type='table' AND name='meta'").fetchall()
-    if not rows:
-        others = connection.execute("SELECT name FROM sqlite_schema LIMIT 1").fetchall()
-        if others:
-            raise NotADatabase(
-                f"The file is a SQLite database, but not one of Everturn's: it has {others[0][0]}."
-            )
+    # One look, not two: between two, another process could make the schema, and an empty file would
+    # then look like somebody else's database.
+    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not names:
         return 0
-    found: list[Any] = connection.execute("SELECT value FROM meta WHERE name='schema'").fetchall()
+    found: list[Any] = []
+    if {"meta", "sessions"} <= names:
+        found = connection.execute("SELECT value FROM meta WHERE name='schema'").fetchall()
+    if not found:
+        raise NotADatabase(
+            f"The file is a SQLite database, but not one of Everturn's: it has the table {min(names)}."
+        )
     return int(found[0][0])
 
 

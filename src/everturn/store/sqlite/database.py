@@ -67,14 +67,20 @@ class SqliteDatabase:
             reader = open_connection(self.path, vfs=self._vfs, is_reader=True)
             self._connections.append(reader)
             self._readers.put((reader, Runs(reader, self._queries)))
-        self._checkpointer = asyncio.create_task(self._checkpoint_often(), name="everturn-checkpointer")
+        connection = open_connection(self.path, vfs=self._vfs)
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        self._connections.append(connection)
+        self._checkpointer = asyncio.create_task(
+            self._checkpoint_often(connection), name="everturn-checkpointer"
+        )
 
     async def close(self) -> None:
         if self._checkpointer is not None:
             self._checkpointer.cancel()
             await asyncio.gather(self._checkpointer, return_exceptions=True)
         if self._writer is not None:
-            await asyncio.to_thread(self._writer.stop)
+            self._writer.stop()
+            await asyncio.to_thread(self._writer.join)
         self._pool.shutdown(wait=True)
         for connection in self._connections:
             connection.close()
@@ -145,27 +151,22 @@ class SqliteDatabase:
             self._readers.put((connection, runs))
         verify_copy(target)
 
-    async def _checkpoint_often(self) -> None:
+    async def _checkpoint_often(self, connection: apsw.Connection) -> None:
         """Move the log into the database, outside the commit path."""
-        connection = open_connection(self.path, vfs=self._vfs)
-        connection.execute("PRAGMA wal_autocheckpoint=0")
-        wal = self.path.with_name(self.path.name + "-wal")
         loop = asyncio.get_running_loop()
-        try:
-            while True:
-                await asyncio.sleep(CHECKPOINT_EVERY_S)
-                if wal.exists() and wal.stat().st_size > CHECKPOINT_PAGES * 4096:
-                    await loop.run_in_executor(self._pool, self._checkpoint, connection)
-        finally:
-            connection.close()
+        while True:
+            await asyncio.sleep(CHECKPOINT_EVERY_S)
+            await loop.run_in_executor(self._pool, self._checkpoint, connection)
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
+        wal = self.path.with_name(self.path.name + "-wal")
         try:
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if wal.stat().st_size > CHECKPOINT_PAGES * 4096:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self.last_checkpoint_error = None
-        except apsw.BusyError:
-            return  # another process is at it
-        except apsw.Error as error:
+        except (apsw.BusyError, FileNotFoundError):
+            return  # another process is at it, or there is no log yet
+        except (apsw.Error, OSError) as error:
             # Nothing is lost: the log keeps everything. The next round tries again, and stats tell.
             self.last_checkpoint_error = str(error)
 

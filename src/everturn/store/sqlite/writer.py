@@ -19,7 +19,15 @@ from zlib import crc32
 import apsw
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, Fenced, NotFound, StoreBroken, StoreTooNew, WrongState
+from everturn.domain.errors import (
+    EverturnError,
+    Fenced,
+    Invalid,
+    NotFound,
+    StoreBroken,
+    StoreTooNew,
+    WrongState,
+)
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
 from everturn.store.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx
@@ -80,10 +88,16 @@ class Runs:
 
     def query(self, query: Query) -> Rows:
         text = self._queries[query.name]
-        if query.many is not None:
-            self._cursor.executemany(text, query.many)
-            return ()
-        return self._cursor.execute(text, query.args).fetchall()
+        try:
+            if query.many is not None:
+                self._cursor.executemany(text, query.many)
+                return ()
+            return self._cursor.execute(text, query.args).fetchall()
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise Invalid(
+                f"A text or a number in the request cannot be stored ({error}).",
+                hint="Remove characters that are no text, and numbers beyond 64 bits.",
+            ) from error
 
 
 class Writer:
@@ -115,6 +129,7 @@ class Writer:
         self._is_stopping = False
         self._broken: EverturnError | None = None
         self._data_version = self._read_data_version()
+        self._looked_at = time.monotonic()
         self._appends = _Appends(connection, queries)
         self._thread = threading.Thread(target=self._run, name="everturn-writer", daemon=True)
         self.batches = 0
@@ -130,9 +145,15 @@ class Writer:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """Write what is waiting, then end the thread. Blocks; call it from a thread."""
+        """Take nothing more; write what is waiting, then end the thread.
+
+        Called on the event loop, as ``hand_over`` is: nothing can come in behind the end.
+        """
         self._is_stopping = True
         self._jobs.put(None)
+
+    def join(self) -> None:
+        """Wait for the end of the thread. Blocks; call it from a thread."""
         self._thread.join()
 
     @property
@@ -147,7 +168,7 @@ class Writer:
             batch, goes_on = self._take()
             if batch:
                 self._write(batch)
-            elif goes_on:
+            if goes_on and time.monotonic() - self._looked_at >= OTHERS_POLL_S:
                 self._look_for_others()
         self._connection.close()
 
@@ -180,9 +201,12 @@ class Writer:
         except EverturnError as error:
             self._give_up(batch, error)
             return
-        except BaseException as error:
-            self._give_up(batch, StoreBroken(f"The writer met an unexpected error: {error!r}."))
-            raise
+        except Exception as error:
+            # The thread lives on, to refuse what comes next: a caller must never wait for nobody.
+            broken = StoreBroken(f"The writer met an unexpected error: {error!r}. It has stopped writing.")
+            broken.__cause__ = error
+            self._give_up(batch, broken)
+            return
         self.commit_seconds.append(time.perf_counter() - started)
         self.batches += 1
         self.jobs_done += len(batch)
@@ -262,8 +286,11 @@ class Writer:
         self._wake(batch, [])
 
     def _wake(self, batch: list[Job], stored: list[Stored]) -> None:
+        self._on_loop(self._resolve, batch, stored)
+
+    def _on_loop(self, act: Callable[..., None], *args: Any) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._resolve, batch, stored)
+            self._loop.call_soon_threadsafe(act, *args)
         except RuntimeError:
             # The loop is closed: nobody waits any more, and what was committed is durable.
             if not self._loop.is_closed():
@@ -289,14 +316,17 @@ class Writer:
     # --- other processes ------------------------------------------------------------------------------
 
     def _look_for_others(self) -> None:
+        self._looked_at = time.monotonic()
         try:
             version = self._read_data_version()
+        except apsw.BusyError:
+            return  # another process recovers the log; the next look will tell
         except apsw.Error as error:
             self._broken = explained(error, self._path)
             return
         if version != self._data_version:
             self._data_version = version
-            self._loop.call_soon_threadsafe(self._notice_others)
+            self._on_loop(self._notice_others)
 
     def _read_data_version(self) -> int:
         found: list[Any] = self._connection.execute("PRAGMA data_version").fetchall()

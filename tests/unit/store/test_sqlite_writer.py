@@ -1,0 +1,128 @@
+"""The one writer: what it does with refusals, surprises, other processes and its own end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from everturn.domain import events as ev
+from everturn.domain.errors import Invalid, Stale, StoreBroken
+from everturn.domain.sessions import SessionPatch
+from everturn.domain.storing import Request
+from everturn.store import Store, open_store
+from everturn.testing import FakeClock
+from tests.acting import ME, append, new_session, positions, say, start
+
+pytestmark = pytest.mark.anyio
+
+
+class _ClockThatBreaks(FakeClock):
+    is_broken = False
+
+    def now_ms(self) -> int:
+        if self.is_broken:
+            raise RuntimeError("the clock fell off the wall")
+        return super().now_ms()
+
+
+async def test_after_a_surprise_the_writer_refuses_out_loud_and_never_hangs(tmp_path: Path) -> None:
+    clock = _ClockThatBreaks()
+    async with open_store(data_dir=tmp_path, clock=clock) as store:
+        session = await new_session(store, "before")
+        clock.is_broken = True
+        with anyio.fail_after(10):
+            with pytest.raises(StoreBroken):
+                await say(store, session.id, "hello")
+            clock.is_broken = False
+            with pytest.raises(StoreBroken):
+                await say(store, session.id, "hello again")
+        assert (await store.sessions.get(ME, session.id)).title == "before"
+    async with open_store(data_dir=tmp_path) as store:
+        assert (await store.sessions.get(ME, session.id)).queued == 0
+
+
+async def test_in_one_commit_a_refused_change_fails_alone(store: Store) -> None:
+    session = await new_session(store, "zero")
+    outcomes: list[str] = []
+
+    async def rename(title: str, version: int | None) -> None:
+        try:
+            await store.sessions.change(ME, session.id, SessionPatch(title=title), version=version)
+            outcomes.append(title)
+        except Stale as error:
+            outcomes.append(error.code)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(rename, "one", None)
+        group.start_soon(rename, "never", session.version)
+        group.start_soon(rename, "two", None)
+    now = await store.sessions.get(ME, session.id)
+    assert sorted(outcomes) == ["one", "stale_version", "two"]
+    assert (now.title, now.version) == ("two", session.version + 2)
+    assert await positions(store, session.id) == [1, 2]
+
+
+async def test_another_process_s_commit_is_noticed_while_this_one_writes_without_a_pause(
+    store: Store, open_another: object
+) -> None:
+    other: Store = await open_another()  # type: ignore[operator]
+    quiet, loud = await new_session(store), await new_session(store)
+    held = await start(store, loud.id, "talk")
+    stream = store.journal.follow(ME, quiet.id, 0)
+
+    async def talk() -> None:
+        number = held.number
+        while True:
+            number = await append(store, held, [ev.TextDelta(1, "bla ")], number)
+
+    heard: list[str] = []
+
+    async def listen() -> None:
+        heard.extend(event.kind for event in await anext(stream))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as talking:
+            talking.start_soon(talk)
+            async with anyio.create_task_group() as listening:
+                listening.start_soon(listen)
+                for _ in range(20):  # the listener is past its first look at the journal
+                    await store.sessions.get(ME, quiet.id)
+                await say(other, quiet.id, "can you hear me?")
+            talking.cancel_scope.cancel()
+    assert heard == ["turn.accepted"]
+    await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_write_to_a_closed_store_is_refused(tmp_path: Path) -> None:
+    async with open_store(data_dir=tmp_path) as store:
+        pass
+    with anyio.fail_after(10), pytest.raises(StoreBroken):
+        await new_session(store)
+
+
+async def test_writes_that_were_handed_over_before_the_end_are_written(tmp_path: Path) -> None:
+    async with open_store(data_dir=tmp_path) as store, anyio.create_task_group() as group:
+        for number in range(50):
+            group.start_soon(new_session, store, f"number {number}")
+    async with open_store(data_dir=tmp_path) as store:
+        assert len((await store.sessions.list(ME, limit=100)).items) == 50
+
+
+@pytest.mark.parametrize("title", ["lone \ud800 surrogate", "\udcff"])
+async def test_text_that_cannot_be_stored_is_refused_with_a_code(store: Store, title: str) -> None:
+    session = await new_session(store, "kept")
+    with pytest.raises(Invalid):
+        await store.sessions.change(ME, session.id, SessionPatch(title=title))
+    with pytest.raises(Invalid):
+        await store.records.put(ME, "settings", title, 1)
+    with pytest.raises(Invalid):
+        await store.transcript.undo(ME, session.id, Request(key=title))
+    assert (await store.sessions.get(ME, session.id)).title == "kept"
+
+
+@pytest.mark.parametrize("cursor", ["9" * 30 + ".1", "1." + "9" * 30, "²³.1", "1", "", "a.b", "-1.5"])
+async def test_a_list_cursor_that_is_none_is_refused(store: Store, cursor: str) -> None:
+    with pytest.raises(Invalid):
+        await store.sessions.list(ME, cursor=cursor)
