@@ -70,10 +70,14 @@ async def append(store: Store, held: Claim, payloads: Sequence[Payload], after: 
     return first + len(payloads) - 1
 
 
-async def complete(store: Store, held: Claim, number: int, provider: str | None = None) -> Turn:
+async def complete(
+    store: Store, held: Claim, number: int, provider: str | None = None, handle: str = ""
+) -> Turn:
     journal = await store.journal.of_turn(ME, held.turn.id)
     folded = fold(held.turn.id, journal, is_ended=True)
-    return await store.turns.complete(held.turn.id, held.epoch, number, folded, provider=provider)
+    return await store.turns.complete(
+        held.turn.id, held.epoch, number, folded, provider=provider, handle=handle
+    )
 
 
 async def answered(store: Store, session_id: str, text: str, reply: str, worker: str = WORKER) -> Claim:

@@ -89,10 +89,12 @@ class Ledger(Protocol):
         owner: str = "",
         *,
         worker: str = "",
+        handle: str = "",
         limit: int = 200,
         quiet_since: int | None = None,
     ) -> list[Owing]:
-        """Who owes something; with ``quiet_since`` only who is due: quiet since then, or to be retried."""
+        """Who owes something, to anybody or to this handle; with ``quiet_since`` only who is due: quiet
+        since then, or to be retried."""
         ...
 
     async def last_settled(self, owner: str) -> dict[str, Any] | None: ...

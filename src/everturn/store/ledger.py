@@ -47,9 +47,15 @@ class Ledger:
         await self._db.write(_failed, begun, holder, error, retry_at)
 
     async def owing(
-        self, owner: str = "", *, worker: str = "", limit: int = 200, quiet_since: int | None = None
+        self,
+        owner: str = "",
+        *,
+        worker: str = "",
+        handle: str = "",
+        limit: int = 200,
+        quiet_since: int | None = None,
     ) -> list[Owing]:
-        return await self._db.read(_owing, owner, worker, limit, quiet_since)
+        return await self._db.read(_owing, owner, worker, handle, limit, quiet_since)
 
     async def last_settled(self, owner: str) -> dict[str, Any] | None:
         return await self._db.read(_last_settled, owner)
@@ -236,9 +242,11 @@ def _found(tx: Tx, owner: str, session_id: str) -> Script[SessionRow | None]:
 # --- lists --------------------------------------------------------------------------------------------
 
 
-def _owing(tx: Tx, owner: str, worker: str, limit: int, quiet_since: int | None) -> Script[list[Owing]]:
+def _owing(
+    tx: Tx, owner: str, worker: str, handle: str, limit: int, quiet_since: int | None
+) -> Script[list[Owing]]:
     since = -1 if quiet_since is None else quiet_since
-    rows = yield q("owing", owner, worker, limit, since, tx.now)
+    rows = yield q("owing", owner, worker, limit, since, tx.now, handle)
     return [_owing_of(row, tx.now) for row in rows]
 
 

@@ -1,0 +1,170 @@
+"""Keeping a provider's slowness and failures to itself: bounded time, a stated outcome, a visible state."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import EverturnError
+from everturn.domain.messages import Message
+from everturn.domain.remembering import MemoryProvider, Segment
+
+T = TypeVar("T")
+
+
+class ProviderFailed(EverturnError):
+    """A memory provider raised, or took longer than it may. What it was to take is still owed."""
+
+    code = "memory_provider_failed"
+    status = 502
+
+
+class ProviderState(msgspec.Struct):
+    """How a provider has been lately, for people."""
+
+    name: str
+    state: str = "ok"  # ok | failing | silent
+    error: str = ""
+    failures: int = 0  # in a row
+    at: int | None = None  # of the last call that ended
+
+
+async def call_within(clock: Clock, seconds: float, act: Callable[[], Awaitable[T]]) -> T:
+    """The result of ``act``, or TimeoutError when the clock says that it took too long."""
+    ended: list[T] = []
+    error: Exception | None = None
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_expire, clock, seconds, scope, name="timeout")
+            try:
+                ended.append(await act())
+            except Exception as raised:
+                # Carried out of the group by hand: a group would wrap it.
+                error = raised
+            group.cancel_scope.cancel()
+    if error is not None:
+        raise error
+    if not ended:
+        raise TimeoutError
+    return ended[0]
+
+
+async def _expire(clock: Clock, seconds: float, scope: anyio.CancelScope) -> None:
+    await clock.sleep(seconds)
+    scope.cancel()
+
+
+class Watch:
+    """Calls providers within bounds and remembers how they behaved, by name."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._states: dict[str, ProviderState] = {}
+
+    def states(self) -> list[ProviderState]:
+        return [self._states[name] for name in sorted(self._states)]
+
+    async def call(self, name: str, what: str, seconds: float, act: Callable[[], Awaitable[T]]) -> T:
+        """Raises ProviderFailed, whatever the provider did."""
+        try:
+            result = await call_within(self._clock, seconds, act)
+        except TimeoutError:
+            message = f"The memory provider {name} did not {what} within {seconds:g} s."
+            self._note(name, "silent", message)
+            raise ProviderFailed(message, hint="What it was to take stays owed.") from None
+        except Exception as error:
+            # The boundary to code that is not ours: anything may come out of it.
+            message = f"The memory provider {name} could not {what}: {str(error) or type(error).__name__}"
+            self._note(name, "failing", message)
+            raise ProviderFailed(message, hint="What it was to take stays owed.") from error
+        self._note(name, "ok", "")
+        return result
+
+    def _note(self, name: str, state: str, error: str) -> None:
+        before = self._states.get(name)
+        failures = 0 if state == "ok" else (before.failures + 1 if before else 1)
+        self._states[name] = ProviderState(name, state, error, failures, self._clock.now_ms())
+
+
+class Apart:
+    """A plug-in on a thread and a loop of its own, so that code that blocks holds up nobody else.
+
+    Giving a call up leaves it alone: its thread may go on, nobody waits for it.
+    """
+
+    def __init__(self, make: Callable[[], MemoryProvider], name: str) -> None:
+        self._make = make
+        self._name = name
+        self._provider: MemoryProvider | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._is_up = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def recall(self, owner: str, session_key: str, prompt: str) -> str:
+        return await self._call(lambda provider: _recall(provider, owner, session_key, prompt))
+
+    async def observe(self, owner: str, session_id: str, messages: Sequence[Message]) -> None:
+        await self._call(lambda provider: _observe(provider, owner, session_id, messages))
+
+    async def commit(self, segment: Segment) -> None:
+        await self._call(lambda provider: _commit(provider, segment))
+
+    async def close(self) -> None:
+        """Ask the plug-in to close, then end its thread as soon as that returns from what it does."""
+        if self._loop is None:
+            return
+        try:
+            await self._call(_close)
+        finally:
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def _call(self, act: Callable[[MemoryProvider], Coroutine[Any, Any, T]]) -> T:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name=f"memory {self._name}", daemon=True)
+            self._thread.start()
+            self._is_up.wait()  # the thread's first act: microseconds
+        if self._loop is None or self._loop.is_closed():
+            raise ProviderFailed(f"The memory provider {self._name} is closed.")
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._inside(act), self._loop))
+
+    async def _inside(self, act: Callable[[MemoryProvider], Coroutine[Any, Any, T]]) -> T:
+        if self._provider is None:
+            self._provider = self._make()
+        return await act(self._provider)
+
+    def _live(self) -> None:
+        asyncio.run(self._until_stopped())
+
+    async def _until_stopped(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._is_up.set()
+        await self._stop.wait()
+
+
+async def _recall(provider: MemoryProvider, owner: str, session_key: str, prompt: str) -> str:
+    return await provider.recall(owner, session_key, prompt)
+
+
+async def _observe(
+    provider: MemoryProvider, owner: str, session_id: str, messages: Sequence[Message]
+) -> None:
+    await provider.observe(owner, session_id, messages)
+
+
+async def _commit(provider: MemoryProvider, segment: Segment) -> None:
+    await provider.commit(segment)
+
+
+async def _close(provider: MemoryProvider) -> None:
+    await provider.close()

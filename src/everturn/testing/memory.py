@@ -1,0 +1,82 @@
+"""A memory provider that writes down what it is told, and can be held, slow, or broken on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+
+from everturn.domain.messages import Message
+from everturn.domain.remembering import Segment
+
+_PATIENCE_S = 30.0  # so that a forgotten release fails instead of hanging
+
+
+class RecordingProvider:
+    """``taken`` are the segments that it took in, by the order of their first arrival.
+
+    ``calls`` holds every call of ``commit`` that got past its gate, repeats included. ``failures`` makes
+    that many next commits fail.
+    """
+
+    def __init__(self, name: str = "recorder", recalls: str = "", failures: int = 0) -> None:
+        self._name = name
+        self.recalls = recalls
+        self.failures = failures
+        self.calls: list[Segment] = []
+        self.taken: dict[str, Segment] = {}
+        self.observed: list[tuple[str, str]] = []
+        self.prompts: list[str] = []
+        self.closed = 0
+        self._gate: anyio.Event | None = None
+        self._entered = anyio.Event()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def words(self) -> list[str]:
+        """What the user said in all that was taken in."""
+        return [
+            message.text
+            for segment in self.taken.values()
+            for message in segment.messages
+            if message.role == "user"
+        ]
+
+    def hold(self) -> None:
+        """Let the next commits wait inside the provider."""
+        self._gate = anyio.Event()
+        self._entered = anyio.Event()
+
+    def release(self) -> None:
+        if self._gate is not None:
+            self._gate.set()
+            self._gate = None
+
+    async def entered(self) -> None:
+        with anyio.fail_after(_PATIENCE_S):
+            await self._entered.wait()
+
+    async def recall(self, owner: str, session_key: str, prompt: str) -> str:
+        self.prompts.append(prompt)
+        return self.recalls
+
+    async def observe(self, owner: str, session_id: str, messages: Sequence[Message]) -> None:
+        self.observed.append((session_id, messages[0].text if messages else ""))
+
+    async def commit(self, segment: Segment) -> None:
+        gate = self._gate
+        self._entered.set()
+        if gate is not None:
+            with anyio.fail_after(_PATIENCE_S):
+                await gate.wait()
+        self.calls.append(segment)
+        if self.failures > 0:
+            self.failures -= 1
+            raise ConnectionError("the provider is away")
+        self.taken.setdefault(segment.key, segment)
+
+    async def close(self) -> None:
+        self.closed += 1
