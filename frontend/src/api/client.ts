@@ -1,0 +1,112 @@
+/** Calls the server. Failures come as `Problem` (it answered no) or `Away` (it did not answer). */
+
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly hint = "",
+  ) {
+    super(message);
+  }
+}
+
+export class Away extends Error {}
+
+export interface Asking {
+  body?: unknown;
+  key?: string;
+  version?: number;
+  query?: Record<string, string | number | undefined>;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+  /** How long an answer may take. */
+  timeoutMs?: number;
+}
+
+export class Api {
+  /** Called when the server says that the visitor is not signed in. */
+  onSignedOut: () => void = () => {};
+
+  constructor(readonly root: string) {}
+
+  address(path: string, query: Asking["query"] = {}): string {
+    const address = new URL(path, this.root);
+    for (const [name, value] of Object.entries(query)) {
+      if (value !== undefined) address.searchParams.set(name, String(value));
+    }
+    return address.href;
+  }
+
+  get<T>(path: string, asking: Asking = {}): Promise<T> {
+    return this.ask<T>("GET", path, asking);
+  }
+  post<T>(path: string, asking: Asking = {}): Promise<T> {
+    return this.ask<T>("POST", path, { ...asking, body: asking.body ?? {} });
+  }
+  put<T>(path: string, asking: Asking = {}): Promise<T> {
+    return this.ask<T>("PUT", path, asking);
+  }
+  patch<T>(path: string, asking: Asking = {}): Promise<T> {
+    return this.ask<T>("PATCH", path, asking);
+  }
+  delete<T>(path: string, asking: Asking = {}): Promise<T> {
+    return this.ask<T>("DELETE", path, asking);
+  }
+
+  private async ask<T>(method: string, path: string, asking: Asking): Promise<T> {
+    const response = await this.send(method, path, asking);
+    if (response.status === 204) return undefined as T;
+    const text = await response.text();
+    let body: unknown = null;
+    try {
+      body = text ? JSON.parse(text) : null;
+    } catch {
+      // A proxy's error page is not JSON; the status alone has to do.
+      if (response.ok) throw new Away("The server's answer was not readable.");
+    }
+    if (response.ok) return body as T;
+    throw this.problem(response.status, body);
+  }
+
+  private async send(method: string, path: string, asking: Asking): Promise<Response> {
+    const headers: Record<string, string> = { accept: "application/json", ...asking.headers };
+    let body: BodyInit | undefined;
+    if (asking.body instanceof Blob || asking.body instanceof FormData) body = asking.body;
+    else if (asking.body !== undefined) {
+      headers["content-type"] = "application/json";
+      body = JSON.stringify(asking.body);
+    }
+    if (asking.key) headers["idempotency-key"] = asking.key;
+    if (asking.version !== undefined) headers["if-match"] = `"${asking.version}"`;
+    const signals = [AbortSignal.timeout(asking.timeoutMs ?? 30_000)];
+    if (asking.signal) signals.push(asking.signal);
+    const init: RequestInit = { method, headers, credentials: "same-origin", signal: AbortSignal.any(signals) };
+    if (body !== undefined) init.body = body;
+    try {
+      return await fetch(this.address(path, asking.query), init);
+    } catch (error) {
+      throw new Away(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  private problem(status: number, body: unknown): Problem | Away {
+    const told = (body ?? {}) as { code?: string; detail?: string; title?: string; hint?: string };
+    if (status === 401) this.onSignedOut();
+    // The server is starting, stopping or behind a proxy that lost it: the same request can be tried again.
+    if (status === 502 || status === 503 || status === 504) return new Away(told.detail ?? `HTTP ${status}`);
+    return new Problem(status, told.code ?? "error", told.detail ?? told.title ?? `HTTP ${status}`, told.hint ?? "");
+  }
+}
+
+/** A key that no other request has. `randomUUID` does not exist on plain HTTP; this does. */
+export function freshKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+export function explain(error: unknown, away: string): string {
+  if (error instanceof Problem) return error.hint ? `${error.message} ${error.hint}` : error.message;
+  if (error instanceof Away) return away;
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,463 @@
+import { getContext, setContext } from "svelte";
+import { Api, Away, explain, freshKey } from "../api/client";
+import type { Ask, Hit, ListEvent, Session } from "../api/types";
+import { Disk } from "../keep/disk";
+import * as lists from "../state/list";
+import { answerOf, textOf } from "../state/items";
+import { words } from "../words";
+import type { LinkState } from "../wire/follower";
+import { Link } from "../wire/link";
+import { Post } from "./post.svelte";
+import { Prefs } from "./prefs.svelte";
+import { readRoute, writeRoute, type Route } from "./route";
+import { Talk, type News } from "./talk.svelte";
+
+export interface ModelInfo {
+  name: string;
+  label?: string;
+  provider?: string;
+  context_tokens?: number | null;
+  is_small?: boolean;
+  is_ready?: boolean;
+}
+
+export interface Toast {
+  id: number;
+  text: string;
+  action?: { label: string; run: () => void };
+}
+
+const talksMax = 4;
+const listPage = 100;
+const chipDelayMs = 1_000;
+
+/** Everything that is on the screen, and what can be done about it. */
+export class Page {
+  readonly api: Api;
+  readonly prefs = new Prefs();
+  readonly post: Post;
+  readonly link: Link;
+
+  route = $state.raw<Route>(readRoute(location.hash));
+  list = $state.raw<lists.SessionList>(lists.emptyList);
+  listCursor = $state<string | null>(null);
+  isListRead = $state(false);
+  talk = $state.raw<Talk | null>(null);
+  linkState = $state<LinkState>("connecting");
+  isReconnecting = $state(false);
+  isSignedOut = $state(false);
+  isOutdated = $state(false);
+  overlay = $state<"none" | "palette" | "keys">("none");
+  isDrawerOpen = $state(false);
+  toasts = $state.raw<readonly Toast[]>([]);
+  announcement = $state("");
+  models = $state.raw<ModelInfo[]>([]);
+  defaultModel = $state<string | null>(null);
+  /** What each waiting session waits for: approval, question or doubt. */
+  topics = $state.raw<ReadonlyMap<string, string>>(new Map());
+  /** The turn that the panel shows; null: the last one. */
+  shownTurn = $state<string | null>(null);
+  now = $state(Date.now());
+  /** Asked of the composer: put this text in, or take the focus. */
+  wish = $state.raw<{ text?: string; focus?: boolean; id: number } | null>(null);
+  private readonly talks = new Map<string, Talk>();
+  private topicsFor = "";
+  private toastCount = 0;
+  private chipTimer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(root: string) {
+    this.api = new Api(root);
+    this.api.onSignedOut = () => (this.isSignedOut = true);
+    this.post = new Post(
+      this.api,
+      new Disk(),
+      (entry, session) => {
+        this.list = lists.put(this.list, [session]);
+        if (this.route.at === "new" && entry.session) this.go({ at: "session", id: entry.session }, true);
+      },
+      (entry, accepted) => this.talks.get(entry.session ?? "")?.accepted(entry, accepted),
+    );
+    this.link = new Link(root, {
+      onEvents: (session, events) => this.talks.get(session)?.hear(events),
+      onList: (events) => this.heardList(events),
+      onState: (state) => this.linked(state),
+    });
+    addEventListener("hashchange", () => this.routed());
+    setInterval(() => (this.now = Date.now()), 1_000);
+    void this.start();
+  }
+
+  private async start(): Promise<void> {
+    this.routed();
+    void this.post.outbox.restore();
+    await Promise.all([this.readList(), this.readModels()]);
+  }
+
+  // --- the connection -------------------------------------------------------------------------
+
+  private linked(state: LinkState): void {
+    const was = this.linkState;
+    this.linkState = state;
+    clearTimeout(this.chipTimer);
+    if (state === "open") {
+      this.isReconnecting = false;
+      if (was !== "open") void this.reconnected();
+    } else if (state === "signed_out") {
+      this.isSignedOut = true;
+    } else {
+      this.chipTimer = setTimeout(() => (this.isReconnecting = true), chipDelayMs);
+    }
+  }
+
+  private async reconnected(): Promise<void> {
+    await this.post.outbox.retryAll();
+    if (this.talk && this.talk.status !== "ready") void this.talk.load();
+    if (!this.isListRead) void this.readList();
+    void this.checkBuild();
+  }
+
+  /** After an upgrade an old tab offers to reload; it never reloads by itself, a draft may be open. */
+  private async checkBuild(): Promise<void> {
+    try {
+      const response = await fetch(this.api.address("./"), { cache: "no-cache", credentials: "same-origin" });
+      const html = await response.text();
+      const own = document.querySelector<HTMLScriptElement>('script[type="module"][src*="assets/"]');
+      const name = own?.src.split("/").pop();
+      if (response.ok && name && html.includes("assets/") && !html.includes(name)) this.isOutdated = true;
+    } catch {
+      // Not reachable after all; the stream will say so.
+    }
+  }
+
+  async signIn(password: string): Promise<void> {
+    await this.api.post("api/signin", { body: { password } });
+    this.isSignedOut = false;
+    this.link.poke();
+    await Promise.all([this.readList(), this.readModels()]);
+    await this.post.outbox.retryAll();
+    if (this.talk && this.talk.status !== "ready") await this.talk.load();
+  }
+
+  async signOut(): Promise<void> {
+    await this.api.post("api/signout");
+    location.reload();
+  }
+
+  // --- the list -------------------------------------------------------------------------------
+
+  async readList(): Promise<void> {
+    try {
+      const page = await this.api.get<{ items: Session[]; cursor?: string | null }>("api/sessions", {
+        query: { limit: listPage },
+      });
+      this.list = lists.put(this.list, page.items);
+      this.listCursor = page.cursor ?? null;
+      this.isListRead = true;
+      void this.readTopics();
+    } catch (error) {
+      if (!(error instanceof Away)) this.complain(error);
+    }
+  }
+
+  async moreList(): Promise<void> {
+    const cursor = this.listCursor;
+    if (!cursor) return;
+    this.listCursor = null;
+    const page = await this.api.get<{ items: Session[]; cursor?: string | null }>("api/sessions", {
+      query: { limit: listPage, cursor },
+    });
+    this.list = lists.put(this.list, page.items);
+    this.listCursor = page.cursor ?? null;
+  }
+
+  private heardList(events: ListEvent[]): void {
+    let list = this.list;
+    for (const event of events) list = lists.hear(list, event);
+    this.list = list;
+    for (const event of events) {
+      if (event.kind === "session.done" && event.session) this.notify(event.session);
+      if (event.kind === "session.deleted") this.forget(event);
+    }
+    this.title();
+    this.markRead();
+    void this.readTopics();
+  }
+
+  private async readTopics(): Promise<void> {
+    const waiting = this.rows.filter(lists.needsYou).map((row) => row.id).sort().join();
+    if (waiting === this.topicsFor) return;
+    this.topicsFor = waiting;
+    if (!waiting) return;
+    try {
+      const told = await this.api.get<{ asks?: Ask[]; items?: Ask[] }>("api/approvals");
+      this.topics = new Map((told.asks ?? told.items ?? []).map((ask) => [ask.session_id, ask.topic]));
+    } catch (error) {
+      // The mark then says "Approve" for every kind; the session itself tells them apart.
+      if (!(error instanceof Error)) throw error;
+    }
+  }
+
+  private forget(event: ListEvent): void {
+    const id = event.session?.id;
+    if (id && this.route.at === "session" && this.route.id === id) this.go({ at: "new" }, true);
+  }
+
+  private notify(session: Session): void {
+    if (document.visibilityState === "visible" || !this.prefs.notifies) return;
+    if (typeof Notification !== "function" || Notification.permission !== "granted") return;
+    const title = session.title || words.untitled;
+    const text = lists.needsYou(session) ? words.notifyAsk(title) : words.notifyDone(title);
+    const note = new Notification(words.appName, { body: text, tag: session.id });
+    note.onclick = () => {
+      focus();
+      this.go({ at: "session", id: session.id });
+      note.close();
+    };
+  }
+
+  get rows(): Session[] {
+    return [...this.list.rows.values()].filter((row) => !this.list.hidden.has(row.id));
+  }
+
+  get session(): Session | null {
+    return this.route.at === "session" ? (this.list.rows.get(this.route.id) ?? null) : null;
+  }
+
+  /** The next session that waits for the user, after the one that is open. */
+  nextAsk(): void {
+    const waiting = this.rows.filter(lists.needsYou).sort((left, right) => right.updated_at - left.updated_at);
+    if (!waiting.length) return;
+    const at = waiting.findIndex((row) => row.id === this.session?.id);
+    this.go({ at: "session", id: waiting[(at + 1) % waiting.length]!.id });
+  }
+
+  // --- places ---------------------------------------------------------------------------------
+
+  go(route: Route, isReplacing = false): void {
+    const hash = writeRoute(route);
+    this.isDrawerOpen = false;
+    if (isReplacing) {
+      history.replaceState(null, "", hash);
+      this.routed();
+    } else if (location.hash !== hash) {
+      location.hash = hash;
+    } else {
+      this.routed();
+    }
+  }
+
+  private routed(): void {
+    this.route = readRoute(location.hash);
+    this.shownTurn = null;
+    if (this.route.at === "session") this.open(this.route.id);
+    else if (this.route.at === "new") this.talk = null;
+    this.title();
+  }
+
+  private open(id: string): void {
+    let talk = this.talks.get(id);
+    this.talks.delete(id);
+    if (!talk) {
+      talk = new Talk(id, this.api, this.link, (from, news) => this.heardNews(from, news));
+      void talk.load();
+      void this.readSession(id);
+    }
+    this.talks.set(id, talk);
+    for (const old of this.talks.keys()) {
+      if (this.talks.size <= talksMax) break;
+      this.talks.delete(old);
+      this.link.drop(old);
+    }
+    this.talk = talk;
+    this.markRead();
+  }
+
+  private async readSession(id: string): Promise<void> {
+    if (this.list.rows.has(id)) return;
+    try {
+      this.list = lists.put(this.list, [await this.api.get<Session>(`api/sessions/${id}`)]);
+      this.title();
+    } catch (error) {
+      // The conversation itself says that it is gone or that the server is away.
+      if (!(error instanceof Error)) throw error;
+    }
+  }
+
+  private markRead(): void {
+    const row = this.session;
+    if (!row?.is_unread || document.visibilityState !== "visible") return;
+    this.list = { ...this.list, rows: new Map(this.list.rows).set(row.id, { ...row, is_unread: false }) };
+    this.api.patch(`api/sessions/${row.id}`, { body: { is_unread: false } }).catch(() => {
+      // It stays unread for others; nothing else depends on it.
+    });
+  }
+
+  private title(): void {
+    const name = this.route.at === "settings" ? words.settings : this.session?.title || words.appName;
+    const waiting = this.rows.filter((row) => lists.needsYou(row) || row.is_unread).length;
+    document.title = waiting ? `(${waiting}) ${name}` : name;
+  }
+
+  /** Start over: the session that is left is named, so that memory takes it in. */
+  newSession(text = ""): void {
+    this.go({ at: "new" });
+    this.wish = { text, focus: true, id: Date.now() };
+  }
+
+  /** The session that a new one leaves behind: the one opened last. */
+  get leaving(): string | null {
+    return [...this.talks.keys()].pop() ?? null;
+  }
+
+  compose(text: string): void {
+    this.wish = { text, focus: true, id: Date.now() };
+  }
+
+  // --- sessions -------------------------------------------------------------------------------
+
+  async change(session: Session, change: Record<string, unknown>): Promise<void> {
+    try {
+      const row = await this.api.patch<Session>(`api/sessions/${session.id}`, { body: change });
+      this.list = lists.put(this.list, [row]);
+      this.title();
+    } catch (error) {
+      this.complain(error);
+    }
+  }
+
+  async remove(session: Session): Promise<void> {
+    this.list = lists.hide(this.list, session.id, true);
+    if (this.route.at === "session" && this.route.id === session.id) this.go({ at: "new" });
+    try {
+      await this.api.delete(`api/sessions/${session.id}`);
+      this.toast(words.deleted, {
+        label: words.undoNow,
+        run: () => void this.restore(session),
+      });
+    } catch (error) {
+      this.list = lists.hide(this.list, session.id, false);
+      this.complain(error);
+    }
+  }
+
+  private async restore(session: Session): Promise<void> {
+    try {
+      const row = await this.api.post<Session>(`api/sessions/${session.id}/restore`);
+      this.list = lists.hide(lists.put(this.list, [row]), session.id, false);
+      this.talks.delete(session.id);
+      this.go({ at: "session", id: session.id });
+    } catch (error) {
+      this.complain(error);
+    }
+  }
+
+  async duplicate(session: Session): Promise<void> {
+    await this.attempt(async () => {
+      const copy = await this.api.post<Session>(`api/sessions/${session.id}/branch`, { key: freshKey() });
+      this.list = lists.put(this.list, [copy]);
+      this.go({ at: "session", id: copy.id });
+    });
+  }
+
+  async copyConversation(): Promise<void> {
+    const turns = this.talk?.conversation?.turns ?? [];
+    const text = turns
+      .map((turn) => `${words.you}: ${textOf(turn.asked)}\n\n${words.agent}: ${answerOf(turn)}`)
+      .join("\n\n");
+    await this.copy(text);
+  }
+
+  /** `navigator.clipboard` does not exist on plain HTTP; the old way does. */
+  async copy(text: string): Promise<void> {
+    if (navigator.clipboard) {
+      await navigator.clipboard.writeText(text);
+    } else {
+      const area = document.createElement("textarea");
+      area.value = text;
+      area.className = "vh";
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    this.toast(words.copied);
+  }
+
+  // --- models ---------------------------------------------------------------------------------
+
+  async readModels(): Promise<void> {
+    try {
+      const told = await this.api.get<Record<string, unknown>>("api/models");
+      const list = (told.models ?? told.items ?? told.data ?? []) as (ModelInfo | string)[];
+      this.models = list.map((model) => (typeof model === "string" ? { name: model } : model));
+      this.defaultModel = (told.default as string) ?? this.models[0]?.name ?? null;
+    } catch (error) {
+      if (!(error instanceof Away)) this.complain(error);
+    }
+  }
+
+  modelLabel(name: string | null | undefined): string {
+    const wanted = name ?? this.defaultModel;
+    const known = this.models.find((model) => model.name === wanted);
+    return known?.label ?? wanted?.split(":").pop() ?? words.defaultModel;
+  }
+
+  contextOf(name: string | null | undefined): number | null {
+    const wanted = name ?? this.defaultModel;
+    return this.models.find((model) => model.name === wanted)?.context_tokens ?? null;
+  }
+
+  // --- words to the user ----------------------------------------------------------------------
+
+  search(query: string, signal: AbortSignal): Promise<{ hits?: Hit[]; items?: Hit[] }> {
+    return this.api.get("api/search", { query: { q: query, limit: 20 }, signal });
+  }
+
+  private heardNews(talk: Talk, news: News): void {
+    if (talk === this.talk) {
+      const told: Record<News["what"], string> = {
+        started: words.announceStarted,
+        completed: words.announceDone,
+        failed: words.announceFailed,
+        cancelled: words.stopped,
+        interrupted: words.announceInterrupted,
+        waiting: words.announceWaiting,
+      };
+      this.announcement = told[news.what];
+    }
+  }
+
+  toast(text: string, action?: Toast["action"]): void {
+    this.toastCount += 1;
+    const toast: Toast = action ? { id: this.toastCount, text, action } : { id: this.toastCount, text };
+    this.toasts = [...this.toasts.slice(-2), toast];
+    setTimeout(() => this.dropToast(toast.id), action ? 9_500 : 3_000);
+  }
+
+  dropToast(id: number): void {
+    this.toasts = this.toasts.filter((toast) => toast.id !== id);
+  }
+
+  complain(error: unknown): void {
+    this.toast(explain(error, words.serverAway));
+  }
+
+  /** Do it, and say so if it could not be done. */
+  async attempt(act: () => Promise<unknown>): Promise<void> {
+    try {
+      await act();
+    } catch (error) {
+      this.complain(error);
+    }
+  }
+}
+
+const key = Symbol("page");
+
+export function providePage(page: Page): void {
+  setContext(key, page);
+}
+
+export function usePage(): Page {
+  return getContext<Page>(key);
+}

@@ -1,0 +1,70 @@
+import { readText, writeText } from "../keep/disk";
+
+export type Theme = "system" | "light" | "dark";
+
+const sideMin = 220;
+const sideMax = 360;
+
+/** How this browser wants the page to look. */
+export class Prefs {
+  theme = $state<Theme>("system");
+  size = $state<"normal" | "large">("normal");
+  isSideOpen = $state(true);
+  isPanelOpen = $state(false);
+  sideWidth = $state(264);
+  notifies = $state(false);
+  private readonly dark = matchMedia("(prefers-color-scheme: dark)");
+
+  constructor() {
+    const theme = readText("everturn.theme");
+    if (theme === "light" || theme === "dark") this.theme = theme;
+    if (readText("everturn.size") === "large") this.size = "large";
+    this.isSideOpen = readText("everturn.side") !== "closed";
+    this.isPanelOpen = readText("everturn.panel") === "open" && innerWidth > 1180;
+    this.notifies = readText("everturn.notify") === "on";
+    const width = Number(readText("everturn.side-width"));
+    if (width) this.sideWidth = clamp(width);
+    this.dark.addEventListener("change", () => this.paint());
+    this.paint();
+  }
+
+  setTheme(theme: Theme): void {
+    this.theme = theme;
+    writeText("everturn.theme", theme === "system" ? null : theme);
+    this.paint();
+  }
+  setSize(size: "normal" | "large"): void {
+    this.size = size;
+    writeText("everturn.size", size === "large" ? size : null);
+    this.paint();
+  }
+  toggleSide(): void {
+    this.isSideOpen = !this.isSideOpen;
+    writeText("everturn.side", this.isSideOpen ? null : "closed");
+  }
+  setPanel(isOpen: boolean): void {
+    this.isPanelOpen = isOpen;
+    writeText("everturn.panel", isOpen ? "open" : null);
+  }
+  setSideWidth(width: number): void {
+    this.sideWidth = clamp(width);
+    writeText("everturn.side-width", String(this.sideWidth));
+    this.paint();
+  }
+  setNotifies(isOn: boolean): void {
+    this.notifies = isOn;
+    writeText("everturn.notify", isOn ? "on" : null);
+  }
+
+  private paint(): void {
+    const isDark = this.theme === "dark" || (this.theme === "system" && this.dark.matches);
+    const root = document.documentElement;
+    root.dataset.theme = isDark ? "dark" : "light";
+    root.dataset.size = this.size;
+    root.style.setProperty("--w-side", `${this.sideWidth}px`);
+  }
+}
+
+function clamp(width: number): number {
+  return Math.max(sideMin, Math.min(sideMax, Math.round(width)));
+}

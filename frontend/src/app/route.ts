@@ -1,0 +1,21 @@
+/** Where the page is. In the hash, so that it works under any base path and without the server's help. */
+
+export type Route =
+  | { at: "new" }
+  | { at: "session"; id: string; message?: string }
+  | { at: "settings"; section: string };
+
+export function readRoute(hash: string): Route {
+  const parts = hash.replace(/^#\/?/, "").split("/");
+  if (parts[0] === "s" && parts[1]) {
+    return parts[2] ? { at: "session", id: parts[1], message: parts[2] } : { at: "session", id: parts[1] };
+  }
+  if (parts[0] === "settings") return { at: "settings", section: parts[1] || "models" };
+  return { at: "new" };
+}
+
+export function writeRoute(route: Route): string {
+  if (route.at === "session") return route.message ? `#/s/${route.id}/${route.message}` : `#/s/${route.id}`;
+  if (route.at === "settings") return `#/settings/${route.section}`;
+  return "#/";
+}

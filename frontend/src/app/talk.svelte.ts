@@ -1,0 +1,251 @@
+import { Api, Problem, freshKey } from "../api/client";
+import type { Accepted, MessagesPage, Session, SessionEvent, Turn } from "../api/types";
+import type { Unsent } from "../keep/outbox";
+import * as conv from "../state/conversation";
+import type { Conversation } from "../state/conversation";
+import { textOf, type AskState, type TurnView } from "../state/items";
+import type { Link } from "../wire/link";
+
+export type TalkStatus = "loading" | "ready" | "gone" | "failed";
+
+/** What happened in a turn that a person may want to hear about. */
+export type News = { turn: TurnView; what: "started" | "completed" | "failed" | "cancelled" | "interrupted" | "waiting" };
+
+const pageSize = 60;
+
+/** One open session: reads it, follows it, and carries out what the user asks of it. */
+export class Talk {
+  conversation = $state.raw<Conversation | null>(null);
+  status = $state<TalkStatus>("loading");
+  problem = $state("");
+  isLoadingOlder = $state(false);
+  /** Asks whose answer is on its way. */
+  answering = $state.raw<ReadonlySet<string>>(new Set());
+  private pending: SessionEvent[] = [];
+  private isPlanned = false;
+  private loads = 0;
+
+  constructor(
+    readonly id: string,
+    private readonly api: Api,
+    private readonly link: Link,
+    private readonly onNews: (talk: Talk, news: News) => void,
+  ) {}
+
+  /** Read the newest page and follow what comes after it. */
+  async load(): Promise<void> {
+    this.loads += 1;
+    const load = this.loads;
+    try {
+      const [page, queue] = await Promise.all([
+        this.api.get<MessagesPage>(`api/sessions/${this.id}/messages`, { query: { limit: pageSize } }),
+        this.api.get<{ turns: Turn[] }>(`api/sessions/${this.id}/queue`).catch((error: unknown) => {
+          if (error instanceof Problem) return { turns: [] };
+          throw error;
+        }),
+      ]);
+      if (load !== this.loads) return;
+      this.pending = [];
+      const known = new Set(page.turns.map((turn) => turn.id));
+      const turns = [...page.turns, ...queue.turns.filter((turn) => !known.has(turn.id))];
+      this.conversation = this.keepOlder(conv.open(this.id, { ...page, turns }));
+      this.status = "ready";
+      this.link.want(this.id, conv.replayFrom(page));
+    } catch (error) {
+      if (load !== this.loads) return;
+      const isGone = error instanceof Problem && (error.status === 404 || error.status === 410 || error.status === 422);
+      if (!this.conversation || isGone) this.status = isGone ? "gone" : "failed";
+      this.problem = error instanceof Error ? error.message : String(error);
+    }
+  }
+
+  /** A reload of the newest page must not throw away what was scrolled to, if it still joins on. */
+  private keepOlder(fresh: Conversation): Conversation {
+    const old = this.conversation;
+    const first = fresh.turns[0];
+    if (!old || !first || !fresh.before) return fresh;
+    const at = old.turns.findIndex((turn) => turn.id === first.id);
+    if (at <= 0) return fresh;
+    return { ...fresh, turns: [...old.turns.slice(0, at), ...fresh.turns], before: old.before };
+  }
+
+  hear(events: SessionEvent[]): void {
+    this.pending.push(...events);
+    if (this.isPlanned) return;
+    this.isPlanned = true;
+    // Once per frame however many events came; a hidden page has no frames.
+    if (document.visibilityState === "visible") requestAnimationFrame(() => this.flush());
+    else setTimeout(() => this.flush(), 200);
+  }
+
+  private flush(): void {
+    this.isPlanned = false;
+    const events = this.pending;
+    this.pending = [];
+    const before = this.conversation;
+    if (!before || !events.length) return;
+    let next = before;
+    for (const event of events) next = conv.apply(next, event);
+    this.conversation = next;
+    this.tell(before, next);
+    if (next.isStale) void this.load();
+    else if (next.unplaced) void this.place(next.unplaced);
+  }
+
+  private tell(before: Conversation, after: Conversation): void {
+    for (const turn of after.turns) {
+      const old = before.turns.find((known) => known.id === turn.id);
+      if (old === turn || old?.state === turn.state) continue;
+      const what = turn.state === "running" ? (old?.state === "waiting" ? null : "started") : turn.state;
+      if (what && what !== "queued") this.onNews(this, { turn, what });
+    }
+  }
+
+  private async place(id: string): Promise<void> {
+    if (this.conversation) this.conversation = { ...this.conversation, unplaced: null };
+    try {
+      const row = await this.api.get<Turn>(`api/turns/${id}`);
+      if (!this.conversation) return;
+      this.conversation = conv.place(this.conversation, row);
+      if (this.conversation.isStale) await this.load();
+    } catch (error) {
+      // Only the "2 of 3" is missing then; the next read brings it.
+      if (!(error instanceof Error)) throw error;
+    }
+  }
+
+  async older(): Promise<void> {
+    const before = this.conversation?.before;
+    if (!before || this.isLoadingOlder) return;
+    this.isLoadingOlder = true;
+    try {
+      const page = await this.api.get<MessagesPage>(`api/sessions/${this.id}/messages`, {
+        query: { before, limit: pageSize },
+      });
+      if (this.conversation?.before === before) this.conversation = conv.prepend(this.conversation, page);
+    } finally {
+      this.isLoadingOlder = false;
+    }
+  }
+
+  /** Read back until the turn is there; false if it is not on this path. */
+  async reach(turnId: string): Promise<boolean> {
+    while (this.conversation) {
+      if (this.conversation.turns.some((turn) => turn.id === turnId)) return true;
+      if (!this.conversation.before) return false;
+      await this.older();
+    }
+    return false;
+  }
+
+  accepted(entry: Unsent, accepted: Accepted): void {
+    if (!this.conversation || accepted.is_steering) return;
+    this.conversation = conv.acknowledge(this.conversation, accepted.turn, {
+      id: `asked:${accepted.turn.id}`,
+      turn_id: accepted.turn.id,
+      role: "user",
+      parts: [
+        { type: "text", text: entry.text },
+        ...entry.files.map((file) => ({
+          type: "attachment" as const,
+          file_id: file.fileId ?? "",
+          name: file.name,
+          media_type: file.type,
+          size: file.size,
+        })),
+      ],
+      created_at: accepted.turn.created_at,
+    });
+  }
+
+  get active(): TurnView | null {
+    return this.conversation ? conv.activeTurn(this.conversation) : null;
+  }
+
+  get last(): TurnView | null {
+    return this.conversation?.turns[this.conversation.turns.length - 1] ?? null;
+  }
+
+  get isBusy(): boolean {
+    const last = this.last;
+    return !!this.active || last?.state === "queued";
+  }
+
+  // --- what the user asks for -----------------------------------------------------------------
+
+  async stop(): Promise<void> {
+    const turn = this.active ?? (this.last?.state === "queued" ? this.last : null);
+    if (turn) await this.api.post(`api/turns/${turn.id}/cancel`);
+  }
+
+  resume(turn: TurnView): Promise<unknown> {
+    return this.api.post(`api/turns/${turn.id}/resume`);
+  }
+
+  async retry(turn: TurnView): Promise<void> {
+    await this.move("retry", { turn_id: turn.id });
+  }
+
+  async edit(turn: TurnView, text: string): Promise<void> {
+    await this.move("edit", { turn_id: turn.id, text });
+  }
+
+  async select(turn: TurnView, offset: number): Promise<void> {
+    // Siblings are found through the turn's parent; the server knows them in order.
+    const rows = await this.api.get<{ turns: Turn[] } | Turn[]>(`api/turns/${turn.id}/siblings`);
+    const list = Array.isArray(rows) ? rows : rows.turns;
+    const target = list[turn.sibling - 1 + offset];
+    if (target) await this.move("select", { turn_id: target.id });
+  }
+
+  undo(): Promise<void> {
+    return this.move("undo");
+  }
+  redo(): Promise<void> {
+    return this.move("redo");
+  }
+  clear(): Promise<void> {
+    return this.move("clear");
+  }
+  compact(focus = ""): Promise<void> {
+    return this.move("compact", focus ? { focus } : {});
+  }
+
+  branch(turn: TurnView | null): Promise<Session> {
+    return this.api.post<Session>(`api/sessions/${this.id}/branch`, {
+      key: freshKey(),
+      body: turn ? { turn_id: turn.id } : {},
+    });
+  }
+
+  private async move(name: string, body: Record<string, unknown> = {}): Promise<void> {
+    const bodyOrNothing = Object.keys(body).length ? body : {};
+    await this.api.post(`api/sessions/${this.id}/${name}`, { key: freshKey(), body: bodyOrNothing });
+    await this.load();
+  }
+
+  async answer(ask: AskState, answer: string): Promise<void> {
+    if (this.answering.has(ask.id)) return;
+    this.answering = new Set([...this.answering, ask.id]);
+    try {
+      if (ask.topic === "approval") await this.api.post(`api/approvals/${ask.id}`, { body: { decision: answer } });
+      else await this.api.post(`api/questions/${ask.id}`, { body: { answer } });
+    } finally {
+      this.answering = new Set([...this.answering].filter((id) => id !== ask.id));
+    }
+  }
+
+  async editQueued(turn: TurnView, text: string): Promise<void> {
+    await this.api.patch(`api/sessions/${this.id}/queue/${turn.id}`, { body: { text } });
+    await this.load();
+  }
+
+  async removeQueued(turn: TurnView): Promise<string> {
+    await this.api.delete(`api/sessions/${this.id}/queue/${turn.id}`);
+    if (this.conversation) {
+      const queue = this.conversation.queue.filter((known) => known.id !== turn.id);
+      this.conversation = { ...this.conversation, queue };
+    }
+    return textOf(turn.asked);
+  }
+}

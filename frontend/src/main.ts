@@ -1,0 +1,15 @@
+import { mount } from "svelte";
+import "@fontsource-variable/inter/opsz.css";
+import "@fontsource-variable/inter/wght-italic.css";
+import "@fontsource-variable/jetbrains-mono/wght.css";
+import "./styles/tokens.css";
+import "./styles/base.css";
+import "./styles/frame.css";
+import "./styles/talk.css";
+import "./styles/prose.css";
+import "./styles/dock.css";
+import "./styles/aside.css";
+import App from "./App.svelte";
+
+const root = new URL("./", document.baseURI.split("#")[0]).href;
+mount(App, { target: document.getElementById("page")!, props: { root } });

@@ -1,0 +1,211 @@
+/** What a turn looks like to a reader: items on a rail, in the order in which they happened. */
+
+import type { AttachmentPart, Bar, Failure, Message, Outcome, ResultPart, SummaryPart, TurnState, Usage } from "../api/types";
+
+export interface ThoughtItem {
+  kind: "thought";
+  id: string;
+  step: number;
+  text: string;
+  isLive: boolean;
+  isAbandoned: boolean;
+  startedAt: number | null;
+  endedAt: number | null;
+}
+export interface TextItem {
+  kind: "text";
+  id: string;
+  step: number;
+  text: string;
+  isLive: boolean;
+  isAbandoned: boolean;
+  /** Why the attempt was cut off, where it was. */
+  reason: string;
+  messageId: string | null;
+}
+export interface AskState {
+  id: string;
+  topic: string;
+  text: string;
+  choices: string[];
+  options: string[];
+  at: number;
+  answer: string | null;
+}
+export interface CallItem {
+  kind: "call";
+  id: string;
+  step: number;
+  callId: string;
+  name: string;
+  arguments: string;
+  label: string;
+  /** wished: not begun. doubt: begun, and nobody knows what became of it. */
+  state: "wished" | "asking" | "running" | "doubt" | "ended";
+  startedAt: number | null;
+  endedAt: number | null;
+  output: string;
+  result: ResultPart | null;
+  ask: AskState | null;
+}
+export interface DecisionItem {
+  kind: "decision";
+  id: string;
+  callId: string;
+  label: string;
+  isAllowed: boolean;
+  decision: string;
+  at: number;
+}
+export interface QuestionItem {
+  kind: "question";
+  id: string;
+  ask: AskState;
+}
+export interface SteerItem {
+  kind: "steer";
+  id: string;
+  message: Message;
+}
+export interface SeamItem {
+  kind: "seam";
+  id: string;
+  reason: string;
+  stoppedAt: number;
+  backAt: number;
+  /** The last finished step, where it is known. */
+  step: number | null;
+}
+export interface ProgressItem {
+  kind: "progress";
+  id: string;
+  label: string;
+  done: number;
+  total: number | null;
+}
+export interface RetryItem {
+  kind: "retry";
+  id: string;
+  reason: string;
+  message: string;
+  model: string;
+  until: number | null;
+}
+export type Item =
+  | ThoughtItem
+  | TextItem
+  | CallItem
+  | DecisionItem
+  | QuestionItem
+  | SteerItem
+  | SeamItem
+  | ProgressItem
+  | RetryItem;
+
+export interface TurnView {
+  id: string;
+  kind: "message" | "compaction";
+  state: TurnState;
+  createdAt: number;
+  startedAt: number | null;
+  endedAt: number | null;
+  /** The user's words. */
+  asked: Message | null;
+  items: Item[];
+  bars: Bar[];
+  /** Bars that are still open, by step or call or ask. */
+  open: Record<string, number>;
+  usage: Usage;
+  missedCache: boolean;
+  attempts: number;
+  failure: Failure | null;
+  recovery: "none" | "pending" | "recovered" | "final";
+  recoveredAt: number | null;
+  sibling: number;
+  siblings: number;
+  parentId: string | null | undefined;
+  model: string;
+  finish: string;
+  summary: SummaryPart | null;
+  lastAt: number;
+}
+
+export function emptyTurn(id: string, at: number): TurnView {
+  return {
+    id,
+    kind: "message",
+    state: "queued",
+    createdAt: at,
+    startedAt: null,
+    endedAt: null,
+    asked: null,
+    items: [],
+    bars: [],
+    open: {},
+    usage: {},
+    missedCache: false,
+    attempts: 0,
+    failure: null,
+    recovery: "none",
+    recoveredAt: null,
+    sibling: 1,
+    siblings: 1,
+    parentId: undefined,
+    model: "",
+    finish: "",
+    summary: null,
+    lastAt: 0,
+  };
+}
+
+export function isActive(state: TurnState): boolean {
+  return state === "running" || state === "waiting";
+}
+
+export function isEnded(state: TurnState): boolean {
+  return state === "completed" || state === "cancelled" || state === "failed" || state === "interrupted";
+}
+
+export function textOf(message: Message | null): string {
+  if (!message) return "";
+  return message.parts
+    .map((part) => (part.type === "text" && !part.is_abandoned ? part.text : ""))
+    .filter(Boolean)
+    .join("\n");
+}
+
+export function attachmentsOf(message: Message | null): AttachmentPart[] {
+  return message ? message.parts.filter((part) => part.type === "attachment") : [];
+}
+
+export function plus(left: Usage, right: Usage | undefined): Usage {
+  if (!right) return left;
+  const sum: Usage = { ...left };
+  for (const key of ["input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd"] as const) {
+    if (right[key] != null) sum[key] = (left[key] ?? 0) + right[key];
+  }
+  return sum;
+}
+
+export function outcomeOf(result: ResultPart): Outcome {
+  return result.outcome ?? "ok";
+}
+
+/** The answer's words: what "copy" copies. */
+export function answerOf(turn: TurnView): string {
+  return turn.items
+    .filter((item): item is TextItem => item.kind === "text" && !item.isAbandoned)
+    .map((item) => item.text.trim())
+    .filter(Boolean)
+    .join("\n\n");
+}
+
+/** The asks that wait for the user, in order. */
+export function openAsks(turn: TurnView): AskState[] {
+  const asks: AskState[] = [];
+  for (const item of turn.items) {
+    const ask = item.kind === "call" || item.kind === "question" ? item.ask : null;
+    if (ask && ask.answer === null) asks.push(ask);
+  }
+  return asks;
+}

@@ -1,0 +1,104 @@
+/** The session list: rows by id, newest activity first, told apart by what a person looks for. */
+
+import type { ListEvent, Session } from "../api/types";
+
+export interface SessionList {
+  rows: ReadonlyMap<string, Session>;
+  /** Deleted here, and perhaps still to be undone: not shown. */
+  hidden: ReadonlySet<string>;
+}
+
+export const emptyList: SessionList = { rows: new Map(), hidden: new Set() };
+
+/** An older row never replaces a newer one, in whatever order answers and events arrive. */
+export function isNewer(row: Session, known: Session | undefined): boolean {
+  if (!known) return true;
+  if (row.version !== known.version) return row.version > known.version;
+  if (row.position !== known.position) return row.position > known.position;
+  return row.updated_at >= known.updated_at;
+}
+
+export function put(list: SessionList, rows: Iterable<Session>): SessionList {
+  const next = new Map(list.rows);
+  for (const row of rows) if (isNewer(row, next.get(row.id))) next.set(row.id, row);
+  return { ...list, rows: next };
+}
+
+export function remove(list: SessionList, id: string): SessionList {
+  const rows = new Map(list.rows);
+  rows.delete(id);
+  return { ...list, rows };
+}
+
+export function hide(list: SessionList, id: string, isHidden: boolean): SessionList {
+  const hidden = new Set(list.hidden);
+  if (isHidden) hidden.add(id);
+  else hidden.delete(id);
+  return { ...list, hidden };
+}
+
+export function hear(list: SessionList, event: ListEvent): SessionList {
+  if (event.kind === "sessions.snapshot") return put(list, rowsOf(event));
+  if (event.kind === "session.deleted") {
+    const id = event.session?.id ?? (event as { id?: string }).id ?? (event as { session_id?: string }).session_id;
+    return id ? remove(list, id) : list;
+  }
+  const row = event.session ?? (isRow(event) ? event : null);
+  return row ? put(list, [row]) : list;
+}
+
+function rowsOf(event: ListEvent): Session[] {
+  return event.sessions ?? (event as { items?: Session[] }).items ?? [];
+}
+
+function isRow(event: unknown): event is Session {
+  return typeof (event as Session).id === "string" && typeof (event as Session).version === "number";
+}
+
+export interface Group {
+  key: string;
+  label: string;
+  rows: Session[];
+}
+
+export interface GroupWords {
+  needsYou: string;
+  pinned: string;
+  today: string;
+  yesterday: string;
+  lastDays: string;
+  month: (at: number) => string;
+}
+
+export function needsYou(row: Session): boolean {
+  return (row.asks ?? 0) > 0;
+}
+
+/** Group rows for the sidebar: those that need the user, pinned ones, then by day. */
+export function groups(rows: Session[], now: number, words: GroupWords): Group[] {
+  const day = new Date(now);
+  day.setHours(0, 0, 0, 0);
+  const today = day.getTime();
+  const yesterday = new Date(today - 12 * 3_600_000).setHours(0, 0, 0, 0);
+  const week = new Date(today - 6 * 86_400_000 - 12 * 3_600_000).setHours(0, 0, 0, 0);
+  const out = new Map<string, Group>();
+  const add = (key: string, label: string, row: Session) => {
+    const group = out.get(key);
+    if (group) group.rows.push(row);
+    else out.set(key, { key, label, rows: [row] });
+  };
+  const sorted = [...rows].sort((left, right) => right.updated_at - left.updated_at || (left.id < right.id ? 1 : -1));
+  for (const row of sorted) if (needsYou(row)) add("needs", words.needsYou, row);
+  for (const row of sorted) if (!needsYou(row) && row.pinned) add("pinned", words.pinned, row);
+  for (const row of sorted) {
+    if (needsYou(row) || row.pinned) continue;
+    if (row.updated_at >= today) add("today", words.today, row);
+    else if (row.updated_at >= yesterday) add("yesterday", words.yesterday, row);
+    else if (row.updated_at >= week) add("week", words.lastDays, row);
+    else {
+      const month = words.month(row.updated_at);
+      add(`month:${month}`, month, row);
+    }
+  }
+  return [...out.values()];
+}

@@ -1,0 +1,261 @@
+/** A turn as the transcript and its timeline tell it: the same items that its events would have made. */
+
+import type { Bar, Message, Part, ResultPart, Turn } from "../api/types";
+import { emptyTurn, isEnded, type CallItem, type Item, type TurnView } from "./items";
+import { missing } from "./live";
+import { labelOf } from "./tools";
+
+/** Everything of a turn that is on its row rather than in its messages. */
+export function describe(view: TurnView, turn: Turn): TurnView {
+  return {
+    ...view,
+    kind: turn.kind ?? "message",
+    state: turn.state,
+    createdAt: turn.created_at,
+    startedAt: turn.started_at ?? null,
+    endedAt: turn.ended_at ?? null,
+    attempts: turn.attempts ?? 0,
+    failure: turn.failure ?? null,
+    recovery: turn.recovery ?? "none",
+    recoveredAt: turn.recovered_at ?? null,
+    sibling: turn.sibling ?? 1,
+    siblings: turn.siblings ?? 1,
+    parentId: turn.parent_id ?? null,
+    model: turn.model ?? view.model,
+  };
+}
+
+export function settle(turn: Turn | null, turnId: string, messages: Message[]): TurnView {
+  const first = messages[0];
+  let view = emptyTurn(turnId, first?.created_at ?? turn?.created_at ?? 0);
+  if (turn) view = describe(view, turn);
+  else view.state = "completed";
+  const asked = messages.find((message) => message.role === "user" && !message.is_steering) ?? null;
+  const summary = messages.flatMap((message) => message.parts).find((part) => part.type === "summary") ?? null;
+  const rest = messages.filter((message) => message !== asked && message.role !== "summary");
+  const bars = turn?.timeline ?? [];
+  return {
+    ...view,
+    asked,
+    summary,
+    bars,
+    usage: turn?.usage ?? {},
+    missedCache: bars.some((bar) => bar.missed_cache),
+    model: rest.find((message) => message.model)?.model ?? view.model,
+    items: new Threader(rest, bars, isEnded(view.state)).items(),
+  };
+}
+
+interface StepParts {
+  message: Message;
+  parts: Part[];
+  next: number;
+  calls: CallItem[];
+}
+
+/** Threads a turn's messages along its timeline: attempts, calls, waits and gaps where they happened. */
+class Threader {
+  private readonly out: Item[] = [];
+  private readonly steps: StepParts[] = [];
+  private readonly results = new Map<string, ResultPart>();
+  private readonly calls = new Map<string, CallItem>();
+  private readonly queue: Message[];
+  private readonly emitted = new Set<string>();
+
+  constructor(
+    messages: Message[],
+    private readonly bars: Bar[],
+    private readonly hasEnded: boolean,
+  ) {
+    this.queue = messages.filter((message) => message.role !== "tool");
+    for (const message of messages) {
+      for (const part of message.parts) if (part.type === "result") this.results.set(part.call_id, part);
+      if (message.role === "assistant") this.steps.push(this.step(message));
+    }
+  }
+
+  items(): Item[] {
+    const stepOfNumber = this.numbered();
+    let current: StepParts | null = null;
+    let currentNumber = 0;
+    for (const bar of this.bars) {
+      if (bar.kind === "model") {
+        const step = stepOfNumber.get(bar.step ?? -1);
+        if (step && step !== current) this.leave(current);
+        if (step) current = step;
+        currentNumber = bar.step ?? currentNumber;
+        if (step) this.attempt(step, bar, currentNumber);
+      } else if (bar.kind === "tool" && bar.call_id) {
+        this.call(bar.call_id, bar);
+      } else if (bar.kind === "wait" && bar.call_id) {
+        this.decision(bar);
+      } else if (bar.kind === "down") {
+        this.seam(bar);
+      }
+    }
+    this.leave(current);
+    for (const message of [...this.queue]) this.upTo(message, true);
+    return this.out;
+  }
+
+  private step(message: Message): StepParts {
+    const calls = message.parts
+      .filter((part) => part.type === "call")
+      .map((part): CallItem => this.wish(part.id, part.name, part.arguments));
+    return { message, parts: message.parts.filter((part) => part.type !== "call"), next: 0, calls };
+  }
+
+  private wish(id: string, name: string, args: string): CallItem {
+    const call: CallItem = {
+      kind: "call",
+      id: `call:${id}`,
+      step: 0,
+      callId: id,
+      name,
+      arguments: args,
+      label: "",
+      state: "wished",
+      startedAt: null,
+      endedAt: null,
+      output: "",
+      result: null,
+      ask: null,
+    };
+    this.calls.set(id, call);
+    return call;
+  }
+
+  /** A step's message was created when the step started, which is where its first bar begins. */
+  private numbered(): Map<number, StepParts> {
+    const found = new Map<number, StepParts>();
+    const left = [...this.steps];
+    for (const bar of this.bars) {
+      if (bar.kind !== "model" || bar.step == null || found.has(bar.step)) continue;
+      const index = left.findIndex((step) => step.message.created_at === bar.start_at);
+      if (index >= 0) found.set(bar.step, left.splice(index, 1)[0]!);
+    }
+    return found;
+  }
+
+  /** Emit the messages that come before this one (steering), in the order of the transcript. */
+  private upTo(message: Message, including: boolean): void {
+    while (this.queue.length) {
+      const first = this.queue[0]!;
+      if (first === message && !including) return;
+      this.queue.shift();
+      if (first.role === "user") this.out.push({ kind: "steer", id: first.id, message: first });
+      else if (first.role === "assistant") {
+        const step = this.steps.find((known) => known.message === first)!;
+        this.parts(step, step.parts.length, null, 0);
+        this.leave(step);
+      }
+      if (first === message) return;
+    }
+  }
+
+  private attempt(step: StepParts, bar: Bar, number: number): void {
+    this.upTo(step.message, false);
+    if (this.queue[0] === step.message) this.queue.shift();
+    let until = step.parts.length;
+    if (bar.state === "abandoned") {
+      until = step.next;
+      let sawText = false;
+      while (until < step.parts.length) {
+        const part = step.parts[until]!;
+        if (part.type !== "text" && part.type !== "reasoning") break;
+        if (!part.is_abandoned || (sawText && part.type === "reasoning")) break;
+        sawText ||= part.type === "text";
+        until += 1;
+      }
+    }
+    this.parts(step, until, bar, number);
+  }
+
+  private parts(step: StepParts, until: number, bar: Bar | null, number: number): void {
+    for (; step.next < until; step.next += 1) {
+      const part = step.parts[step.next]!;
+      const id = `${step.message.id}:${step.next}`;
+      if (part.type === "text" && part.text) {
+        this.out.push({
+          kind: "text",
+          id,
+          step: number,
+          text: part.text,
+          isLive: false,
+          isAbandoned: !!part.is_abandoned,
+          reason: "",
+          messageId: step.message.id,
+        });
+      } else if (part.type === "reasoning" && part.text) {
+        this.out.push({
+          kind: "thought",
+          id,
+          step: number,
+          text: part.text,
+          isLive: false,
+          isAbandoned: !!part.is_abandoned,
+          startedAt: bar?.start_at ?? null,
+          endedAt: bar?.thought_until ?? null,
+        });
+      }
+    }
+  }
+
+  /** The step is over: what it said before it was cut, and calls that never began, have no bar of their own. */
+  private leave(step: StepParts | null): void {
+    if (step) this.parts(step, step.parts.length, null, 0);
+    for (const call of step?.calls ?? []) this.call(call.callId, null);
+  }
+
+  private call(id: string, bar: Bar | null): void {
+    const known = this.calls.get(id);
+    if (!known) return;
+    const result = this.results.get(id) ?? null;
+    const call: CallItem = {
+      ...known,
+      label: bar?.label && bar.label !== known.name ? bar.label : known.label,
+      startedAt: bar?.start_at ?? null,
+      endedAt: bar?.end_at ?? null,
+      result,
+      state: result ? "ended" : bar ? "running" : "wished",
+    };
+    const final = !result && this.hasEnded ? missing(call) : call;
+    if (this.emitted.has(id)) {
+      // Run again after a restart: the card stays in its place and shows the newest attempt.
+      if (!bar) return;
+      const index = this.out.findIndex((item) => item.kind === "call" && item.callId === id);
+      this.out[index] = { ...final, startedAt: bar.start_at };
+      return;
+    }
+    this.emitted.add(id);
+    this.out.push(final);
+  }
+
+  private decision(bar: Bar): void {
+    if (bar.label !== "Approval" || bar.state === "running" || bar.state === "abandoned") return;
+    const call = this.calls.get(bar.call_id!);
+    if (!call) return;
+    const tool = this.bars.find((known) => known.kind === "tool" && known.call_id === bar.call_id);
+    const isAllowed = this.results.get(call.callId)?.outcome !== "denied";
+    this.out.push({
+      kind: "decision",
+      id: `decision:${call.callId}`,
+      callId: call.callId,
+      label: tool?.label ?? labelOf(call),
+      isAllowed,
+      decision: isAllowed ? "once" : "deny",
+      at: bar.end_at ?? bar.start_at,
+    });
+  }
+
+  private seam(bar: Bar): void {
+    this.out.push({
+      kind: "seam",
+      id: `seam:${bar.start_at}`,
+      reason: bar.label,
+      stoppedAt: bar.start_at,
+      backAt: bar.end_at ?? bar.start_at,
+      step: null,
+    });
+  }
+}

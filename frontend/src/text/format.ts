@@ -1,0 +1,105 @@
+/** Numbers, times and sizes in the page's way: tabular, short, with a no-break space before units. */
+
+const nb = "\u00a0";
+
+export function duration(ms: number): string {
+  if (ms < 0) return duration(0);
+  if (ms < 95) return `${(Math.max(ms, 10) / 1000).toFixed(2)}${nb}s`;
+  if (ms < 9_950) return `${trim((ms / 1000).toFixed(1))}${nb}s`;
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 60) return `${seconds}${nb}s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return pair(minutes, "min", seconds % 60, "s");
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return pair(hours, "h", minutes % 60, "min");
+  return `${Math.round(hours / 24)}${nb}days`;
+}
+
+/** For narrow columns: one number and one unit. */
+export function durationShort(ms: number): string {
+  if (ms < 59_500) return duration(ms);
+  if (ms < 3_570_000) return `${trim((ms / 60_000).toFixed(1))}${nb}min`;
+  return `${trim((ms / 3_600_000).toFixed(1))}${nb}h`;
+}
+
+/** For clocks that tick: whole seconds. */
+export function clock(ms: number): string {
+  return ms < 10_000 ? `${Math.max(0, Math.floor(ms / 1000))}${nb}s` : duration(Math.floor(ms / 1000) * 1000);
+}
+
+function pair(big: number, bigUnit: string, small: number, smallUnit: string): string {
+  return small ? `${big}${nb}${bigUnit} ${small}${nb}${smallUnit}` : `${big}${nb}${bigUnit}`;
+}
+
+function trim(number: string): string {
+  return number.replace(/\.0$/, "");
+}
+
+export function count(value: number): string {
+  if (value < 1000) return String(Math.round(value));
+  if (value < 99_950) return `${trim((value / 1000).toFixed(1))}k`;
+  if (value < 1_000_000) return `${Math.round(value / 1000)}k`;
+  return `${trim((value / 1_000_000).toFixed(1))}M`;
+}
+
+export function money(usd: number): string {
+  if (usd === 0) return "$0";
+  if (usd < 0.001) return "<$0.001";
+  if (usd < 0.01) return `$${usd.toFixed(3)}`;
+  return `$${usd.toFixed(2)}`;
+}
+
+export function bytes(size: number): string {
+  if (size < 1000) return `${size}${nb}B`;
+  if (size < 1_000_000) return `${Math.round(size / 1000)}${nb}kB`;
+  if (size < 1_000_000_000) return `${trim((size / 1_000_000).toFixed(1))}${nb}MB`;
+  return `${trim((size / 1_000_000_000).toFixed(1))}${nb}GB`;
+}
+
+const timeFormat = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const secondsFormat = new Intl.DateTimeFormat("en", {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hourCycle: "h23",
+});
+const dayFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const weekdayFormat = new Intl.DateTimeFormat("en", { weekday: "short" });
+const yearFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
+const monthFormat = new Intl.DateTimeFormat("en", { month: "long", year: "numeric" });
+const monthOnlyFormat = new Intl.DateTimeFormat("en", { month: "long" });
+
+export function time(at: number): string {
+  return timeFormat.format(at);
+}
+
+export function timeWithSeconds(at: number): string {
+  return secondsFormat.format(at);
+}
+
+export function month(at: number, now = Date.now()): string {
+  const isThisYear = new Date(at).getFullYear() === new Date(now).getFullYear();
+  return (isThisYear ? monthOnlyFormat : monthFormat).format(at);
+}
+
+/** A day and, where it is near, a time: "today 09:13", "Tue 22:10", "2 Nov". */
+export function when(at: number, now = Date.now()): string {
+  const days = daysBetween(at, now);
+  if (days === 0) return `today ${time(at)}`;
+  if (days === 1) return `yesterday ${time(at)}`;
+  if (days < 7) return `${weekdayFormat.format(at)} ${time(at)}`;
+  return new Date(at).getFullYear() === new Date(now).getFullYear() ? dayFormat.format(at) : yearFormat.format(at);
+}
+
+/** The shortest that still tells: the time today, the day otherwise. */
+export function whenShort(at: number, now = Date.now()): string {
+  const days = daysBetween(at, now);
+  if (days === 0) return time(at);
+  if (days < 7) return weekdayFormat.format(at);
+  return dayFormat.format(at);
+}
+
+function daysBetween(at: number, now: number): number {
+  const start = (value: number) => new Date(value).setHours(0, 0, 0, 0);
+  return Math.round((start(now) - start(at)) / 86_400_000);
+}

@@ -1,0 +1,72 @@
+/** Markdown into HTML that may enter the page: whatever the text was, only harmless elements are left. */
+
+import DOMPurify, { type Config } from "dompurify";
+import type { Token } from "marked";
+import remend from "remend";
+import { lexer, parse } from "./grammar";
+
+const policy: Config = {
+  ALLOWED_TAGS: [
+    "a", "b", "blockquote", "br", "code", "dd", "del", "details", "div", "dl", "dt", "em", "h1", "h2", "h3", "h4",
+    "h5", "h6", "hr", "i", "img", "ins", "kbd", "li", "mark", "ol", "p", "pre", "s", "small", "span", "strong", "sub",
+    "summary", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul",
+  ],
+  ALLOWED_ATTR: [
+    "href", "title", "target", "rel", "src", "alt", "loading", "class", "start", "colspan", "rowspan", "open",
+    "tabindex", "role", "aria-label", "data-tex", "data-block", "data-lang",
+  ],
+  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|[#/.])/i,
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+  ALLOW_UNKNOWN_PROTOCOLS: false,
+};
+
+const ownClasses = new Set(["math", "remote", "table", "box", "on", "to-left", "to-right", "to-center"]);
+
+let isReady = false;
+
+function prepare(): void {
+  if (isReady) return;
+  isReady = true;
+  DOMPurify.addHook("afterSanitizeAttributes", (node) => {
+    const element = node as Element;
+    const named = element.getAttribute("class");
+    // A class from the text must not borrow the look of the page's own controls.
+    if (named !== null) {
+      const kept = named.split(/\s+/).filter((name) => ownClasses.has(name));
+      if (kept.length) element.setAttribute("class", kept.join(" "));
+      else element.removeAttribute("class");
+    }
+    if (element.tagName === "A") {
+      element.setAttribute("target", "_blank");
+      element.setAttribute("rel", "noopener noreferrer nofollow");
+    }
+    // Only the server's own files are fetched; an image from elsewhere would tell its host who reads.
+    if (element.tagName === "IMG" && !/^(\.\/|\/)?api\/(files|artifacts)\/[\w-]+$/.test(element.getAttribute("src") ?? "")) {
+      element.replaceWith(element.getAttribute("alt") ?? "");
+    }
+  });
+}
+
+export function clean(html: string): string {
+  prepare();
+  return DOMPurify.sanitize(html, policy) as string;
+}
+
+const known = new Map<string, string>();
+const knownMax = 400;
+
+/** HTML of a finished block. */
+export function render(token: Token): string {
+  const cached = known.get(token.raw);
+  if (cached !== undefined) return cached;
+  const html = clean(parse(token));
+  if (known.size >= knownMax) known.delete(known.keys().next().value!);
+  known.set(token.raw, html);
+  return html;
+}
+
+/** HTML of the block that is still growing: what is open (bold, code, links) is closed for now. */
+export function renderOpen(raw: string): string {
+  return clean(lexer(remend(raw)).map(parse).join(""));
+}
