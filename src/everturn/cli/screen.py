@@ -136,7 +136,8 @@ def described(payload: ev.Payload) -> str:
         wait = f"; trying again in {payload.retry_in_ms / 1000:.0f} s" if payload.retry_in_ms else ""
         return f"The model call was cut off ({payload.message or payload.reason}){wait}."
     if isinstance(payload, ev.TurnResumed) and payload.reason != "answered":
-        return f"The turn carries on from step {payload.step}; nothing that was shown is lost."
+        place = f"carries on after step {payload.step}" if payload.step else "asks the model again"
+        return f"The server came back. The turn {place}; nothing that was shown is lost."
     if isinstance(payload, ev.TurnCancelled):
         return "Stopped. Everything up to here is kept."
     if isinstance(payload, (ev.TurnFailed, ev.TurnInterrupted)):

@@ -1,0 +1,189 @@
+"""``everturn chat`` against the real server in a process of its own, which is killed and comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import pytest
+from anyio.streams.text import TextReceiveStream
+
+from everturn.testing.wires import (
+    Answer,
+    WireServer,
+    openai_answer,
+    openai_call,
+    openai_delta,
+    sse,
+    wire_server,
+)
+
+pytestmark = pytest.mark.anyio
+PATIENCE_S = 60
+
+
+@pytest.fixture
+async def wires() -> AsyncIterator[WireServer]:
+    async with wire_server() as server:
+        yield server
+
+
+def environment(home: Path, wires: WireServer) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVERTURN", "OPENAI"))}
+    return kept | {
+        "EVERTURN_HOME": str(home),
+        "OPENAI_BASE_URL": wires.url + "/v1",
+        "OPENAI_API_KEY": "sk-test-000000000000",
+        "EVERTURN_MODEL": "openai:test-model",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Program:
+    """A running command whose output can be waited for."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        assert process.stdout is not None
+        self.process = process
+        self._out = TextReceiveStream(process.stdout)
+        self.text = ""
+
+    async def until(self, words: str) -> str:
+        with anyio.fail_after(PATIENCE_S):
+            while words not in self.text:
+                self.text += await self._out.receive()
+        return self.text
+
+    async def rest(self) -> str:
+        with anyio.fail_after(PATIENCE_S):
+            async for piece in self._out:
+                self.text += piece
+            await self.process.wait()
+        return self.text
+
+    async def type(self, line: str) -> None:
+        assert self.process.stdin is not None
+        await self.process.stdin.send(line.encode() + b"\n")
+
+    async def leave(self) -> None:
+        assert self.process.stdin is not None
+        await self.process.stdin.aclose()
+
+
+@asynccontextmanager
+async def program(environ: dict[str, str], *arguments: str) -> AsyncIterator[Program]:
+    async with await anyio.open_process(
+        [sys.executable, "-m", "everturn", *arguments], env=environ, stderr=None
+    ) as process:
+        try:
+            yield Program(process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+@asynccontextmanager
+async def server(environ: dict[str, str], port: int) -> AsyncIterator[Program]:
+    async with program(environ, "serve", "--port", str(port)) as running:
+        await running.until("is ready")
+        yield running
+
+
+@asynccontextmanager
+async def chatting(environ: dict[str, str], port: int) -> AsyncIterator[Program]:
+    async with program(environ, "chat", "--server", f"http://127.0.0.1:{port}") as chat:
+        yield chat
+
+
+async def test_a_conversation_in_the_terminal(data_dir: Path, wires: WireServer) -> None:
+    wires.play(
+        Answer(openai_answer(["Hello", " there."])),
+        Answer(openai_answer(["Greeting"])),
+        Answer(openai_answer(["Still here."])),
+    )
+    environ, port = environment(data_dir, wires), free_port()
+    async with (
+        server(environ, port),
+        program(environ, "chat", "--server", f"http://127.0.0.1:{port}") as chat,
+    ):
+        await chat.type("Hi")
+        await chat.until("Hello there.")
+        await chat.type("And now?")
+        await chat.until("Still here.")
+        await chat.leave()
+        assert "everturn chat --session ses_" in await chat.rest()
+
+
+async def test_the_server_is_killed_in_mid_answer_and_the_conversation_goes_on(
+    data_dir: Path, wires: WireServer
+) -> None:
+    first = sse(openai_delta(content="Before the crash. "))
+    wires.play(Answer(first, ending="hang"))
+    environ, port = environment(data_dir, wires), free_port()
+    async with AsyncExitStack() as stack:
+        killed = await stack.enter_async_context(server(environ, port))
+        chat = await stack.enter_async_context(chatting(environ, port))
+        await chat.type("Tell me")
+        await chat.until("Before the crash.")
+        killed.process.send_signal(signal.SIGKILL)
+        await killed.process.wait()
+        await chat.until("The server is away")
+        wires.play(Answer(openai_answer(["After the crash."])), Answer(openai_answer(["Crash"])))
+        await stack.enter_async_context(server(environ, port))
+        text = await chat.until("After the crash.")
+        assert text.count("Before the crash.") == 1
+        await chat.leave()
+        await chat.rest()
+
+
+async def test_an_approval_is_answered_at_the_prompt(data_dir: Path, wires: WireServer) -> None:
+    arguments = json.dumps({"url": "https://example.org/"})
+    wires.play(
+        Answer(
+            sse(
+                openai_delta(tool_calls=[openai_call(0, arguments, "call_1", "web_fetch")]),
+                openai_delta(finish="tool_calls"),
+                "[DONE]",
+            )
+        ),
+        Answer(openai_answer(["Then I will not."])),
+        Answer(openai_answer(["Refused"])),
+    )
+    environ, port = environment(data_dir, wires), free_port()
+    async with (
+        server(environ, port),
+        program(environ, "chat", "--server", f"http://127.0.0.1:{port}") as chat,
+    ):
+        await chat.type("Fetch it")
+        await chat.until("Approve this call?")
+        await chat.type("n")
+        await chat.until("Then I will not.")
+        await chat.leave()
+        await chat.rest()
+
+
+async def test_without_a_server_it_says_how_to_start_one(data_dir: Path, wires: WireServer) -> None:
+    async with await anyio.open_process(
+        [sys.executable, "-m", "everturn", "chat", "--server", f"http://127.0.0.1:{free_port()}"],
+        env=environment(data_dir, wires),
+    ) as chat:
+        assert chat.stderr is not None
+        with anyio.fail_after(PATIENCE_S):
+            said = "".join([piece async for piece in TextReceiveStream(chat.stderr)])
+            assert await chat.wait() == 1
+    assert "everturn serve" in said
+    assert "Traceback" not in said
