@@ -125,6 +125,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     timeline: tuple[Bar, ...] = ()
     sibling: int = 1  # "2 of 3": this turn's place among those with the same parent
     siblings: int = 1
+    sibling_ids: tuple[str, ...] = ()  # all of them, in order, where there are several
     private_note: str = ""  # set by the engine, e.g. the focus of a compaction
     first_position: int = 0  # of its first event: follow from one before to see all of it
     # Known only to who completes it: the transcript's version before and after. A cached history that

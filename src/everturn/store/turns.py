@@ -252,7 +252,8 @@ def with_siblings(turn: TurnRow) -> Script[Turn]:
     rows = yield q("turn_siblings", turn.session_no, turn.parent_no or 0)
     numbers = [row[0] for row in rows]
     place = numbers.index(turn.no) + 1 if turn.no in numbers else 1
-    return msgspec.structs.replace(turn.turn, sibling=place, siblings=max(1, len(numbers)))
+    ids = tuple(row[1] for row in rows) if len(rows) > 1 else ()
+    return msgspec.structs.replace(turn.turn, sibling=place, siblings=max(1, len(numbers)), sibling_ids=ids)
 
 
 def _get(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:

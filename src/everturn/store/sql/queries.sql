@@ -162,7 +162,7 @@ SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_n
 SELECT text FROM messages WHERE turn_no = $1 AND ordinal = 0
 
 -- name: turn_siblings
-SELECT turn_no FROM turns WHERE session_no = $1
+SELECT turn_no, id FROM turns WHERE session_no = $1
   AND ((parent_no IS NULL AND CAST($2 AS BIGINT) = 0) OR parent_no = $2) AND has_parent = 1 ORDER BY turn_no
 
 -- name: queue_places
