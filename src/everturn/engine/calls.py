@@ -132,7 +132,7 @@ class Calls:
         # Durable before the effect: a call that may have run is never taken for one that did not.
         await self._log.append(started)
         await self._gear.probe.reach(Moment.TOOL_STARTED, self._turn.id)
-        self._gear.lease.check()
+        await self._gear.lease.held()
         result = await self._run_tool(tool, call)
         await self._gear.probe.reach(Moment.TOOL_RAN, self._turn.id)
         if isinstance(result, ToolQuestion):

@@ -24,14 +24,13 @@ from everturn.domain.probe import Moment
 from everturn.domain.storing import Claim
 from everturn.domain.turns import Failure
 from everturn.engine.gear import Gear
-from everturn.engine.lease import LeaseLost
 from everturn.engine.loop import Ended, TurnLoop
 from everturn.engine.prefix import Agents
 from everturn.engine.turn_log import TurnLog
 from everturn.engine.turn_writer import TurnWriter
 
 _log = logging.getLogger("everturn.engine")
-_NOT_OURS = (Fenced, LeaseLost, Gone, NotFound)  # the turn, or the whole session, is not ours any more
+_NOT_OURS = (Fenced, Gone, NotFound)  # the turn, or the whole session, is not ours any more
 _OVER = (StoreBroken, StoreTooNew)  # this process may not write any more
 
 

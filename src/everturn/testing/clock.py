@@ -8,6 +8,8 @@ import itertools
 import anyio
 import anyio.lowlevel
 
+_ROUNDS = 12
+
 
 class FakeClock:
     """Starts at a fixed moment; ``advance`` moves it and wakes the sleepers whose time has come.
@@ -55,5 +57,18 @@ class FakeClock:
             at, _, awake = heapq.heappop(self._sleepers)
             self._elapsed_s = max(self._elapsed_s, at)
             awake.set()
-            await anyio.wait_all_tasks_blocked()
+            await _let_others_run()
         self._elapsed_s = until
+
+    async def jump(self, seconds: float) -> None:
+        """Move the clock at once, as when a machine was asleep: whoever was due wakes once, late."""
+        self._elapsed_s += seconds
+        while self._sleepers and self._sleepers[0][0] <= self._elapsed_s:
+            heapq.heappop(self._sleepers)[2].set()
+        await _let_others_run()
+
+
+async def _let_others_run() -> None:
+    """A few rounds of the event loop: enough to act and to sleep again, not to wait for a disk."""
+    for _ in range(_ROUNDS):
+        await anyio.lowlevel.checkpoint()

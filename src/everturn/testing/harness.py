@@ -1,0 +1,138 @@
+"""An engine with scripted models around a given store, and short words for what tests do with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.clock import Clock
+from everturn.domain.ids import Ids
+from everturn.domain.messages import Message
+from everturn.domain.modelling import Models
+from everturn.domain.probe import Probe
+from everturn.domain.sessions import Session
+from everturn.domain.storing import Accepted, Ask, Store, Submission
+from everturn.domain.turns import ENDED, Turn, TurnState
+from everturn.engine import Engine, EngineSettings
+from everturn.testing.clock import FakeClock
+from everturn.testing.models import Answer, ScriptedModel, ScriptedModels
+from everturn.testing.tools import FakeToolbox
+
+OWNER = "ada"
+_PATIENCE_S = 10.0  # so that a hang fails
+
+
+class Harness:
+    """``engine`` and its parts by name, and the waits that tests need."""
+
+    def __init__(
+        self, engine: Engine, store: Store, model: ScriptedModel, toolbox: FakeToolbox, clock: Clock
+    ) -> None:
+        self.engine = engine
+        self.store = store
+        self.model = model
+        self.toolbox = toolbox
+        self.clock = clock
+
+    async def new_session(self, **more: Any) -> Session:
+        return await self.engine.create_session(OWNER, **more)
+
+    async def send(self, session: Session, text: str = "hello", **more: Any) -> Accepted:
+        return await self.engine.submit(OWNER, session.id, Submission(text=text, **more))
+
+    async def run(self, session: Session, text: str = "hello", **more: Any) -> Turn:
+        """Send a message and wait until its turn has ended or waits for the user."""
+        accepted = await self.send(session, text, **more)
+        return await self.settled(accepted.turn.id)
+
+    async def settled(self, turn_id: str) -> Turn:
+        """The turn, once it has ended or waits for an answer."""
+        turn = await self.turn(turn_id)
+        with anyio.fail_after(_PATIENCE_S):
+            async for batch in self.engine.follow(OWNER, turn.session_id, 0):
+                if any(event.turn_id == turn_id for event in batch):
+                    turn = await self.turn(turn_id)
+                    if turn.state in ENDED or (turn.state is TurnState.WAITING and not turn.is_ready):
+                        return turn
+        raise AssertionError("the stream of a session has no end")
+
+    async def seen(self, session: Session, kind: str, count: int = 1, after: int = 0) -> ev.Event:
+        """The ``count``-th durable event of this kind, waiting for it if need be."""
+        with anyio.fail_after(_PATIENCE_S):
+            async for batch in self.engine.follow(OWNER, session.id, after):
+                for event in batch:
+                    count -= event.kind == kind
+                    if event.kind == kind and count == 0:
+                        return event
+        raise AssertionError("the stream of a session has no end")
+
+    async def turn(self, turn_id: str) -> Turn:
+        return await self.store.turns.get(OWNER, turn_id)
+
+    async def messages(self, session: Session) -> Sequence[Message]:
+        return (await self.engine.messages(OWNER, session.id, limit=500)).items
+
+    async def texts(self, session: Session) -> list[str]:
+        """Role and words of each message of the transcript."""
+        return [f"{message.role}: {message.text}" for message in await self.messages(session)]
+
+    async def events(self, session: Session) -> list[ev.Event]:
+        return await self.store.journal.after(OWNER, session.id, 0, limit=2000)
+
+    async def kinds(self, session: Session) -> list[str]:
+        return [event.kind for event in await self.events(session)]
+
+    async def ask(self, session: Session) -> Ask:
+        """The one open ask of the session."""
+        (ask,) = await self.store.asks.open(OWNER, session.id)
+        return ask
+
+    async def answer(self, session: Session, answer: str, by: str = OWNER) -> Turn:
+        """Answer the one open ask and wait until the turn has ended or waits again."""
+        ask = await self.engine.answer(OWNER, (await self.ask(session)).id, answer, by=by)
+        return await self.settled(ask.turn_id)
+
+
+def quiet_settings(**changes: Any) -> EngineSettings:
+    """Settings under which nothing happens that a test did not ask for.
+
+    The lease is long: a clock that jumps would otherwise end it before a real database can renew it.
+    """
+    return msgspec.structs.replace(EngineSettings(makes_titles=False, lease_s=1e9), **changes)
+
+
+@asynccontextmanager
+async def open_harness(
+    store: Store,
+    *script: Answer,
+    tools: Sequence[Any] = (),
+    rules: dict[str, Any] | None = None,
+    settings: EngineSettings | None = None,
+    clock: Clock | None = None,
+    probe: Probe | None = None,
+    model: ScriptedModel | None = None,
+    models: Models | None = None,
+    toolbox: FakeToolbox | None = None,
+    **more: Any,
+) -> AsyncIterator[Harness]:
+    """An engine over the store whose model plays the script."""
+    used_clock = FakeClock() if clock is None else clock
+    used_model = ScriptedModel(*script, clock=used_clock) if model is None else model
+    used_toolbox = FakeToolbox(*tools, rules=rules) if toolbox is None else toolbox
+    engine = Engine(
+        store,
+        ScriptedModels(used_model) if models is None else models,
+        used_toolbox,
+        clock=used_clock,
+        ids=Ids(used_clock),
+        probe=probe,
+        settings=quiet_settings() if settings is None else settings,
+        **more,
+    )
+    async with engine:
+        yield Harness(engine, store, used_model, used_toolbox, used_clock)

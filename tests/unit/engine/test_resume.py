@@ -1,0 +1,306 @@
+"""The decision over a folded journal: the same for fresh, answered and resumed turns."""
+
+import msgspec
+import pytest
+
+from everturn.domain import events as ev
+from everturn.domain.fold import Fold
+from everturn.domain.messages import Call, Message, Outcome, Role, Text
+from everturn.domain.modelling import Abilities, ToolSchema
+from everturn.domain.tooling import ToolSpec
+from everturn.domain.turns import Usage
+from everturn.engine.facts import Facts, digest_of
+from everturn.engine.resume import (
+    AbandonAttempt,
+    AskDoubt,
+    AskWhether,
+    CallModel,
+    Complete,
+    Fail,
+    Judge,
+    Run,
+    RunCalls,
+    Settle,
+    Stop,
+    budget_spent,
+    choose_model,
+    continues,
+    next_for_call,
+    next_move,
+)
+from everturn.engine.settings import EngineSettings
+
+SETTINGS = EngineSettings()
+LOOK = Call("c1", "look", '{"at":1}')
+
+
+def told(*payloads, step_ms=1000):
+    """Fold and facts after these events, one second apart."""
+    fold, facts = Fold("trn_01jxt21q000zwpqvg0vhza8ktm"), Facts()
+    at = 0
+    for payload in (ev.TurnStarted(1, "w"), *payloads):
+        fold.take(payload, at)
+        facts.take(payload, at)
+        at += step_ms
+    return fold.result(), facts, at
+
+
+def move(*payloads, settings=SETTINGS):
+    folded, facts, now = told(*payloads)
+    return next_move(folded, facts, now, settings)
+
+
+def step(number, *calls, text="ok", finish=None):
+    return (
+        ev.StepStarted(number, "m"),
+        *((ev.TextDelta(number, text),) if text else ()),
+        ev.StepFinished(number, finish or ("calls" if calls else "stop"), calls),
+    )
+
+
+def finished(call, text="seen"):
+    return ev.ToolFinished(call.id, call.name, Outcome.OK, text)
+
+
+def steering(text="wait"):
+    return ev.MessageAdded(Message("", "", Role.USER, (Text(text),), 0, is_steering=True))
+
+
+def test_a_fresh_turn_calls_the_model():
+    assert move() == CallModel(1)
+
+
+def test_a_finished_step_without_wishes_completes():
+    assert move(*step(1)) == Complete()
+
+
+def test_a_step_with_wishes_runs_those_without_a_result():
+    other = Call("c2", "look", "{}")
+    after = move(*step(1, LOOK, other), finished(LOOK))
+    assert isinstance(after, RunCalls)
+    assert [state.call for state in after.calls] == [other]
+
+
+def test_when_all_have_results_the_model_is_called_again():
+    assert move(*step(1, LOOK), finished(LOOK)) == CallModel(2)
+
+
+def test_an_open_attempt_is_abandoned_first_and_then_made_again():
+    open_attempt = (ev.StepStarted(1, "m"), ev.TextDelta(1, "hal"))
+    assert move(*open_attempt) == AbandonAttempt(1)
+    assert move(*open_attempt, ev.StepAbandoned(1, "crash", model="m")) == CallModel(1)
+
+
+def test_words_after_the_last_step_are_answered():
+    assert move(*step(1), steering()) == CallModel(2)
+
+
+@pytest.mark.parametrize(
+    "events", [step(1, text=""), (*step(1, LOOK, text=""), finished(LOOK), *step(2, text=" "))]
+)
+def test_no_words_at_all_fail(events):
+    after = move(*events)
+    assert isinstance(after, Fail)
+    assert after.failure.code == "model_silent"
+
+
+def test_a_stop_at_a_limit_ends_the_turn():
+    answered = ev.QuestionAnswered("ask", "stop", "ada", "limit")
+    assert move(*step(1, LOOK), finished(LOOK), answered) == Stop("ada")
+
+
+def test_steps_minutes_tokens_and_cost_ask():
+    many = [
+        event
+        for n in range(1, 4)
+        for event in (
+            *step(n, Call(f"c{n}", "look", str(n))),
+            ev.ToolFinished(f"c{n}", "look", Outcome.OK, str(n)),
+            ev.StepUsage(n, "m", Usage(100, 10, cost_usd=1.0)),
+        )
+    ]
+    for limits, said in (
+        ({"steps_max": 3}, "3 steps"),
+        ({"minutes_max": 0.1}, "0 minutes"),
+        ({"tokens_max": 330}, "330 tokens"),
+        ({"cost_usd_max": 3.0}, "3.00 USD"),
+    ):
+        after = move(*many, settings=EngineSettings(**limits))
+        assert isinstance(after, AskWhether), limits
+        assert said in after.text
+        granted = (*many, ev.QuestionAnswered("ask", "continue", "ada", "limit"))
+        more = {name: value * 2 for name, value in limits.items()}
+        assert move(*granted, settings=EngineSettings(**limits)) == move(
+            *many, settings=EngineSettings(**more)
+        )
+
+
+def test_three_equal_calls_in_a_row_ask_and_a_different_one_starts_anew():
+    def look(n, text="same", arguments="{}"):
+        call = Call(f"c{n}", "look", arguments)
+        return (*step(n, call), finished(call, text))
+
+    twice = (*look(1), *look(2))
+    assert move(*twice) == CallModel(3)
+    assert isinstance(move(*twice, *look(3)), AskWhether)
+    assert move(*twice, *look(3, text="other")) == CallModel(4)
+    assert move(*twice, *look(3, arguments='{"x":1}')) == CallModel(4)
+    went_on = (*twice, *look(3), ev.QuestionAnswered("ask", "continue", "ada", "repeat"))
+    assert move(*went_on) == CallModel(4)
+    assert move(*went_on, *look(4), *look(5)) == CallModel(6)
+
+
+# --- budget -------------------------------------------------------------------------------------------
+
+
+def crash():
+    return ev.TurnResumed(2, "w", "crash")
+
+
+def test_attempts_are_counted_since_the_last_finished_step():
+    _, facts, now = told(*[crash()] * 10)
+    assert budget_spent(facts, now, SETTINGS) is None
+    _, facts, now = told(*[crash()] * 11)
+    assert budget_spent(facts, now, SETTINGS).code == "resume_attempts"
+    _, facts, now = told(*[crash()] * 10, *step(1, LOOK), *[crash()] * 10)
+    assert budget_spent(facts, now, SETTINGS) is None
+    _, facts, now = told(*step(1, LOOK), *[crash()] * 10, finished(LOOK), crash())
+    assert facts.crashes == 1
+
+
+def test_hand_overs_and_answers_cost_no_attempt():
+    others = [ev.TurnResumed(2, "w", reason) for reason in ("handed_over", "answered")]
+    _, facts, now = told(*others * 20)
+    assert facts.crashes == 0
+    assert budget_spent(facts, now, SETTINGS) is None
+
+
+def test_age_does_not_count_waiting():
+    day = 24 * 3600 * 1000
+    _, facts, now = told(ev.TurnWaiting(("a",)))
+    assert facts.age_ms(now + 2 * day) <= 2000
+    facts.take(ev.TurnResumed(2, "w", "answered"), now + 2 * day)
+    assert budget_spent(facts, now + 2 * day, SETTINGS) is None
+    assert budget_spent(facts, now + 3 * day + 5000, SETTINGS).code == "resume_age"
+
+
+def test_pressing_resume_starts_the_budget_anew():
+    day = 24 * 3600 * 1000
+    _, facts, now = told(*[crash()] * 11)
+    facts.take(ev.TurnResumed(3, "w", "manual"), now + 2 * day)
+    assert budget_spent(facts, now + 2 * day, SETTINGS) is None
+
+
+def test_working_time_leaves_out_waiting_and_the_time_the_server_was_down():
+    facts = Facts()
+    for at, payload in (
+        (0, ev.TurnStarted(1, "w")),
+        (1000, ev.TurnWaiting(("a",))),
+        (5000, ev.TurnResumed(2, "w", "answered")),
+        (7000, ev.StepStarted(1, "m")),
+        (90_000, ev.TurnResumed(3, "w", "crash", stopped_at=8000)),
+    ):
+        facts.take(payload, at)
+    assert facts.worked_ms(91_000) == 1000 + 3000 + 1000
+
+
+# --- one call -----------------------------------------------------------------------------------------
+
+
+def spec(**more):
+    return ToolSpec(ToolSchema("look", "", {}), **more)
+
+
+def state_after(*payloads):
+    folded, _, _ = told(*step(1, LOOK), *payloads)
+    return folded.calls[0]
+
+
+STARTED = ev.ToolStarted(1, "c1", "look", LOOK.arguments)
+
+
+def requested(digest=digest_of("look", LOOK.arguments)):
+    return ev.ApprovalRequested("ask", "c1", "look", LOOK.arguments, digest, "why")
+
+
+def test_a_call_that_never_started_is_judged():
+    assert next_for_call(state_after(), spec()) == Judge()
+
+
+def test_an_approval_holds_for_its_digest_only():
+    allowed = ev.ApprovalResolved("ask", "c1", "once", "ada")
+    assert next_for_call(state_after(requested(), allowed), spec()) == Run(1, is_approved=True)
+    other = requested(digest_of("look", "{}"))
+    assert next_for_call(state_after(other, allowed), spec()) == Judge()
+
+
+@pytest.mark.parametrize("decision", ["deny", "expired"])
+def test_a_denied_or_expired_approval_settles_the_call(decision):
+    resolved = ev.ApprovalResolved("ask", "c1", decision, "ada")
+    after = next_for_call(state_after(requested(), resolved), spec())
+    assert isinstance(after, Settle)
+    assert after.outcome == "denied"
+
+
+@pytest.mark.parametrize("ability", ["is_safe_to_repeat", "takes_key"])
+def test_a_call_in_doubt_is_rerun_only_if_that_is_safe(ability):
+    assert next_for_call(state_after(STARTED), spec(**{ability: True})) == Run(2, is_approved=True)
+    assert isinstance(next_for_call(state_after(STARTED), spec()), AskDoubt)
+    assert isinstance(next_for_call(state_after(STARTED), None), AskDoubt)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("run again", Run(2, is_approved=True)),
+        ("take it as done", "ok"),
+        ("check", "unknown"),
+        ("expired", "unknown"),
+    ],
+)
+def test_the_answer_to_a_doubt_decides(answer, expected):
+    answered = ev.QuestionAnswered("ask", answer, "ada", "doubt", "c1")
+    after = next_for_call(state_after(STARTED, answered), spec())
+    assert after == expected if isinstance(expected, msgspec.Struct) else after.outcome == expected
+
+
+@pytest.mark.parametrize(("answer", "outcome"), [("blue", "ok"), ("expired", "error")])
+def test_the_answer_to_a_tools_question_is_its_result(answer, outcome):
+    answered = ev.QuestionAnswered("ask", answer, "ada", "question", "c1")
+    assert next_for_call(state_after(STARTED, answered), spec()).outcome == outcome
+
+
+# --- models -------------------------------------------------------------------------------------------
+
+
+def test_only_words_can_be_gone_on_from():
+    can = Abilities(continues=True)
+    folded, _, _ = told(ev.StepStarted(1, "m"), ev.TextDelta(1, "hal"))
+    assert continues(folded, can)
+    assert not continues(folded, Abilities())
+    folded, _, _ = told(ev.StepStarted(1, "m"), ev.ReasoningDelta(1, "hm"))
+    assert not continues(folded, can)
+
+
+def test_the_chain_is_walked_when_attempts_are_spent():
+    chain = ["a", "b"]
+    _, facts, _ = told(ev.StepStarted(1, "a"), ev.StepAbandoned(1, "dropped", retry_in_ms=1, model="a"))
+    assert choose_model(chain, facts, 2) == "a"
+    facts.take(ev.StepStarted(1, "a", 2), 0)
+    facts.take(ev.StepAbandoned(1, "dropped", model="a"), 0)
+    assert choose_model(chain, facts, 2) == "b"
+    facts.take(ev.StepStarted(1, "b", 3), 0)
+    facts.take(ev.StepAbandoned(1, "refused", model="b"), 0)
+    assert choose_model(chain, facts, 2) is None
+
+
+def test_a_crash_is_not_the_models_fault():
+    _, facts, _ = told(ev.StepStarted(1, "a"), ev.StepAbandoned(1, "crash", model="a"))
+    assert facts.attempts["a"] == 0
+    assert choose_model(["a"], facts, 1) == "a"
+
+
+def test_a_turn_stays_with_the_model_that_works():
+    _, facts, _ = told(ev.StepStarted(1, "b"), ev.StepFinished(1, "calls", (LOOK,)))
+    facts.enter(2)
+    assert choose_model(["a", "b"], facts, 2) == "b"
