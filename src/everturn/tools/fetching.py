@@ -11,7 +11,6 @@ import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from functools import cached_property
 from typing import Any
 
 import anyio
@@ -60,6 +59,7 @@ class Fetcher:
     ) -> None:
         self._body_bytes_max = body_bytes_max
         self._total_timeout_s = total_timeout_s
+        self._context: ssl.SSLContext | None = None
         self._backend = _CheckedBackend(allowed, resolve or _resolve)
 
     async def get(self, url: str) -> Page:
@@ -85,7 +85,8 @@ class Fetcher:
         timeouts = {"connect": _CONNECT_TIMEOUT_S, "read": _READ_TIMEOUT_S, "write": _READ_TIMEOUT_S}
         headers = [(b"Host", url.netloc), *((k.encode(), v.encode()) for k, v in _HEADERS.items())]
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        context = self._tls if url.scheme == "https" else None
+        # Without one the pool would load all certificates, for each page, also where nothing is encrypted.
+        context = await self._tls() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         async with (
             httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=self._backend) as pool,
             pool.stream("GET", target, headers=headers, extensions={"timeout": timeouts}) as response,
@@ -106,9 +107,10 @@ class Fetcher:
                 return bytes(body[: self._body_bytes_max]), True
         return bytes(body), False
 
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        return ssl.create_default_context()
+    async def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            self._context = await anyio.to_thread.run_sync(ssl.create_default_context)
+        return self._context
 
 
 class _CheckedBackend(httpcore2.AsyncNetworkBackend):

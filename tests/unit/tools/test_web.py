@@ -25,6 +25,9 @@ PAGE = """<!doctype html><html><head><title>The &amp; Title</title><style>p{}</s
   this</pre><table><tr><td>a</td><td>b</td></tr></table><footer>foot</footer></body></html>"""
 
 
+BOMB = gzip.compress(b"0" * 20_000_000, 1)
+
+
 class _Site(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -53,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
             "/latin": ("text/html; charset=iso-8859-1", "<p>naïve</p>".encode("latin-1"), ""),
             "/json": ("application/json", b'{"a": 1}', ""),
             "/binary": ("image/png", b"\x89PNG\0", ""),
-            "/bomb": ("text/plain", gzip.compress(b"0" * 60_000_000), "gzip"),
+            "/bomb": ("text/plain", BOMB, "gzip"),
             "/zipped": ("text/plain", gzip.compress(b"unpacked"), "gzip"),
             "/broken": ("text/plain", b"not gzip at all", "gzip"),
             "/brotli": ("text/plain", b"x", "br"),
