@@ -17,6 +17,7 @@ import pytest
 from everturn.domain.clock import Clock
 from everturn.store import Store, open_store
 from everturn.testing import FakeClock, HoldingProbe
+from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
 
 STORE_KINDS = ("sqlite", "postgresql")
@@ -99,3 +100,22 @@ async def open_another(
 @pytest.fixture
 async def store(open_another: OpenAnother) -> Store:
     return await open_another()
+
+
+@pytest.fixture
+async def proxy(anyio_backend: str, postgres: PostgresServer) -> AsyncIterator[PostgresProxy]:
+    """Stands before PostgreSQL and can go away."""
+    async with PostgresProxy(postgres.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def spooling(
+    proxy: PostgresProxy, postgres_url: str, tmp_path: Path, clock: Clock, probe: HoldingProbe
+) -> AsyncIterator[Store]:
+    """A store on the test's PostgreSQL that reaches it through the proxy, in a data folder of its own, as
+    a worker on another machine would."""
+    address = proxy.address(postgres_url)
+    async with open_store(address, data_dir=tmp_path / "elsewhere", clock=clock, probe=probe) as store:
+        yield store
+        proxy.come_back()

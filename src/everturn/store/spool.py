@@ -45,43 +45,50 @@ class Spool:
         self.path = path
         self._disk = disk
         self._bytes_max = bytes_max
+        self._end: int | None = None  # where the whole records end, once somebody has looked
 
     @property
     def is_empty(self) -> bool:
         return not self.path.exists() or self.path.stat().st_size <= len(_MAGIC)
 
     def append(self, records: Sequence[Spooled]) -> None:
-        """Add records, durably. A write that fails half-way is cut off again, so that what follows can
+        """Add records, durably. A write that fails half-way is cut off again, so that what follows it can
         be read. Raises DiskFull, DiskReadOnly, StoreBroken, StoreAway (the spool has reached its bound)."""
         with told(self.path):
             is_new = not self.path.exists()
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
-                size = os.lseek(descriptor, 0, os.SEEK_END)
-                self._add(descriptor, size, b"".join(map(_framed, records)))
+                self._add(descriptor, b"".join(map(_framed, records)))
             finally:
                 os.close(descriptor)
             if is_new:
                 self._disk.sync_folder(self.path.parent)
 
-    def _add(self, descriptor: int, size: int, frames: bytes) -> None:
-        if size < len(_MAGIC):
-            os.ftruncate(descriptor, 0)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            size = 0
+    def _add(self, descriptor: int, frames: bytes) -> None:
+        end = self._whole_end()
+        if not end:
             frames = _MAGIC + frames
-        if size + len(frames) > self._bytes_max:
+        if end + len(frames) > self._bytes_max:
             raise StoreAway(
                 f"The spool has reached {self._bytes_max:,} bytes and the database is still away.",
                 hint="Bring the database back; everything spooled so far is safe.",
             )
+        # What lies behind the whole records was never acknowledged, and would hide what follows it.
+        os.ftruncate(descriptor, end)
+        os.lseek(descriptor, end, os.SEEK_SET)
         try:
             self._disk.write(descriptor, frames)
             self._disk.sync_file(descriptor)
         except OSError:
-            os.ftruncate(descriptor, size)
+            os.ftruncate(descriptor, end)
             raise
+        self._end = end + len(frames)
+
+    def _whole_end(self) -> int:
+        if self._end is None:
+            self._end = _records(self.path.read_bytes())[1]
+        return self._end
 
     def read(self) -> list[Spooled]:
         """Every whole record, in order. A damaged file is set aside; what precedes the damage is returned."""
@@ -91,10 +98,12 @@ class Spool:
         records, end = _records(content)
         if end < len(content) and not _is_torn_tail(content, end):
             self._disk.rename(self.path, self._aside(".damaged"))
+            self._end = None
         return records
 
     def clear(self) -> None:
         """Forget everything, once it is in the database."""
+        self._end = None
         if not self.path.exists():
             return
         with told(self.path):

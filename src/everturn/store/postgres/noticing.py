@@ -108,9 +108,9 @@ class Noticer:
             except EverturnError:
                 continue  # as above
             for owner, count, versions in rows:
-                before = self._lists.get(owner)
-                self._lists[owner] = (count, versions)
-                if before is not None and before != (count, versions):
+                # Also at first sight: it may have changed since the watcher has read the list.
+                if self._lists.get(owner) != (count, versions):
+                    self._lists[owner] = (count, versions)
                     self._hub.notice_list(owner)
 
     # --- hints ---------------------------------------------------------------------------------------
