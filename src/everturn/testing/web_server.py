@@ -93,20 +93,28 @@ class Running:
         async with self.http.stream("GET", path, headers=headers) as answer:
             if answer.status_code != 200:
                 raise AssertionError((await answer.aread()).decode())
-            yield frames_of(answer.aiter_lines())
+            yield frames_of(answer.aiter_bytes())
 
 
-async def frames_of(lines: AsyncIterator[str]) -> AsyncIterator[Frame]:
-    """Server-sent events out of lines; heartbeats and ``retry`` are no events."""
+async def frames_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
+    """Server-sent events out of bytes; heartbeats and ``retry`` are no events."""
+    rest = b""
+    async for piece in pieces:
+        # Only a newline ends a line here: str.splitlines would also cut at what is data to us.
+        *whole, rest = (rest + piece).split(b"\n\n")
+        for block in whole:
+            frame = _frame(block.decode())
+            if frame is not None:
+                yield frame
+
+
+def _frame(block: str) -> Frame | None:
     fields = {"id": "", "event": "", "data": ""}
-    async for line in lines:
-        if line:
-            name, _, value = line.partition(":")
-            if name in fields:
-                fields[name] = value.removeprefix(" ")
-        elif fields["data"] or fields["event"]:
-            yield Frame(**fields)
-            fields = {"id": "", "event": "", "data": ""}
+    for line in block.split("\n"):
+        name, _, value = line.partition(":")
+        if name in fields:
+            fields[name] = value.removeprefix(" ")
+    return Frame(**fields) if fields["event"] or fields["data"] else None
 
 
 def web_settings(home: Path, **changes: Any) -> WebSettings:
@@ -141,7 +149,7 @@ async def run_web(
             more=more,
             **(extras or {}),
         )
-        async with web, _listening(web, used) as listener:
+        async with web, _listening(web, used, harness.engine) as listener:
             url = address_of(listener, used)
             limits = httpx2.Limits(max_connections=None)
             async with httpx2.AsyncClient(
@@ -157,13 +165,15 @@ async def _closing_socket(listener: socket.socket) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _listening(web: Web, settings: WebSettings) -> AsyncIterator[socket.socket]:
+async def _listening(web: Web, settings: WebSettings, engine: Engine) -> AsyncIterator[socket.socket]:
     listener = bind(settings)
     async with _closing_socket(listener), anyio.create_task_group() as group:
         ready = anyio.Event()
 
         async def run() -> None:
-            await serve(web, settings, on_ready=lambda _: ready.set(), sockets=[listener])
+            await serve(
+                web, settings, drain=engine.stop, on_ready=lambda _: ready.set(), sockets=[listener]
+            )
 
         group.start_soon(run, name="server")
         await ready.wait()

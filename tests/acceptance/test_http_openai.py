@@ -1,0 +1,257 @@
+"""The ``openai`` package, unchanged, talking to an agent and to bare models."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import openai
+import pytest
+
+from everturn.domain.errors import RateLimited
+from everturn.domain.tooling import Verdict
+from everturn.store import Store
+from everturn.testing import Call, FakeTool, ScriptedModel, ScriptedModels
+from everturn.testing.models import Answer, Say, Trouble, Wait
+from everturn.testing.web_server import Running, run_web
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def client_of(server: Running) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(
+        base_url=f"{server.url}v1", api_key="anything", max_retries=0, timeout=10
+    ) as client:
+        yield client
+
+
+def one_model(*script: Answer) -> ScriptedModels:
+    return ScriptedModels(ScriptedModel(*script, name="acme:one"))
+
+
+def asking(text: str = "hi") -> list:
+    return [{"role": "user", "content": text}]
+
+
+async def nothing_is_left(server: Running) -> None:
+    for query in ("", "?archived=true"):
+        assert (await server.http.get(f"/api/sessions{query}")).json()["items"] == []
+    page = await server.store.sessions.list("local", archived=None)
+    assert page.items == ()
+    assert await server.store.records.list("system", "deletion") == {}
+
+
+async def test_the_agent_answers_whole_and_streamed_and_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    script = ("Hello.", [Say("Hello again.", size=3)])
+    async with run_web(store, tmp_path, *script) as server, client_of(server) as client:
+        whole = await client.chat.completions.create(model="everturn", messages=asking())
+        assert whole.choices[0].message.content == "Hello."
+        assert whole.choices[0].finish_reason == "stop"
+        assert whole.usage is not None
+        assert whole.usage.total_tokens == 15
+        parts, usage = [], None
+        stream = await client.chat.completions.create(
+            model="everturn", messages=asking(), stream=True, stream_options={"include_usage": True}
+        )
+        async for chunk in stream:
+            usage = chunk.usage or usage
+            parts += [choice.delta.content or "" for choice in chunk.choices]
+        assert "".join(parts) == "Hello again."
+        assert usage is not None
+        await nothing_is_left(server)
+
+
+async def test_the_agent_sees_the_clients_history_and_instructions(store: Store, tmp_path: Path) -> None:
+    model = ScriptedModel("Forty-two.", name="acme:one")
+    async with run_web(store, tmp_path, models=ScriptedModels(model)) as server, client_of(server) as client:
+        await client.chat.completions.create(
+            model="everturn",
+            messages=[
+                {"role": "system", "content": "Speak like a pirate."},
+                {"role": "user", "content": "Remember 42."},
+                {"role": "assistant", "content": "I will."},
+                {"role": "user", "content": "Which number?"},
+            ],
+        )
+        said = [(message.role, message.text) for message in model.requests[0].messages]
+        assert said[:2] == [("user", "Remember 42."), ("assistant", "I will.")]
+        assert said[2][1].endswith("Which number?")
+        assert "Speak like a pirate." in said[2][1]
+        await nothing_is_left(server)
+
+
+async def test_with_a_session_header_the_conversation_is_durable(store: Store, tmp_path: Path) -> None:
+    model = ScriptedModel("One.", "Two.", name="acme:one")
+    async with run_web(store, tmp_path, models=ScriptedModels(model)) as server, client_of(server) as client:
+        headers = {"X-Everturn-Session": "my-notebook"}
+        for text in ("first", "second"):
+            raw = await client.chat.completions.with_raw_response.create(
+                model="everturn", messages=asking(text), extra_headers=headers
+            )
+        (session,) = (await server.http.get("/api/sessions")).json()["items"]
+        assert raw.headers["x-everturn-session"] == session["id"]
+        assert [message.text for message in model.requests[1].messages] == ["first", "One.", "second"]
+        by_id = {"X-Everturn-Session": session["id"]}
+        model.add("Three.")
+        answer = await client.chat.completions.create(
+            model="everturn", messages=asking("third"), extra_headers=by_id
+        )
+        assert answer.choices[0].message.content == "Three."
+
+
+async def test_a_call_that_needs_approval_is_denied_and_the_answer_says_so(
+    store: Store, tmp_path: Path
+) -> None:
+    tool = FakeTool("deploy")
+    script = ([Call("deploy", {})], "I could not deploy.")
+    rules = {"deploy": Verdict.ASK}
+    async with (
+        run_web(store, tmp_path, *script, tools=[tool], rules=rules) as server,
+        client_of(server) as client,
+    ):
+        answer = await client.chat.completions.create(model="everturn", messages=asking())
+        text = answer.choices[0].message.content or ""
+        assert text.startswith("I could not deploy.")
+        assert "Denied" in text
+        assert "deploy" in text.split("Denied")[1]
+        assert tool.calls == []
+
+
+async def test_client_tools_work_on_a_bare_model_and_not_on_the_agent(store: Store, tmp_path: Path) -> None:
+    tools: list = [
+        {
+            "type": "function",
+            "function": {"name": "weather", "description": "d", "parameters": {"type": "object"}},
+        }
+    ]
+    model = ScriptedModel([Call("weather", {"city": "Rome"}, id="c1")], "Sunny.", name="acme:one")
+    async with run_web(store, tmp_path, models=ScriptedModels(model)) as server, client_of(server) as client:
+        with pytest.raises(openai.BadRequestError, match="own tools"):
+            await client.chat.completions.create(model="everturn", messages=asking(), tools=tools)
+        first = await client.chat.completions.create(model="acme:one", messages=asking(), tools=tools)
+        assert first.choices[0].finish_reason == "tool_calls"
+        (call,) = first.choices[0].message.tool_calls or []
+        assert (call.id, call.function.name) == ("c1", "weather")  # type: ignore[union-attr]
+        assert [tool.name for tool in model.requests[0].tools] == ["weather"]
+        history: list = [
+            *asking(),
+            first.choices[0].message.model_dump(exclude_none=True),
+            {"role": "tool", "tool_call_id": "c1", "content": "25 degrees"},
+        ]
+        second = await client.chat.completions.create(model="acme:one", messages=history, tools=tools)
+        assert second.choices[0].message.content == "Sunny."
+        assert model.requests[1].messages[-1].parts[0].text == "25 degrees"  # type: ignore[union-attr]
+        await nothing_is_left(server)
+
+
+async def test_a_bare_model_streams_tool_calls_and_says_when_it_breaks(store: Store, tmp_path: Path) -> None:
+    broken = [Say("Half an ans"), Trouble(RateLimited("Slow down."))]
+    models = one_model([Say("Let me see."), Call("look", {"at": 1}, id="c9")], broken)
+    async with run_web(store, tmp_path, models=models) as server, client_of(server) as client:
+        calls, text, finish = [], "", None
+        stream = await client.chat.completions.create(model="acme:one", messages=asking(), stream=True)
+        async for chunk in stream:
+            for choice in chunk.choices:
+                text += choice.delta.content or ""
+                calls += choice.delta.tool_calls or []
+                finish = choice.finish_reason or finish
+        assert (text, finish, [call.id for call in calls]) == ("Let me see.", "tool_calls", ["c9"])
+        got: list[str] = []
+        stream = await client.chat.completions.create(model="acme:one", messages=asking(), stream=True)
+
+        async def read() -> None:
+            async for chunk in stream:
+                got.append(chunk.choices[0].delta.content or "")
+
+        with pytest.raises(openai.APIError, match="Slow down"):
+            await read()
+        assert "".join(got) == "Half an ans"
+
+
+async def test_errors_are_the_ones_that_the_client_knows(store: Store, tmp_path: Path) -> None:
+    models = one_model(RateLimited("Slow down.", retry_after_s=7))
+    async with run_web(store, tmp_path, models=models) as server, client_of(server) as client:
+        with pytest.raises(openai.NotFoundError) as unknown:
+            await client.chat.completions.create(model="acme:none", messages=asking())
+        assert unknown.value.code == "model_not_found"
+        with pytest.raises(openai.APIStatusError, match=r"Slow down\.") as limited:
+            await client.chat.completions.create(model="acme:one", messages=asking())
+        assert limited.value.code == "model_rate_limited"
+        with pytest.raises(openai.BadRequestError):
+            await client.chat.completions.create(
+                model="everturn", messages=[{"role": "assistant", "content": "I say."}]
+            )
+        with pytest.raises(openai.BadRequestError, match="bare model"):
+            await client.chat.completions.create(
+                model="acme:one", messages=asking(), extra_headers={"X-Everturn-Session": "x"}
+            )
+
+
+@pytest.mark.parametrize("model", ["everturn", "acme:one"])
+async def test_the_same_idempotency_key_returns_the_same_answer(
+    store: Store, tmp_path: Path, model: str
+) -> None:
+    scripted = ScriptedModel("Only once.", name="acme:one")
+    async with (
+        run_web(store, tmp_path, models=ScriptedModels(scripted)) as server,
+        client_of(server) as client,
+    ):
+        headers = {"Idempotency-Key": "k1"}
+        answers = []
+
+        async def ask() -> None:
+            answers.append(
+                await client.chat.completions.create(model=model, messages=asking(), extra_headers=headers)
+            )
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            group.start_soon(ask)
+        assert answers[0] == answers[1]
+        stream = await client.chat.completions.create(
+            model=model, messages=asking(), extra_headers=headers, stream=True
+        )
+        text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+        assert text == "Only once."
+        assert len(scripted.requests) == 1
+        with pytest.raises(openai.UnprocessableEntityError, match="another body"):
+            await client.chat.completions.create(model=model, messages=asking("other"), extra_headers=headers)
+
+
+async def test_in_a_session_the_same_key_is_the_same_turn(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, "Only once.") as server, client_of(server) as client:
+        headers = {"Idempotency-Key": "k1", "X-Everturn-Session": "s"}
+        first = await client.chat.completions.create(
+            model="everturn", messages=asking(), extra_headers=headers
+        )
+        second = await client.chat.completions.create(
+            model="everturn", messages=asking(), extra_headers=headers
+        )
+        assert first.choices == second.choices
+        assert first.usage == second.usage
+
+
+async def test_models_are_listed_with_the_agent_first(store: Store, tmp_path: Path) -> None:
+    models = one_model()
+    async with run_web(store, tmp_path, models=models) as server, client_of(server) as client:
+        assert [model.id async for model in client.models.list()] == ["everturn", "acme:one"]
+
+
+async def test_a_client_that_leaves_ends_an_ephemeral_turn(store: Store, tmp_path: Path) -> None:
+    model = ScriptedModel([Say("Begin"), Wait(anyio.Event())], name="acme:one")
+    async with run_web(store, tmp_path, models=ScriptedModels(model)) as server, client_of(server) as client:
+        stream = await client.chat.completions.create(model="everturn", messages=asking(), stream=True)
+        async for chunk in stream:
+            if chunk.choices[0].delta.content == "Begin":
+                break
+        await stream.close()
+        with anyio.fail_after(10):
+            while model.open_streams or len(server.web.streams):
+                await anyio.lowlevel.checkpoint()
+            while await store.records.list("system", "deletion"):
+                await anyio.lowlevel.checkpoint()
+        await nothing_is_left(server)

@@ -1,0 +1,211 @@
+"""Streams over real HTTP: resumption, the shared stream, heartbeats, ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from everturn.domain.events import TextDelta, encode
+from everturn.store import Store
+from everturn.testing import FakeClock
+from everturn.testing.models import Chunks, Say, Wait
+from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_reader_resumes_exactly_after_its_last_event(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, [Say("abcdefghij", size=1)]) as server:
+        session_id = (await server.new_session())["id"]
+        everything = await server.run(session_id)
+        path = f"/api/sessions/{session_id}/events"
+        for cut in range(len(everything)):
+            headers = {"Last-Event-ID": everything[cut].id}
+            rest = await server.read_until(f"{path}?follow=0&after=0", "stream.end", headers=headers)
+            assert rest[:-1] == everything[cut + 1 :]
+            assert rest[-1].json == {"reason": "replayed"}
+        assert await server.read_until(f"{path}?follow=0", "stream.end") == [*everything, rest[-1]]
+
+
+async def test_the_payload_goes_out_byte_for_byte_as_stored(store: Store, tmp_path: Path) -> None:
+    words = 'a "quote", a \\ and a line\nbreak, é, \u2028, 漢'
+    async with run_web(store, tmp_path, words) as server:
+        session_id = (await server.new_session())["id"]
+        frames = await server.run(session_id)
+        (delta,) = [frame for frame in frames if frame.event == "text.delta"]
+        stored = encode(TextDelta(step=1, text=words)).decode()
+        assert delta.data.endswith(f'"event":{stored}}}')
+        assert delta.json["event"]["text"] == words
+        assert delta.json["position"] == int(delta.id)
+
+
+async def test_a_cursor_from_the_future_gets_a_snapshot_instead_of_silence(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path, "Hi.", "Again.") as server:
+        session_id = (await server.new_session())["id"]
+        seen = await server.run(session_id)
+        path = f"/api/sessions/{session_id}/events"
+        with anyio.fail_after(PATIENCE_S):
+            async with server.frames(path, headers={"Last-Event-ID": "999999"}) as frames:
+                first = await anext(frames)
+                assert (first.event, first.id) == ("snapshot", seen[-1].id)
+                await server.send(session_id)
+                assert (await anext(frames)).event == "turn.accepted"
+
+
+async def test_last_event_ids_that_make_no_sense_are_refused(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        session_id = (await server.new_session())["id"]
+        for wrong in ("x", "-1", "1.5", "9" * 30, "٣"):
+            answer = await server.http.get(
+                f"/api/sessions/{session_id}/events", headers={"Last-Event-ID": wrong.encode()}
+            )
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
+async def _kinds(server: Running, path: str, until: str) -> list[str]:
+    return [frame.event for frame in await server.read_until(path, until)]
+
+
+async def test_the_shared_stream_tells_about_the_list_and_the_wanted_sessions(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path, "One.", "Two.") as server:
+        first = (await server.new_session(title="A"))["id"]
+        second = (await server.new_session(title="B"))["id"]
+        await server.run(first)
+        seen: list[Frame] = []
+        with anyio.fail_after(PATIENCE_S):
+            async with server.frames(f"/api/events?sessions={first},{second}") as frames:
+                snapshot = await anext(frames)
+                assert snapshot.event == "sessions.snapshot"
+                assert {s["title"] for s in snapshot.json["sessions"]} == {"A", "B"}
+                assert snapshot.json["counts"]["sessions"] == 2
+                await server.send(second, "go")
+                async for frame in frames:
+                    seen.append(frame)
+                    if frame.event == "session.done":
+                        break
+                await server.http.patch(f"/api/sessions/{first}", json={"title": "Renamed"})
+                async for frame in frames:
+                    if frame.event == "session.renamed":
+                        assert frame.json["session"]["title"] == "Renamed"
+                        break
+                third = (await server.new_session(title="C"))["id"]
+                created = await anext(frames)
+                assert (created.event, created.json["session_id"]) == ("session.created", third)
+                await server.http.delete(f"/api/sessions/{third}")
+                deleted = await anext(frames)
+                assert (deleted.event, deleted.json["session_id"]) == ("session.deleted", third)
+                await server.http.post(f"/api/sessions/{third}/restore")
+                assert (await anext(frames)).json["session_id"] == third
+        journal = [frame for frame in seen if frame.id]
+        assert [frame.json["session_id"] for frame in journal] == [second] * len(journal)
+        assert "session.busy" in [frame.event for frame in seen]
+        position = (await server.http.get(f"/api/sessions/{first}")).json()["position"]
+        assert journal[0].id == f"{first}:{snapshot.json and position - 1},{second}:1"
+
+
+async def test_the_shared_stream_resumes_every_session_from_one_id(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, "One.", "Two.") as server:
+        ids = [(await server.new_session())["id"] for _ in range(2)]
+        runs = [await server.run(one) for one in ids]
+        sessions = ",".join(ids)
+        cursor = f"{ids[0]}:2,{ids[1]}:{len(runs[1])}"
+        wanted = len(runs[0]) - 2
+        got: list[Frame] = []
+        with anyio.fail_after(PATIENCE_S):
+            async with server.frames(
+                f"/api/events?sessions={sessions}", headers={"Last-Event-ID": cursor}
+            ) as frames:
+                async for frame in frames:
+                    if frame.event not in ("sessions.snapshot",):
+                        got.append(frame)
+                    if len(got) == wanted:
+                        break
+        assert [frame.json["position"] for frame in got] == list(range(3, len(runs[0]) + 1))
+        assert got[-1].id == f"{ids[0]}:{len(runs[0])},{ids[1]}:{len(runs[1])}"
+
+
+async def test_a_deleted_session_among_the_wanted_ones_does_not_break_the_stream(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        session_id = (await server.new_session())["id"]
+        missing = session_id[:-1] + ("0" if session_id[-1] != "0" else "1")
+        frames = await server.read_until(f"/api/events?sessions={missing},{session_id}", "sessions.snapshot")
+        assert (frames[0].event, frames[0].json["session_id"]) == ("session.deleted", missing)
+
+
+async def test_heartbeats_keep_an_idle_stream_alive(store: Store, tmp_path: Path, clock: FakeClock) -> None:
+    async with run_web(store, tmp_path, clock=clock) as server:
+        session_id = (await server.new_session())["id"]
+        with anyio.fail_after(PATIENCE_S):
+            async with server.http.stream("GET", f"/api/sessions/{session_id}/events") as answer:
+                lines = answer.aiter_lines()
+                assert await anext(lines) == "retry: 1000"
+                assert await anext(lines) == ""
+                await clock.advance(16)
+                assert await anext(lines) == ":"
+
+
+async def test_every_reader_gets_a_last_event_when_the_server_stops(store: Store, tmp_path: Path) -> None:
+    never = anyio.Event()
+    ends: list[str] = []
+    async with run_web(store, tmp_path, [Say("Half"), Wait(never)]) as server:
+        session_id = (await server.new_session())["id"]
+        await server.send(session_id)
+        await server.read_until(f"/api/sessions/{session_id}/events", "text.delta")
+
+        async def read(path: str) -> None:
+            async with server.http.stream("GET", path) as answer:
+                text = "".join([part async for part in answer.aiter_text()])
+                ends.append(text[text.rindex("retry:") :])
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as group:
+                for _ in range(10):
+                    group.start_soon(read, f"/api/sessions/{session_id}/events")
+                    group.start_soon(read, f"/api/events?sessions={session_id}")
+                while len(server.web.streams) < 20:
+                    await anyio.lowlevel.checkpoint()
+                server.web.stop()
+    assert len(ends) == 20
+    assert set(ends) == {'retry: 150\nevent: stream.end\ndata: {"reason":"shutdown"}\n\n'}
+
+
+async def test_a_reader_that_never_reads_is_cut_off_and_nobody_else_waits(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    big = "x" * 20_000
+    script = ([Chunks(big, 200)], "Short.")
+    async with run_web(store, tmp_path, *script, clock=clock) as server:
+        session_id = (await server.new_session())["id"]
+        stuck = await anyio.connect_tcp("127.0.0.1", server.port)
+        async with stuck:
+            head = f"Host: 127.0.0.1:{server.port}\r\n\r\n"
+            await stuck.send(f"GET /api/sessions/{session_id}/events HTTP/1.1\r\n{head}".encode())
+            while not len(server.web.streams):
+                await anyio.lowlevel.checkpoint()
+            frames = await server.run(session_id)
+            assert frames[-1].event == "turn.completed"
+            with anyio.fail_after(PATIENCE_S):
+                while not any(stream.writing_since is not None for stream in server.web.streams._open):
+                    await anyio.lowlevel.checkpoint()
+            await clock.advance(40)
+            assert server.web.streams.cut_off == 1
+            assert len(server.web.streams) == 0
+
+
+async def test_too_many_streams_are_refused_with_429(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings={"streams_per_owner_max": 2}) as server:
+        session_id = (await server.new_session())["id"]
+        path = f"/api/sessions/{session_id}/events"
+        async with server.frames(path), server.frames(path):
+            refused = await server.http.get(path)
+            assert refused.status_code == 429
+            assert refused.headers["retry-after"] == "1"

@@ -1,0 +1,443 @@
+"""Who gets in: no sign-in on loopback only, passwords, cookies, tokens, throttling, the audit log."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from everturn.domain.storing import Ask
+from everturn.domain.tooling import Verdict
+from everturn.store import Store
+from everturn.testing import Call, FakeClock, FakeTool
+from everturn.testing.web_server import PATIENCE_S, Running, run_web, web_settings
+from everturn.web import LOCAL_OWNER, Scope, StartRefused, open_accounts
+from everturn.web.passwords import Passwords
+from everturn.web.server import check_start
+from everturn.web.visitor import FORWARDING
+
+pytestmark = pytest.mark.anyio
+
+PASSWORD = "correct horse battery"
+LOCKED = {"password": PASSWORD}
+_DAY_S = 86_400.0
+
+
+@pytest.fixture
+def store_kind() -> str:
+    return "sqlite"  # this is the edge's business: one kind of store is enough
+
+
+async def sign_in(server: Running, password: str = PASSWORD, **headers: str) -> httpx2.Response:
+    answer = await server.http.post("/api/signin", json={"password": password}, headers=headers)
+    server.http.cookies.clear()  # each test says itself which cookie it sends
+    return answer
+
+
+def jar_of(answer: httpx2.Response) -> dict[str, str]:
+    return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+
+
+async def token(server: Running, *scopes: str, owner: str = LOCAL_OWNER) -> dict[str, str]:
+    _, text = await server.web.accounts.create_token(owner, "test", tuple(map(Scope, scopes)))
+    return {"Authorization": f"Bearer {text}"}
+
+
+# --- without sign-in ---------------------------------------------------------------------------------
+
+
+async def test_on_loopback_no_sign_in_is_needed(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        me = (await server.http.get("/api/me")).json()
+        assert (me["owner"], me["way"]) == (LOCAL_OWNER, "open")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "everturn.example"])
+async def test_any_other_address_without_sign_in_is_refused_saying_how(
+    store: Store, tmp_path: Path, host: str
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        server.web.settings = web_settings(tmp_path, host=host)
+        with pytest.raises(StartRefused) as refused:
+            await check_start(server.web)
+        assert "everturn password" in refused.value.hint
+        await server.web.accounts.set_password(PASSWORD)
+        await check_start(server.web)
+
+
+@pytest.mark.parametrize("header", FORWARDING)
+async def test_without_sign_in_a_forwarded_request_is_refused(
+    store: Store, tmp_path: Path, header: str
+) -> None:
+    async with run_web(store, tmp_path, settings={"trusted_proxies": ("127.0.0.1",)}) as server:
+        for path in ("/api/sessions", "/", "/healthz", "/v1/models"):
+            answer = await server.http.get(path, headers={header: "203.0.113.9"})
+            assert (answer.status_code, answer.json()["code"]) == (403, "sign_in_is_off")
+
+
+@pytest.mark.parametrize(
+    "host", ["example.com", "192.168.1.5:8420", "localhost.evil.com", "127.0.0.1.evil.com", ""]
+)
+async def test_without_sign_in_a_host_that_is_not_loopback_is_refused(
+    store: Store, tmp_path: Path, host: str
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        answer = await server.http.get("/api/sessions", headers={"Host": host})
+        assert (answer.status_code, answer.json()["code"]) == (403, "sign_in_is_off")
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost:8420", "127.0.0.1", "127.9.9.9:1", "[::1]:8420", "everturn.localhost"]
+)
+async def test_every_loopback_name_is_taken(store: Store, tmp_path: Path, host: str) -> None:
+    async with run_web(store, tmp_path) as server:
+        assert (await server.http.get("/api/sessions", headers={"Host": host})).status_code == 200
+
+
+# --- with a password ---------------------------------------------------------------------------------
+
+
+async def test_with_a_password_everything_but_health_and_the_page_wants_a_sign_in(
+    store: Store, tmp_path: Path
+) -> None:
+    some = {"session": "ses_", "turn": "trn_", "ask": "ask_", "file": "fil_", "token": "tok_"}
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        guarded = 0
+        for endpoint in server.web.table.endpoints:
+            path = re.sub(r"{(\w+)}", lambda m: some[m[1]] + "0" * 26 if m[1] in some else "x", endpoint.path)
+            body = {"json": {}} if endpoint.writes and not endpoint.takes else {}
+            answer = await server.http.request(endpoint.method, path, **body)
+            if endpoint.scope is None:
+                assert answer.status_code != 401 or answer.json()["code"] == "wrong_password"
+            else:
+                assert answer.status_code == 401, endpoint.path
+                assert answer.json()["code"] == "sign_in_needed"
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+                guarded += 1
+        open_paths = {e.path for e in server.web.table.endpoints if e.scope is None}
+        assert open_paths == {"/api/signin", "/healthz", "/readyz", "/openapi.json", "/docs"}
+        assert guarded > 40
+
+
+async def test_the_password_is_kept_only_as_argon2id(store: Store, tmp_path: Path, clock: FakeClock) -> None:
+    accounts = open_accounts(store, clock)  # with the costs of production
+    await accounts.set_password(PASSWORD)
+    kept = (await store.records.get("system", "password", LOCAL_OWNER))["hash"]
+    assert kept.startswith("$argon2id$v=19$m=65536,t=3")
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not any(PASSWORD.encode() in content for content in files)
+
+
+async def test_the_admin_owns_what_was_made_before_sign_in(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        session = await server.new_session(title="From before")
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        jar = jar_of(await sign_in(server))
+        answer = await server.http.get(f"/api/sessions/{session['id']}", headers=jar)
+        assert answer.json()["title"] == "From before"
+
+
+async def test_a_cookie_is_http_only_strict_and_secure_by_scheme(store: Store, tmp_path: Path) -> None:
+    settings = {**LOCKED, "trusted_proxies": ("127.0.0.0/8",), "hosts": ("agent.example",)}
+    async with run_web(store, tmp_path, settings=settings) as server:
+        plain = (await sign_in(server)).headers["set-cookie"]
+        assert "HttpOnly" in plain
+        assert "SameSite=Strict" in plain
+        assert "Secure" not in plain
+        forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "agent.example"}
+        secure = (await sign_in(server, **forwarded)).headers["set-cookie"]
+        assert secure.startswith("__Host-everturn=")
+        assert "; Secure" in secure
+        assert "Path=/;" in secure
+
+
+async def test_each_sign_in_makes_a_new_id_and_ends_the_one_presented(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        first = jar_of(await sign_in(server))
+        second = jar_of(await sign_in(server, **first))
+        assert first != second
+        assert (await server.http.get("/api/me", headers=first)).status_code == 401
+        assert (await server.http.get("/api/me", headers=second)).status_code == 200
+        forged = {"Cookie": second["Cookie"][:-4] + "0000"}
+        assert (await server.http.get("/api/me", headers=forged)).status_code == 401
+
+
+async def test_a_sign_in_ends_after_7_idle_days_and_30_in_all(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
+        idle, used = jar_of(await sign_in(server)), jar_of(await sign_in(server))
+        clock._elapsed_s += 6.9 * _DAY_S
+        assert (await server.http.get("/api/me", headers=used)).status_code == 200
+        clock._elapsed_s += 0.2 * _DAY_S
+        assert (await server.http.get("/api/me", headers=idle)).status_code == 401
+        for _ in range(3):
+            clock._elapsed_s += 6.5 * _DAY_S
+            assert (await server.http.get("/api/me", headers=used)).status_code == 200
+        clock._elapsed_s += 4 * _DAY_S
+        assert (await server.http.get("/api/me", headers=used)).status_code == 401
+
+
+async def test_signing_out_here_and_everywhere(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        jars = [jar_of(await sign_in(server)) for _ in range(3)]
+        bearer = await token(server, "chat")
+        out = await server.http.post("/api/signout", headers=jars[0])
+        assert out.status_code == 204
+        assert "Max-Age=0" in out.headers["set-cookie"]
+        codes = [(await server.http.get("/api/me", headers=jar)).status_code for jar in jars]
+        assert codes == [401, 200, 200]
+        await server.http.post("/api/signout", json={"everywhere": True}, headers=jars[1])
+        codes = [(await server.http.get("/api/me", headers=jar)).status_code for jar in jars]
+        assert codes == [401, 401, 401]
+        assert (await server.http.get("/api/me", headers=bearer)).status_code == 200
+
+
+async def test_a_new_password_ends_every_sign_in_and_a_restart_with_the_same_one_none(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        jar = jar_of(await sign_in(server))
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        assert (await server.http.get("/api/me", headers=jar)).status_code == 200
+        await server.web.accounts.set_password("another good one")
+        assert (await server.http.get("/api/me", headers=jar)).status_code == 401
+        assert (await sign_in(server)).status_code == 401
+        assert (await sign_in(server, "another good one")).status_code == 200
+
+
+async def test_guessing_is_slowed_down_per_address(store: Store, tmp_path: Path, clock: FakeClock) -> None:
+    settings = {**LOCKED, "trusted_proxies": ("127.0.0.1",)}
+    async with run_web(store, tmp_path, settings=settings, clock=clock) as server:
+        here = {"X-Forwarded-For": "203.0.113.9"}
+        for _ in range(5):
+            assert (await sign_in(server, "wrong guess", **here)).status_code == 401
+        slow = await sign_in(server, PASSWORD, **here)
+        assert (slow.status_code, slow.json()["code"]) == (429, "too_many_attempts")
+        assert int(slow.headers["retry-after"]) == 2
+        assert (await sign_in(server, PASSWORD, **{"X-Forwarded-For": "203.0.113.10"})).status_code == 200
+        await clock.advance(2.5)
+        assert (await sign_in(server, "wrong guess", **here)).status_code == 401
+        await clock.advance(2.5)
+        assert (await sign_in(server, PASSWORD, **here)).status_code == 429
+        await clock.advance(2)
+        assert (await sign_in(server, PASSWORD, **here)).status_code == 200
+
+
+async def test_an_untrusted_client_cannot_choose_the_address_it_is_throttled_by(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        codes = [
+            (await sign_in(server, "wrong guess", **{"X-Forwarded-For": f"203.0.113.{n}"})).status_code
+            for n in range(6)
+        ]
+        assert codes == [401] * 5 + [429]
+
+
+# --- tokens ------------------------------------------------------------------------------------------
+
+
+async def test_a_token_is_long_stored_hashed_dated_and_revocable(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
+        jar = jar_of(await sign_in(server))
+        made = await server.http.post("/api/tokens", json={"label": "ci", "scopes": ["chat"]}, headers=jar)
+        assert made.status_code == 201
+        text, ident = made.json()["text"], made.json()["token"]["id"]
+        secret = text.rsplit("_", 1)[1]
+        assert len(bytes.fromhex(secret)) * 8 >= 128
+        kept = await store.records.get("system", "token", ident)
+        assert secret not in str(kept)
+        assert not any(secret.encode() in p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
+        bearer = {"Authorization": f"Bearer {text}"}
+        assert (await server.http.get("/api/sessions", headers=bearer)).status_code == 200
+        (listed,) = (await server.http.get("/api/tokens", headers=jar)).json()["items"]
+        assert listed["used_at"] == clock.now_ms()
+        assert "text" not in listed
+        assert (await server.http.delete(f"/api/tokens/{ident}", headers=jar)).status_code == 204
+        assert (await server.http.get("/api/sessions", headers=bearer)).status_code == 401
+
+
+async def test_an_expired_or_altered_token_is_refused(store: Store, tmp_path: Path, clock: FakeClock) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
+        _, text = await server.web.accounts.create_token(LOCAL_OWNER, "t", (Scope.CHAT,), days=1)
+        for wrong in (text[:-1], text[:-1] + ("0" if text[-1] != "0" else "1"), "evt_x_y", "x"):
+            answer = await server.http.get("/api/me", headers={"Authorization": f"Bearer {wrong}"})
+            assert answer.status_code == 401
+        clock._elapsed_s += _DAY_S
+        expired = await server.http.get("/api/me", headers={"Authorization": f"Bearer {text}"})
+        assert expired.status_code == 401
+
+
+async def test_a_wrong_credential_is_refused_even_where_none_is_needed(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        ghost = {"Authorization": "Bearer evt_00000000000000000000000000_00"}
+        assert (await server.http.get("/api/me", headers=ghost)).status_code == 401
+
+
+async def test_a_chat_token_cannot_approve_or_touch_keys_settings_tokens_or_policy(
+    store: Store, tmp_path: Path
+) -> None:
+    tool = FakeTool("deploy")
+    script = ([Call("deploy", {})], "Done.")
+    async with run_web(
+        store, tmp_path, *script, settings=LOCKED, tools=[tool], rules={"deploy": Verdict.ASK}
+    ) as server:
+        chat = await token(server, "chat")
+        server.http.headers.update(chat)
+        session_id = (await server.new_session())["id"]
+        await server.run(session_id)
+        (ask,) = (await server.http.get("/api/approvals")).json()["items"]
+        refused = await server.http.post(f"/api/approvals/{ask['id']}", json={"decision": "once"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+        assert refused.json()["scope"] == "approve"
+        admin = [e for e in server.web.table.endpoints if e.scope is Scope.ADMIN]
+        assert {"/api/tokens", "/api/audit"} <= {e.path for e in admin}
+        for endpoint in admin:
+            path = re.sub(r"{\w+}", "tok_" + "0" * 26, endpoint.path)
+            body = {"json": {}} if endpoint.writes else {}
+            answer = await server.http.request(endpoint.method, path, **body)
+            assert answer.status_code in (403, 422), endpoint.path
+            assert answer.status_code == 403 or answer.json()["code"] in ("invalid", "invalid_id")
+        for body in ({"project": "/"}, {"profile": "unsafe"}):
+            assert (await server.http.post("/api/sessions", json=body)).status_code == 403
+            answer = await server.http.patch(f"/api/sessions/{session_id}", json=body)
+            assert answer.status_code == 403
+        assert tool.calls == []
+        approver = await token(server, "approve")
+        answer = await server.http.post(
+            f"/api/approvals/{ask['id']}", json={"decision": "once"}, headers=approver
+        )
+        assert answer.status_code == 200
+
+
+async def test_a_chat_token_may_answer_questions_but_not_those_about_effects(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        server.http.headers.update(await token(server, "chat"))
+
+        async def get(owner: str, ask_id: str) -> Ask:
+            return Ask(ask_id, "ses_x", "trn_x", "doubt", 0)
+
+        server.store.asks.get = get  # type: ignore[method-assign]
+        answer = await server.http.post(f"/api/questions/ask_{'0' * 26}", json={"answer": "rerun"})
+        assert (answer.status_code, answer.json()["scope"]) == (403, "approve")
+
+
+async def test_a_read_token_cannot_write_anything(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        reader = await token(server, "read")
+        assert (await server.http.get("/api/sessions", headers=reader)).status_code == 200
+        assert (await server.http.post("/api/sessions", json={}, headers=reader)).status_code == 403
+        answer = await server.http.post(
+            "/v1/chat/completions",
+            json={"model": "everturn", "messages": [{"role": "user", "content": "x"}]},
+            headers=reader,
+        )
+        assert answer.status_code == 403
+
+
+async def test_one_owner_sees_nothing_of_another(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, "Secret answer.", settings=LOCKED) as server:
+        mine, other = await token(server, "admin"), await token(server, "admin", owner="guest")
+        server.http.headers.update(mine)
+        upload = await server.http.post(
+            "/api/uploads", content=b"my file", headers={"Content-Type": "application/octet-stream"}
+        )
+        session_id = (await server.new_session())["id"]
+        frames = await server.run(session_id)
+        turn_id = frames[0].json["turn_id"]
+        for path in (
+            f"/api/sessions/{session_id}",
+            f"/api/sessions/{session_id}/messages",
+            f"/api/sessions/{session_id}/events?follow=0",
+            f"/api/sessions/{session_id}/export",
+            f"/api/turns/{turn_id}",
+            f"/api/files/{upload.json()['id']}",
+        ):
+            assert (await server.http.get(path)).status_code == 200
+            assert (await server.http.get(path, headers=other)).status_code == 404, path
+        assert (await server.http.get("/api/sessions", headers=other)).json()["items"] == []
+        assert (await server.http.get("/api/tokens", headers=other)).json()["items"][0]["label"] == "test"
+        again = await server.http.post(
+            "/api/uploads",
+            content=b"my file",
+            headers={"Content-Type": "application/octet-stream", **other},
+        )
+        assert again.json()["id"] != upload.json()["id"]  # the same bytes: a hash gives no way in
+
+
+async def test_a_stream_ends_when_its_credential_is_revoked(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
+        server.http.headers.update(await token(server, "chat"))
+        session_id = (await server.new_session())["id"]
+        (info,) = await server.web.accounts.tokens(LOCAL_OWNER)
+        with anyio.fail_after(PATIENCE_S):
+            async with server.frames(f"/api/sessions/{session_id}/events") as frames:
+                await server.web.accounts.revoke_token(LOCAL_OWNER, info.id)
+                await clock.advance(16)
+                assert (await anext(frames)).json == {"reason": "signed_out"}
+
+
+# --- the audit log -----------------------------------------------------------------------------------
+
+
+async def test_sign_ins_and_failures_are_in_the_audit_log_without_secrets(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        await sign_in(server, "a wrong guess")
+        jar = jar_of(await sign_in(server))
+        made = await server.http.post("/api/tokens", json={"label": "x"}, headers=jar)
+        await server.http.post("/api/signout", headers=jar)
+        log = (tmp_path / "audit.jsonl").read_text()
+        kinds = re.findall(r'"what":"([^"]+)"', log)
+        assert kinds == ["signin.failed", "signin", "token.created", "signout"]
+        for secret in ("a wrong guess", PASSWORD, made.json()["text"], jar["Cookie"].partition("=")[2]):
+            assert secret not in log
+        assert (tmp_path / "audit.jsonl").stat().st_mode & 0o077 == 0
+
+
+async def test_nothing_secret_reaches_the_log(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        await sign_in(server, "a wrong guess")
+        jar = jar_of(await sign_in(server))
+        bearer = await token(server, "chat")
+        await server.http.get("/api/sessions?q=private-words", headers=bearer)
+        ours = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("everturn"))
+        assert "POST /api/signin 401" in ours
+        for secret in ("a wrong guess", PASSWORD, bearer["Authorization"], jar["Cookie"], "private-words"):
+            assert secret not in ours
+
+
+async def test_many_sign_ins_at_once_are_refused_before_they_fill_the_memory() -> None:
+    from everturn.domain.errors import Overloaded
+
+    passwords = Passwords(memory_kib=64, rounds=1)
+    known = await passwords.hashed(PASSWORD)
+    refused = 0
+
+    async def verify() -> None:
+        nonlocal refused
+        try:
+            assert await passwords.verify(known, PASSWORD)
+        except Overloaded:
+            refused += 1
+
+    async with anyio.create_task_group() as group:
+        for _ in range(100):
+            group.start_soon(verify)
+    assert refused == 100 - 32
