@@ -113,7 +113,10 @@ class Runner:
             group.start_soon(self._claims, name="claims")
             group.start_soon(self._every, self._gear.settings.heartbeat_s, self._renew, name="lease")
             group.start_soon(self._every, self._gear.settings.take_over_s, self.take_over, name="take-over")
-            group.start_soon(self._every, self._gear.settings.lost_poll_s, self._watch, name="watch")
+            group.start_soon(self._every, self._gear.settings.lost_poll_s, self._look_for_lost, name="lost")
+            group.start_soon(
+                self._every, self._gear.settings.lost_poll_s, self._look_for_silence, name="silence"
+            )
             task_status.started()
 
     async def stop(self, grace_s: float) -> None:
@@ -324,8 +327,8 @@ class Runner:
         self._gear.lease.renewed(asked_at)
         self.nudge()
 
-    async def _watch(self) -> None:
-        """Notice turns that another process has ended, and models that have gone silent."""
+    async def _look_for_lost(self) -> None:
+        """Notice turns that another process has ended or taken. Those that append find out by that."""
         now = self._gear.clock.monotonic()
         quiet = [
             (running.id, running.claim.epoch)
@@ -335,7 +338,10 @@ class Runner:
         if quiet:
             for turn_id in await self._gear.store.turns.lost(quiet):
                 self.drop(turn_id)
-        silence_s = self._gear.settings.model_silence_max_s
+
+    async def _look_for_silence(self) -> None:
+        """End model calls that have sent nothing for too long; each is then an attempt that timed out."""
+        latest = self._gear.clock.monotonic() - self._gear.settings.model_silence_max_s
         for running in list(self._turns.values()):
-            if running.log is not None and now - running.log.last_sign_at > silence_s and running.loop:
+            if running.log is not None and running.loop is not None and running.log.last_sign_at < latest:
                 running.loop.break_silence()

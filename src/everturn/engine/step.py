@@ -86,10 +86,7 @@ class ModelSteps:
         """Say that the attempt which was open when the worker died has ended."""
         folded = self._log.folded()
         name = folded.open_step.model if folded.open_step is not None else ""
-        try:
-            goes_on = continues(folded, (await self._gear.models.get(name)).abilities)
-        except ModelTrouble:
-            goes_on = False
+        goes_on = await self._can_continue(name)
         await self._log.append(ev.StepAbandoned(step, "crash", continues=goes_on, model=name))
 
     async def _attempt(self, step: int, name: str) -> None:
@@ -198,7 +195,11 @@ class ModelSteps:
             await self._gear.clock.sleep(wait_s)
 
     async def _can_continue(self, name: str) -> bool:
-        return continues(self._log.folded(), (await self._gear.models.get(name)).abilities)
+        try:
+            model = await self._gear.models.get(name)
+        except ModelTrouble:
+            return False  # a model that cannot be had now cannot go on
+        return continues(self._log.folded(), model.abilities)
 
     async def _make_room(self, model: Model) -> None:
         """Compact inside the turn, which holds the session's slot. Raises RoomNotMade."""

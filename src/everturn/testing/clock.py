@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 
 _ROUNDS = 12
+_PATIENCE_S = 10.0  # so that a hang fails
 
 
 class FakeClock:
@@ -47,8 +48,9 @@ class FakeClock:
 
     async def someone_sleeps(self, seconds: float) -> None:
         """Wait until a sleeper has exactly this long to go."""
-        while not any(abs(left - seconds) < 1e-6 for left in self.sleeping):
-            await self._slept.wait()
+        with anyio.fail_after(_PATIENCE_S):
+            while not any(abs(left - seconds) < 1e-6 for left in self.sleeping):
+                await self._slept.wait()
 
     async def advance(self, seconds: float) -> None:
         """Move the clock, stopping at each sleeper's time so that it can act, and sleep again."""

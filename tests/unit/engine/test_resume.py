@@ -219,7 +219,10 @@ def state_after(*payloads):
 STARTED = ev.ToolStarted(1, "c1", "look", LOOK.arguments)
 
 
-def requested(digest=digest_of("look", LOOK.arguments)):
+DIGEST = digest_of("look", LOOK.arguments)
+
+
+def requested(digest=DIGEST):
     return ev.ApprovalRequested("ask", "c1", "look", LOOK.arguments, digest, "why")
 
 

@@ -52,7 +52,7 @@ def writer_of(journal, clock=None, bound=1 << 20):
     return writer, failed
 
 
-class running:
+class Running:
     def __init__(self, writer):
         self.writer = writer
 
@@ -69,7 +69,7 @@ class running:
 
 async def test_append_is_durable_on_return_and_numbers_go_on(journal):
     writer, _ = writer_of(journal)
-    async with running(writer):
+    async with Running(writer):
         await writer.append(ev.StepStarted(1, "m"))
         await writer.append(ev.StepFinished(1, "stop"), ev.Progress("x"))
     assert journal.batches[0] == (2, [ev.StepStarted(1, "m")])
@@ -80,7 +80,7 @@ async def test_append_is_durable_on_return_and_numbers_go_on(journal):
 async def test_deltas_that_wait_together_become_one_event_before_they_get_a_number(journal):
     writer, _ = writer_of(journal)
     journal.is_slow = True
-    async with running(writer):
+    async with Running(writer):
         await writer.offer_text(1, "a")
         await journal.started.wait()
         for text in "bcd":
@@ -109,7 +109,7 @@ async def test_deltas_that_wait_together_become_one_event_before_they_get_a_numb
 async def test_an_event_between_deltas_keeps_its_place(journal):
     writer, _ = writer_of(journal)
     journal.is_slow = True
-    async with running(writer):
+    async with Running(writer):
         await writer.offer_text(1, "a")
         await journal.started.wait()
         await writer.offer_text(1, "b")
@@ -124,7 +124,7 @@ async def test_a_batch_with_an_unknown_outcome_is_sent_again_as_formed(journal):
     clock = FakeClock()
     writer, failed = writer_of(journal, clock)
     journal.errors = [StoreAway("away"), None]
-    async with running(writer):
+    async with Running(writer):
         await writer.offer_text(1, "a")
         await clock.someone_sleeps(0.2)
         await writer.offer_text(1, "b")  # must not slip into the batch that is sent again
@@ -141,7 +141,7 @@ async def test_a_batch_with_an_unknown_outcome_is_sent_again_as_formed(journal):
 async def test_a_fenced_writer_says_so_to_everybody(journal):
     writer, failed = writer_of(journal)
     journal.errors = [Fenced("trn_1", 3, "running", 4)]
-    async with running(writer):
+    async with Running(writer):
         await writer.offer_text(1, "a")
         with pytest.raises(Fenced):
             await writer.quiet()
@@ -156,7 +156,7 @@ async def test_a_fenced_writer_says_so_to_everybody(journal):
 async def test_offering_waits_only_when_too_much_waits_already(journal):
     writer, _ = writer_of(journal, bound=1000)
     journal.is_slow = True
-    async with running(writer) as group:
+    async with Running(writer) as group:
         await writer.offer_text(1, "a")
         await journal.started.wait()
         await writer.offer_text(1, "x" * 500)
@@ -177,7 +177,7 @@ async def test_offering_waits_only_when_too_much_waits_already(journal):
 
 async def test_an_ended_writer_refuses_instead_of_hanging(journal):
     writer, _ = writer_of(journal)
-    async with running(writer):
+    async with Running(writer):
         await writer.append(ev.Progress("x"))
     with pytest.raises(WriterClosed):
         await writer.append(ev.Progress("y"))
