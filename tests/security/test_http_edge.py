@@ -1,0 +1,456 @@
+"""What the edge lets through: hosts, origins, content types, sizes, broken and slow clients, files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import httpx2
+import pytest
+
+from everturn.store import Store
+from everturn.testing.web_server import PATIENCE_S, Running, run_web
+from everturn.web import LOCAL_OWNER, Scope
+
+pytestmark = pytest.mark.anyio
+
+LOCKED = {"password": "correct horse battery"}
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
+_IDS = {"session": "ses_", "turn": "trn_", "ask": "ask_", "file": "fil_", "token": "tok_"}
+
+
+@pytest.fixture
+def store_kind() -> str:
+    return "sqlite"
+
+
+async def bearer(server: Running, scope: Scope = Scope.ADMIN) -> dict[str, str]:
+    _, text = await server.web.accounts.create_token(LOCAL_OWNER, "test", (scope,))
+    return {"Authorization": f"Bearer {text}"}
+
+
+def writes_of(server: Running) -> list[tuple[str, str]]:
+    return [
+        (
+            endpoint.method,
+            re.sub(r"{(\w+)}", lambda m: _IDS[m[1]] + "0" * 26 if m[1] in _IDS else "x", endpoint.path),
+        )
+        for endpoint in server.web.table.endpoints
+        if endpoint.writes
+    ]
+
+
+# --- hosts -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("agent.example", 200),
+        ("AGENT.example:8420", 200),
+        ("192.168.1.5:8420", 200),  # a plain address cannot be rebound
+        ("[::1]", 200),
+        ("localhost", 200),
+    ],
+)
+async def test_with_sign_in_only_known_names_are_answered(
+    store: Store, tmp_path: Path, host: str, status: int
+) -> None:
+    async with run_web(store, tmp_path, settings={**LOCKED, "hosts": ("agent.example",)}) as server:
+        headers = {"Host": host, **await bearer(server)}
+        for path in ("/api/sessions", "/healthz"):
+            answer = await server.http.get(path, headers=headers)
+            assert answer.status_code == status
+        if status == 421:
+            assert answer.json()["code"] == "wrong_host"
+
+
+async def test_two_hosts_are_one_too_many(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        answer = await raw(server, b"GET /api/sessions HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 400")
+
+
+# --- other sites -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example", "Sec-Fetch-Site": "same-origin"},
+    ],
+)
+async def test_no_write_is_taken_from_another_site(
+    store: Store, tmp_path: Path, headers: dict[str, str]
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        tried = writes_of(server)
+        assert ("POST", "/v1/chat/completions") in tried
+        for method, path in tried:
+            answer = await server.http.request(method, path, json={}, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (403, "cross_site"), path
+
+
+async def test_our_own_page_and_clients_that_are_no_browser_may_write(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        own = server.url.rstrip("/")
+        for headers in (
+            {},
+            {"Origin": own},
+            {"Origin": own, "Sec-Fetch-Site": "same-origin"},
+            {"Sec-Fetch-Site": "none"},
+        ):
+            assert (await server.http.post("/api/sessions", json={}, headers=headers)).status_code == 201
+
+
+async def test_another_site_cannot_load_our_data_into_its_page(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        foreign = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+        assert (await server.http.get("/api/sessions", headers=foreign)).status_code == 403
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+        page = await server.http.get("/", headers=link)
+        assert page.status_code == 200
+        assert page.headers["cross-origin-resource-policy"] == "same-origin"
+        assert "access-control-allow-origin" not in page.headers
+
+
+async def test_behind_a_trusted_proxy_the_origin_is_the_public_one(store: Store, tmp_path: Path) -> None:
+    settings = {**LOCKED, "trusted_proxies": ("127.0.0.1",), "hosts": ("agent.example",)}
+    async with run_web(store, tmp_path, settings=settings) as server:
+        forwarded = {
+            **await bearer(server),
+            "X-Forwarded-Proto": "https",
+            "X-Forwarded-Host": "agent.example",
+            "X-Forwarded-For": "203.0.113.5",
+        }
+        good = {"Origin": "https://agent.example", **forwarded}
+        assert (await server.http.post("/api/sessions", json={}, headers=good)).status_code == 201
+        bad = {"Origin": "http://agent.example", **forwarded}
+        assert (await server.http.post("/api/sessions", json={}, headers=bad)).status_code == 403
+        rebound = {**forwarded, "X-Forwarded-Host": "evil.example"}
+        assert (await server.http.get("/api/sessions", headers=rebound)).status_code == 421
+
+
+async def test_an_untrusted_proxy_is_not_believed(store: Store, tmp_path: Path) -> None:
+    settings = {**LOCKED, "trusted_proxies": ("10.0.0.0/8",), "hosts": ("agent.example",)}
+    async with run_web(store, tmp_path, settings=settings) as server:
+        headers = {
+            **await bearer(server),
+            "Host": "evil.example",
+            "X-Forwarded-Host": "agent.example",
+            "X-Forwarded-For": "10.0.0.1",
+        }
+        assert (await server.http.get("/api/sessions", headers=headers)).status_code == 421
+
+
+# --- content types -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "media",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "text/plain; application/json",
+        "application/json; charset=utf-16",
+        "application/jsonp",
+        "",
+    ],
+)
+async def test_only_json_that_says_so_is_parsed(store: Store, tmp_path: Path, media: str) -> None:
+    async with run_web(store, tmp_path) as server:
+        for method, path in writes_of(server):
+            if path == "/api/uploads":
+                continue
+            answer = await server.http.request(
+                method, path, content=b'{"title":"smuggled"}', headers={"Content-Type": media}
+            )
+            assert (answer.status_code, answer.json()["code"]) == (415, "not_json"), (method, path)
+        assert (await server.http.get("/api/sessions")).json()["items"] == []
+
+
+async def test_json_with_a_charset_is_json_and_packed_json_is_not(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        good = {"Content-Type": "Application/JSON; charset=UTF-8"}
+        assert (await server.http.post("/api/sessions", content=b"{}", headers=good)).status_code == 201
+        packed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        answer = await server.http.post("/api/sessions", content=b"\x1f\x8b", headers=packed)
+        assert answer.status_code == 415
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "bad_json"),
+        (b"", 422, "text_empty"),
+        (b"[]", 422, "invalid"),
+        (b'{"text":5}', 422, "invalid"),
+        (b'{"text":"x","extra":1}', 422, "invalid"),
+        (b'{"text":"\xff"}', 400, "bad_json"),
+        (b'{"text":"\\ud800"}', 400, "bad_json"),
+        (b'{"text":' + b"[" * 100_000 + b"]" * 100_000 + b"}", 422, "invalid"),
+        (b'{"text":"x","attachments":["../../etc/passwd"]}', 422, "invalid"),
+    ],
+)
+async def test_bodies_that_are_wrong_are_refused_with_a_reason(
+    store: Store, tmp_path: Path, body: bytes, status: int, code: str
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        session_id = (await server.new_session())["id"]
+        answer = await server.http.post(
+            f"/api/sessions/{session_id}/turns", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+        assert (await server.http.get(f"/api/sessions/{session_id}")).json()["position"] == 0
+
+
+async def test_ids_that_are_no_ids_are_refused(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        for wrong in ("ses_1", "1", "ses_" + "U" * 26, "..%2f..%2fetc", "%00", "ses_" + "0" * 26 + "'--"):
+            answer = await server.http.get(f"/api/sessions/{wrong}")
+            assert answer.status_code in (404, 422), wrong
+
+
+# --- headers of every answer -------------------------------------------------------------------------
+
+
+async def test_every_answer_carries_the_strict_headers(store: Store, tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    page.mkdir()
+    (page / "index.html").write_text("<!doctype html>")
+    async with run_web(store, tmp_path, settings={"page": page}) as server:
+        answers = [
+            await server.http.get(path)
+            for path in ("/", "/api/sessions", "/nowhere.txt", "/docs", "/metrics", "/api/sessions/x")
+        ]
+        for answer in answers:
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["x-frame-options"] == "DENY"
+            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert "server" not in answer.headers
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            scripts = re.findall(r"script-src ([^;]*)", policy)
+            assert scripts in ([], ["'self'"])
+        root = answers[0].headers["content-security-policy"]
+        assert "img-src 'self' data: blob:;" in root
+        assert answers[1].headers["cache-control"] == "no-store"
+
+
+# --- files -------------------------------------------------------------------------------------------
+
+
+async def upload(server: Running, content: bytes, name: str) -> httpx2.Response:
+    return await server.http.post(
+        "/api/uploads",
+        params={"name": name},
+        content=content,
+        headers={"Content-Type": "application/octet-stream"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "media", "shown"),
+    [
+        (PNG, "a.png", "image/png", True),
+        (PNG, "a.html", "image/png", True),
+        (b"<html><script>alert(1)</script>", "a.html", "text/html", False),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>", "a.svg", "image/svg+xml", False),
+        (b"<script>alert(1)</script>", "a.png", "text/plain", False),
+        (b"%PDF-1.7", "a.pdf", "application/pdf", False),
+        (b"\0\1\2\3", "a.txt", "application/octet-stream", False),
+        (b"plain words", "a.txt", "text/plain", False),
+    ],
+)
+async def test_images_are_shown_and_everything_else_is_a_download(
+    store: Store, tmp_path: Path, content: bytes, name: str, media: str, shown: bool
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        stored = (await upload(server, content, name)).json()
+        assert stored["media_type"] == media
+        answer = await server.http.get(f"/api/files/{stored['id']}")
+        assert answer.content == content
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-security-policy"].startswith("sandbox")
+        disposition = answer.headers["content-disposition"]
+        assert disposition.startswith("inline" if shown else "attachment")
+        assert answer.headers["content-type"] == (media if shown else "application/octet-stream")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("../../etc/passwd", "passwd"),
+        ("C:\\Windows\\system.ini", "system.ini"),
+        ('a"b\r\nSet-Cookie: x', 'a"bSet-Cookie: x'),
+        ("..", "file"),
+        ("\u202egnp.exe", "gnp.exe"),
+        ("x" * 500 + ".txt", "x" * 196 + ".txt"),
+        ("Grüße.txt", "Grüße.txt"),
+    ],
+)
+async def test_a_files_name_is_only_a_name(store: Store, tmp_path: Path, given: str, kept: str) -> None:
+    async with run_web(store, tmp_path) as server:
+        stored = (await upload(server, b"x", given)).json()
+        assert stored["name"] == kept
+        answer = await server.http.get(f"/api/files/{stored['id']}")
+        assert answer.status_code == 200
+        assert "set-cookie" not in answer.headers
+        inside = {path for path in tmp_path.rglob("*") if path.is_file()}
+        assert not any(path.name in (kept, given) for path in inside)
+
+
+async def test_uploads_have_a_limit_and_leave_nothing_behind(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings={"upload_bytes_max": 1_000_000}) as server:
+        assert (await upload(server, b"x" * 1_000_000, "fits")).status_code == 201
+
+        async def unannounced() -> object:
+            for _ in range(30):
+                yield b"x" * 100_000
+
+        for content in (b"x" * 3_000_000, unannounced()):
+            answer = await server.http.post(
+                "/api/uploads", content=content, headers={"Content-Type": "application/octet-stream"}
+            )
+            assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+        assert list((tmp_path / "uploads").iterdir()) == []
+
+
+async def test_a_form_with_a_file_is_streamed_too(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings={"upload_bytes_max": 1_000_000}) as server:
+        content = PNG * 5000
+        sent = await server.http.post("/api/uploads", files={"file": ("../pic.png", content)})
+        assert sent.status_code == 201, sent.text
+        assert (sent.json()["name"], sent.json()["size"]) == ("pic.png", len(content))
+        large = await server.http.post("/api/uploads", files={"file": ("a", b"x" * 2_000_000)})
+        assert large.status_code == 413
+        fields = await server.http.post(
+            "/api/uploads", content=b"x", headers={"Content-Type": "multipart/form-data; boundary=b"}
+        )
+        assert (fields.status_code, fields.json()["code"]) == (400, "bad_request")
+        naked = await server.http.post(
+            "/api/uploads", content=b"x", headers={"Content-Type": "multipart/form-data"}
+        )
+        assert naked.status_code == 400
+        assert list((tmp_path / "uploads").iterdir()) == []
+
+
+# --- large, broken and slow clients ------------------------------------------------------------------
+
+
+async def raw(server: Running, data: bytes, *, wait: bool = True) -> bytes:
+    """Send bytes as they are; return everything until the server closes or has answered."""
+    got = b""
+    async with await anyio.connect_tcp("127.0.0.1", server.port) as stream:
+        await stream.send(data)
+        with anyio.move_on_after(PATIENCE_S if wait else 0.5):
+            try:
+                while b"\r\n\r\n" not in got:
+                    got += await stream.receive()
+            except anyio.EndOfStream:
+                pass
+    return got
+
+
+async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings={"body_bytes_max": 10_000}) as server:
+        answer = await server.http.post("/api/sessions", json={"title": "x" * 20_000})
+        assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+        head = (
+            f"POST /api/sessions HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
+            "Content-Type: application/json\r\n"
+        )
+        huge = await raw(server, head.encode() + b"Content-Length: 99999999999\r\n\r\n{")
+        assert huge.startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_is_answered_with_400_and_harms_nobody(
+    store: Store, tmp_path: Path, request_bytes: bytes
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        answer = await raw(server, request_bytes)
+        assert answer.startswith(b"HTTP/1.1 400")
+        assert (await server.http.get("/healthz")).status_code == 200
+
+
+async def test_a_head_that_is_too_large_gets_431(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings={"head_bytes_max": 8_000}) as server:
+        fat = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Fat: " + b"x" * 9_000
+        assert (await raw(server, fat + b"\r\n\r\n")).startswith(b"HTTP/1.1 431")
+        many = b"".join(b"X-%d: 1\r\n" % n for n in range(2_000))
+        answer = await raw(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + many + b"\r\n")
+        assert answer.startswith(b"HTTP/1.1 431")
+
+
+async def test_a_client_that_never_finishes_its_head_is_let_go(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings={"head_timeout_s": 0.2}) as server:
+        assert (await raw(server, b"GET /healthz HTTP/1.1\r\nHost: loc")).startswith(b"HTTP/1.1 408")
+        assert (await raw(server, b"")).startswith(b"HTTP/1.1 408")
+
+
+async def test_a_client_that_never_finishes_its_body_is_let_go(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings={"body_timeout_s": 0.2}) as server:
+        head = (
+            f"POST /api/sessions HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
+        )
+        answer = await raw(server, head.encode())
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"connection: close" in answer
+
+
+async def test_more_requests_than_the_bound_get_429_with_retry_after(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings={"requests_max": 0}) as server:
+        answer = await server.http.get("/api/sessions")
+        assert (answer.status_code, answer.json()["code"]) == (429, "overloaded")
+        assert answer.headers["retry-after"] == "1"
+
+
+async def test_an_error_that_nobody_expected_says_nothing_about_the_inside(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with run_web(store, tmp_path) as server:
+
+        async def broken(*args: object, **more: object) -> None:
+            raise RuntimeError("the password is hunter2")
+
+        server.store.sessions.list = broken  # type: ignore[method-assign,assignment]
+        answer = await server.http.get("/api/sessions")
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (500, "internal")
+        assert "hunter2" not in answer.text
+        assert problem["request_id"] in caplog.text
+
+
+async def test_a_websocket_is_refused_without_a_trace(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        head = (
+            f"GET /api/events HTTP/1.1\r\nHost: localhost:{server.port}\r\nConnection: Upgrade\r\n"
+            "Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            "Sec-WebSocket-Version: 13\r\n\r\n"
+        )
+        answer = await raw(server, head.encode())
+        assert b"101" not in answer.split(b"\r\n")[0]
