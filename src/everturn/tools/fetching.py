@@ -60,7 +60,7 @@ class Fetcher:
         self._body_bytes_max = body_bytes_max
         self._total_timeout_s = total_timeout_s
         self._context: ssl.SSLContext | None = None
-        self._backend = _CheckedBackend(allowed, resolve or _resolve)
+        self.network = CheckedNetwork(allowed, resolve or _resolve)
 
     async def get(self, url: str) -> Page:
         """Raises ToolFailed in words for the model: refused address, timeout, broken connection."""
@@ -88,7 +88,7 @@ class Fetcher:
         # Without one the pool would load all certificates, for each page, also where nothing is encrypted.
         context = await self._tls() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         async with (
-            httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=self._backend) as pool,
+            httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=self.network) as pool,
             pool.stream("GET", target, headers=headers, extensions={"timeout": timeouts}) as response,
         ):
             fields = {name.lower(): value.decode("latin-1") for name, value in response.headers}
@@ -113,7 +113,7 @@ class Fetcher:
         return self._context
 
 
-class _CheckedBackend(httpcore2.AsyncNetworkBackend):
+class CheckedNetwork(httpcore2.AsyncNetworkBackend):
     """Connects to addresses that it has checked itself, never to names."""
 
     def __init__(self, allowed: frozenset[tuple[str, int]], resolve: Resolve) -> None:
@@ -180,8 +180,8 @@ def _literal(host: str) -> str | None:
 async def _resolve(host: str, port: int) -> list[str]:
     try:
         found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ToolFailed(f"The name {host} cannot be resolved.") from error
+    except (OSError, UnicodeError) as error:  # the latter for a name that no name server could know
+        raise ToolFailed(f"The name {host[:100]} cannot be resolved.") from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 

@@ -38,6 +38,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     home: Path  # the data folder: nothing of it is for tools, the workspace excepted
     is_sandboxed: bool
     has_network: bool  # inside the sandbox; outside there always is one
+    has_host_network: bool = False  # not only the web: also this machine and those around it
     is_tainted: bool = False
 
 

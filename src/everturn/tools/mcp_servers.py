@@ -172,6 +172,7 @@ class McpServers:
         return View(
             workspace=workspace,
             network=server.network,
+            host_network=server.host_network,
             read=(*program_folders(program), *folders),
             write=tuple(Path(path).expanduser() for path in server.write),
             env={**server.env, **secrets},
@@ -216,7 +217,7 @@ class McpTool:
         concern = Concern(
             reason,
             key=f"mcp {self.spec.name} {self.definition.digest}",
-            sends=self._server.network or reach,
+            sends=self._server.network or self._server.host_network or reach,
             is_outside=bool(self._server.write) or reach,
         )
         words = ", ".join(f"{name}={value}" for name, value in arguments.items())

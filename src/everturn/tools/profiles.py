@@ -51,14 +51,16 @@ You cannot browse the web or open files. For code, give a short fenced example."
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``tools`` None: every built-in tool. ``sandbox`` False: terminal and Python run on the machine
-    itself, and ask each time."""
+    """``tools`` None: every built-in tool. ``network``: the sandbox reaches the web (http and https,
+    public addresses); ``host_network``: everything that the machine reaches, itself included. ``sandbox``
+    False: terminal and Python run on the machine itself, and ask each time."""
 
     name: str = DEFAULT
     prompt: str = DEFAULT_PROMPT
     model: str | None = None
     tools: tuple[str, ...] | None = None
     network: bool = False
+    host_network: bool = False
     sandbox: bool = True
     mcp: tuple[str, ...] = ()
 
@@ -75,6 +77,7 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     network: bool = False
+    host_network: bool = False
     timeout_s: float = 60.0
 
 

@@ -27,6 +27,8 @@ import anyio
 import msgspec
 from anyio.abc import Process
 
+from everturn.tools import forwarding
+
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
     "alternatives",
@@ -50,6 +52,9 @@ _ETC = (
 _ETC_NETWORK = ("gai.conf", "host.conf", "hosts", "nsswitch.conf", "protocols", "resolv.conf", "services")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TMP = "/tmp"  # noqa: S108 - private inside the sandbox
+_GATE = "/tmp/.gate"  # noqa: S108 - private inside the sandbox
+_GATE_PORT = 3128
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _TMP_BYTES_MAX = 2 * 1024**3
 _TRIAL_TIMEOUT_S = 10
 _HARD = ("--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000")
@@ -82,7 +87,8 @@ class View(msgspec.Struct, frozen=True):
     """What a process may see and do besides the system folders."""
 
     workspace: Path
-    network: bool = False
+    network: bool = False  # the web, through the gate
+    host_network: bool = False  # everything that this machine reaches, itself included
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
     env: dict[str, str] = {}
@@ -99,11 +105,13 @@ class Sandbox:
         self._folder = self._home / "sandbox"  # what the sandbox shows as /etc/passwd and /etc/group
         self._program = program or shutil.which("bwrap")
         self._is_wanted = is_wanted
+        self._gate: Path | None = None
         self._hard: tuple[str, ...] = ()
         self.state = SandboxState("none", "The sandbox was not tried yet.")
 
-    async def open(self) -> SandboxState:
-        """Try the sandbox by running it; say how well it works."""
+    async def open(self, gate: Path | None = None) -> SandboxState:
+        """Try the sandbox by running it; say how well it works. ``gate``: its way to the network."""
+        self._gate = gate
         self.state = await anyio.to_thread.run_sync(self._try)
         return self.state
 
@@ -122,7 +130,7 @@ class Sandbox:
         try:
             with _args_pipe([*self._options(view), "--info-fd", str(tell)]) as fd:
                 process = await anyio.open_process(
-                    [str(self._program), "--args", str(fd), "--", *argv],
+                    [str(self._program), "--args", str(fd), "--", *self._through_gate(view), *argv],
                     env={},
                     stderr=stderr,
                     start_new_session=True,
@@ -138,11 +146,11 @@ class Sandbox:
 
     def _options(self, view: View) -> list[str]:
         options = [*_FIXED, *self._hard]
-        if view.network:
+        if view.host_network:
             options.append("--share-net")
         for folder in _SYSTEM:
             options += _system_folder(Path(folder))
-        names = _ETC + (_ETC_NETWORK if view.network else ())
+        names = _ETC + (_ETC_NETWORK if view.host_network else ())
         for name in names:
             options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for name in ("passwd", "group"):
@@ -156,11 +164,25 @@ class Sandbox:
             options += ["--bind", str(path), str(path)]
         if not view.workspace.is_relative_to(self._home):
             options += _protect_git(view.workspace)
+        if self._is_gated(view):
+            options += ["--bind", str(self._gate), _GATE]
+            for path in (*python_program()[1], Path(forwarding.__file__)):
+                options += ["--ro-bind", str(path), str(path)]
         # Last, so that none of the mount points that were made on the way can be written to.
         options += ["--remount-ro", "/", "--chdir", str(view.workspace)]
-        for name, value in _environment(view).items():
+        proxies = dict.fromkeys(_PROXIES, f"http://127.0.0.1:{_GATE_PORT}") if self._is_gated(view) else {}
+        for name, value in (_environment(view) | proxies).items():
             options += ["--setenv", name, value]
         return options
+
+    def _is_gated(self, view: View) -> bool:
+        return view.network and not view.host_network and self._gate is not None
+
+    def _through_gate(self, view: View) -> list[str]:
+        """What runs before the command, so that it finds a proxy on its own loopback."""
+        if not self._is_gated(view):
+            return []
+        return [python_program()[0], "-I", forwarding.__file__, _GATE, str(_GATE_PORT)]
 
     def _try(self) -> SandboxState:
         if not self._is_wanted:
@@ -272,6 +294,7 @@ def _environment(view: View) -> dict[str, str]:
         "GIT_PAGER": "cat",
         "GIT_TERMINAL_PROMPT": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "NODE_USE_ENV_PROXY": "1",
         **view.env,
     }
 

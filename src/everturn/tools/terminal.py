@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -75,7 +76,7 @@ class Terminal(Action):
         ran = await run(
             self._sandbox,
             [self._shell, "-c", command],
-            View(workspace=call.workspace, network=around.has_network),
+            _view(call, around),
             emit=emit,
             clock=self._clock,
             timeout_s=timeout_s,
@@ -113,7 +114,7 @@ class Python(Action):
         ran = await run(
             self._sandbox,
             [program, "-u", "-c", _RUNNER],
-            View(workspace=call.workspace, network=around.has_network, read=folders),
+            _view(call, around, folders),
             emit=emit,
             clock=self._clock,
             timeout_s=timeout_s,
@@ -134,6 +135,15 @@ class Python(Action):
         else:
             return Judgement(label=label)
         return Judgement(label=label, concerns=(concern,))
+
+
+def _view(call: ToolCall, around: Surroundings, read: tuple[Path, ...] = ()) -> View:
+    return View(
+        workspace=call.workspace,
+        network=around.has_network,
+        host_network=around.has_host_network,
+        read=read,
+    )
 
 
 def shown(ran: Ran, timeout_s: float, bytes_max: int) -> ToolResult:

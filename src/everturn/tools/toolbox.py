@@ -18,6 +18,7 @@ from everturn.domain.tooling import Ruling, Tool, ToolCall, ToolSpec, Verdict
 from everturn.tools.asking import AskUser, SearchSessions, Todo
 from everturn.tools.fetching import Fetcher
 from everturn.tools.files import ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
+from everturn.tools.gate import Gate
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.mcp_servers import McpServers, McpTool, Secret, ServerState
 from everturn.tools.policy import Policy
@@ -60,6 +61,8 @@ class EverturnToolbox:
         self._profiles = profiles
         self._sandbox = sandbox or Sandbox(home)
         self._servers = McpServers(self._sandbox, records, clock, secret)
+        self._fetcher = fetcher or Fetcher()
+        self._gate = Gate(self._fetcher.network)
         self._stack = AsyncExitStack()
         self.policy = Policy(records, clock)
         self.trust = Trust(records, clock)
@@ -67,13 +70,14 @@ class EverturnToolbox:
             *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),
             *(ListFiles(self._sandbox, clock), SearchFiles(self._sandbox, clock)),
             *(Terminal(self._sandbox, clock, self._around), Python(self._sandbox, clock, self._around)),
-            *(WebFetch(fetcher or Fetcher()), SearchSessions(search)),
+            *(WebFetch(self._fetcher), SearchSessions(search)),
         )
         self._built_in = {tool.name: tool for tool in built_in}
         self._extra = {tool.spec.name: tool for tool in extra}
 
     async def __aenter__(self) -> EverturnToolbox:
-        await self._sandbox.open()
+        gate = await self._stack.enter_async_context(self._gate)
+        await self._sandbox.open(gate.path)
         await self._stack.enter_async_context(self._servers)
         return self
 
@@ -206,7 +210,8 @@ class EverturnToolbox:
             workspace=call.workspace,
             home=self._home,
             is_sandboxed=self._sandbox.state.works and profile.sandbox,
-            has_network=profile.network,
+            has_network=profile.network or profile.host_network,
+            has_host_network=profile.host_network,
             is_tainted=call.is_tainted,
         )
 

@@ -163,6 +163,7 @@ def test_addresses_that_are(address: str) -> None:
         "gopher://127.0.0.1:PORT/",
         "http://user:pw@127.0.0.1:PORT/page",
         "http:///page",
+        "http://" + "a" * 70 + ".example/",
         "not an address",
         "//127.0.0.1/x",
     ],
