@@ -68,7 +68,7 @@ class Surface:
             Route("/api/events", self.events),
             Route("/api/search", self.search),
             Route("/api/uploads", self.upload, methods=["POST"]),
-            Route("/api/approvals", lambda _: reply({"asks": self.house.open_asks()})),
+            Route("/api/approvals", lambda _: reply({"items": self.house.open_asks()})),
             Route("/api/models", lambda _: reply(scenes.MODELS)),
             Route("/api/{rest:path}", self.rest, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
             Route("/dev/{what}", self.dev, methods=["POST"]),
@@ -130,7 +130,7 @@ class Surface:
         return reply(accepted, 202)
 
     async def queue(self, request: Request) -> Response:
-        return reply({"turns": self.house.sessions[request.path_params["id"]].queued()})
+        return reply({"items": self.house.sessions[request.path_params["id"]].queued()})
 
     async def queued(self, request: Request) -> Response:
         session = self.house.sessions[request.path_params["id"]]
@@ -154,8 +154,6 @@ class Surface:
 
     async def act(self, request: Request) -> Response:
         turn, act = self.house.turn(request.path_params["turn"]), request.path_params["act"]
-        if act == "siblings":
-            return reply({"turns": self.house.siblings(turn)})
         if act == "cancel":
             self.house.cancel(turn)
         elif act == "resume":
@@ -168,7 +166,7 @@ class Surface:
         return reply({"id": request.path_params["ask"]})
 
     async def search(self, request: Request) -> Response:
-        return reply({"hits": self.house.search(request.query_params.get("q", ""))})
+        return reply({"items": self.house.search(request.query_params.get("q", ""))})
 
     async def upload(self, request: Request) -> Response:
         form = await request.form()
@@ -230,7 +228,7 @@ class Surface:
                     }
                     chunk += head.encode() + b"data: " + msgspec.json.encode(body) + b"\n\n"
             for kind, row in self.house.list_news[seen:]:
-                chunk += f"event: {kind}\n".encode() + b"data: " + msgspec.json.encode({"session": row}) + b"\n\n"
+                chunk += f"event: {kind}\n".encode() + b"data: " + msgspec.json.encode({"kind": kind, "session_id": row.id, "session": row}) + b"\n\n"
             seen = self.house.list_position
             if chunk:
                 yield chunk

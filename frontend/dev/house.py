@@ -244,11 +244,7 @@ class House:
         brothers = [t.row.id for t in here.turns.values() if t.row.parent_id == row.parent_id and t.row.kind == row.kind]
         if len(brothers) < 2:
             return row
-        return replace(row, sibling=brothers.index(row.id) + 1, siblings=len(brothers))
-
-    def siblings(self, turn: TurnHere) -> list[Turn]:
-        here = self.sessions[turn.row.session_id]
-        return [t.row for t in here.turns.values() if t.row.parent_id == turn.row.parent_id]
+        return replace(row, sibling=brothers.index(row.id) + 1, siblings=len(brothers), sibling_ids=tuple(brothers))
 
     def turn(self, ident: str) -> TurnHere:
         for here in self.sessions.values():

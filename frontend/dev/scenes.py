@@ -229,7 +229,7 @@ def crash(house: House, now: int) -> SessionHere:
     s.want("terminal", "psql -h db17 -f dump.sql")
     s.begin("psql -h db17 -f dump.sql")
     s.at += 18_000
-    s.question("The command ended without reporting a result. It may have loaded all, part or none of the dump, and running it twice is not safe.", ("check", "rerun", "done"), "doubt")
+    s.question("The command ended without reporting a result. It may have loaded all, part or none of the dump, and running it twice is not safe.", ("check", "run again", "take it as done"), "doubt")
     return here
 
 
@@ -402,7 +402,7 @@ def around(path: str, method: str) -> Any:
         "policy": {"rules": [{"id": "r1", "tool": "terminal", "pattern": "git status", "decision": "always", "created_at": now_ms() - 8e8}]},
         "usage": {"days": [], "total": {"input_tokens": 4_200_000, "output_tokens": 180_000, "cost_usd": 12.4}},
         "memory": {"notes": [{"id": "n1", "text": "The NAS is nas-01, Debian 12.", "tags": ["homelab"], "updated_at": now_ms() - 8e8, "source": "Nightly backup"}, {"id": "n2", "text": "Always ask before anything with sudo.", "tags": ["rule"], "updated_at": now_ms() - 3e9}], "owed": 2},
-        "approvals": {"asks": []},
+        "approvals": {"items": []},
         "health": {},
     }
     if path.startswith("keys/") and path.endswith("/test"):

@@ -108,6 +108,7 @@ export interface Turn {
   timeline?: Bar[];
   sibling?: number;
   siblings?: number;
+  sibling_ids?: string[];
 }
 
 export interface Session {
@@ -256,6 +257,7 @@ export interface SessionEvent {
 /** News about the session list, on the same connection. */
 export interface ListEvent {
   kind: string;
+  session_id?: string;
   sessions?: Session[];
   session?: Session;
 }

@@ -189,8 +189,8 @@ export class Page {
     this.topicsFor = waiting;
     if (!waiting) return;
     try {
-      const told = await this.api.get<{ asks?: Ask[]; items?: Ask[] }>("api/approvals");
-      this.topics = new Map((told.asks ?? told.items ?? []).map((ask) => [ask.session_id, ask.topic]));
+      const told = await this.api.get<{ items: Ask[] }>("api/approvals");
+      this.topics = new Map(told.items.map((ask) => [ask.session_id, ask.topic]));
     } catch (error) {
       // The mark then says "Approve" for every kind; the session itself tells them apart.
       if (!(error instanceof Error)) throw error;
@@ -198,7 +198,7 @@ export class Page {
   }
 
   private forget(event: ListEvent): void {
-    const id = event.session?.id;
+    const id = event.session_id;
     if (id && this.route.at === "session" && this.route.id === id) this.go({ at: "new" }, true);
   }
 
@@ -409,7 +409,7 @@ export class Page {
 
   // --- words to the user ----------------------------------------------------------------------
 
-  search(query: string, signal: AbortSignal): Promise<{ hits?: Hit[]; items?: Hit[] }> {
+  search(query: string, signal: AbortSignal): Promise<{ items: Hit[] }> {
     return this.api.get("api/search", { query: { q: query, limit: 20 }, signal });
   }
 

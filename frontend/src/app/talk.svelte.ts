@@ -39,15 +39,15 @@ export class Talk {
     try {
       const [page, queue] = await Promise.all([
         this.api.get<MessagesPage>(`api/sessions/${this.id}/messages`, { query: { limit: pageSize } }),
-        this.api.get<{ turns: Turn[] }>(`api/sessions/${this.id}/queue`).catch((error: unknown) => {
-          if (error instanceof Problem) return { turns: [] };
+        this.api.get<{ items: Turn[] }>(`api/sessions/${this.id}/queue`).catch((error: unknown) => {
+          if (error instanceof Problem) return { items: [] };
           throw error;
         }),
       ]);
       if (load !== this.loads) return;
       this.pending = [];
       const known = new Set(page.turns.map((turn) => turn.id));
-      const turns = [...page.turns, ...queue.turns.filter((turn) => !known.has(turn.id))];
+      const turns = [...page.turns, ...queue.items.filter((turn) => !known.has(turn.id))];
       this.conversation = this.keepOlder(conv.open(this.id, { ...page, turns }));
       this.status = "ready";
       this.link.want(this.id, conv.replayFrom(page));
@@ -191,11 +191,8 @@ export class Talk {
   }
 
   async select(turn: TurnView, offset: number): Promise<void> {
-    // Siblings are found through the turn's parent; the server knows them in order.
-    const rows = await this.api.get<{ turns: Turn[] } | Turn[]>(`api/turns/${turn.id}/siblings`);
-    const list = Array.isArray(rows) ? rows : rows.turns;
-    const target = list[turn.sibling - 1 + offset];
-    if (target) await this.move("select", { turn_id: target.id });
+    const target = turn.siblingIds[turn.sibling - 1 + offset];
+    if (target) await this.move("select", { turn_id: target });
   }
 
   undo(): Promise<void> {

@@ -188,6 +188,7 @@ export function place(conversation: Conversation, row: Turn): Conversation {
     ...turns[index]!,
     sibling: row.sibling ?? 1,
     siblings: row.siblings ?? 1,
+    siblingIds: row.sibling_ids ?? [],
     parentId: row.parent_id ?? null,
   };
   return { ...conversation, turns, unplaced, isStale: conversation.isStale || hangsElsewhere };

@@ -123,6 +123,7 @@ export interface TurnView {
   recoveredAt: number | null;
   sibling: number;
   siblings: number;
+  siblingIds: string[];
   parentId: string | null | undefined;
   model: string;
   finish: string;
@@ -150,6 +151,7 @@ export function emptyTurn(id: string, at: number): TurnView {
     recoveredAt: null,
     sibling: 1,
     siblings: 1,
+    siblingIds: [],
     parentId: undefined,
     model: "",
     finish: "",

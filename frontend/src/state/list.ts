@@ -38,21 +38,9 @@ export function hide(list: SessionList, id: string, isHidden: boolean): SessionL
 }
 
 export function hear(list: SessionList, event: ListEvent): SessionList {
-  if (event.kind === "sessions.snapshot") return put(list, rowsOf(event));
-  if (event.kind === "session.deleted") {
-    const id = event.session?.id ?? (event as { id?: string }).id ?? (event as { session_id?: string }).session_id;
-    return id ? remove(list, id) : list;
-  }
-  const row = event.session ?? (isRow(event) ? event : null);
-  return row ? put(list, [row]) : list;
-}
-
-function rowsOf(event: ListEvent): Session[] {
-  return event.sessions ?? (event as { items?: Session[] }).items ?? [];
-}
-
-function isRow(event: unknown): event is Session {
-  return typeof (event as Session).id === "string" && typeof (event as Session).version === "number";
+  if (event.kind === "sessions.snapshot") return put(list, event.sessions ?? []);
+  if (event.kind === "session.deleted") return event.session_id ? remove(list, event.session_id) : list;
+  return event.session ? put(list, [event.session]) : list;
 }
 
 export interface Group {

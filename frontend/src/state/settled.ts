@@ -20,6 +20,7 @@ export function describe(view: TurnView, turn: Turn): TurnView {
     recoveredAt: turn.recovered_at ?? null,
     sibling: turn.sibling ?? 1,
     siblings: turn.siblings ?? 1,
+    siblingIds: turn.sibling_ids ?? [],
     parentId: turn.parent_id ?? null,
     model: turn.model ?? view.model,
   };

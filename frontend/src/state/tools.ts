@@ -1,5 +1,6 @@
 /** What a tool call is, in the words and signs of the page. */
 
+import { marked, readDiff, type DiffLine, type FileDiff } from "../text/diff";
 import type { IconName } from "../views/icons";
 import type { CallItem } from "./items";
 
@@ -61,24 +62,70 @@ export function wholeOf(call: Pick<CallItem, "label" | "name" | "arguments">): s
     .join("\n");
 }
 
-interface DiffShown {
-  path: string;
-  diff: string;
+interface HunkLine {
+  sign: string;
+  old?: number | null;
+  new?: number | null;
+  text: string;
+}
+interface DiffDisplay {
+  kind?: string;
+  path?: string;
+  diff?: string;
+  hunks?: { lines: HunkLine[] }[];
+  files?: DiffDisplay[];
+  added?: number;
+  removed?: number;
 }
 
-/** A diff that a tool wants to have drawn, wherever it put it. */
-export function diffOf(display: unknown): DiffShown | null {
-  if (!display || typeof display !== "object") return null;
-  const told = display as Record<string, unknown>;
-  const diff = told.diff ?? told.unified ?? told.patch;
-  if (typeof diff !== "string" || !diff) return null;
-  return { path: typeof told.path === "string" ? told.path : "", diff };
+/** The edits that a tool wants to have drawn. */
+export function diffsOf(display: unknown): FileDiff[] {
+  if (!display || typeof display !== "object") return [];
+  const told = display as DiffDisplay;
+  if (Array.isArray(told.files) && told.kind === "diffs") return told.files.flatMap(diffsOf);
+  const path = told.path ?? "";
+  if (typeof told.diff === "string" && told.diff) return [readDiff(told.diff, path)];
+  if (!Array.isArray(told.hunks)) return [];
+  return [fromHunks(path, told)];
+}
+
+function fromHunks(path: string, told: DiffDisplay): FileDiff {
+  const lines: DiffLine[] = [];
+  for (const hunk of told.hunks!) {
+    if (lines.length) lines.push({ kind: "gap", number: null, pieces: [] });
+    for (const line of hunk.lines) {
+      const kind = line.sign === "+" ? "add" : line.sign === "-" ? "del" : "same";
+      lines.push({ kind, number: (kind === "del" ? line.old : line.new) ?? null, pieces: [{ text: line.text, isMarked: false }] });
+    }
+  }
+  return { path, added: told.added ?? 0, removed: told.removed ?? 0, lines: marked(lines) };
 }
 
 export function exitOf(display: unknown): number | null {
   const told = display as { exit_code?: unknown; exit?: unknown } | null;
   const code = told?.exit_code ?? told?.exit;
   return typeof code === "number" ? code : null;
+}
+
+/** A short fact about what came out, where the tool told one. */
+export function factOf(display: unknown): { kind: string; count: number } | null {
+  const told = display as { kind?: string; lines?: number; matches?: number; count?: number } | null;
+  const count = told?.lines ?? told?.matches ?? told?.count;
+  return told?.kind && typeof count === "number" ? { kind: told.kind, count } : null;
+}
+
+export interface TodoItem {
+  text: string;
+  state: string;
+}
+
+export function todosOf(display: unknown): TodoItem[] {
+  const told = display as { kind?: string; items?: Record<string, unknown>[] } | null;
+  if (told?.kind !== "todo" || !Array.isArray(told.items)) return [];
+  return told.items.map((item) => ({
+    text: String(item.text ?? item.title ?? item.step ?? ""),
+    state: String(item.state ?? item.status ?? (item.is_done ? "done" : "open")),
+  }));
 }
 
 export function lineCount(text: string): number {

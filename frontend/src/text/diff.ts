@@ -56,7 +56,7 @@ function plain(kind: DiffLine["kind"], number: number, text: string): DiffLine {
 }
 
 /** Pair each run of removed lines with the run of added lines after it, and mark what differs. */
-function marked(lines: DiffLine[]): DiffLine[] {
+export function marked(lines: DiffLine[]): DiffLine[] {
   const out = [...lines];
   let index = 0;
   while (index < out.length) {

@@ -15,6 +15,11 @@ const policy: Config = {
     "href", "title", "target", "rel", "src", "alt", "loading", "class", "start", "colspan", "rowspan", "open",
     "tabindex", "role", "aria-label", "data-tex", "data-block", "data-lang",
   ],
+  // These hold no address; without this the rule for addresses would be applied to them.
+  ADD_URI_SAFE_ATTR: [
+    "title", "target", "rel", "alt", "loading", "class", "start", "colspan", "rowspan", "open", "tabindex", "role",
+    "aria-label", "data-tex", "data-block", "data-lang",
+  ],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|[#/.])/i,
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,

@@ -1,0 +1,101 @@
+import { describe, expect, it } from "vitest";
+import type { Message, MessagesPage, Payload, SessionEvent, Turn } from "../src/api/types";
+import { acknowledge, apply, open, place, prepend, type Conversation } from "../src/state/conversation";
+import { textOf } from "../src/state/items";
+
+const session = "ses_a";
+
+function message(turn: string, text: string, ordinal = 0, role: Message["role"] = "user"): Message {
+  return { id: `msg_${turn}-000${ordinal}`, turn_id: turn, role, parts: [{ type: "text", text }], created_at: ordinal, ordinal };
+}
+function row(id: string, state: Turn["state"] = "completed", parent: string | null = null): Turn {
+  return { id, session_id: session, owner: "o", state, epoch: 1, created_at: 1, parent_id: parent };
+}
+function event(position: number, turn: string | null, payload: Payload): SessionEvent {
+  return { session_id: session, position, turn_id: turn, at: position * 10, event: payload };
+}
+function page(messages: Message[], turns: Turn[], more: Partial<MessagesPage> = {}): MessagesPage {
+  return { messages, turns, version: 1, position: 10, replay_from: 10, ...more };
+}
+function all(start: Conversation, ...events: SessionEvent[]): Conversation {
+  return events.reduce(apply, start);
+}
+
+describe("a conversation", () => {
+  it("rebuilds an active turn from its events and ignores what came before", () => {
+    const start = open(session, page([message("trn_1", "hi")], [row("trn_1", "running")], { position: 5, replay_from: 2 }));
+    expect(start.position).toBe(2);
+    const now = all(
+      start,
+      event(2, "trn_1", { kind: "text.delta", step: 1, text: "not this" }),
+      event(3, "trn_1", { kind: "turn.accepted", message: message("trn_1", "hi") }),
+      event(4, "trn_1", { kind: "turn.started", epoch: 1, worker: "w" }),
+      event(5, "trn_1", { kind: "text.delta", step: 1, text: "Hel" }),
+      event(6, "trn_1", { kind: "text.delta", step: 1, text: "lo" }),
+      event(6, "trn_1", { kind: "text.delta", step: 1, text: "lo" }),
+    );
+    expect(now.turns).toHaveLength(1);
+    expect(now.turns[0]!.items).toMatchObject([{ kind: "text", text: "Hello", isLive: true }]);
+  });
+
+  it("queues what is accepted while a turn runs and starts it in its order", () => {
+    let now = open(session, page([message("trn_1", "hi")], [row("trn_1", "running")], { replay_from: 0, position: 0 }));
+    now = all(
+      now,
+      event(1, "trn_1", { kind: "turn.started", epoch: 1, worker: "w" }),
+      event(2, "trn_2", { kind: "turn.accepted", message: message("trn_2", "two"), place: 1 }),
+      event(3, "trn_3", { kind: "turn.accepted", message: message("trn_3", "three"), place: 2 }),
+    );
+    expect(now.queue.map((turn) => textOf(turn.asked))).toEqual(["two", "three"]);
+    now = all(now, event(4, "trn_1", { kind: "turn.completed" }), event(5, "trn_2", { kind: "turn.started", epoch: 1, worker: "w" }));
+    expect(now.turns.map((turn) => turn.id)).toEqual(["trn_1", "trn_2"]);
+    expect(now.queue.map((turn) => turn.id)).toEqual(["trn_3"]);
+    now = all(now, event(6, "trn_3", { kind: "turn.cancelled" }));
+    expect(now.queue).toEqual([]);
+    expect(now.turns.map((turn) => turn.id)).toEqual(["trn_1", "trn_2"]);
+  });
+
+  it("shows a message once, whether the answer or the event comes first", () => {
+    const start = open(session, page([], []));
+    const accepted = event(11, "trn_9", { kind: "turn.accepted", message: message("trn_9", "hi") });
+    const first = apply(acknowledge(start, row("trn_9", "queued"), message("trn_9", "hi")), accepted);
+    const second = acknowledge(apply(start, accepted), row("trn_9", "queued"), message("trn_9", "hi"));
+    expect(first.turns).toHaveLength(1);
+    expect(second.turns).toHaveLength(1);
+  });
+
+  it("wants to be read again when the path may have changed", () => {
+    const start = open(session, page([message("trn_1", "hi")], [row("trn_1")]));
+    for (const what of ["undo", "redo", "clear", "recovered", "queue"]) {
+      expect(apply(start, event(11, null, { kind: "session.changed", version: 2, what })).isStale).toBe(true);
+    }
+    expect(apply(start, event(11, null, { kind: "session.changed", version: 2, what: "title" })).isStale).toBe(false);
+    expect(apply(start, event(11, null, { kind: "snapshot", position: 11, version: 2 })).isStale).toBe(true);
+  });
+
+  it("notices a turn that hangs elsewhere: a retry made in another tab", () => {
+    const start = open(session, page([message("trn_1", "hi")], [row("trn_1")]));
+    const now = apply(start, event(11, "trn_2", { kind: "turn.accepted", message: message("trn_2", "hi") }));
+    expect(now.unplaced).toBe("trn_2");
+    expect(place(now, row("trn_2", "running", "trn_1")).isStale).toBe(false);
+    expect(place(now, row("trn_2", "running", null)).isStale).toBe(true);
+  });
+
+  it("leaves an ended turn alone when late output of it passes by, and reopens it on resumption", () => {
+    const start = open(session, page([message("trn_1", "hi")], [row("trn_1", "interrupted")]));
+    const late = apply(start, event(11, "trn_1", { kind: "text.delta", step: 1, text: "late" }));
+    expect(late.turns[0]!.items).toEqual([]);
+    const again = all(late, event(12, "trn_1", { kind: "turn.resumed", epoch: 2, worker: "w", reason: "manual" }));
+    expect(again.turns[0]!.state).toBe("running");
+    expect(again.turns[0]!.items).toMatchObject([{ kind: "seam", reason: "manual" }]);
+  });
+
+  it("joins an older page that ends inside the first turn", () => {
+    const start = open(session, page([message("trn_2", "answer", 1, "assistant")], [row("trn_2")], { cursor: "msg_trn_2-0001" }));
+    const now = prepend(start, page([message("trn_1", "first"), message("trn_2", "second")], [row("trn_1"), row("trn_2")]));
+    expect(now.turns.map((turn) => turn.id)).toEqual(["trn_1", "trn_2"]);
+    expect(textOf(now.turns[1]!.asked)).toBe("second");
+    expect(now.turns[1]!.items).toMatchObject([{ kind: "text", text: "answer" }]);
+    expect(now.before).toBeNull();
+  });
+});

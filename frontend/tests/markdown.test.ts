@@ -1,0 +1,100 @@
+import { describe, expect, it } from "vitest";
+import { cut, noCut, type Cut } from "../src/text/blocks";
+import { clean, render, renderOpen } from "../src/text/render";
+import { lexer } from "../src/text/grammar";
+import { hostile } from "./hostile";
+
+function html(text: string): string {
+  return lexer(text).filter((token) => token.type !== "space").map(render).join("");
+}
+
+function dom(text: string): HTMLElement {
+  const place = document.createElement("div");
+  place.innerHTML = html(text);
+  return place;
+}
+
+const sample = `# Title\n\nSome *text* with\na second line.\n\n- one\n- two\n\n  more\n\n\`\`\`js\nconst a = 1;\n\n- not a list\n\`\`\`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> quote\n\nlast **words** here`;
+
+describe("growing Markdown", () => {
+  it("ends with the blocks of the whole text, however it grew", () => {
+    const whole = cut(sample, noCut, true).frozen.map((block) => block.raw.trimEnd());
+    for (const size of [1, 2, 3, 7, 50]) {
+      let state: Cut = noCut;
+      for (let end = size; end < sample.length + size; end += size) state = cut(sample.slice(0, end), state);
+      state = cut(sample, state, true);
+      expect(state.frozen.map((block) => block.raw.trimEnd())).toEqual(whole);
+    }
+  });
+
+  it("never changes a frozen block", () => {
+    let state: Cut = noCut;
+    for (let end = 1; end <= sample.length; end += 1) {
+      const next = cut(sample.slice(0, end), state);
+      expect(next.frozen.slice(0, state.frozen.length)).toEqual(state.frozen);
+      state = next;
+    }
+  });
+
+  it("parses only the open end: cost does not follow the length", () => {
+    let state: Cut = noCut;
+    const text = Array.from({ length: 4000 }, (_, index) => `Paragraph ${index} with some words.`).join("\n\n");
+    state = cut(text, state);
+    expect(text.length - state.frozenUpTo).toBeLessThan(60);
+    const start = performance.now();
+    for (let index = 0; index < 200; index += 1) state = cut(`${state.text} more`, state);
+    expect((performance.now() - start) / 200).toBeLessThan(2);
+  });
+
+  it("closes for now what is still open", () => {
+    expect(renderOpen("Some **bold and")).toContain("<strong>");
+    expect(renderOpen("A [link](https://exa")).not.toContain("](");
+  });
+});
+
+describe("what may enter the page", () => {
+  it("draws what Markdown can say", () => {
+    const place = dom(sample);
+    expect(place.querySelector("h1")?.textContent).toBe("Title");
+    expect(place.querySelectorAll("table td")).toHaveLength(2);
+    expect(place.querySelector("pre code")?.textContent).toContain("- not a list");
+  });
+
+  it("opens links elsewhere, without telling where from", () => {
+    const link = dom("[a](https://example.org)").querySelector("a")!;
+    expect(link.getAttribute("rel")).toContain("noopener");
+    expect(link.getAttribute("rel")).toContain("noreferrer");
+    expect(link.target).toBe("_blank");
+  });
+
+  it("fetches no picture from elsewhere, and shows the server's own", () => {
+    expect(dom("![x](https://example.org/a.png)").querySelector("img")).toBeNull();
+    expect(dom('<img src="https://example.org/a.png" alt="x">').querySelector("img")).toBeNull();
+    expect(dom("![x](/api/files/fil_1)").querySelector("img")?.getAttribute("src")).toBe("./api/files/fil_1");
+  });
+
+  it("knows math from money", () => {
+    expect(dom("It costs $5 and $6.").querySelector(".math")).toBeNull();
+    expect(dom("So $x^2$ is").querySelector(".math")?.getAttribute("data-tex")).toBe("x^2");
+    expect(dom("$$\na < b\n$$").querySelector(".math")?.getAttribute("data-tex")).toBe("a < b");
+  });
+
+  for (const [index, text] of hostile.entries()) {
+    it(`disarms hostile text ${index}: ${text.slice(0, 60).replace(/\s+/g, " ")}`, () => {
+      for (const made of [html(text), renderOpen(text), clean(text)]) {
+        const place = document.createElement("div");
+        place.innerHTML = made;
+        expect(place.querySelector("script,iframe,object,embed,style,link,meta,base,form,input,button,svg,math,video,audio,template")).toBeNull();
+        for (const element of place.querySelectorAll("*")) {
+          for (const { name, value } of element.attributes) {
+            expect(name.startsWith("on")).toBe(false);
+            expect(name).not.toBe("style");
+            expect(name).not.toBe("srcset");
+            if (name === "href" || name === "src") expect(value).toMatch(/^(https?:|mailto:|[#/.])/i);
+            if (name === "src") expect(value).toMatch(/^\.?\/?api\//);
+          }
+        }
+      }
+    });
+  }
+});

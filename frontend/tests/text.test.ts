@@ -1,0 +1,88 @@
+import { describe, expect, it } from "vitest";
+import { spanOf, guessPx } from "../src/app/window";
+import { groups, hear, isNewer, put, emptyList } from "../src/state/list";
+import type { Session } from "../src/api/types";
+import { diffsOf } from "../src/state/tools";
+import { readDiff } from "../src/text/diff";
+import { count, duration, money, when } from "../src/text/format";
+import { excerpt } from "../src/text/hits";
+import { readRoute, writeRoute } from "../src/app/route";
+
+const nb = "\u00a0";
+
+describe("numbers", () => {
+  it("are short", () => {
+    expect([20, 400, 1000, 48_000, 72_000, 3_600_000, 3_720_000].map(duration)).toEqual([`0.02${nb}s`, `0.4${nb}s`, `1${nb}s`, `48${nb}s`, `1${nb}min 12${nb}s`, `1${nb}h`, `1${nb}h 2${nb}min`]);
+    expect([7, 2100, 38_000, 148_000, 1_200_000].map(count)).toEqual(["7", "2.1k", "38k", "148k", "1.2M"]);
+    expect([0.004, 0.14, 12].map(money)).toEqual(["$0.004", "$0.14", "$12.00"]);
+  });
+  it("tell days near and far", () => {
+    const now = new Date(2026, 10, 14, 12).getTime();
+    expect(when(new Date(2026, 10, 14, 9, 13).getTime(), now)).toBe("today 09:13");
+    expect(when(new Date(2026, 10, 10, 22, 10).getTime(), now)).toBe("Tue 22:10");
+    expect(when(new Date(2026, 10, 2).getTime(), now)).toBe("2 Nov");
+  });
+});
+
+describe("a diff", () => {
+  const text = "--- a/x.sh\n+++ b/x.sh\n@@ -22,3 +22,3 @@\n keep\n-restic backup /srv --tag nightly\n+restic backup /srv --tag nightly --retry-lock 30m\n end\n";
+  it("has its lines, numbers and the words that changed", () => {
+    const diff = readDiff(text);
+    expect([diff.path, diff.added, diff.removed]).toEqual(["x.sh", 1, 1]);
+    expect(diff.lines.map((line) => [line.kind, line.number])).toEqual([["same", 22], ["del", 23], ["add", 23], ["same", 24]]);
+    expect(diff.lines[2]!.pieces.filter((piece) => piece.isMarked).map((piece) => piece.text)).toEqual(["--retry-lock 30m"]);
+  });
+  it("is read from what the file tools send", () => {
+    const shown = { kind: "diff", path: "a.txt", added: 1, removed: 1, hunks: [{ old: 1, new: 1, lines: [{ sign: "-", old: 1, text: "one" }, { sign: "+", new: 1, text: "two" }] }] };
+    expect(diffsOf({ kind: "diffs", files: [shown, shown] })).toHaveLength(2);
+    expect(diffsOf(shown)[0]!.lines.map((line) => line.kind)).toEqual(["del", "add"]);
+    expect(diffsOf({ kind: "terminal", exit: 1 })).toEqual([]);
+  });
+});
+
+describe("the list", () => {
+  const row = (id: string, more: Partial<Session> = {}): Session => ({ id, owner: "o", version: 1, position: 1, created_at: 0, updated_at: 0, ...more });
+  const names = { needsYou: "needs", pinned: "pinned", today: "today", yesterday: "yesterday", lastDays: "week", month: () => "month" };
+
+  it("never replaces a newer row by an older one", () => {
+    expect(isNewer(row("a", { position: 2 }), row("a", { position: 3 }))).toBe(false);
+    const list = put(put(emptyList, [row("a", { title: "new", version: 2 })]), [row("a", { title: "old" })]);
+    expect(list.rows.get("a")!.title).toBe("new");
+  });
+  it("groups by what a person looks for", () => {
+    const now = new Date(2026, 10, 14, 12).getTime();
+    const day = 86_400_000;
+    const rows = [row("today", { updated_at: now - 1000 }), row("ask", { updated_at: now - 9 * day, asks: 1 }), row("pin", { pinned: true }), row("yesterday", { updated_at: now - day }), row("week", { updated_at: now - 5 * day }), row("old", { updated_at: now - 40 * day })];
+    expect(groups(rows, now, names).map((group) => [group.label, group.rows.map((item) => item.id)])).toEqual([
+      ["needs", ["ask"]], ["pinned", ["pin"]], ["today", ["today"]], ["yesterday", ["yesterday"]], ["week", ["week"]], ["month", ["old"]],
+    ]);
+  });
+  it("hears what happened", () => {
+    const list = hear(emptyList, { kind: "sessions.snapshot", sessions: [row("a")] });
+    expect(hear(list, { kind: "session.renamed", session_id: "a", session: row("a", { title: "x", version: 2 }) }).rows.get("a")!.title).toBe("x");
+    expect(hear(list, { kind: "session.deleted", session_id: "a" }).rows.size).toBe(0);
+    expect(hear(list, { kind: "stream.end" })).toBe(list);
+  });
+});
+
+describe("small things", () => {
+  it("an excerpt begins at most 24 characters before its hit", () => {
+    const text = `${"x".repeat(100)} here is the hit and more`;
+    const at = text.indexOf("hit");
+    const pieces = excerpt(text, [[at, at + 3]]);
+    expect(pieces[0]!.text.length).toBeLessThanOrEqual(25);
+    expect(pieces[1]).toEqual({ text: "hit", isMarked: true });
+  });
+  it("routes read back as they were written", () => {
+    for (const hash of ["#/", "#/s/ses_1", "#/s/ses_1/msg_2-0001", "#/settings/memory"]) expect(writeRoute(readRoute(hash))).toBe(hash);
+  });
+  it("only turns near the view are drawn, and the room of the others is kept", () => {
+    const ids = Array.from({ length: 5000 }, (_, index) => `t${index}`);
+    const heights = new Map(ids.map((id) => [id, 100]));
+    const span = spanOf(ids, heights, 250_000, 800);
+    expect(span.end - span.start).toBeLessThan(40);
+    expect(span.above + span.below + 100 * (span.end - span.start)).toBe(500_000);
+    const end = spanOf(ids, new Map(), ids.length * guessPx, 800);
+    expect(end.end).toBe(5000);
+  });
+});
