@@ -538,7 +538,7 @@ async def test_b16_an_attempt_with_an_unknown_outcome_is_repeated_with_the_same_
     # Taken in once, although it may have been offered twice: the key was the same.
     assert handle.words == ["one", "two"]
     assert [segment.turns for segment in handle.taken.values()] == [
-        segment.turns for segment in dict((s.key, s) for s in handle.calls).values()
+        segment.turns for segment in {s.key: s for s in handle.calls}.values()
     ]
 
 

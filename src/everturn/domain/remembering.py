@@ -61,6 +61,14 @@ class Owing(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
+class Recalled(msgspec.Struct, frozen=True):
+    """What a session was given at its first prompt, if it was, and how often its owner has made memory
+    forget: whoever keeps what was recalled before that must not use it any more."""
+
+    text: str | None = None
+    forgotten: int = 0
+
+
 class Ledger(Protocol):
     """What is owed to memory, durably. Nothing here raises for a session that is gone."""
 
@@ -99,13 +107,15 @@ class Ledger(Protocol):
 
     async def last_settled(self, owner: str) -> dict[str, Any] | None: ...
 
-    async def recalled(self, owner: str, session_id: str) -> str | None: ...
+    async def recalled(self, owner: str, session_id: str) -> Recalled: ...
 
     async def keep_recalled(self, owner: str, session_id: str, text: str) -> str:
         """Freeze what was recalled for the session; return what is frozen, the first one wins."""
         ...
 
-    async def drop_recalled(self, owner: str) -> None: ...
+    async def drop_recalled(self, owner: str) -> None:
+        """Something was forgotten: nothing that was recalled before may be used again."""
+        ...
 
     async def spend(self, owner: str, purpose: str, model: str, usage: Usage) -> None: ...
 

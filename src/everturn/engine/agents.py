@@ -31,7 +31,7 @@ class CacheBounds(msgspec.Struct, frozen=True, kw_only=True):
     agents_max: int = 64
     bytes_max: int = 64_000_000  # prefixes and histories
     idle_s: float = 1800.0
-    look_s: float = 30.0
+    look_s: float = 45.0
     # When a provider should have a prefix in its cache: it saw it so recently, and it is long enough.
     provider_keeps_s: float = 300.0
     provider_tokens_min: int = 1024

@@ -37,6 +37,7 @@ class Prefix(msgspec.Struct, frozen=True):
 
     system: str
     tools: tuple[ToolSchema, ...] = ()
+    recalled: str = ""  # what memory has for this session; it stands before the first message
 
 
 def build_request(
@@ -58,12 +59,21 @@ def build_request(
     )
     return ModelRequest(
         system=prefix.system,
-        messages=messages,
+        messages=_with_recalled(messages, prefix.recalled),
         tools=prefix.tools if abilities.tools else (),
         prefix=continue_from,
         files={key: data for key, data in shown.items() if abilities.images and _is_shown(key, messages)},
         output_tokens_max=output_tokens_max,
     )
+
+
+def _with_recalled(messages: tuple[Message, ...], recalled: str) -> tuple[Message, ...]:
+    """Not in the system prompt, which all sessions of a key share byte for byte."""
+    if not recalled or not messages or messages[0].role is not Role.USER:
+        return messages
+    first = messages[0]
+    parts: tuple[AnyPart, ...] = (Text(recalled), *first.parts)
+    return (msgspec.structs.replace(first, parts=parts), *messages[1:])
 
 
 def since_summary(history: Sequence[Message]) -> list[Message]:

@@ -18,19 +18,21 @@ from everturn.domain.ids import Ids
 from everturn.domain.messages import Message
 from everturn.domain.modelling import Models
 from everturn.domain.probe import Moment, Probe
-from everturn.domain.remembering import MemoryProvider
 from everturn.domain.sessions import Page, Session
 from everturn.domain.storing import NO_REQUEST, Accepted, Ask, Claim, Request, Store, Submission
 from everturn.domain.tooling import Toolbox
 from everturn.domain.turns import Turn, TurnKind, TurnState
+from everturn.engine.agents import AgentCache
 from everturn.engine.gear import Gear
 from everturn.engine.lease import Lease
 from everturn.engine.loop import Ended
-from everturn.engine.prefix import Agents
+from everturn.engine.prefix import Agents, Warm
 from everturn.engine.runner import Runner
 from everturn.engine.settings import EngineSettings
 from everturn.engine.titles import Titler
 from everturn.engine.upkeep import Upkeep
+from everturn.memory import Memory
+from everturn.memory.containing import call_within
 
 _log = logging.getLogger("everturn.engine")
 
@@ -51,8 +53,7 @@ class Engine:
         ids: Ids,
         settings: EngineSettings,
         probe: Probe | None = None,
-        memory: MemoryProvider | None = None,
-        on_leave: Callable[[str, str], Awaitable[None]] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.store = store
         self._probe = Probe() if probe is None else probe
@@ -60,15 +61,21 @@ class Engine:
         self._settings = settings
         self._models = models
         self._memory = memory
-        self._on_leave = on_leave
         self._lease = Lease(clock, settings.lease_s, settings.lease_margin_s)
         gear = Gear(store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory)
-        self._runner = Runner(gear, Agents(gear), ids.worker(), self._turn_ended)
+        self._cache: AgentCache[Warm] = AgentCache(
+            clock=clock, retire=self._retire, start=self._start_keeping, bounds=settings.cache
+        )
+        self._agents = Agents(gear, self._cache)
+        self._runner = Runner(gear, self._agents, ids.worker(), self._turn_ended)
+        if memory is not None:
+            memory.belong_to(self._runner.worker)
         self._titler = Titler(gear)
         self._upkeep = Upkeep(gear, self._runner.nudge)
         self._exits = AsyncExitStack()
         self._group: anyio.abc.TaskGroup | None = None
         self._background: anyio.abc.TaskGroup | None = None
+        self._keeping: anyio.abc.TaskGroup | None = None
         self._is_stopped = False
 
     async def __aenter__(self) -> Self:
@@ -76,6 +83,7 @@ class Engine:
         await self._group.start(self._runner.run, name="runner")
         self._group.start_soon(self._upkeep.run, name="upkeep")
         self._group.start_soon(self._run_background, name="background")
+        await self._group.start(self._run_keeping, name="keeping")
         return self
 
     async def __aexit__(
@@ -98,6 +106,7 @@ class Engine:
         if self._background is not None:
             self._background.cancel_scope.cancel()
         await self._runner.stop(grace_s)
+        await self._stop_keeping()
 
     def status(self) -> dict[str, Any]:
         """How the engine is, for health pages."""
@@ -109,6 +118,8 @@ class Engine:
             "trouble": self._runner.trouble,
             "upkeep": dict(self._upkeep.troubles),
             "server_turns_max": self._settings.server_turns_max,
+            "cache": self._cache.status(),
+            "memory": self._memory.status() if self._memory is not None else None,
         }
 
     # --- turns -------------------------------------------------------------------------------------
@@ -178,14 +189,17 @@ class Engine:
             model=model,
             request=request,
         )
-        if leaving and self._on_leave is not None:
-            self._start_background(f"leave {leaving}", self._on_leave, owner, leaving)
+        if leaving and self._memory is not None:
+            self._start_keeping(f"leave {leaving}", self._memory.settle, owner, leaving)
         return session
 
     async def delete(self, owner: str, session_id: str) -> None:
         """End the session's turn, then remove everything of it."""
         await self.store.sessions.delete(owner, session_id)
         self._runner.drop_session(session_id)
+        self._cache.forget_session(session_id)
+        if self._memory is not None:
+            self._memory.forget(session_id)
 
     async def session(self, owner: str, session_id: str) -> Session:
         """The session as it is now, after what a pending recovery had to do."""
@@ -218,7 +232,11 @@ class Engine:
         return await self.store.transcript.redo(owner, session_id, request)
 
     async def clear(self, owner: str, session_id: str, request: Request) -> Session:
-        return await self.store.transcript.clear(owner, session_id, request)
+        session = await self.store.transcript.clear(owner, session_id, request)
+        # Whoever clears a session wants to begin anew, with what memory has now. The agent's end, which may
+        # have to wait for a slow memory, is not waited for.
+        self._agents.evict(session)
+        return session
 
     async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
         return await self.store.transcript.select(owner, session_id, turn_id, request)
@@ -244,14 +262,15 @@ class Engine:
     # --- after a turn ------------------------------------------------------------------------------
 
     async def _turn_ended(self, claim: Claim, ended: Ended) -> None:
-        turn = ended.turn
+        turn, memory = ended.turn, self._memory
+        if turn.state is TurnState.COMPLETED and turn.kind is TurnKind.COMPACTION and memory is not None:
+            self._start_keeping(f"compacted {turn.session_id}", memory.settle, turn.owner, turn.session_id)
         if turn.state is not TurnState.COMPLETED or turn.kind is not TurnKind.MESSAGE:
             return
         self._start_background(f"title {turn.session_id}", self._make_title, ended)
-        if self._memory is not None and not claim.session.private:
-            self._start_background(
-                f"observe {turn.id}", self._memory.observe, turn.owner, turn.session_id, ended.messages
-            )
+        if memory is not None and ended.handle is not None:
+            seen = (ended.handle, turn.owner, turn.session_id, ended.messages)
+            self._start_background(f"observe {turn.id}", memory.observe, *seen)
         if ended.is_crowded:
             self._start_background(f"compact {turn.session_id}", self._compact_crowded, turn)
 
@@ -268,16 +287,50 @@ class Engine:
         submission = Submission(kind=TurnKind.COMPACTION, key=f"compact-after-{turn.id}")
         await self.submit(turn.owner, turn.session_id, submission)
 
+    # --- memory and the agent cache ----------------------------------------------------------------
+
+    async def _run_keeping(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Commits and evictions: they go on while turns are stopped, until shutdown has had its time."""
+        async with anyio.create_task_group() as group:
+            self._keeping = group
+            group.start_soon(self._cache.run, name="agent cache")
+            if self._memory is not None:
+                group.start_soon(self._memory.run, name="memory")
+            task_status.started()
+            await anyio.sleep_forever()
+
+    def _start_keeping(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        if self._keeping is not None:
+            self._keeping.start_soon(self._contained, name, act, *args, name=name)
+
+    async def _stop_keeping(self) -> None:
+        """Settle what memory is owed within its time, then close what the agents held."""
+        if self._memory is not None:
+            await self._memory.drain()
+        try:
+            await call_within(self._clock, self._settings.drain_s, self._cache.close)
+        except TimeoutError:
+            _log.warning("not every agent could be closed in %g s", self._settings.drain_s)
+        if self._memory is not None:
+            await self._memory.close()
+        if self._keeping is not None:
+            self._keeping.cancel_scope.cancel()
+            self._keeping = None
+
+    async def _retire(self, warm: Warm) -> None:
+        if self._memory is not None and warm.handle is not None:
+            await self._memory.release(warm.handle, is_last=self._is_stopped)
+
     async def _run_background(self) -> None:
         async with anyio.create_task_group() as group:
             self._background = group
             await anyio.sleep_forever()
 
-    def _start_background(self, name: str, act: Callable[..., Awaitable[None]], *args: Any) -> None:
+    def _start_background(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
         if self._background is not None and not self._is_stopped:
             self._background.start_soon(self._contained, name, act, *args, name=name)
 
-    async def _contained(self, name: str, act: Callable[..., Awaitable[None]], *args: Any) -> None:
+    async def _contained(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """The root of a background task: its failure is said and harms no turn."""
         try:
             await act(*args)

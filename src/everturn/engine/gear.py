@@ -8,11 +8,11 @@ from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
 from everturn.domain.modelling import Models
 from everturn.domain.probe import Probe
-from everturn.domain.remembering import MemoryProvider
 from everturn.domain.storing import Store
 from everturn.domain.tooling import Toolbox
 from everturn.engine.lease import Lease
 from everturn.engine.settings import EngineSettings
+from everturn.memory import Memory
 
 
 class Gear(msgspec.Struct, frozen=True):
@@ -24,4 +24,4 @@ class Gear(msgspec.Struct, frozen=True):
     probe: Probe
     settings: EngineSettings
     lease: Lease
-    memory: MemoryProvider | None = None
+    memory: Memory | None = None

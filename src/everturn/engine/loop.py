@@ -15,12 +15,13 @@ from everturn.domain.fold import CallState
 from everturn.domain.messages import Message, Role
 from everturn.domain.modelling import Model
 from everturn.domain.probe import Moment
+from everturn.domain.remembering import MemoryProvider
 from everturn.domain.storing import Claim
 from everturn.domain.turns import Failure, Turn, TurnKind
 from everturn.engine.calls import Calls, Question, new_ask
 from everturn.engine.compaction import Compactor
 from everturn.engine.gear import Gear
-from everturn.engine.prefix import Agents, is_tainted
+from everturn.engine.prefix import Agent, Agents, is_tainted
 from everturn.engine.resume import (
     AbandonAttempt,
     AskWhether,
@@ -43,6 +44,7 @@ class Ended(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...] = ()
     model: str = ""
     is_crowded: bool = False  # the context has passed the threshold
+    handle: MemoryProvider | None = None  # of the memory that saw the turn
 
 
 class TurnLoop:
@@ -57,6 +59,7 @@ class TurnLoop:
         self._should_stop = should_stop
         self._steps: ModelSteps | None = None
         self._history: Sequence[Message] = ()
+        self._agent: Agent | None = None
 
     async def run(self) -> Ended:
         """Take the turn as far as it goes. Raises Fenced when it is somebody else's now."""
@@ -80,9 +83,12 @@ class TurnLoop:
     # --- an answer ---------------------------------------------------------------------------------
 
     async def _answer(self) -> Ended:
+        async with self._agents.bound(self._claim.session, self._turn) as self._agent:
+            return await self._answer_with(self._agent)
+
+    async def _answer_with(self, agent: Agent) -> Ended:
         session = self._claim.session
-        agent = await self._agents.agent(session, self._turn)
-        self._history = await self._agents.history(session, self._turn)
+        self._history = await agent.history()
         steps = ModelSteps(self._gear, self._log, session, self._turn, agent, self._history)
         calls = Calls(
             self._gear, self._log, session, self._turn, agent, is_tainted=is_tainted(list(self._history))
@@ -141,25 +147,29 @@ class TurnLoop:
         await self._log.writer.quiet()
         await self._gear.probe.reach(Moment.WRITER_QUIET, self._turn.id)
         folded = self._log.folded(is_ended=True)
-        memory = self._gear.memory
+        provider, handle = self._agent.owed_to if self._agent is not None else (None, "")
         try:
             turn = await self._gear.store.turns.complete(
                 self._turn.id,
                 self._claim.epoch,
                 self._log.writer.number,
                 folded,
-                provider=memory.name if memory is not None else None,
+                provider=provider,
+                handle=handle,
             )
         except WrongState as refusal:
             if refusal.facts.get("because") != "steering":
                 raise
             return None
+        if self._agent is not None:
+            self._agent.completed(turn, [*self._history, *folded.messages])
         own = [message for message in self._history if message.turn_id == self._turn.id]
         return Ended(
             turn,
             messages=(*own, *folded.messages),
             model=folded.models[-1] if folded.models else "",
             is_crowded=self._is_crowded(),
+            handle=self._agent.handle if self._agent is not None else None,
         )
 
     def _is_crowded(self) -> bool:

@@ -1,66 +1,207 @@
 """Builds what stays the same from turn to turn: system prompt, tool schemas, memory, and the history.
 
-The one place where these are built, so that they can be kept per session key.
+The one place where these are built. What it builds is kept per session key (``agents``); a turn binds it
+and gets an ``Agent``, which knows both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 
 from everturn.domain.messages import Message, Result, Role
-from everturn.domain.modelling import Abilities
+from everturn.domain.modelling import Abilities, Model, ModelRequest, ToolSchema
+from everturn.domain.remembering import MemoryProvider, Recalled
 from everturn.domain.sessions import Session
 from everturn.domain.tooling import Tool
-from everturn.domain.turns import Turn
-from everturn.engine.context import Prefix
+from everturn.domain.turns import Turn, Usage
+from everturn.engine.agents import AgentCache, Entry
+from everturn.engine.context import Prefix, estimate_tokens
 from everturn.engine.gear import Gear
+from everturn.memory import Memory
+
+_WEB = "agent:main:web"  # the session key of whoever names none
 
 
-class Agent(msgspec.Struct, frozen=True):
-    """The prefix, and the tools that it names. Holds nothing of any one session."""
+class Warm(msgspec.Struct, frozen=True):
+    """What is kept per session key. Holds nothing of any one session."""
 
     system: str
     small: str
-    tools: Mapping[str, Tool]
+    schemas: tuple[ToolSchema, ...]
+    handle: MemoryProvider | None = None
+
+    @property
+    def tokens(self) -> int:
+        return estimate_tokens(ModelRequest(self.system, (), self.schemas))
+
+
+class Agent:
+    """A warm agent bound to one turn."""
+
+    def __init__(
+        self,
+        cache: AgentCache[Warm],
+        entry: Entry[Warm],
+        warm: Warm,
+        gear: Gear,
+        session: Session,
+        turn: Turn,
+        tools: Mapping[str, Tool],
+        recalled: str,
+    ) -> None:
+        self._cache = cache
+        self._entry = entry
+        self._warm = warm
+        self._gear = gear
+        self._session = session
+        self._turn = turn
+        self._recalled = recalled
+        self.tools = tools
+
+    @property
+    def handle(self) -> MemoryProvider | None:
+        return self._warm.handle
+
+    @property
+    def owed_to(self) -> tuple[str | None, str]:
+        """The provider and the handle to which the turn will be owed."""
+        memory, handle = self._gear.memory, self._warm.handle
+        if memory is None or self._session.private:
+            return None, ""
+        return (memory.provider, "") if handle is None else (handle.name, memory.name_of(handle))
 
     def prefix(self, abilities: Abilities) -> Prefix:
         """The prefix as this model gets it; always the same bytes for the same agent and model."""
         if abilities.is_small:
-            return Prefix(self.small)
-        return Prefix(self.system, tuple(self.tools[name].spec.schema for name in sorted(self.tools)))
+            return Prefix(self._warm.small)
+        return Prefix(self._warm.system, self._warm.schemas, self._recalled)
+
+    async def history(self) -> list[Message]:
+        """The messages before the turn, and its own first one."""
+        session, turn = self._session, self._turn
+        kept = await self._cache.history(
+            self._entry,
+            session.id,
+            session.transcript_version,
+            lambda: load_history(self._gear, session, turn),
+        )
+        if not kept or kept[-1].turn_id == turn.id:
+            return list(kept)
+        own = await self._first_message()
+        if own is None or kept[-1].turn_id != turn.parent_id:
+            # The turn does not go on from where the kept history ends.
+            return await load_history(self._gear, session, turn)
+        return [*kept, own]
+
+    async def _first_message(self) -> Message | None:
+        page = await self._gear.store.transcript.messages(self._session.owner, self._session.id, limit=1)
+        is_own = bool(page.items) and (page.items[0].turn_id, page.items[0].ordinal) == (self._turn.id, 0)
+        return page.items[0] if is_own else None
+
+    def completed(self, turn: Turn, history: Sequence[Message]) -> None:
+        """The turn's end is its session's new baseline; other sessions' are left alone."""
+        self._cache.refresh(
+            self._entry,
+            self._session.id,
+            seen=self._session.transcript_version,
+            before=turn.version_before,
+            after=turn.version_after,
+            history=history,
+        )
+
+    def missed_cache(self, model: Model, usage: Usage) -> bool:
+        """Take a model call down; True if the provider should have had its prefix in its cache."""
+        return self._cache.note_sent(
+            self._entry,
+            model.name,
+            self._session.id,
+            usage,
+            0 if model.abilities.is_small else self._warm.tokens,
+        )
+
+
+async def load_history(gear: Gear, session: Session, turn: Turn) -> list[Message]:
+    """The messages before the turn, and its own first one, as the store has them."""
+    messages = await gear.store.transcript.context(session.owner, session.id, upto=turn.id)
+    # What an interrupted turn already said is in its journal too; the journal is what is continued.
+    return [message for message in messages if message.turn_id != turn.id or message.ordinal == 0]
 
 
 class Agents:
-    """Builds an agent for each turn."""
+    """Gives each turn its agent, warm where there is one."""
 
-    def __init__(self, gear: Gear) -> None:
+    def __init__(self, gear: Gear, cache: AgentCache[Warm]) -> None:
         self._gear = gear
+        self._cache = cache
 
-    async def agent(self, session: Session, turn: Turn) -> Agent:
-        settings = self._gear.settings
-        name = turn.profile or session.profile
-        tools = await self._gear.toolbox.tools(session.owner, session.id, name)
-        system = settings.profile(name).system_prompt or settings.system_prompt
-        memory = await self._recalled(session)
-        return Agent(
-            system=f"{system}\n\n{memory}" if memory else system,
-            small=settings.small_prompt,
-            tools={tool.spec.name: tool for tool in tools},
-        )
+    @asynccontextmanager
+    async def bound(self, session: Session, turn: Turn) -> AsyncIterator[Agent]:
+        """The agent for this turn; it is not evicted inside."""
+        gear = self._gear
+        profile = turn.profile or session.profile
+        tools = await gear.toolbox.tools(session.owner, session.id, profile)
+        system = gear.settings.profile(profile).system_prompt or gear.settings.system_prompt
+        memory = None if session.private else gear.memory
+        known = Recalled() if memory is None else await memory.ledger.recalled(session.owner, session.id)
+        plain = Warm(system, gear.settings.small_prompt, tuple(tool.spec.schema for tool in tools))
+        signature = _signature(plain, self._model(session, turn), memory, known.forgotten)
+        async with self._cache.bound(
+            key_of(session, profile), signature, lambda: self._build(plain, session, memory)
+        ) as entry:
+            warm = entry.agent or plain
+            recalled = await self._recalled(session, turn, memory, warm, known)
+            by_name = {tool.spec.name: tool for tool in tools}
+            yield Agent(self._cache, entry, warm, gear, session, turn, by_name, recalled)
 
     async def history(self, session: Session, turn: Turn) -> list[Message]:
-        """The messages before the turn, and its own first one."""
-        store = self._gear.store
-        messages = await store.transcript.context(session.owner, session.id, upto=turn.id)
-        # What an interrupted turn already said is in its journal too; the journal is what is continued.
-        return [message for message in messages if message.turn_id != turn.id or message.ordinal == 0]
+        return await load_history(self._gear, session, turn)
 
-    async def _recalled(self, session: Session) -> str:
-        if self._gear.memory is None or session.private:
+    def evict(self, session: Session) -> None:
+        """Take the session's agent out of the cache, without waiting for its end."""
+        self._cache.evict(key_of(session, session.profile), "cleared")
+
+    async def _build(self, plain: Warm, session: Session, memory: Memory | None) -> tuple[Warm, int]:
+        warm = plain
+        if memory is not None and memory.provider is not None:
+            handle = await memory.open()
+            known = await memory.recall(handle, session.owner, session.key, "")
+            system = f"{plain.system}\n\n{known}" if known else plain.system
+            warm = msgspec.structs.replace(plain, system=system, handle=handle)
+        return warm, len(warm.system) + len(warm.small) + len(msgspec.json.encode(warm.schemas))
+
+    async def _recalled(
+        self, session: Session, turn: Turn, memory: Memory | None, warm: Warm, known: Recalled
+    ) -> str:
+        """What memory has for the session's first prompt, frozen from then on."""
+        if memory is None or warm.handle is None:
             return ""
-        return await self._gear.memory.recall(session.owner, session.key, "")
+        if known.text is not None:
+            return known.text
+        return await memory.recall_frozen(warm.handle, session.owner, session.id, session.key, turn.text)
+
+    def _model(self, session: Session, turn: Turn) -> str:
+        profile = self._gear.settings.profile(turn.profile or session.profile)
+        return turn.model or session.model or profile.model or self._gear.models.default
+
+
+def key_of(session: Session, profile: str | None) -> str:
+    """Where the session's owner talks. Owners never share an agent, nor do private sessions and others."""
+    place = session.key or f"{_WEB}:{profile or 'default'}:{session.model or ''}"
+    return f"{session.owner}\n{place}\n{'private' if session.private else ''}"
+
+
+def _signature(plain: Warm, model: str, memory: Memory | None, forgotten: int) -> str:
+    """A digest of everything that changes the prefix, and of nothing that does not."""
+    policy = None
+    if memory is not None:
+        settings = memory.settings
+        policy = (settings.provider, settings.profile_facts_max, settings.recall_chars_max, forgotten)
+    facts = (plain.system, plain.small, plain.schemas, model, policy)
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
 
 def is_tainted(history: list[Message]) -> bool:

@@ -105,7 +105,7 @@ class ModelSteps:
         calls = tuple(self._named_apart(call, step) for call in finish.calls)
         await self._log.append(
             ev.StepFinished(step, finish.reason, calls, finish.reasoning),
-            ev.StepUsage(step, model.name, finish.usage),
+            ev.StepUsage(step, model.name, finish.usage, self._agent.missed_cache(model, finish.usage)),
         )
         await self._gear.probe.reach(Moment.STEP_FINISHED, self._turn.id)
 

@@ -289,19 +289,26 @@ class Memory:
                 return Committed(Outcome.NO_HANDLE, left=found.turns, error=error.message)
         return await self.commit(owner, session_id, spare)
 
-    async def release(self, handle: MemoryProvider) -> None:
+    async def release(self, handle: MemoryProvider, *, is_last: bool = False) -> None:
         """An agent is evicted: commit every session that owes something to its handle, wait for commits
-        under way, then close the handle, once. What fails stays owed, to be committed by another."""
+        under way, then close the handle, once. What fails stays owed, to be committed by another.
+
+        ``is_last``: everything that fits was drained just now; only close it.
+        """
         name = self._handles.name_of(handle)
         if name is None:
             return
+        if not is_last:
+            await self._settle_for(name)
+        if self._handles.detach(handle):
+            # Whoever released it at the same time finds it detached: it is closed once.
+            await self._close(handle)
+
+    async def _settle_for(self, name: str) -> None:
         room = anyio.CapacityLimiter(self.settings.commits_at_once)
         async with anyio.create_task_group() as group:
             for owing in await self._owing_to(name):
                 group.start_soon(self._release_session, owing, name, room, name=f"settle {owing.session_id}")
-        if self._handles.detach(handle):
-            # Whoever released it at the same time finds it detached: it is closed once.
-            await self._close(handle)
 
     async def _owing_to(self, name: str) -> list[Owing]:
         return await self.ledger.owing(handle=name, limit=self.settings.owing_max)
@@ -405,6 +412,13 @@ class Memory:
             _log.warning("memory, %s: %s", what, error.message)
 
     # --- for a turn ------------------------------------------------------------------------------------
+
+    async def recall_frozen(
+        self, handle: MemoryProvider, owner: str, session_id: str, session_key: str, prompt: str
+    ) -> str:
+        """Recall for a session's first prompt and keep it: every later turn sends the same bytes."""
+        text = await self.recall(handle, owner, session_key, prompt)
+        return await self.ledger.keep_recalled(owner, session_id, text)
 
     async def recall(self, handle: MemoryProvider, owner: str, session_key: str, prompt: str) -> str:
         """What the provider has for this prompt; nothing if it fails or takes too long. Never raises."""

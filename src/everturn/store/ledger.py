@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 
 from everturn.domain.messages import AnyPart, Message, Role, Text
-from everturn.domain.remembering import Begun, NextCommit, Owing, Segment
+from everturn.domain.remembering import Begun, NextCommit, Owing, Recalled, Segment
 from everturn.domain.turns import TurnKind, TurnState, Usage
 from everturn.store.common import locked_session, session_row
 from everturn.store.rows import SessionRow, message_of, session_of, to_json, turn_of
 from everturn.store.script import Database, Query, Row, Script, Tx, one, q
 
 _SETTLED = ("memory", "settled")  # kind and name of the record about the owner's last commit
+_FORGOTTEN = ("memory", "forgotten")  # how often the owner made memory forget something
 _numbers: msgspec.json.Decoder[list[int]] = msgspec.json.Decoder(list[int])
 
 
@@ -60,7 +61,7 @@ class Ledger:
     async def last_settled(self, owner: str) -> dict[str, Any] | None:
         return await self._db.read(_last_settled, owner)
 
-    async def recalled(self, owner: str, session_id: str) -> str | None:
+    async def recalled(self, owner: str, session_id: str) -> Recalled:
         return await self._db.read(_recalled, owner, session_id)
 
     async def keep_recalled(self, owner: str, session_id: str, text: str) -> str:
@@ -275,10 +276,15 @@ def _last_settled(tx: Tx, owner: str) -> Script[dict[str, Any] | None]:
 # --- recall -------------------------------------------------------------------------------------------
 
 
-def _recalled(tx: Tx, owner: str, session_id: str) -> Script[str | None]:
+def _recalled(tx: Tx, owner: str, session_id: str) -> Script[Recalled]:
     session = yield from session_row(tx, owner, session_id)
     row = one((yield q("recall_get", session.no)))
-    return None if row is None else str(row[0])
+    return Recalled(None if row is None else str(row[0]), (yield from _forgotten(owner)))
+
+
+def _forgotten(owner: str) -> Script[int]:
+    row = one((yield q("record_get", owner, *_FORGOTTEN)))
+    return 0 if row is None else int(msgspec.json.decode(row[0]))
 
 
 def _keep_recalled(tx: Tx, owner: str, session_id: str, text: str) -> Script[str]:
@@ -289,6 +295,8 @@ def _keep_recalled(tx: Tx, owner: str, session_id: str, text: str) -> Script[str
 
 
 def _drop_recalled(tx: Tx, owner: str) -> Script[None]:
+    count = (yield from _forgotten(owner)) + 1
+    yield q("record_put", owner, *_FORGOTTEN, to_json(count), tx.now)
     yield q("recalls_drop", owner)
 
 
