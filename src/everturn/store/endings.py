@@ -72,6 +72,7 @@ def complete(
         yield from ledger.owe(tx, session, turn.no, provider, handle, turn.worker or "")
     yield from refresh(tx, session)
     tx.probe.pass_by(Moment.END_WRITTEN, turn_id)
+    tx.moments.append((Moment.END_COMMITTED, turn_id))
     return msgspec.structs.replace(
         (yield from turn_row(turn.no)).turn,
         version_before=session.session.transcript_version,
@@ -150,6 +151,7 @@ def end_active(
         yield from _steering_to_queue(tx, session, turn)
     yield from refresh(tx, session)
     tx.probe.pass_by(Moment.END_WRITTEN, turn.id)
+    tx.moments.append((Moment.END_COMMITTED, turn.id))
     return (yield from turn_row(turn.no)).turn
 
 

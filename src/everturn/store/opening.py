@@ -55,6 +55,7 @@ async def open_store(
         raise StoreRefused(f"The address {address.split('://')[0]}://… names no database we know.")
     path = Path(address.removeprefix("sqlite://")) if address else folder / "everturn.db"
     db = SqliteDatabase(path, clock=clock, ids=ids, probe=probe, hub=hub, vfs=vfs)
+    workers = Workers(db, path.parent)
     try:
         await db.open()
         yield Store(
@@ -63,8 +64,9 @@ async def open_store(
             data_dir=folder,
             disk=disk,
             settings=settings,
-            workers=Workers(db, path.parent),
+            workers=workers,
             copy_database=db.copy_to,
         )
     finally:
         await db.close()
+        workers.close()

@@ -77,6 +77,12 @@ class Workers:
         if lock is not None:
             lock.drop(and_file=True)
 
+    def close(self) -> None:
+        """Let go of the locks without retiring: whoever looks next finds these workers dead."""
+        for lock in self._locks.values():
+            lock.drop(and_file=False)
+        self._locks.clear()
+
     async def _others(self, worker: str) -> list[tuple[str, str]]:
         rows = await self._db.read(_all)
         return [(row[0], row[1]) for row in rows if row[0] != worker and row[0] not in self._locks]

@@ -125,3 +125,15 @@ async def test_a_worker_that_retires_hands_its_turns_over(store: Store) -> None:
     await store.workers.retire("wrk_one")
     held = await claim(store, "wrk_two")
     assert (held.reason, held.turn.attempts) == ("handed_over", 0)
+
+
+async def test_a_store_that_is_closed_without_retiring_leaves_its_turns_to_others(
+    store: Store, open_another: object, store_url: str, data_dir: Path
+) -> None:
+    session = await new_session(store)
+    async with open_store(store_url, data_dir=data_dir) as short:
+        await short.workers.register("wrk_short")
+        await start(short, session.id, "hello", "wrk_short")
+    await store.workers.register("wrk_one")
+    assert await store.workers.take_over("wrk_one") == 1
+    assert (await claim(store, "wrk_one")).reason == "crash"

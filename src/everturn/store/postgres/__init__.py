@@ -36,6 +36,7 @@ async def open_postgres(
         address, clock=clock, ids=ids, probe=probe, hub=hub, direct_address=settings.direct_url
     )
     await db.open()
+    workers = PostgresWorkers(db, folder, disk, lease_s=settings.lease_s)
     try:
         yield Store(
             db,
@@ -43,8 +44,9 @@ async def open_postgres(
             data_dir=folder,
             disk=disk,
             settings=settings,
-            workers=PostgresWorkers(db, folder, disk, lease_s=settings.lease_s),
+            workers=workers,
             copy_database=db.copy_to,
         )
     finally:
         await db.close()
+        workers.close()

@@ -1,0 +1,37 @@
+"""The process that is killed: ``python -m tests.crash.child PART URL FOLDER NOTES MOMENT NTH``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from everturn.domain.probe import Moment, Probe
+from everturn.store import Store, open_store
+from everturn.testing import KillingProbe
+from tests.crash.notes import Notes, notes_in
+
+
+async def run(part: str, url: str, folder: Path, note: Notes, probe: Probe) -> None:
+    def reopen() -> AbstractAsyncContextManager[Store]:
+        return open_store(url, data_dir=folder)
+
+    async with open_store(url, data_dir=folder, probe=probe) as store:
+        if part == "store":
+            from tests.crash.store_work import Life
+
+            await Life(store, note, reopen).live()
+        else:
+            from tests.crash.engine_work import live
+
+            await live(store, folder, note, probe)
+
+
+def main(part: str, url: str, folder: str, notes: str, moment: str, nth: str) -> None:
+    probe = KillingProbe(Moment(moment), int(nth)) if moment else Probe()
+    asyncio.run(run(part, url, Path(folder), notes_in(Path(notes)), probe))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
