@@ -108,4 +108,6 @@ def engine_settings(config: Config) -> EngineSettings:
 
 def open_web(app: App) -> Web:
     """The web application over an open app; enter it before serving."""
-    return build_web(app.engine, app.store, app.config.web, models=app.models)
+    return build_web(
+        app.engine, app.store, app.config.web, models=app.models, keys=app.keys, toolbox=app.toolbox
+    )

@@ -10,7 +10,9 @@ from everturn.domain.events import AnyPayload
 from everturn.domain.ids import Ids
 from everturn.domain.modelling import Models
 from everturn.engine import Engine
+from everturn.models import Keys, ModelRegistry
 from everturn.store import Store
+from everturn.tools import EverturnToolbox
 from everturn.web import openapi, sse
 from everturn.web.accounts import Accounts
 from everturn.web.answers import Answers
@@ -20,6 +22,7 @@ from everturn.web.api.files import FilesApi
 from everturn.web.api.openai import ModelNames, OpenAiApi
 from everturn.web.api.server import ServerApi
 from everturn.web.api.sessions import SessionsApi
+from everturn.web.api.settings import SettingsApi
 from everturn.web.api.streams import StreamsApi
 from everturn.web.api.turns import TurnsApi
 from everturn.web.audit import Audit
@@ -28,6 +31,7 @@ from everturn.web.deleting import Deletions
 from everturn.web.metrics import Metrics
 from everturn.web.news import ListSnapshot, SessionNews
 from everturn.web.passwords import Passwords
+from everturn.web.preferences import PreferencesOf
 from everturn.web.routing import AnyEndpoint, Table
 from everturn.web.settings import WebSettings
 from everturn.web.streams import Streams
@@ -53,13 +57,14 @@ def build_web(
     ids: Ids | None = None,
     passwords: Passwords | None = None,
     models: Models,
-    model_names: ModelNames | None = None,
+    keys: Keys | None = None,
+    toolbox: EverturnToolbox | None = None,
     more: Iterable[AnyEndpoint] = (),
 ) -> Web:
     """The application. Enter it (``async with``) before serving: its background work runs inside.
 
-    ``model_names``: what GET /v1/models lists besides the agent; default, the default model.
-    ``more``: endpoints of rooms that this one does not know.
+    The settings' endpoints are there if ``models`` is the registry and ``keys`` and ``toolbox`` are given.
+    ``more``: endpoints that this room does not know, such as those of memory.
     """
     clock = clock or SystemClock()
     ids = ids or Ids(clock)
@@ -75,23 +80,29 @@ def build_web(
         per_owner_max=settings.streams_per_owner_max,
     )
     deletions = Deletions(store.records, store.sessions, clock, engine.delete, undo_s=settings.undo_delete_s)
-    sessions = SessionsApi(engine, store, deletions)
+    preferences = PreferencesOf(store.records)
+    sessions = SessionsApi(engine, store, deletions, preferences)
+    settings_api = (
+        SettingsApi(store, models, keys, toolbox, preferences, audit, clock)
+        if isinstance(models, ModelRegistry) and keys is not None and toolbox is not None
+        else None
+    )
+    names = settings_api.names if settings_api is not None else None
     uploads = Uploads(settings.home / "uploads", settings.upload_bytes_max, settings.body_timeout_s)
     description: dict[str, Any] = {}
     server = ServerApi(engine, store, streams, metrics, lambda: description, lambda: web.is_stopping)
     table = Table(
         [
             *sessions.endpoints(),
-            *TurnsApi(engine, store, deletions, audit).endpoints(),
+            *TurnsApi(engine, store, deletions, audit, preferences).endpoints(),
             *StreamsApi(
                 engine, store, deletions, streams, clock, sessions_max=settings.stream_sessions_max
             ).endpoints(),
             *FilesApi(store, uploads).endpoints(),
             *DocumentsApi(engine, store, sessions, import_bytes_max=settings.import_bytes_max).endpoints(),
             *AccountApi(accounts, audit).endpoints(),
-            *_openai(
-                engine, store, models, model_names, deletions, streams, settings, clock, ids
-            ).endpoints(),
+            *_openai(engine, store, models, names, deletions, streams, settings, clock, ids).endpoints(),
+            *(settings_api.endpoints() if settings_api is not None else ()),
             *server.endpoints(),
             *more,
         ]

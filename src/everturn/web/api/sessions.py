@@ -17,6 +17,7 @@ from everturn.engine import Engine
 from everturn.store import Store
 from everturn.web.deleting import Deletions, is_ephemeral
 from everturn.web.identity import Scope
+from everturn.web.preferences import PreferencesOf
 from everturn.web.problems import PreconditionNeeded, ScopeMissing
 from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing, key_from, version_from
 
@@ -117,10 +118,13 @@ _MOVE_HEADERS = ("If-Match", "Idempotency-Key")
 
 
 class SessionsApi:
-    def __init__(self, engine: Engine, store: Store, deletions: Deletions) -> None:
+    def __init__(
+        self, engine: Engine, store: Store, deletions: Deletions, preferences: PreferencesOf
+    ) -> None:
         self._engine = engine
         self._store = store
         self._deletions = deletions
+        self._preferences = preferences
 
     def endpoints(self) -> list[AnyEndpoint]:
         one, tag = "/api/sessions/{session}", "sessions"
@@ -243,7 +247,7 @@ class SessionsApi:
             key=body.key,
             private=body.private,
             project=body.project,
-            profile=body.profile,
+            profile=body.profile or (await self._preferences.get(call.owner)).profile,
             model=body.model,
             leaving=body.leaving,
             request=Request(key=key_from(call.headers)),

@@ -16,6 +16,7 @@ from everturn.web.api.sessions import Name, SessionId
 from everturn.web.audit import Audit
 from everturn.web.deleting import Deletions
 from everturn.web.identity import Scope
+from everturn.web.preferences import PreferencesOf
 from everturn.web.problems import ScopeMissing
 from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing, key_from
 
@@ -57,11 +58,19 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 class TurnsApi:
-    def __init__(self, engine: Engine, store: Store, deletions: Deletions, audit: Audit) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        deletions: Deletions,
+        audit: Audit,
+        preferences: PreferencesOf,
+    ) -> None:
         self._engine = engine
         self._store = store
         self._deletions = deletions
         self._audit = audit
+        self._preferences = preferences
 
     def endpoints(self) -> list[AnyEndpoint]:
         return [*self._turns(), *self._queue(), *self._asks()]
@@ -205,12 +214,20 @@ class TurnsApi:
         submission = Submission(
             text=body.text,
             attachments=body.attachments,
-            model=body.model,
+            model=body.model or await self._preferred_model(call.owner, session_id, body.profile),
             profile=body.profile,
             when_busy=body.when_busy,
             key=key_from(call.headers),
         )
         return await self._engine.submit(call.owner, session_id, submission)
+
+    async def _preferred_model(self, owner: str, session_id: str, profile: str | None) -> str | None:
+        """The model that this person prefers, where neither session nor profile names one."""
+        preferred = (await self._preferences.get(owner)).model
+        if preferred is None or profile is not None:
+            return None
+        session = await self._store.sessions.get(owner, session_id)
+        return preferred if session.model is None and session.profile is None else None
 
     async def get(self, call: Call[Nothing, Nothing]) -> Turn:
         return await self._store.turns.get(call.owner, call.path["turn"])

@@ -1,0 +1,517 @@
+"""Models and keys, tools and their policy, profiles, MCP servers, usage, preferences."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import anyio.to_thread
+import msgspec
+from msgspec import Meta
+
+from everturn import __version__
+from everturn.domain import errors as e
+from everturn.domain.clock import Clock
+from everturn.domain.turns import Usage
+from everturn.models import Keys, ModelRegistry, ModelState
+from everturn.store import Store
+from everturn.tools import EverturnToolbox, Rule, ServerState
+from everturn.web.api.sessions import SessionId
+from everturn.web.audit import Audit
+from everturn.web.identity import Caller, Scope
+from everturn.web.preferences import ChangePreferences, Preferences, PreferencesOf
+from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing
+
+_DAY_MS = 86_400_000
+
+
+class Models(msgspec.Struct, frozen=True):
+    default: str
+    models: tuple[ModelLine, ...]
+
+
+class ModelLine(ModelState, frozen=True, omit_defaults=True):
+    """A model and what the page needs of its abilities at a glance."""
+
+    context_tokens: int | None = None
+    is_small: bool = False
+
+
+class KeyState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A provider and whether there is a key; never the key."""
+
+    name: str
+    has_key: bool
+    source: str | None = None  # environment | file
+
+
+class Settings(msgspec.Struct, frozen=True):
+    model: str | None
+    profile: str | None
+    default_model: str
+    keys: tuple[KeyState, ...]
+    sandbox: Sandboxed
+    version: str
+
+
+class Sandboxed(msgspec.Struct, frozen=True):
+    """``level``: full | reduced | none."""
+
+    is_on: bool
+    level: str
+    detail: str
+
+
+class PutKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    key: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class TestKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Without a key, the one that is stored is tried."""
+
+    key: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+
+
+class KeyTrial(msgspec.Struct, frozen=True, omit_defaults=True):
+    ok: bool
+    elapsed_ms: int | None = None
+    detail: str = ""
+    hint: str = ""
+    code: str = ""
+
+
+class TestModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+
+
+class ModelTrial(KeyTrial, frozen=True, omit_defaults=True):
+    text: str = ""
+    first_token_ms: int | None = None
+
+
+class ProfileOut(msgspec.Struct, frozen=True):
+    name: str
+    description: str
+    model: str | None
+    tools: tuple[str, ...] | None
+    network: bool
+    sandbox: bool
+    mcp: tuple[str, ...]
+
+
+class ProfilesOut(msgspec.Struct, frozen=True):
+    profiles: tuple[ProfileOut, ...]
+
+
+class ToolsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    profile: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+
+
+class ToolOut(msgspec.Struct, frozen=True):
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    is_safe_to_repeat: bool
+    timeout_s: float
+
+
+class ToolsOut(msgspec.Struct, frozen=True):
+    tools: tuple[ToolOut, ...]
+    sandbox: Sandboxed
+
+
+class ServerOut(ServerState, frozen=True):
+    is_connected: bool = False
+
+
+class Servers(msgspec.Struct, frozen=True):
+    servers: tuple[ServerOut, ...]
+
+
+class TrustServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``session_id``: the session in whose workspace the server is started to be asked."""
+
+    session_id: SessionId
+
+
+class Rules(msgspec.Struct, frozen=True):
+    rules: tuple[Rule, ...]
+
+
+class RevokeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``id``: the rule to revoke; default: all of them."""
+
+    id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,120}$")] | None = None
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    revoked: int
+
+
+class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    days: Annotated[int, Meta(ge=1, le=3650)] = 30
+
+
+class UsageLine(msgspec.Struct, frozen=True):
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: float | None
+
+
+class UsageOut(msgspec.Struct, frozen=True):
+    days: int
+    total: UsageLine
+    models: dict[str, UsageLine]
+
+
+class SettingsApi:
+    def __init__(
+        self,
+        store: Store,
+        registry: ModelRegistry,
+        keys: Keys,
+        toolbox: EverturnToolbox,
+        preferences: PreferencesOf,
+        audit: Audit,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._keys = keys
+        self._toolbox = toolbox
+        self._preferences = preferences
+        self._audit = audit
+        self._clock = clock
+
+    def endpoints(self) -> list[AnyEndpoint]:
+        return [*self._general(), *self._about_models(), *self._about_tools()]
+
+    def _general(self) -> list[AnyEndpoint]:
+        tag = "settings"
+        return [
+            Endpoint(
+                method="GET",
+                path="/api/settings",
+                run=self.settings,
+                summary="What is set, and where keys come from.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                answer=Settings,
+            ),
+            Endpoint(
+                method="PATCH",
+                path="/api/settings",
+                run=self.change,
+                summary="Choose the model and profile for what names none.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                body=ChangePreferences,
+                answer=Settings,
+                errors=(e.Invalid,),
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/usage",
+                run=self.usage,
+                summary="Tokens and money of the last days, by model.",
+                tag=tag,
+                query=UsageQuery,
+                answer=UsageOut,
+            ),
+        ]
+
+    def _about_models(self) -> list[AnyEndpoint]:
+        tag, unknown = "settings", (e.NotFound,)
+        return [
+            Endpoint(
+                method="GET",
+                path="/api/models",
+                run=self.models,
+                summary="The models that can be used, or could be.",
+                tag=tag,
+                answer=Models,
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/models/test",
+                run=self.test_model,
+                summary="Say a few words to a model.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                body=TestModel,
+                answer=ModelTrial,
+            ),
+            Endpoint(
+                method="PUT",
+                path="/api/keys/{provider}",
+                run=self.put_key,
+                summary="Store a provider's key. It cannot be read back.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                body=PutKey,
+                status=204,
+                errors=unknown,
+            ),
+            Endpoint(
+                method="DELETE",
+                path="/api/keys/{provider}",
+                run=self.delete_key,
+                summary="Forget a stored key.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                status=204,
+                errors=(e.NotFound,),
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/keys/{provider}/test",
+                run=self.test_key,
+                summary="Ask the provider whether a key is good.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                body=TestKey,
+                answer=KeyTrial,
+                errors=unknown,
+            ),
+        ]
+
+    def _about_tools(self) -> list[AnyEndpoint]:
+        tag = "settings"
+        return [
+            Endpoint(
+                method="GET",
+                path="/api/profiles",
+                run=self.profiles,
+                summary="The profiles of config.toml.",
+                tag=tag,
+                answer=ProfilesOut,
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/tools",
+                run=self.tools,
+                summary="What the agent can do, and whether the sandbox holds.",
+                tag=tag,
+                query=ToolsQuery,
+                answer=ToolsOut,
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/mcp",
+                run=self.servers,
+                summary="The MCP servers of config.toml.",
+                tag=tag,
+                answer=Servers,
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/mcp/{server}/trust",
+                run=self.trust_server,
+                summary="Start a server and accept what it says about its tools.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                body=TrustServer,
+                answer=ServerOut,
+                errors=(e.NotFound,),
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/policy",
+                run=self.rules,
+                summary="What was allowed for always.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                answer=Rules,
+            ),
+            Endpoint(
+                method="DELETE",
+                path="/api/policy",
+                run=self.revoke,
+                summary="Revoke one rule, or all.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                query=RevokeQuery,
+                answer=Revoked,
+                errors=(e.NotFound,),
+            ),
+        ]
+
+    # --- settings ------------------------------------------------------------------------------------
+
+    async def settings(self, call: Call[Nothing, Nothing]) -> Settings:
+        return await self._settings(await self._preferences.get(call.owner))
+
+    async def change(self, call: Call[Nothing, ChangePreferences]) -> Settings:
+        if isinstance(call.body.profile, str):
+            self._toolbox.profiles.get(call.body.profile)  # raises Invalid for one that is not there
+        return await self._settings(await self._preferences.change(call.owner, call.body))
+
+    async def _settings(self, chosen: Preferences) -> Settings:
+        sources = await anyio.to_thread.run_sync(self._key_sources)
+        return Settings(
+            chosen.model,
+            chosen.profile,
+            self._registry.default,
+            tuple(KeyState(name, source is not None, source) for name, source in sources),
+            self._sandboxed(),
+            __version__,
+        )
+
+    def _key_sources(self) -> list[tuple[str, str | None]]:
+        return [(name, self._key_source(name)) for name in self._registry.provider_names]
+
+    def _key_source(self, name: str) -> str | None:
+        try:
+            return self._registry.key_state(name)
+        except e.ModelUnknown:
+            return None  # a provider without an address cannot be used, with or without a key
+
+    async def usage(self, call: Call[UsageQuery, Nothing]) -> UsageOut:
+        since = self._clock.now_ms() - call.query.days * _DAY_MS
+        rows = await self._store.upkeep.usage(call.owner, since)
+        by_model: dict[str, list[Usage]] = {}
+        for model, text, _ in rows:
+            found = msgspec.json.decode(text, type=Usage) if text else Usage()
+            by_model.setdefault(model or self._registry.default, []).append(found)
+        lines = {model: _line(usages) for model, usages in sorted(by_model.items())}
+        return UsageOut(call.query.days, _line([one for all_ in by_model.values() for one in all_]), lines)
+
+    # --- models and keys -----------------------------------------------------------------------------
+
+    async def models(self, call: Call[Nothing, Nothing]) -> Models:
+        chosen = (await self._preferences.get(call.owner)).model
+        default = chosen or self._registry.default
+        return Models(default, tuple(_model_line(state, default) for state in await self._registry.list()))
+
+    async def names(self, owner: str) -> list[str]:
+        """For GET /v1/models: what can be used right now."""
+        return [state.name for state in await self._registry.list() if state.state == "ready"]
+
+    async def test_model(self, call: Call[Nothing, TestModel]) -> ModelTrial:
+        trial = await self._registry.test(call.body.name)
+        return ModelTrial(
+            trial.is_ok,
+            trial.total_ms,
+            trial.problem,
+            trial.hint,
+            trial.code,
+            trial.text,
+            trial.first_token_ms,
+        )
+
+    async def put_key(self, call: Call[Nothing, PutKey]) -> None:
+        provider = self._known(call.path["provider"])
+        await anyio.to_thread.run_sync(self._keys.put, provider, call.body.key)
+        await self._note("key.set", call.caller, provider)
+
+    async def delete_key(self, call: Call[Nothing, Nothing]) -> None:
+        provider = call.path["provider"]
+        if not await anyio.to_thread.run_sync(self._keys.delete, provider):
+            raise e.NotFound("stored key for", provider)
+        await self._note("key.deleted", call.caller, provider)
+
+    async def test_key(self, call: Call[Nothing, TestKey]) -> KeyTrial:
+        trial = await self._registry.test_key(self._known(call.path["provider"]), call.body.key)
+        return KeyTrial(trial.is_ok, trial.total_ms, trial.problem, trial.hint, trial.code)
+
+    def _known(self, provider: str) -> str:
+        if provider not in self._registry.provider_names:
+            raise e.NotFound("provider", provider)
+        return provider
+
+    async def _note(self, what: str, caller: Caller, detail: str) -> None:
+        await self._audit.write(what, caller.name, address=caller.address, detail=detail)
+
+    # --- tools ---------------------------------------------------------------------------------------
+
+    async def profiles(self, call: Call[Nothing, Nothing]) -> ProfilesOut:
+        found = self._toolbox.profiles.profiles
+        return ProfilesOut(
+            tuple(
+                ProfileOut(
+                    name,
+                    one.prompt.strip().split("\n", 1)[0][:200],
+                    one.model,
+                    one.tools,
+                    one.network,
+                    one.sandbox,
+                    one.mcp,
+                )
+                for name, one in found.items()
+            )
+        )
+
+    async def tools(self, call: Call[ToolsQuery, Nothing]) -> ToolsOut:
+        found = await self._toolbox.tools(call.owner, "settings", call.query.profile)
+        return ToolsOut(
+            tuple(
+                ToolOut(
+                    tool.spec.name,
+                    tool.spec.schema.description,
+                    tool.spec.schema.parameters,
+                    tool.spec.is_safe_to_repeat,
+                    tool.spec.timeout_s,
+                )
+                for tool in found
+            ),
+            self._sandboxed(),
+        )
+
+    def _sandboxed(self) -> Sandboxed:
+        state = self._toolbox.sandbox_state()
+        return Sandboxed(state.level != "none", state.level, state.detail)
+
+    async def servers(self, call: Call[Nothing, Nothing]) -> Servers:
+        return Servers(tuple(_server_out(state) for state in await self._toolbox.servers(call.owner)))
+
+    async def trust_server(self, call: Call[Nothing, TrustServer]) -> ServerOut:
+        session = await self._store.sessions.get(call.owner, call.body.session_id)
+        state = await self._toolbox.trust_server(call.owner, call.path["server"], session.id)
+        await self._note("mcp.trusted", call.caller, call.path["server"])
+        return _server_out(state)
+
+    async def rules(self, call: Call[Nothing, Nothing]) -> Rules:
+        return Rules(tuple(await self._toolbox.policy.rules(call.owner)))
+
+    async def revoke(self, call: Call[RevokeQuery, Nothing]) -> Revoked:
+        policy = self._toolbox.policy
+        if call.query.id is not None:
+            if not await policy.revoke(call.owner, call.query.id):
+                raise e.NotFound("rule", call.query.id)
+            await self._note("policy.revoked", call.caller, call.query.id)
+            return Revoked(1)
+        rules = await policy.rules(call.owner)
+        for rule in rules:
+            await policy.revoke(call.owner, rule.id)
+        await self._note("policy.revoked", call.caller, f"all {len(rules)}")
+        return Revoked(len(rules))
+
+
+def _model_line(state: ModelState, default: str) -> ModelLine:
+    given = {name: getattr(state, name) for name in state.__struct_fields__}
+    given["is_default"] = state.name == default
+    can = state.abilities
+    return ModelLine(
+        **given,
+        context_tokens=can.context_tokens if can else None,
+        is_small=can.is_small if can else False,
+    )
+
+
+def _server_out(state: ServerState) -> ServerOut:
+    given = {name: getattr(state, name) for name in state.__struct_fields__}
+    return ServerOut(**given, is_connected=state.state == "running")
+
+
+def _line(usages: list[Usage]) -> UsageLine:
+    total = Usage()
+    for usage in usages:
+        total = total.plus(usage)
+    return UsageLine(
+        len(usages),
+        total.input_tokens or 0,
+        total.output_tokens or 0,
+        total.cached_tokens or 0,
+        total.cost_usd,
+    )
