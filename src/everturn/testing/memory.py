@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -30,6 +30,7 @@ class RecordingProvider:
         self.closed = 0
         self._gate: anyio.Event | None = None
         self._entered = anyio.Event()
+        self._changed = anyio.Event()
 
     @property
     def name(self) -> str:
@@ -59,12 +60,23 @@ class RecordingProvider:
         with anyio.fail_after(_PATIENCE_S):
             await self._entered.wait()
 
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until something that is written down here makes the condition true."""
+        with anyio.fail_after(_PATIENCE_S):
+            while not condition():
+                await self._changed.wait()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
     async def recall(self, owner: str, session_key: str, prompt: str) -> str:
         self.prompts.append(prompt)
         return self.recalls
 
     async def observe(self, owner: str, session_id: str, messages: Sequence[Message]) -> None:
         self.observed.append((session_id, messages[0].text if messages else ""))
+        self._tell()
 
     async def commit(self, segment: Segment) -> None:
         gate = self._gate
@@ -77,6 +89,8 @@ class RecordingProvider:
             self.failures -= 1
             raise ConnectionError("the provider is away")
         self.taken.setdefault(segment.key, segment)
+        self._tell()
 
     async def close(self) -> None:
         self.closed += 1
+        self._tell()

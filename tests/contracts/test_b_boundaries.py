@@ -1,0 +1,230 @@
+"""B02, B11, B12, B14, B16, B18 through the engine: the boundaries at which memory is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from everturn.domain.storing import Request
+from everturn.engine.agents import CacheBounds
+from everturn.memory import Memory
+from everturn.store import Store
+from everturn.testing import FakeClock, HoldingProbe, ScriptedModel
+from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
+from everturn.testing.memory import RecordingProvider
+from tests.contracts.memory_acting import memory_over
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def engine_with(
+    store: Store, clock: FakeClock, memory: Memory, bounds: CacheBounds | None = None, **more: Any
+) -> AsyncIterator[Harness]:
+    settings = quiet_settings(cache=bounds or CacheBounds())
+    model = ScriptedModel(clock=clock, then="fine")
+    async with open_harness(
+        store, clock=clock, memory=memory, model=model, settings=settings, **more
+    ) as harness:
+        yield harness
+
+
+async def test_b02_a_finished_turn_is_owed_and_observed_but_not_committed(
+    store: Store, clock: FakeClock
+) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle])
+    async with engine_with(store, clock, memory) as h:
+        session = await h.new_session()
+        await h.run(session, "one")
+        await handle.until(lambda: handle.observed)
+        assert await memory.has_uncommitted_work(OWNER, session.id)
+        assert handle.calls == []
+
+
+async def test_b11_shutdown_settles_everything_and_closes_each_handle_once(
+    store: Store, clock: FakeClock
+) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle])
+    async with engine_with(store, clock, memory) as h:
+        first, second = await h.new_session(), await h.new_session()
+        await h.run(first, "one")
+        await h.run(second, "two")
+        await h.run(first, "three")
+    assert sorted(handle.words) == ["one", "three", "two"]
+    assert [len(segment.turns) for segment in handle.calls if segment.session_id == first.id] == [2]
+    assert handle.closed == 1
+    assert await store.ledger.owing() == []
+    assert memory.tracked == 0
+
+
+async def test_b11_shutdown_is_not_held_up_by_a_hanging_provider_and_all_stays_owed(
+    store: Store, clock: FakeClock
+) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle], drain_s=7)
+    async with anyio.create_task_group() as group:
+        async with engine_with(store, clock, memory) as h:
+            session = await h.new_session()
+            await h.run(session, "one")
+            handle.hold()
+            group.start_soon(clock_passes, clock, handle, 7.0)
+    (owing,) = await store.ledger.owing()
+    assert (owing.session_id, owing.turns) == (session.id, 1)
+    assert handle.calls == []
+
+
+async def clock_passes(clock: FakeClock, handle: RecordingProvider, seconds: float) -> None:
+    await handle.entered()
+    await clock.advance(seconds)
+
+
+async def test_b12_eviction_commits_every_session_served_then_closes_once(
+    store: Store, clock: FakeClock
+) -> None:
+    old, new = RecordingProvider(), RecordingProvider()
+    memory = memory_over(store, clock, opened=[old, new])
+    async with engine_with(store, clock, memory, CacheBounds(agents_max=1)) as h:
+        a1 = await h.new_session(key="agent:main:telegram:dm:a")
+        a2 = await h.new_session(key="agent:main:telegram:dm:a")
+        b = await h.new_session(key="agent:main:telegram:dm:b")
+        await h.run(a1, "first of a")
+        await h.run(a2, "second of a")
+        old.hold()
+        await h.run(b, "of b")  # pushes the agent of a out
+        await old.entered()
+        # Its provider is at work. Nothing waits for it: neither the other key nor the same key.
+        assert old.closed == 0
+        assert (await h.run(b, "b again")).state == "completed"
+        old.release()
+        await old.until(lambda: old.closed)
+        assert sorted(old.words) == ["first of a", "second of a"]
+        assert old.closed == 1
+    assert old.closed == 1
+    assert new.words == ["of b", "b again"]
+
+
+async def test_b12_eviction_waits_for_the_commit_under_way(store: Store, clock: FakeClock) -> None:
+    handle, other = RecordingProvider(), RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle, other])
+    async with engine_with(store, clock, memory) as h:
+        session = await h.new_session(key="agent:main:telegram:dm:a")
+        await h.run(session, "one")
+        handle.hold()
+        async with anyio.create_task_group() as group:
+            group.start_soon(memory.commit, OWNER, session.id)
+            await handle.entered()
+            await h.engine.clear(OWNER, session.id, Request())  # evicts
+            await anyio.wait_all_tasks_blocked()
+            assert handle.closed == 0
+            handle.release()
+        await handle.until(lambda: handle.closed)
+        assert len(handle.calls) == 1
+
+
+async def test_b14_clearing_returns_and_the_session_takes_turns_while_its_agent_is_evicted(
+    store: Store, clock: FakeClock
+) -> None:
+    handle, fresh = RecordingProvider(), RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle, fresh])
+    async with engine_with(store, clock, memory) as h:
+        session = await h.new_session(key="agent:main:telegram:dm:a")
+        sibling = await h.new_session(key="agent:main:telegram:dm:a")
+        await h.run(session, "one")
+        await h.run(sibling, "other")
+        handle.hold()
+        await h.engine.clear(OWNER, session.id, Request())
+        await handle.entered()
+        # The eviction hangs in its provider. The session's write path is free.
+        turn = await h.run(session, "anew")
+        assert turn.state == "completed"
+        assert handle.closed == 0
+        handle.release()
+        await handle.until(lambda: handle.closed)
+    assert "other" in handle.words
+    assert fresh.words == ["anew"]
+
+
+async def test_b18_starting_a_session_commits_the_one_that_is_left_without_waiting(
+    store: Store, clock: FakeClock
+) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle])
+    async with engine_with(store, clock, memory) as h:
+        session = await h.new_session()
+        await h.run(session, "one")
+        handle.hold()
+        fresh = await h.new_session(leaving=session.id)
+        await handle.entered()
+        turn = await h.run(fresh, "two")
+        assert turn.state == "completed"
+        assert handle.calls == []
+        handle.release()
+        await handle.until(lambda: handle.words)
+        assert handle.words == ["one"]
+
+
+async def test_b18_leaving_a_session_of_somebody_else_commits_nothing(store: Store, clock: FakeClock) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle])
+    async with engine_with(store, clock, memory) as h:
+        session = await h.new_session()
+        await h.run(session, "one")
+        await h.engine.create_session("eve", leaving=session.id)
+        await anyio.wait_all_tasks_blocked()
+        assert handle.calls == []
+
+
+async def test_b03_compaction_is_a_boundary(store: Store, clock: FakeClock) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle])
+    async with engine_with(store, clock, memory) as h:
+        session = await h.new_session()
+        for text in ("one", "two", "three"):
+            await h.run(session, text)
+        accepted = await h.engine.compact(OWNER, session.id)
+        turn = await h.settled(accepted.turn.id)
+        assert turn.state == "completed"
+        await handle.until(lambda: handle.words)
+        assert handle.words == ["one", "two", "three"]
+
+
+async def test_b03_an_idle_session_is_committed_after_its_time(store: Store, clock: FakeClock) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle], idle_s=60, look_s=20)
+    async with engine_with(store, clock, memory) as h:
+        session = await h.new_session()
+        await h.run(session, "one")
+        await clock.advance(59)
+        assert handle.calls == []
+        await clock.advance(21)
+        await handle.until(lambda: handle.words)
+
+
+async def test_b16_the_next_engine_commits_what_a_dead_one_left(
+    store: Store, clock: FakeClock, probe: HoldingProbe
+) -> None:
+    dead, fresh = RecordingProvider(failures=99), RecordingProvider()
+    async with engine_with(store, clock, memory_over(store, clock, opened=[dead])) as h:
+        session = await h.new_session()
+        await h.run(session, "one")
+        await h.run(session, "two")
+    async with engine_with(store, clock, memory_over(store, clock, opened=[fresh])):
+        await fresh.until(lambda: fresh.words)
+    assert fresh.words == ["one", "two"]
+    assert {segment.key for segment in fresh.calls} == {segment.key for segment in dead.calls}
+
+
+async def test_a_private_session_reaches_neither_recall_nor_memory(store: Store, clock: FakeClock) -> None:
+    handle = RecordingProvider(recalls="You like tea.")
+    memory = memory_over(store, clock, opened=[handle])
+    async with engine_with(store, clock, memory) as h:
+        session = await h.new_session(private=True)
+        await h.run(session, "a secret")
+        assert "tea" not in str(h.model.requests[0])
+    assert (handle.prompts, handle.calls, handle.observed) == ([], [], [])
