@@ -113,8 +113,8 @@ async def test_c04_nothing_may_be_started_until_the_spool_is_delivered(
         assert not started
         proxy.come_back()
     assert started
+    proxy.go_away()
     with pytest.raises(StoreAway):
-        proxy.go_away()
         await spooling.workers.heartbeat(WORKER)
 
 

@@ -46,11 +46,13 @@ class _Client:
 
 
 class PostgresProxy:
-    """Listens on a port of its own. ``commits`` counts the commits that passed, ``swapped`` the swaps."""
+    """Listens on a port of its own. ``commits`` counts the commits that passed, ``swapped`` the swaps;
+    ``is_swapping`` can be changed at any time where ``swaps`` was asked for."""
 
     def __init__(self, port: int, *, swaps: bool = False) -> None:
         self._target = port
         self._swaps = swaps
+        self.is_swapping = swaps
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -154,7 +156,7 @@ class PostgresProxy:
             elif is_end:
                 client.loss.set()
                 return
-            if is_end and message[5:6] == b"I" and self._swaps:
+            if is_end and message[5:6] == b"I" and self.is_swapping:
                 client.active = 1 - client.active
                 self.swapped += 1
 

@@ -240,6 +240,24 @@ async def test_a_session_lives_while_connections_are_swapped_after_every_transac
         assert proxy.swapped >= 20
 
 
+async def test_a_pooler_that_was_not_recognised_is_found_out_and_hurts_nothing(
+    postgres: PostgresServer, store_url: str, data_dir: Path
+) -> None:
+    """Statements are kept prepared where nobody swaps connections; when somebody does, they are not."""
+    async with PostgresProxy(postgres.port, swaps=True) as proxy:
+        proxy.is_swapping = False
+        async with open_store(proxy.address(store_url), data_dir=data_dir) as store:
+            claim = await running(store)
+            await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("a"))
+            proxy.is_swapping = True
+            for number in range(3, 9):
+                await store.journal.append(claim.turn.id, claim.epoch, number, deltas("b"))
+                await store.sessions.change(OWNER, claim.session.id, SessionPatch(title=f"{number}"))
+                assert (await store.sessions.get(OWNER, claim.session.id)).title == f"{number}"
+            journal = await store.journal.of_turn(OWNER, claim.turn.id)
+            assert [e.number for e in journal if e.kind == "text.delta"] == list(range(2, 9))
+
+
 # --- lost connections ----------------------------------------------------------------------------------
 
 

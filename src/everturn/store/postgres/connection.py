@@ -1,8 +1,8 @@
 """Connecting to PostgreSQL: the gate on the server's version and settings, migrations, errors in our words.
 
-Nothing here or elsewhere in this folder keeps state in a database session: no prepared statement outlives
-its transaction, no SET but SET LOCAL, no lock but a transaction's. So a transaction-mode pooler may stand
-in between.
+Nothing in this folder relies on a database session: no SET but SET LOCAL, no lock but a transaction's. So a
+transaction-mode pooler may stand in between. Only where there is certainly none are statements kept prepared,
+which saves half of the round trips.
 """
 
 from __future__ import annotations
@@ -29,14 +29,19 @@ SCHEMA = 1
 SERVER_MIN = 140_000  # as server_version_num counts
 CONNECT_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 30.0
+STATEMENTS_KEPT = 256
 MIGRATION_LOCK = 6009011  # the key that everturn_begin shares
 
 _GATE = """
 SELECT current_setting('server_version_num')::INTEGER, current_setting('fsync'),
   current_setting('full_page_writes'), current_setting('server_encoding'), pg_is_in_recovery()
 """
-# What a broken or refused connection raises: our side, the operating system, the server going down.
+# A statement that was prepared is not there, or is there although it was not: connections are swapped.
+SWAPPED = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
+# What a broken or refused connection raises: our side, the operating system, the server going down. The same
+# is done about all of these: the transaction is tried again on another connection.
 LOST = (
+    *SWAPPED,
     OSError,
     asyncio.TimeoutError,
     asyncpg.InterfaceError,
@@ -46,22 +51,56 @@ LOST = (
 )
 
 
-async def connect(address: str) -> asyncpg.Connection:
-    """A connection that keeps no prepared statements. Raises StoreAway, StoreRefused."""
-    try:
+class Connector:
+    """Makes connections to one address, after finding out once whether a pooler stands in between."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._is_pooled: bool | None = None
+
+    @property
+    def is_pooled(self) -> bool:
+        return self._is_pooled is not False
+
+    def learn_from(self, error: BaseException) -> None:
+        """A prepared statement was gone: somebody swaps connections after all."""
+        if isinstance(error, SWAPPED):
+            self._is_pooled = True
+
+    async def connect(self) -> asyncpg.Connection:
+        """A connection with no transaction open. Raises StoreAway, StoreRefused."""
+        try:
+            if self._is_pooled is None:
+                self._is_pooled = await self._looks_pooled()
+            return await self._open(0 if self._is_pooled else STATEMENTS_KEPT)
+        except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
+            raise StoreRefused(
+                f"PostgreSQL at {named(self.address)} refused the connection: {error}.",
+                hint="Check user, password and database name in EVERTURN_DATABASE_URL.",
+            ) from error
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise explained(error, self.address) from error
+
+    async def _open(self, statements: int) -> asyncpg.Connection:
         return await asyncpg.connect(
-            address,
-            statement_cache_size=0,
+            self.address,
+            statement_cache_size=statements,
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=COMMAND_TIMEOUT_S,
         )
-    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
-        raise StoreRefused(
-            f"PostgreSQL at {named(address)} refused the connection: {error}.",
-            hint="Check user, password and database name in EVERTURN_DATABASE_URL.",
-        ) from error
-    except (*LOST, asyncpg.PostgresError) as error:
-        raise explained(error, address) from error
+
+    async def _looks_pooled(self) -> bool:
+        """A server introduces itself with its process number, and keeps it; a pooler cannot do both."""
+        connection = await self._open(0)
+        try:
+            introduced = connection.get_server_pid()
+            numbers = set()
+            for _ in range(2):
+                async with connection.transaction():
+                    numbers.add(await connection.fetchval("SELECT pg_backend_pid()"))
+        finally:
+            connection.terminate()
+        return numbers != {introduced}
 
 
 async def prepare(connection: asyncpg.Connection, address: str) -> None:

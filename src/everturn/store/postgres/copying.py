@@ -14,7 +14,7 @@ import msgspec
 
 from everturn.domain.errors import NotADatabase, StoreBroken, StoreTooNew
 from everturn.store.disk import Disk, write_atomically
-from everturn.store.postgres.connection import LOST, SCHEMA, connect, explained, prepare
+from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explained, prepare
 
 FOLDER = "postgresql"
 MANIFEST = "manifest.json"
@@ -88,7 +88,7 @@ async def copy_in(address: str, source: Path) -> None:
     manifest = await asyncio.to_thread(verify_copy, source)
     if manifest.schema > SCHEMA:
         raise StoreTooNew(f"The copy has schema {manifest.schema}; this version knows up to {SCHEMA}.")
-    connection = await connect(address)
+    connection = await Connector(address).connect()
     try:
         await prepare(connection, address)
         async with connection.transaction():

@@ -18,7 +18,7 @@ from everturn.domain.probe import Moment, Probe
 from everturn.store import sql
 from everturn.store.hub import Hub
 from everturn.store.journal import deliver_late
-from everturn.store.postgres.connection import LOST, SCHEMA, connect, explained, prepare
+from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explained, prepare
 from everturn.store.postgres.copying import copy_out
 from everturn.store.postgres.flusher import Flusher
 from everturn.store.postgres.noticing import Noticer
@@ -32,7 +32,12 @@ TRIES_MAX = 6
 STATUS_ASKS_MAX = 40
 STATUS_ASK_S = 0.05
 # Another transaction was in the way: nothing is wrong with this one, and nothing of it is left.
-_IN_THE_WAY = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.UniqueViolationError)
+_IN_THE_WAY = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.UniqueViolationError,
+    asyncpg.InvalidCachedStatementError,
+)
 
 
 class PostgresDatabase:
@@ -51,6 +56,7 @@ class PostgresDatabase:
         direct_address: str | None = None,
     ) -> None:
         self._address = address
+        self._connector = Connector(address)
         self.clock = clock
         self.ids = ids
         self.probe = probe
@@ -61,7 +67,7 @@ class PostgresDatabase:
         self._writes: set[asyncio.Task[Any]] = set()
         self._noticer = Noticer(hub, self._rows, direct_address, ids.make("prc"))
         self.flusher = Flusher(
-            address,
+            self._connector,
             self._queries,
             clock=clock,
             probe=probe,
@@ -72,7 +78,7 @@ class PostgresDatabase:
         self._is_open = False
 
     async def open(self) -> None:
-        connection = await connect(self._address)
+        connection = await self._connector.connect()
         try:
             await prepare(connection, self._address)
         except BaseException:
@@ -219,7 +225,7 @@ class PostgresDatabase:
 
     async def copy_to(self, folder: Path) -> None:
         """A consistent copy made in one read transaction, then read back and checked."""
-        connection = await connect(self._address)
+        connection = await self._connector.connect()
         try:
             await copy_out(connection, folder)
         except (*LOST, asyncpg.PostgresError) as error:
@@ -243,12 +249,13 @@ class PostgresDatabase:
                 if connection.is_closed():
                     connection = None
             if connection is None:
-                connection = await connect(self._address)
+                connection = await self._connector.connect()
             yield connection
-        except BaseException:
-            if connection is not None and not await _rolled_back(connection):
+        except BaseException as error:
+            self._connector.learn_from(error)
+            is_good = connection is not None and not isinstance(error, LOST)
+            if connection is not None and not (is_good and await _rolled_back(connection)):
                 connection.terminate()
-                connection = None
             raise
         finally:
             self._places.release()

@@ -27,7 +27,7 @@ from everturn.domain.errors import (
 )
 from everturn.domain.events import Event
 from everturn.domain.probe import Moment, Probe
-from everturn.store.postgres.connection import LOST, SCHEMA, connect, explained
+from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explained
 from everturn.store.postgres.running import WRITES
 from everturn.store.rows import kind_in
 from everturn.store.script import Append, Row, Stored
@@ -125,7 +125,7 @@ def _plan_turn(plan: Plan, state: Row, jobs: list[Job], now: int) -> None:
 class Flusher:
     def __init__(
         self,
-        address: str,
+        connector: Connector,
         queries: dict[str, str],
         *,
         clock: Clock,
@@ -134,7 +134,7 @@ class Flusher:
         look: Callable[[], None],
         deliver_late: DeliverLate,
     ) -> None:
-        self._address = address
+        self._connector = connector
         self._queries = queries
         self._clock = clock
         self._probe = probe
@@ -192,7 +192,7 @@ class Flusher:
 
     async def deliver(self, spool: Spool) -> int:
         """Deliver a dead worker's spool, then remove it; return how many records it had."""
-        connection = await connect(self._address)
+        connection = await self._connector.connect()
         try:
             return await self._deliver(connection, spool)
         finally:
@@ -255,7 +255,7 @@ class Flusher:
 
     async def _send(self, batch: list[Job]) -> None:
         if self._connection is None:
-            self._connection = await connect(self._address)
+            self._connection = await self._connector.connect()
         stored = await self._transact(self._connection, batch)
         self.flushes += 1
         await self._probe.reach(Moment.BATCH_COMMITTED)
@@ -278,10 +278,11 @@ class Flusher:
             await self._probe.reach(Moment.BATCH_WRITTEN)
             done = await connection.execute("COMMIT", timeout=FLUSH_TIMEOUT_S)
         except LOST as error:
-            raise explained(error, self._address) from error
+            self._connector.learn_from(error)
+            raise explained(error, self._connector.address) from error
         except asyncpg.PostgresError as error:
             await self._roll_back(connection)
-            raise explained(error, self._address) from error
+            raise explained(error, self._connector.address) from error
         if done != "COMMIT":
             raise StoreBroken(f"PostgreSQL answered {done} to a commit. Nothing of this batch was written.")
         return planned.stored
@@ -353,7 +354,7 @@ class Flusher:
     async def _reconnect(self) -> None:
         while self._connection is None:
             try:
-                self._connection = await connect(self._address)
+                self._connection = await self._connector.connect()
             except EverturnError as error:
                 self.trouble = error.message
                 await asyncio.sleep(RECONNECT_S)

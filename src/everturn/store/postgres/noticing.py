@@ -16,7 +16,7 @@ import msgspec
 
 from everturn.domain.errors import EverturnError
 from everturn.store.hub import Hub
-from everturn.store.postgres.connection import LOST, connect
+from everturn.store.postgres.connection import LOST, Connector
 
 CHANNEL = "everturn"
 POLL_S = 0.1
@@ -116,9 +116,10 @@ class Noticer:
     # --- hints ---------------------------------------------------------------------------------------
 
     async def _listen(self, address: str) -> None:
+        connector = Connector(address)
         while True:
             try:
-                connection = await connect(address)
+                connection = await connector.connect()
             except EverturnError:
                 await asyncio.sleep(RECONNECT_S)
                 continue

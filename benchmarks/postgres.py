@@ -1,0 +1,221 @@
+"""The store's figures on PostgreSQL: ``python -m benchmarks.postgres [--quick] [--memory]``.
+
+A server of its own is started on a real disk, with its durability settings on, and takes its share of the
+same cores. The raw floor is PostgreSQL itself: the same rows, the same number per commit, one connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from benchmarks.printing import Report, median, percentile
+from benchmarks.store import DELTA, OWNER, TURNS, append_all, claims, session_of, text
+from everturn.domain import events as ev
+from everturn.domain.storing import Claim, Submission
+from everturn.store import Store, open_store, sql
+from everturn.store.postgres import PostgresDatabase
+from everturn.store.rows import crc_of
+from everturn.testing.postgres_server import PostgresServer
+
+WORKER = "wrk_bench"
+
+
+@asynccontextmanager
+async def fresh(server: PostgresServer) -> AsyncIterator[tuple[Store, str]]:
+    with server.database() as address, tempfile.TemporaryDirectory() as folder:
+        async with open_store(address, data_dir=folder) as store:
+            await store.workers.register(WORKER)
+            yield store, address
+
+
+def flushes(store: Store) -> int:
+    database = store.database
+    assert isinstance(database, PostgresDatabase)
+    return database.flusher.flushes
+
+
+async def throughput(report: Report, server: PostgresServer, events: int) -> None:
+    for outstanding in (16, 1):
+        async with fresh(server) as (store, address):
+            held = await claims(store, TURNS)
+            before = flushes(store)
+            seconds = await append_all(store, held, events, outstanding)
+            rate = TURNS * events / seconds
+            per_commit = TURNS * events / max(1, flushes(store) - before)
+            raw = await raw_rate(address, TURNS * events, round(per_commit))
+        report.at_least(f"durable events/s, 100 turns, {outstanding} outstanding", rate, "1/s", 10_000)
+        report.say("  events per commit", per_commit, "")
+        report.say("  of raw PostgreSQL, same rows per commit", rate / raw, "x")
+
+
+async def raw_rate(address: str, total: int, batch: int) -> float:
+    """One connection that only inserts rows of the same shape, so many per commit."""
+    connection = await asyncpg.connect(address)
+    data = ev.encode(DELTA)
+    insert = (
+        "INSERT INTO events (session_no, position, turn_no, epoch, number, owner, is_late, at, crc, data) "
+        "SELECT 1, v.position, 1, 1, v.position, 'local', 0, 0, v.crc, v.data "
+        "FROM unnest($1::BIGINT[], $2::BIGINT[], $3::BYTEA[]) AS v (position, crc, data)"
+    )
+    first = 1_000_000
+    started = time.perf_counter()
+    for start in range(first, first + total, batch):
+        numbers = list(range(start, start + batch))
+        async with connection.transaction():
+            await connection.execute(insert, numbers, [crc_of(data)] * batch, [data] * batch)
+    seconds = time.perf_counter() - started
+    await connection.close()
+    return total / seconds
+
+
+async def latency(report: Report, server: PostgresServer, seconds: float) -> None:
+    """Hand-over to durable: 100 turns, 50 tokens/s each."""
+    async with fresh(server) as (store, _):
+        held = await claims(store, TURNS)
+        taken: list[float] = []
+
+        async def produce(claim: Claim, offset: float) -> None:
+            begin = time.perf_counter() + offset
+            for index in range(int(50 * seconds)):
+                await asyncio.sleep(max(0.0, begin + index / 50 - time.perf_counter()))
+                handed = time.perf_counter()
+                await store.journal.append(claim.turn.id, claim.epoch, claim.number + 1 + index, [DELTA])
+                taken.append(time.perf_counter() - handed)
+
+        await asyncio.gather(*(produce(claim, index / TURNS / 50) for index, claim in enumerate(held)))
+    report.say("hand-over to durable, 100 turns x 50/s, p50", percentile(taken, 0.5) * 1000, "ms")
+    report.say("hand-over to durable, 100 turns x 50/s, p99", percentile(taken, 0.99) * 1000, "ms")
+
+
+async def length_cost(report: Report, server: PostgresServer, long_turns: int) -> None:
+    rng = random.Random(1)
+    async with fresh(server) as (store, _):
+        short, long = await session_of(store, 5, rng), await session_of(store, long_turns, rng)
+        held = {}
+        for session_id in (short, long):
+            await store.turns.accept(OWNER, session_id, Submission(text="go"))
+            [held[session_id]] = await store.turns.claim(WORKER, session_id=session_id)
+        times: dict[str, list[float]] = {short: [], long: []}
+        for index in range(300):
+            for session_id in (short, long) if index % 2 else (long, short):
+                claim = held[session_id]
+                started = time.perf_counter()
+                await store.journal.append(claim.turn.id, claim.epoch, 2 + index, [DELTA])
+                times[session_id].append(time.perf_counter() - started)
+        label = f"{long_turns * 2:,}-message session"
+        report.at_most(
+            f"one more event, {label} ÷ 10-message, time",
+            median(times[long]) / median(times[short]),
+            "x",
+            1.2,
+        )
+        taken = await timed(lambda: store.transcript.messages(OWNER, long, limit=50))
+        report.say(f"open a {label} (last page), p50", taken, "ms")
+
+
+async def timed(act) -> float:  # type: ignore[no-untyped-def]
+    taken = []
+    for _ in range(30):
+        started = time.perf_counter()
+        await act()
+        taken.append(time.perf_counter() - started)
+    return median(taken) * 1000
+
+
+async def lists(report: Report, server: PostgresServer, sessions: int) -> None:
+    async with fresh(server) as (store, _):
+        for index in range(0, sessions, 100):
+            await asyncio.gather(*(store.sessions.create(OWNER, title=f"S {index + i}") for i in range(100)))
+        taken = await timed(lambda: store.sessions.list(OWNER, limit=50))
+        report.at_most(f"session list, {sessions:,} sessions, first page, p50", taken, "ms", 5)
+
+
+async def searching(report: Report, server: PostgresServer, messages: int) -> None:
+    rng = random.Random(2)
+    async with fresh(server) as (store, address):
+        session = await store.sessions.create(OWNER)
+        await store.turns.accept(OWNER, session.id, Submission(text="go"))
+        connection = await asyncpg.connect(address)
+        said = [text(rng, 26) + (" needle" if index % 997 == 0 else "") for index in range(messages)]
+        await connection.execute(
+            "INSERT INTO messages "
+            "(owner, session_no, turn_no, ordinal, role, flags, model, created_at, text) "
+            "SELECT 'local', 1, 1, v.nth, 'assistant', 0, '', 0, v.text "
+            "FROM unnest($1::TEXT[]) WITH ORDINALITY AS v (text, nth)",
+            said,
+        )
+        await connection.close()
+        started = time.perf_counter()
+        while await store.search.index(limit=5000):
+            pass
+        report.say("messages indexed per second", messages / (time.perf_counter() - started), "1/s")
+        for label, order, query, limit in (
+            ("common word, newest first", "newest", "river", 5.0),
+            ("rare word, newest first", "newest", "needle", 5.0),
+            ("common word, by relevance", "relevance", "river", 150.0),
+            ("prefix", "newest", "riv", 50.0),
+        ):
+            assert await store.search.find(OWNER, query, order=order)
+            taken = await timed(lambda o=order, q=query: store.search.find(OWNER, q, order=o))
+            report.at_most(f"search {messages:,} messages, {label}, p50", taken, "ms", limit)
+
+
+async def recovery(report: Report, server: PostgresServer, turns: int) -> None:
+    """All turns of a dead worker have a stated fate: released, then claimed by another."""
+    with server.database() as address, tempfile.TemporaryDirectory() as folder:
+        async with open_store(address, data_dir=folder) as store:
+            await store.workers.register(WORKER)
+            held = await claims(store, turns)
+            payloads = [ev.StepStarted(1, "m"), *[DELTA] * 20]
+            await asyncio.gather(*(store.journal.append(c.turn.id, c.epoch, 2, payloads) for c in held))
+            store.workers._locks.pop(WORKER).drop(and_file=False)  # what a kill -9 does to it
+        started = time.perf_counter()
+        async with open_store(address, data_dir=folder) as store:
+            await store.workers.register("wrk_next")
+            released = await store.workers.take_over("wrk_next")
+            again = await store.turns.claim("wrk_next", limit=turns)
+            seconds = time.perf_counter() - started
+            assert released == len(again) == turns
+    report.at_most(f"{turns:,} turns of a dead worker taken over and claimed", seconds, "s", 3)
+
+
+async def _make_tables(address: str) -> None:
+    connection = await asyncpg.connect(address)
+    await connection.execute(sql.schema(1, "postgresql"))
+    await connection.close()
+
+
+async def run(arguments: argparse.Namespace, server: PostgresServer) -> int:
+    scale = 10 if arguments.quick else 1
+    report = Report("Store on PostgreSQL" + (" (short)" if arguments.quick else ""))
+    await throughput(report, server, 1_000 // scale)
+    await latency(report, server, 5 / scale)
+    await length_cost(report, server, 1_000 // scale)
+    await lists(report, server, 10_000 // scale)
+    await searching(report, server, 100_000 // scale)
+    await recovery(report, server, 1_000 // scale)
+    return report.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, for CI")
+    parser.add_argument("--memory", action="store_true", help="on a memory file system: without the disk")
+    arguments = parser.parse_args()
+    with PostgresServer(in_memory=arguments.memory) as server:
+        server.make_template(_make_tables)
+        asyncio.run(run(arguments, server))
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
