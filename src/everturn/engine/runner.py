@@ -133,7 +133,11 @@ class Runner:
         await self._until_idle()
         if self._group is not None:
             self._group.cancel_scope.cancel()
-        await self._gear.store.workers.retire(self.worker)
+        try:
+            await self._gear.store.workers.retire(self.worker)
+        except (Retry, Stopped) as error:
+            # Its lock goes with this process; the next start finds it dead and takes its turns over.
+            _log.warning("worker %s could not retire: %s", self.worker, error.message)
 
     async def take_over(self) -> int:
         """Release the turns of dead workers, and look for work if there were any."""

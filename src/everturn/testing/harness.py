@@ -27,6 +27,10 @@ OWNER = "ada"
 _PATIENCE_S = 10.0  # so that a hang fails
 
 
+class Crash(BaseException):
+    """Raised inside ``open_harness`` to end the engine as a crash would: at once, with nothing written."""
+
+
 class Harness:
     """``engine`` and its parts by name, and the waits that tests need."""
 
@@ -103,7 +107,20 @@ def quiet_settings(**changes: Any) -> EngineSettings:
 
     The lease is long: a clock that jumps would otherwise end it before a real database can renew it.
     """
-    return msgspec.structs.replace(EngineSettings(makes_titles=False, lease_s=1e9), **changes)
+    return msgspec.structs.replace(
+        EngineSettings(makes_titles=False, lease_s=1e9, stop_grace_s=0.0), **changes
+    )
+
+
+@asynccontextmanager
+async def crashing_harness(store: Any, *script: Answer, **more: Any) -> AsyncIterator[Harness]:
+    """Like ``open_harness``, but at its end the engine dies: nothing is handed over, its worker is dead."""
+    try:
+        async with open_harness(store, *script, **more) as harness:
+            yield harness
+            raise Crash
+    except Crash:
+        store.workers.close()
 
 
 @asynccontextmanager
