@@ -94,15 +94,20 @@ class TurnWriter:
             await self._room()
 
     async def append(self, *payloads: Payload) -> None:
-        """Make these events, and all before them, durable."""
+        """Bring these events, and all before them, into the journal."""
         for payload in payloads:
             self._offer(payload)
         await self.quiet()
 
     async def quiet(self) -> None:
-        """Return when everything offered so far is durable; raise what stopped the writer."""
+        """Return when everything offered so far is in the journal; raise what stopped the writer.
+
+        While the database is away events are durable in the spool only: whoever is about to act on them
+        waits here until they are delivered, or hears Fenced.
+        """
         await self._is_quiet.wait()
         self._raise_failure()
+        await self._journal.settled(self._turn_id, self._epoch)
 
     @property
     def failure(self) -> Exception | None:

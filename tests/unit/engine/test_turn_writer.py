@@ -19,6 +19,9 @@ class SlowJournal:
         self.go = anyio.Event()
         self.errors = []
 
+    async def settled(self, turn_id, epoch):
+        """Nothing is ever spooled here."""
+
     async def append(self, turn_id, epoch, first_number, payloads):
         self.batches.append((first_number, list(payloads)))
         self.started.set()
