@@ -1,0 +1,38 @@
+"""A server in a process of its own, to be killed: ``http_child.py FOLDER PORT TOKENS PAUSE_S``.
+
+Its model says that many tokens with that pause between them. Prints one line when it is ready.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anyio
+
+from everturn.domain.clock import SystemClock
+from everturn.domain.ids import Ids
+from everturn.engine import Engine
+from everturn.store import open_store
+from everturn.testing import FakeToolbox, Pause, Say, ScriptedModel, ScriptedModels
+from everturn.testing.harness import quiet_settings
+from everturn.web import WebSettings, build_web, serve
+
+
+async def main(folder: Path, port: int, tokens: int, pause_s: float) -> None:
+    clock = SystemClock()
+    words = [step for n in range(tokens) for step in (Say(f"{n} "), Pause(pause_s))]
+    models = ScriptedModels(ScriptedModel(then=words))
+    settings = WebSettings(home=folder, port=port, page=folder / "no-page", grace_s=0.2)
+    async with (
+        open_store(data_dir=folder, clock=clock) as store,
+        Engine(
+            store, models, FakeToolbox(), clock=clock, ids=Ids(clock), settings=quiet_settings()
+        ) as engine,
+        build_web(engine, store, settings, models=models) as web,
+    ):
+        await serve(web, settings, drain=engine.stop, on_ready=lambda _: print("ready", flush=True))
+
+
+if __name__ == "__main__":
+    anyio.run(main, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
