@@ -62,6 +62,10 @@ class FakeClock:
             await _let_others_run()
         self._elapsed_s = until
 
+    def stand_still(self, seconds: float) -> None:
+        """Time passes and nobody gets to act: the process was stopped. Sleepers wake at the next move."""
+        self._elapsed_s += seconds
+
     async def jump(self, seconds: float) -> None:
         """Move the clock at once, as when a machine was asleep: whoever was due wakes once, late."""
         self._elapsed_s += seconds
