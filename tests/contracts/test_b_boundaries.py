@@ -68,12 +68,11 @@ async def test_b11_shutdown_is_not_held_up_by_a_hanging_provider_and_all_stays_o
 ) -> None:
     handle = RecordingProvider()
     memory = memory_over(store, clock, opened=[handle], drain_s=7)
-    async with anyio.create_task_group() as group:
-        async with engine_with(store, clock, memory) as h:
-            session = await h.new_session()
-            await h.run(session, "one")
-            handle.hold()
-            group.start_soon(clock_passes, clock, handle, 7.0)
+    async with anyio.create_task_group() as group, engine_with(store, clock, memory) as h:
+        session = await h.new_session()
+        await h.run(session, "one")
+        handle.hold()
+        group.start_soon(clock_passes, clock, handle, 7.0)
     (owing,) = await store.ledger.owing()
     assert (owing.session_id, owing.turns) == (session.id, 1)
     assert handle.calls == []
