@@ -25,6 +25,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.modelling import Model, ModelRequest, TextChunk
 from everturn.models.anthropic_wire import AnthropicModel
+from everturn.models.network import make_client
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.wire import Target
 from everturn.testing.wires import anthropic_end, anthropic_start, anthropic_text, openai_answer, sse
@@ -97,9 +98,9 @@ async def measure(run: Callable[[], Awaitable[int]]) -> tuple[float, int]:
 
 
 async def compare(url: str, rounds: int, report: Report, title: str) -> None:
-    async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
-        openai = OpenAIModel(Target("b:m", "m", url + "/v1"), client, SystemClock())
-        anthropic = AnthropicModel(Target("b:m", "m", url), client, SystemClock())
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as client, make_client(is_near=True) as ours:
+        openai = OpenAIModel(Target("b:m", "m", url + "/v1"), ours, SystemClock())
+        anthropic = AnthropicModel(Target("b:m", "m", url), ours, SystemClock())
         runs: dict[str, Callable[[], Awaitable[int]]] = {
             "raw client, bytes only": lambda: raw_bytes(client, url),
             "raw client, lines and JSON": lambda: raw_lines(client, url),

@@ -39,6 +39,7 @@ from everturn.models.local import (
     LocalSpec,
     check_runtime,
 )
+from everturn.models.network import make_client
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.prices import PriceFacts, Prices
 from everturn.models.providers import DISCOVERED, Provider, resolve
@@ -53,8 +54,6 @@ _QUICK_TIMEOUT_S = 1.0  # where a start or a turn waits for it
 _TEST_TIMEOUT_S = 120.0
 _TEST_TOKENS = 16
 _CLOSE_TIMEOUT_S = 10.0
-# A thousand turns at once must not wait for each other's connections.
-_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
 
 
 class ModelState(msgspec.Struct, frozen=True):
@@ -131,9 +130,7 @@ class ModelRegistry:
             self._fetches = Fetches(self._shelf, tasks)
             # Two clients: a proxy is for the world and never for this machine. The one for the world is
             # made when it is needed: loading the certificates takes longer than all the rest here.
-            self._near = await stack.enter_async_context(
-                httpx2.AsyncClient(limits=_LIMITS, trust_env=False, verify=False)
-            )
+            self._near = await stack.enter_async_context(make_client(is_near=True))
             places = {name: self._providers[name].root for name in DISCOVERED}
             self._discovery = Discovery(self._near, places)
             if self._static_default() is None:
@@ -389,7 +386,7 @@ class ModelRegistry:
         if provider.base_url.startswith("http://") and _is_near(provider):
             return self._near
         if self._world is None:
-            self._world = httpx2.AsyncClient(limits=_LIMITS)
+            self._world = make_client()
         return self._world
 
     async def _abilities(

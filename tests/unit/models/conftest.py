@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
+from everturn.models.network import make_client
 from everturn.testing.wires import WireServer, wire_server
 
 
@@ -21,5 +22,5 @@ async def server() -> AsyncIterator[WireServer]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(trust_env=False) as running:
+    async with make_client(is_near=True) as running:
         yield running
