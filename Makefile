@@ -44,7 +44,7 @@ $(VENV)/.python:
 
 # The product: the page is built by the package's build hook, Node comes from a wheel.
 $(VENV)/.product: $(VENV)/.python pyproject.toml hatch_build.py $(shell find frontend -type f -not -path '*/node_modules/*' 2>/dev/null)
-	$(BIN)/python -m pip install --quiet --editable '.[local,tools,prices]'
+	$(BIN)/python -m pip install --quiet --editable '.[local,mcp,pdf,prices]'
 	touch $@
 
 $(VENV)/.tests: $(VENV)/.product
