@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+from everturn.domain.messages import Outcome, Result
 from everturn.domain.probe import Moment
-from everturn.store import open_store
+from everturn.store import Store, StoreSettings, open_store
 from everturn.testing import RecordingProbe
-from tests.crash import store_work
-from tests.crash.checking import After
+from tests.acting import ME
+from tests.crash import engine_work, store_work
+from tests.crash.checking import After, all_sessions
 from tests.crash.child import run
-from tests.crash.notes import notes_in, read_notes
+from tests.crash.notes import Note, notes_in, read_notes
 
 pytestmark = pytest.mark.anyio
 KILLED = 137
+# Only a database that is away makes a worker spool; these deaths are in test_spool_kill.py.
+SPOOLED = {Moment.SPOOL_SYNCED, Moment.SPOOL_DELIVERED}
 
 
 def live_and_die(part: str, url: str, folder: Path, notes: Path, moment: Moment | None, nth: int) -> int:
@@ -33,14 +38,12 @@ def live_and_die(part: str, url: str, folder: Path, notes: Path, moment: Moment 
     return done.returncode
 
 
-@pytest.mark.parametrize("nth", [1, 4])
 @pytest.mark.parametrize("moment", sorted(store_work.PASSES))
 async def test_a_life_through_the_store_survives_being_killed(
-    moment: Moment, nth: int, store_url: str, data_dir: Path, tmp_path: Path
+    moment: Moment, store_url: str, data_dir: Path, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"
-    code = live_and_die("store", store_url, data_dir, notes, moment, nth)
-    assert code == KILLED or nth > 1, f"the life passes {moment}"
+    assert live_and_die("store", store_url, data_dir, notes, moment, 1) == KILLED, f"it passes {moment}"
     async with open_store(store_url, data_dir=data_dir) as store:
         await After(store, read_notes(notes)).check()
 
@@ -51,3 +54,62 @@ async def test_the_life_through_the_store_passes_exactly_the_moments_it_names(
     probe = RecordingProbe()
     await run("store", store_url, data_dir, notes_in(tmp_path / "notes"), probe)
     assert set(probe.moments) == store_work.PASSES
+
+
+ENGINE_TOO = {Moment.ACCEPT_COMMITTED, Moment.BATCH_WRITTEN, Moment.BATCH_COMMITTED, Moment.END_WRITTEN}
+
+
+@pytest.mark.parametrize("moment", sorted(set(Moment) - store_work.PASSES - SPOOLED | ENGINE_TOO))
+async def test_a_life_with_the_engine_survives_being_killed(
+    moment: Moment, store_url: str, data_dir: Path, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    nth = 5 if moment in ENGINE_TOO else 1
+    assert live_and_die("engine", store_url, data_dir, notes, moment, nth) == KILLED, f"it passes {moment}"
+    await check_engine_life(store_url, data_dir, read_notes(notes))
+
+
+async def check_engine_life(store_url: str, data_dir: Path, notes: list[Note]) -> None:
+    settings = StoreSettings(lease_s=1.0)
+    async with open_store(store_url, data_dir=data_dir, settings=settings) as store:
+        after = After(store, notes)
+        await after.check_acknowledged()
+        await engine_work.survive(store, data_dir)
+        await after.check_acknowledged()
+        await after.check_sound()
+        await check_effects(store, data_dir)
+        check_memories(notes, data_dir)
+
+
+async def check_effects(store: Store, data_dir: Path) -> None:
+    """No call took effect twice; one that did has a result, or is said to be of unknown outcome."""
+    effects = engine_work.effects_of(data_dir)
+    assert all(count == 1 for count in effects.values()), effects
+    for session_id in await all_sessions(store):
+        _, _, messages = await store.transcript.export(ME, session_id)
+        parts = [(m.turn_id, part) for m in messages for part in m.parts]
+        results = {f"{turn}:{part.call_id}": part for turn, part in parts if isinstance(part, Result)}
+        for key, result in results.items():
+            if result.outcome is Outcome.OK:
+                assert effects.get(key) == 1 or "took effect" in result.text, result
+            if key in effects:
+                assert result.outcome in (Outcome.OK, Outcome.UNKNOWN, Outcome.CANCELLED), result
+
+
+def check_memories(notes: list[Note], data_dir: Path) -> None:
+    """What memory is owed reached the provider, always under the same key."""
+    keys: dict[str, set[str]] = defaultdict(set)
+    for key, turns in engine_work.memories_of(data_dir):
+        for turn in turns:
+            keys[turn].add(key)
+    for note in notes:
+        if note["what"] in ("owed", "remembered"):
+            assert len(keys[note["turn"]]) == 1, keys
+
+
+async def test_the_life_with_the_engine_passes_all_other_moments(
+    store_url: str, data_dir: Path, tmp_path: Path
+) -> None:
+    probe = RecordingProbe()
+    await run("engine", store_url, data_dir, notes_in(tmp_path / "notes"), probe)
+    assert set(Moment) - store_work.PASSES - SPOOLED <= set(probe.moments)

@@ -1,0 +1,259 @@
+"""A full, read-only or failing disk: refused out loud, nothing acknowledged lost, nothing invented."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import apsw
+import pytest
+
+from everturn.domain import events as ev
+from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreBroken
+from everturn.domain.storing import Submission
+from everturn.store import Store, open_store
+from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
+from tests.acting import ME, answer, append, complete, new_session, positions, say, start, words
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def platter(tmp_path: Path) -> Platter:
+    return Platter(tmp_path / "data")
+
+
+@pytest.fixture
+def vfs(platter: Platter) -> Iterator[FaultyVfs]:
+    vfs = FaultyVfs(platter)
+    yield vfs
+    vfs.unregister()
+
+
+@asynccontextmanager
+async def opened(platter: Platter, vfs: FaultyVfs) -> AsyncIterator[Store]:
+    async with open_store(data_dir=platter.root, vfs=vfs.name, disk=FaultyDisk(platter)) as store:
+        yield store
+
+
+# --- full ------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_disk_refuses_everything_and_takes_it_again_when_there_is_room(
+    platter: Platter, vfs: FaultyVfs
+) -> None:
+    async with opened(platter, vfs) as store:
+        session = await new_session(store, "before")
+        held = await start(store, session.id, "hello")
+        number = await append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "one ")])
+        platter.fail("write", errno.ENOSPC)
+        with pytest.raises(DiskFull) as refused:
+            await append(store, held, [ev.TextDelta(1, "two ")], number)
+        assert "Nothing" in refused.value.message
+        assert refused.value.hint
+        with pytest.raises(DiskFull):
+            await say(store, session.id, "one more", key="k")
+        with pytest.raises(DiskFull):
+            await complete(store, held, number)
+        with pytest.raises(DiskFull):
+            await store.files.put(ME, "a.txt", "text/plain", b"a")
+        assert (await store.sessions.get(ME, session.id)).position == 4, "reading goes on, and shows no more"
+        platter.heal()
+        number = await append(store, held, [ev.TextDelta(1, "two ")], number)
+        number = await append(store, held, [ev.StepFinished(1, "stop")], number)
+        await complete(store, held, number)
+        assert not (await say(store, session.id, "one more", key="k")).is_repeat
+    async with opened(platter, vfs) as store:
+        assert await words(store, session.id) == ["hello", "one two "]
+        assert await positions(store, session.id) == list(range(1, 9))
+        assert await store.upkeep.check() == []
+
+
+async def test_a_disk_that_fills_up_at_any_write_of_an_act_leaves_all_or_nothing_of_it(
+    platter: Platter, vfs: FaultyVfs
+) -> None:
+    """The first write fails, then the second, the third, until the act goes through unharmed."""
+    async with opened(platter, vfs) as store:
+        session = await new_session(store)
+        for after in range(200):
+            platter.fail("write", errno.ENOSPC, after=after)
+            text = f"message {after}"
+            try:
+                await say(store, session.id, text)
+                is_accepted = True
+            except DiskFull:
+                is_accepted = False
+            platter.heal()
+            queued = [turn.text for turn in await store.turns.queue(ME, session.id)]
+            assert (text in queued) == is_accepted
+            if is_accepted:
+                break
+        assert is_accepted
+        assert after > 3, "it took several writes"
+        assert await store.upkeep.check() == []
+
+
+async def test_a_full_disk_fails_a_whole_batch_and_publishes_none_of_it(
+    platter: Platter, vfs: FaultyVfs
+) -> None:
+    async with opened(platter, vfs) as store:
+        session = await new_session(store)
+        held = await start(store, session.id, "hello")
+        seen: list[int] = []
+        refused: list[str] = []
+
+        async def read() -> None:
+            async for events in store.journal.follow(ME, session.id, 0):
+                seen.extend(event.position for event in events)
+
+        async def write(number: int) -> None:
+            try:
+                await store.journal.append(held.turn.id, held.epoch, 2, [ev.TextDelta(1, str(number))])
+            except EverturnError as error:
+                refused.append(error.code)
+
+        async with anyio.create_task_group() as reading:
+            reading.start_soon(read)
+            platter.fail("write", errno.ENOSPC)
+            async with anyio.create_task_group() as writing:
+                for number in range(5):
+                    writing.start_soon(write, number)
+            platter.heal()
+            await store.sessions.get(ME, session.id)
+            reading.cancel_scope.cancel()
+        assert refused == ["disk_full"] * 5
+        assert seen in ([], [1, 2])
+        assert await positions(store, session.id) == [1, 2]
+
+
+async def test_an_attachment_that_did_not_fit_is_named_by_nobody(platter: Platter, vfs: FaultyVfs) -> None:
+    async with opened(platter, vfs) as store:
+        platter.fail("write", errno.ENOSPC, suffix="", after=0, times=1)
+        with pytest.raises(DiskFull):
+            await store.files.put(ME, "a.txt", "text/plain", b"a" * 100)
+        file = await store.files.put(ME, "a.txt", "text/plain", b"a" * 100)
+        session = await new_session(store)
+        await store.turns.accept(ME, session.id, Submission(attachments=(file.id,)))
+        assert await store.upkeep.check() == []
+
+
+# --- a sync that fails -----------------------------------------------------------------------------------
+
+
+async def test_after_a_failed_sync_the_outcome_is_unknown_and_nothing_more_is_written(
+    platter: Platter, vfs: FaultyVfs
+) -> None:
+    async with opened(platter, vfs) as store:
+        session = await new_session(store)
+        held = await start(store, session.id, "hello")
+        number = await append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "shown ")])
+        platter.fail("sync", errno.EIO, suffix="-wal", times=1)
+        with pytest.raises(StoreBroken) as refused:
+            await append(store, held, [ev.TextDelta(1, "unknown ")], number)
+        assert "unknown" in refused.value.message
+        writes = sum(1 for operation in platter.log if operation.kind == "write")
+        with pytest.raises(StoreBroken):
+            await append(store, held, [ev.TextDelta(1, "never ")], number)
+        with pytest.raises(StoreBroken):
+            await say(store, session.id, "never")
+        assert writes == sum(1 for operation in platter.log if operation.kind == "write")
+        assert await positions(store, session.id) == [1, 2, 3, 4], "nothing of it was shown"
+    async with opened(platter, vfs) as store:
+        kinds = [event.kind for event in await store.journal.of_turn(ME, held.turn.id)]
+        texts = [e.payload.text for e in await store.journal.of_turn(ME, held.turn.id) if "delta" in e.kind]  # type: ignore[union-attr]
+        assert kinds[:3] == ["turn.accepted", "turn.started", "step.started"]
+        assert texts in (["shown "], ["shown ", "unknown "]), "what was refused may be there, or not"
+        await store.workers.register("wrk_two")
+
+
+async def test_what_a_failed_sync_lost_is_not_acknowledged_after_a_power_cut_either(
+    platter: Platter, vfs: FaultyVfs, tmp_path: Path
+) -> None:
+    async with opened(platter, vfs) as store:
+        session = await new_session(store)
+        held = await start(store, session.id, "hello")
+        number = await append(store, held, answer("safe"))
+        platter.fail("sync", errno.EIO, suffix="-wal")
+        with pytest.raises(StoreBroken):
+            await complete(store, held, number)
+        platter.cut(tmp_path / "found")
+        platter.heal()
+    async with open_store(data_dir=tmp_path / "found") as store:
+        assert (await store.turns.get(ME, held.turn.id)).state == "running"
+        assert await positions(store, session.id) == [1, 2, 3, 4, 5]
+
+
+async def test_a_failed_sync_of_an_attachment_names_no_file(platter: Platter, vfs: FaultyVfs) -> None:
+    async with opened(platter, vfs) as store:
+        platter.fail("sync", errno.EIO, times=1)
+        with pytest.raises(StoreBroken):
+            await store.files.put(ME, "a.txt", "text/plain", b"a")
+        assert list((platter.root / "files").glob("??/*")) == []
+        await store.files.put(ME, "a.txt", "text/plain", b"a")
+        assert await store.upkeep.check() == []
+
+
+async def test_a_checkpoint_that_fails_loses_nothing_and_stops_nobody(
+    platter: Platter, vfs: FaultyVfs
+) -> None:
+    async with opened(platter, vfs) as store:
+        session = await new_session(store)
+        held = await start(store, session.id, "hello")
+        number = await append(store, held, [ev.StepStarted(1, "m")])
+        for code in (errno.ENOSPC, errno.EIO):
+            platter.fail("write", code, suffix=".db")
+            platter.fail("sync", code, suffix=".db")
+            checkpointer = store.database._connections[-1]  # type: ignore[attr-defined]
+            with pytest.raises((apsw.FullError, apsw.IOError)):
+                checkpointer.wal_checkpoint()
+            number = await append(store, held, [ev.TextDelta(1, "on and on ")], number)
+            platter.heal()
+        await store.turns.cancel(ME, held.turn.id)
+    async with opened(platter, vfs) as store:
+        assert await words(store, session.id) == ["hello", "on and on on and on "]
+        assert await store.upkeep.check() == []
+
+
+# --- read-only -------------------------------------------------------------------------------------------
+
+
+async def test_a_disk_that_is_read_only_from_the_start_is_refused(platter: Platter, vfs: FaultyVfs) -> None:
+    platter.is_read_only = True
+    with pytest.raises(DiskReadOnly) as refused:
+        async with opened(platter, vfs):
+            pass
+    assert refused.value.hint
+
+
+async def test_a_store_that_becomes_read_only_while_closed_can_be_opened_again_afterwards(
+    platter: Platter, vfs: FaultyVfs
+) -> None:
+    async with opened(platter, vfs) as store:
+        session = await new_session(store, "kept")
+    platter.is_read_only = True
+    with pytest.raises(DiskReadOnly):
+        async with opened(platter, vfs) as store:
+            await new_session(store, "refused")
+    platter.heal()
+    async with opened(platter, vfs) as store:
+        assert [s.id for s in (await store.sessions.list(ME)).items] == [session.id]
+
+
+async def test_a_disk_that_turns_read_only_refuses_writes_and_keeps_reading(
+    platter: Platter, vfs: FaultyVfs
+) -> None:
+    async with opened(platter, vfs) as store:
+        session = await new_session(store, "kept")
+        platter.is_read_only = True
+        with pytest.raises((DiskReadOnly, StoreBroken)):
+            await say(store, session.id, "hello")
+        with pytest.raises((DiskReadOnly, StoreBroken)):
+            await store.files.put(ME, "a.txt", "text/plain", b"a")
+        assert (await store.sessions.get(ME, session.id)).title == "kept"
+        platter.heal()
+    async with opened(platter, vfs) as store:
+        assert await store.turns.queue(ME, session.id) == []
+        await say(store, session.id, "hello")
