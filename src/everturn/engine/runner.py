@@ -325,6 +325,7 @@ class Runner:
         # Others may have our turns: let go of all of them, then begin again under the same name.
         self._gear.lease.lost()
         for running in list(self._turns.values()):
+            _log.warning("turn %s is not ours any more: the lease ran out", running.id)
             running.scope.cancel()
         await self._until_idle()
         await self._gear.store.workers.register(self.worker)
@@ -341,6 +342,7 @@ class Runner:
         ]
         if quiet:
             for turn_id in await self._gear.store.turns.lost(quiet):
+                _log.info("turn %s is not ours any more: another process has written it", turn_id)
                 self.drop(turn_id)
 
     async def _look_for_silence(self) -> None:
