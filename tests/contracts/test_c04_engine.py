@@ -1,0 +1,131 @@
+"""C04, engine side: while the database is away a turn's words go to the spool and nothing new is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from everturn.domain.probe import Moment
+from everturn.domain.turns import TurnState
+from everturn.store import Store, open_store
+from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe, Say
+from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
+from everturn.testing.models import Wait
+from everturn.testing.postgres_proxy import PostgresProxy
+from tests.acting import all_words
+
+pytestmark = pytest.mark.anyio
+PATIENCE_S = 20
+
+
+@pytest.fixture
+def store_kind() -> str:
+    return "postgresql"
+
+
+async def spooled(store: Store, word: bytes) -> None:
+    """Wait until the store's spool holds this word."""
+    with anyio.fail_after(PATIENCE_S):
+        while not any(word in path.read_bytes() for path in (store.data_dir / "spool").glob("*.spool")):
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_c04_a_turn_streams_into_the_spool_and_starts_no_tool_until_it_is_delivered(
+    store: Store, spooling: Store, proxy: PostgresProxy, probe: HoldingProbe, clock: FakeClock
+) -> None:
+    pay = FakeTool("pay", "paid")
+    script = ([Say("one two three four", size=4), Call("pay")], "All done.")
+    async with open_harness(spooling, *script, tools=[pay], clock=clock, probe=probe) as harness:
+        session = await harness.new_session()
+        probe.hold(Moment.DELTA_OFFERED)
+        accepted = await harness.send(session)
+        await probe.reached(Moment.DELTA_OFFERED)
+        proxy.go_away()
+        probe.hold(Moment.SPOOL_SYNCED)
+        probe.release(Moment.DELTA_OFFERED)
+        await probe.reached(Moment.SPOOL_SYNCED)
+        position = (await store.sessions.get(OWNER, session.id)).position
+        probe.release(Moment.SPOOL_SYNCED)
+        await spooled(spooling, b"step.finished")
+        await anyio.wait_all_tasks_blocked()
+        assert pay.calls == []
+        assert len(harness.model.requests) == 1
+        assert (await store.sessions.get(OWNER, session.id)).position == position
+
+        proxy.come_back()
+        turn = await harness.settled(accepted.turn.id)
+        assert turn.state is TurnState.COMPLETED
+        assert len(pay.calls) == 1
+        assert len(harness.model.requests) == 2
+        said = [message.text for message in (await store.transcript.messages(OWNER, session.id)).items]
+        assert said[1] == "one two three four"
+        assert said[-1] == "All done."
+        assert not any(event.is_late for event in await store.journal.of_turn(OWNER, turn.id))
+
+
+async def test_c04_a_worker_that_cannot_renew_its_lease_starts_no_model_call(
+    store: Store, spooling: Store, proxy: PostgresProxy, probe: HoldingProbe, clock: FakeClock
+) -> None:
+    """The step is journaled, then the database goes; the lease runs out before the call."""
+    settings = quiet_settings(lease_s=15.0, lease_margin_s=2.0, heartbeat_s=4.0)
+    async with open_harness(spooling, "Hi.", clock=clock, probe=probe, settings=settings) as harness:
+        session = await harness.new_session()
+        probe.hold(Moment.CLAIM_COMMITTED)
+        accepted = await harness.send(session)
+        await probe.reached(Moment.CLAIM_COMMITTED)
+        proxy.go_away()
+        await clock.advance(60)
+        probe.release(Moment.CLAIM_COMMITTED)
+        await anyio.wait_all_tasks_blocked()
+        assert harness.model.requests == []
+        assert not harness.engine.status()["has_lease"]
+
+        proxy.come_back()
+        with anyio.fail_after(PATIENCE_S):
+            while not harness.model.requests:
+                await clock.advance(1)
+                await anyio.lowlevel.checkpoint()
+        turn = await harness.settled(accepted.turn.id)
+        assert turn.state is TurnState.COMPLETED
+
+
+async def test_c04_a_worker_that_dies_with_a_spool_is_resumed_with_what_it_had_said(
+    store: Store,
+    proxy: PostgresProxy,
+    postgres_url: str,
+    tmp_path: Path,
+    probe: HoldingProbe,
+    clock: FakeClock,
+) -> None:
+    folder, address = tmp_path / "elsewhere", proxy.address(postgres_url)
+    script = [Say("one two "), Wait(anyio.Event())]
+    async with (
+        open_store(address, data_dir=folder, clock=clock, probe=probe) as first,
+        crashing_harness(first, script, clock=clock, probe=probe) as harness,
+    ):
+        session = await harness.new_session()
+        probe.hold(Moment.DELTA_OFFERED)
+        accepted = await harness.send(session)
+        await probe.reached(Moment.DELTA_OFFERED)
+        proxy.go_away()
+        probe.hold(Moment.SPOOL_SYNCED)
+        probe.release(Moment.DELTA_OFFERED)
+        await probe.reached(Moment.SPOOL_SYNCED)
+        probe.release(Moment.SPOOL_SYNCED)
+    proxy.come_back()
+    assert len(list((folder / "spool").glob("*.spool"))) == 1
+    async with (
+        open_store(address, data_dir=folder, clock=clock) as second,
+        open_harness(second, "Another answer.", clock=clock) as harness,
+    ):
+        turn = await harness.settled(accepted.turn.id)
+        assert turn.state is TurnState.COMPLETED
+        assert list((folder / "spool").glob("*.spool")) == []
+    events = await store.journal.of_turn(OWNER, turn.id)
+    assert next(event.epoch for event in events if event.kind == "text.delta") == 1
+    [_, reply] = (await store.transcript.messages(OWNER, session.id)).items
+    assert reply.text.endswith("Another answer.")
+    assert all_words(reply).startswith("one two ")
