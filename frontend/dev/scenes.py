@@ -17,11 +17,12 @@ MODEL = "anthropic:claude-sonnet-4-5"
 MODELS = {
     "default": MODEL,
     "models": [
-        {"name": MODEL, "label": "Claude Sonnet 4.5", "provider": "Anthropic", "context_tokens": 200_000},
-        {"name": "openai:gpt-x", "label": "GPT-X", "provider": "OpenAI", "context_tokens": 400_000},
-        {"name": "local:smollm2", "label": "SmolLM2 135M", "provider": "On this machine", "context_tokens": 8_000, "is_small": True},
+        {"name": MODEL, "state": "ready", "label": "Claude Sonnet 4.5", "provider": "anthropic", "context_tokens": 200_000},
+        {"name": "openai:gpt-x", "state": "ready", "label": "GPT-X", "provider": "openai", "context_tokens": 400_000},
+        {"name": "pocket:smollm2", "state": "ready", "size": 98000000, "label": "SmolLM2 135M", "provider": "pocket", "context_tokens": 8_000, "is_small": True},
     ],
 }
+USED = {"turns": 412, "input_tokens": 4_200_000, "output_tokens": 180_000, "cached_tokens": 3_900_000, "cost_usd": 12.4}
 DIFF = """--- a/ops/backup.sh
 +++ b/ops/backup.sh
 @@ -22,4 +22,4 @@
@@ -165,7 +166,7 @@ def full() -> House:
 def fresh() -> House:
     house = House()
     house.answerer = answer
-    MODELS["default"] = "local:smollm2"
+    MODELS["default"] = "pocket:smollm2"
     return house
 
 
@@ -393,20 +394,20 @@ async def answer(here: SessionHere, turn: TurnHere) -> None:
 def around(path: str, method: str) -> Any:
     """Settings and the rest: enough to look at."""
     fixed: dict[str, Any] = {
-        "me": {"owner": "local", "name": "local", "is_open": True},
-        "settings": {"model": MODEL, "title_model": "local:smollm2", "turn_cost_max_usd": 1.0},
-        "tokens": {"tokens": [{"id": "tok_1", "label": "Phone", "scopes": ["chat"], "created_at": now_ms() - 9e8, "used_at": now_ms() - 4e6}]},
-        "profiles": {"profiles": [{"name": "default", "description": "The ordinary way"}]},
-        "tools": {"tools": [{"name": "terminal", "description": "Run a command."}, {"name": "read_file", "description": "Read a file."}], "sandbox": {"state": "on", "detail": "bubblewrap"}},
-        "mcp": {"servers": [{"name": "github", "state": "connected", "tools": ["issues", "pulls"]}, {"name": "calendar", "state": "failed", "error": "Connection refused", "tools": []}]},
-        "policy": {"rules": [{"id": "r1", "tool": "terminal", "pattern": "git status", "decision": "always", "created_at": now_ms() - 8e8}]},
-        "usage": {"days": [], "total": {"input_tokens": 4_200_000, "output_tokens": 180_000, "cost_usd": 12.4}},
+        "me": {"owner": "local", "way": "open", "scopes": [], "version": "0.1.0"},
+        "settings": {"model": None, "profile": None, "default_model": MODEL, "keys": [{"name": "anthropic", "has_key": True, "source": "file"}, {"name": "openai", "has_key": True, "source": "environment"}]},
+        "tokens": {"items": [{"id": "tok_1", "label": "Phone", "scopes": ["chat"], "created_at": now_ms() - 9e8, "used_at": now_ms() - 4e6}]},
+        "profiles": {"profiles": [{"name": "default", "description": "The ordinary way", "model": None, "tools": None}]},
+        "tools": {"tools": [{"name": "terminal", "description": "Run a command."}, {"name": "read_file", "description": "Read a file."}], "sandbox": {"is_on": True, "level": "full", "detail": "bubblewrap works: no capabilities, nothing of the host in sight."}},
+        "mcp": {"servers": [{"name": "github", "state": "running", "is_connected": True, "detail": "", "tools": ["issues", "pulls"], "untrusted": []}, {"name": "calendar", "state": "failed", "is_connected": False, "detail": "Connection refused", "tools": [], "untrusted": []}]},
+        "policy": {"rules": [{"id": "r1", "key": "git status", "tool": "terminal", "label": "git status", "created_at": now_ms() - 8e8}]},
+        "usage": {"days": 30, "total": USED, "models": {MODEL: USED}},
         "memory": {"notes": [{"id": "n1", "text": "The NAS is nas-01, Debian 12.", "tags": ["homelab"], "updated_at": now_ms() - 8e8, "source": "Nightly backup"}, {"id": "n2", "text": "Always ask before anything with sudo.", "tags": ["rule"], "updated_at": now_ms() - 3e9}], "owed": 2},
         "approvals": {"items": []},
         "health": {},
     }
     if path.startswith("keys/") and path.endswith("/test"):
-        return {"ok": True, "model": MODEL, "elapsed_ms": 612}
+        return {"ok": True, "elapsed_ms": 612}
     if path.startswith(("keys", "memory", "settings", "policy", "signout", "tokens")) and method != "GET":
         return {}
     return fixed.get(path)

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { cut, noCut, type Cut } from "../src/text/blocks";
 import { clean, render, renderOpen } from "../src/text/render";
 import { lexer } from "../src/text/grammar";
-import { hostile } from "./hostile";
+import hostile from "./fixtures/hostile.json";
 
 function html(text: string): string {
   return lexer(text).filter((token) => token.type !== "space").map(render).join("");

@@ -87,16 +87,27 @@ class Provider:
         try:
             async with stream:
                 await self._one(reader, stream)
-        except (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
+        except (
+            anyio.BrokenResourceError,
+            anyio.EndOfStream,
+            anyio.IncompleteRead,
+            anyio.ClosedResourceError,
+        ):
             return  # the server was killed, which is what some tests are about
 
     async def _one(self, reader: Any, stream: anyio.abc.SocketStream) -> None:
         head = (await reader.receive_until(b"\r\n\r\n", 65536)).decode().split("\r\n")
-        length = next((int(line.split(":")[1]) for line in head if line.lower().startswith("content-length")), 0)
+        length = next(
+            (int(line.split(":")[1]) for line in head if line.lower().startswith("content-length")), 0
+        )
         body = await reader.receive_exactly(length) if length else b""
         if not head[0].startswith("POST"):
-            listed = json.dumps({"object": "list", "data": [{"id": "test-model", "object": "model"}]}).encode()
-            start = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(listed)}\r\n\r\n"
+            listed = json.dumps(
+                {"object": "list", "data": [{"id": "test-model", "object": "model"}]}
+            ).encode()
+            start = (
+                f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(listed)}\r\n\r\n"
+            )
             await stream.send(start.encode() + listed)
             return
         request = json.loads(body)
@@ -136,13 +147,19 @@ class Provider:
                 for start in range(0, len(step), 12):
                     await self._delta(stream, content=step[start : start + 12])
         await self._delta(stream, finish="tool_calls" if calls else "stop")
-        usage = {"prompt_tokens": 1200, "completion_tokens": 80, "prompt_tokens_details": {"cached_tokens": 1100}}
+        usage = {
+            "prompt_tokens": 1200,
+            "completion_tokens": 80,
+            "prompt_tokens_details": {"cached_tokens": 1100},
+        }
         await self._send(stream, {"id": "c", "choices": [], "usage": usage})
         await self._raw(stream, b"data: [DONE]\n\n")
         await stream.send(b"0\r\n\r\n")
 
     async def _delta(self, stream: anyio.abc.SocketStream, finish: str | None = None, **delta: Any) -> None:
-        await self._send(stream, {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+        await self._send(
+            stream, {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        )
 
     async def _send(self, stream: anyio.abc.SocketStream, value: Any) -> None:
         await self._raw(stream, b"data: " + json.dumps(value).encode() + b"\n\n")
@@ -170,7 +187,11 @@ class House:
         return f"http://127.0.0.1:{self.port}/"
 
     async def start(self) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVERTURN", "OPENAI", "ANTHROPIC"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("EVERTURN", "OPENAI", "ANTHROPIC"))
+        }
         environ = kept | {
             "EVERTURN_HOME": str(self.home),
             "OPENAI_BASE_URL": self.provider.url,
@@ -192,16 +213,19 @@ class House:
         """As a power cut would: no goodbye."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
-        await self._process.wait()
-        self._process = None
+        await self._end()
 
     async def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            with anyio.move_on_after(15):
+            with anyio.move_on_after(15, shield=True):
                 await self._process.wait()
-                return
-            self._process.kill()
+            await self._end()
+
+    async def _end(self) -> None:
+        assert self._process is not None
+        await self._process.aclose()
+        self._process = None
 
     async def context(self, **more: Any) -> BrowserContext:
         context = await self.browser.new_context(viewport={"width": 1280, "height": 860}, **more)
@@ -234,7 +258,11 @@ class House:
 
 def _is_bad(message: Any) -> bool:
     # A server that is away on purpose is reported by the browser itself; that is no fault of the page.
-    return message.type == "error" and "Failed to load resource" not in message.text and "ERR_" not in message.text
+    return (
+        message.type == "error"
+        and "Failed to load resource" not in message.text
+        and "ERR_" not in message.text
+    )
 
 
 async def _drain(out: TextReceiveStream) -> None:
@@ -257,6 +285,7 @@ async def open_house(home: Path, *flags: str, starts: bool = True) -> AsyncItera
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
         await stack.enter_async_context(listener)
         group = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(group.cancel_scope.cancel)  # after Playwright has ended, or that would be cancelled too
         provider = Provider(listener.extra(_PORT))
         group.start_soon(listener.serve, provider.serve, name="provider")
         playwright = await stack.enter_async_context(async_playwright())
@@ -269,7 +298,6 @@ async def open_house(home: Path, *flags: str, starts: bool = True) -> AsyncItera
         finally:
             await browser.close()
             await house.stop()
-            group.cancel_scope.cancel()
 
 
 async def say(page: Page, text: str) -> None:

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
-from tests.acceptance.paging import PAGE, Gate, Hang, Think, Tool, open_house, say
+from tests.acceptance.paging import PAGE, Gate, House, Think, Tool, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 
+ASKING = Tool("terminal", {"command": "$TOOL --version"})  # what cannot be read is asked about
 
-async def test_a_message_is_saved_then_answered_and_still_there_after_a_reload(data_dir: Path) -> None:
+
+def is_clean(house: House) -> bool:
+    assert house.complaints == []
+    assert house.elsewhere == []
+    return True
+
+
+async def ended(page: Page, state: str = "completed", count: int = 1) -> None:
+    await expect(page.locator(f'article[data-state="{state}"]')).to_have_count(count)
+
+
+async def as_after_a_reload(page: Page) -> bool:
+    """What the events made on the screen is what the transcript makes of it."""
+    before = await page.locator(".roll").inner_text()
+    await page.reload()
+    await expect(page.locator(".roll")).to_have_text(re.compile(r"\S"))
+    await expect(page.locator("article .foot-s").last).to_be_visible()
+    assert await page.locator(".roll").inner_text() == before
+    return True
+
+
+async def test_a_message_is_saved_then_answered_and_the_same_after_a_reload(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         house.provider.on("disks", [Think("Look at both."), "Both disks are **healthy**.\n\n- tank\n- vault\n"])
         page = await house.open()
@@ -23,10 +46,242 @@ async def test_a_message_is_saved_then_answered_and_still_there_after_a_reload(d
         await expect(page.locator(".you .say")).to_have_text("How are the disks?")
         await expect(page.locator(".you .st")).to_contain_text("Saved")
         await expect(page.locator(".md strong")).to_have_text("healthy")
-        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
-        before = await page.locator("article").inner_text()
+        await ended(page)
+        await expect(page.locator(".side .row.sel")).to_have_text(re.compile("A short title"))
+        assert await as_after_a_reload(page)
+        assert is_clean(house)
+
+
+async def test_tools_show_what_they_did_and_edits_their_diff(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on(
+            "note",
+            [Tool("write_file", {"path": "note.txt", "content": "one\ntwo\n"})],
+            [Tool("edit_file", {"path": "note.txt", "old": "two", "new": "three"})],
+            [Tool("terminal", {"command": "cat note.txt; exit 3"})],
+            ["The note says three."],
+        )
+        page = await house.open()
+        await say(page, "Write a note")
+        await ended(page)
+        await expect(page.locator(".card .head").nth(1)).to_contain_text("Edited")
+        await expect(page.locator(".diff .add").last).to_contain_text("three")
+        await expect(page.locator(".diff .del")).to_contain_text("two")
+        await expect(page.locator(".card.bad")).to_contain_text("exit 3")
+        await expect(page.locator(".card.bad .out").last).to_contain_text("three")
+        assert await as_after_a_reload(page)
+        assert is_clean(house)
+
+
+async def test_an_approval_is_given_by_key_and_one_is_refused(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("yes", [ASKING], ["It ran."])
+        house.provider.on("no", [ASKING], ["It did not run."])
+        page = await house.open()
+        await say(page, "yes please")
+        await expect(page.locator(".card.wait .cmd")).to_have_text("$TOOL --version")
+        await expect(page.locator(".side .tagn")).to_have_text("Approve")
+        assert await page.evaluate("document.activeElement.matches('[data-composer]')"), "focus stayed"
+        await page.keyboard.press("Escape") if False else await page.locator(".roll").focus()
+        await page.keyboard.press("y")
+        await expect(page.locator(".md")).to_contain_text("It ran.")
+        await expect(page.locator(".line", has_text="You allowed")).to_be_visible()
+        await ended(page)
+        await say(page, "no thanks")
+        await page.locator(".card.wait").wait_for()
         await page.reload()
-        await expect(page.locator(".md li")).to_have_count(2)
-        assert await page.locator("article").inner_text() == before
-        assert house.complaints == []
-        assert house.elsewhere == []
+        await page.locator(".card.wait").wait_for()
+        await page.locator(".roll").focus()
+        await page.keyboard.press("n")
+        await expect(page.locator(".line", has_text="You denied")).to_be_visible()
+        await ended(page, count=2)
+        await expect(page.locator(".side .tagn")).to_have_count(0)
+        assert await as_after_a_reload(page)
+        assert is_clean(house)
+
+
+async def test_a_question_is_answered_by_number_and_by_typing(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        question = Tool("ask_user", {"question": "Which pool holds the photos?", "choices": ["tank", "vault"]})
+        house.provider.on("photos", [question], ["Thank you."])
+        page = await house.open()
+        await say(page, "Where are the photos?")
+        await expect(page.locator(".card.wait")).to_contain_text("Which pool holds the photos?")
+        await expect(page.locator(".side .tagn")).to_have_text("Answer")
+        await page.locator(".roll").focus()
+        await page.keyboard.press("2")
+        await ended(page)
+        assert "vault" in str(house.provider.asked[-1]) or "vault" in str(house.provider.asked)
+        await say(page, "And the other photos?")
+        await page.locator(".card.wait").wait_for()
+        await say(page, "On the laptop")
+        await ended(page, count=2)
+        assert "On the laptop" in str(house.provider.asked)
+        assert is_clean(house)
+
+
+async def test_messages_queue_are_edited_removed_and_run_in_order(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("first", ["Thinking about it", gate, " done."])
+        page = await house.open()
+        await say(page, "the first")
+        await expect(page.locator(".md")).to_contain_text("Thinking about it")
+        for text in ("the second", "the third", "the fourth"):
+            await say(page, text)
+        tray = page.locator(".queue li")
+        await expect(tray).to_have_count(3)
+        await tray.nth(0).hover()
+        await tray.nth(0).get_by_label("Edit").click()
+        await page.locator(".queue input").fill("the changed second")
+        await page.locator(".queue input").press("Enter")
+        await expect(tray.nth(0)).to_contain_text("the changed second")
+        await tray.nth(1).hover()
+        await tray.nth(1).get_by_label("Remove").click()
+        await expect(tray).to_have_count(2)
+        await page.reload()
+        await expect(tray).to_have_count(2)
+        gate.opened.set()
+        await ended(page, count=3)
+        said = await page.locator(".you .say").all_inner_texts()
+        assert said == ["the first", "the changed second", "the fourth"]
+        await expect(tray).to_have_count(0)
+        assert is_clean(house)
+
+
+async def test_steering_goes_into_the_running_turn(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("begin", [gate, Tool("todo", {"steps": []})], ["As you wish."])
+        house.provider.on("use vault", ["Using vault."])
+        page = await house.open()
+        await say(page, "begin")
+        await gate.reached.wait()
+        await page.fill("[data-composer]", "use vault")
+        await page.get_by_role("radio", name="Steer").click()
+        await page.press("[data-composer]", "Enter")
+        await expect(page.locator(".queue .away")).to_have_count(0)
+        gate.opened.set()
+        await expect(page.locator(".you.mid .say")).to_have_text("use vault")
+        await ended(page)
+        assert await page.locator("article").count() == 1
+        assert is_clean(house)
+
+
+async def test_escape_stops_the_turn_and_keeps_what_came(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("long", ["The first half is here.", gate, "never"])
+        page = await house.open()
+        await say(page, "a long story")
+        await expect(page.locator(".md")).to_contain_text("The first half is here.")
+        await page.keyboard.press("Escape")
+        await ended(page, "cancelled")
+        await expect(page.locator(".note")).to_contain_text("Stopped. Everything up to here is kept.")
+        await expect(page.locator(".md")).to_have_text("The first half is here.")
+        assert await as_after_a_reload(page)
+        assert is_clean(house)
+
+
+async def test_retry_edit_versions_undo_redo_and_branch(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("colour", ["Blue."])
+        house.provider.on("shade", ["Dark blue."])
+        page = await house.open()
+        await say(page, "Which colour?")
+        await ended(page)
+        await page.get_by_label("Retry").click()
+        await expect(page.locator(".sib")).to_contain_text("2 of 2")
+        await page.locator(".you").hover()
+        await page.locator("[data-edit]").click()
+        await page.locator(".edit textarea").fill("Which shade?")
+        await page.locator(".edit textarea").press("Enter")
+        await expect(page.locator(".md")).to_have_text("Dark blue.")
+        await expect(page.locator(".sib")).to_contain_text("3 of 3")
+        await page.get_by_label("Previous version").click()
+        await expect(page.locator(".sib")).to_contain_text("2 of 3")
+        await expect(page.locator(".you .say")).to_have_text("Which colour?")
+        await page.locator(".roll").focus()
+        await page.keyboard.press("]")
+        await expect(page.locator(".you .say")).to_have_text("Which shade?")
+        await page.locator(".roll").focus()
+        await page.keyboard.press("Control+z")
+        await expect(page.locator("article")).to_have_count(0)
+        await page.locator(".toast .btn").click()
+        await expect(page.locator(".you .say")).to_have_text("Which shade?")
+        before = page.url
+        await page.get_by_label("Branch into a new session").click()
+        await page.wait_for_function("was => location.href !== was", arg=before)
+        await expect(page.locator(".you .say")).to_have_text("Which shade?")
+        await expect(page.locator(".side .row")).to_have_count(2)
+        assert is_clean(house)
+
+
+async def test_a_failed_turn_says_why_and_is_tried_again(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("silence", [""])
+        page = await house.open()
+        await say(page, "silence please")
+        await ended(page, "failed")
+        await expect(page.locator(".note.bad")).to_contain_text("Your message is saved.")
+        house.provider.on("silence", ["Now I speak."])
+        await page.locator(".note .btn").click()
+        await expect(page.locator(".md")).to_have_text("Now I speak.")
+        assert is_clean(house)
+
+
+async def test_files_are_pasted_kept_and_sent(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await page.evaluate(
+            """() => {
+                const data = new DataTransfer();
+                data.items.add(new File(["hello from a file"], "letter.txt", { type: "text/plain" }));
+                const event = new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true });
+                document.querySelector("[data-composer]").dispatchEvent(event);
+            }"""
+        )
+        await expect(page.locator(".comp .att")).to_contain_text("letter.txt")
+        await page.reload()
+        await expect(page.locator(".comp .att")).to_contain_text("letter.txt")
+        await say(page, "Read this")
+        await ended(page)
+        await expect(page.locator(".you .att")).to_contain_text("letter.txt")
+        assert "hello from a file" in str(house.provider.asked)
+        assert is_clean(house)
+
+
+async def test_enter_does_not_send_while_an_input_method_composes(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await page.fill("[data-composer]", "にほん")
+        sent = await page.evaluate(
+            """() => {
+                const area = document.querySelector("[data-composer]");
+                const key = new KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true, isComposing: true });
+                area.dispatchEvent(key);
+                return key.defaultPrevented;
+            }"""
+        )
+        assert sent is False
+        await expect(page.locator("[data-composer]")).to_have_value("にほん")
+        await page.press("[data-composer]", "Shift+Enter")
+        await expect(page.locator("[data-composer]")).to_have_value("にほん\n")
+        assert await page.locator("article").count() == 0
+        assert is_clean(house)
+
+
+async def test_slash_commands_and_what_was_said_before(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "remember this line")
+        await ended(page)
+        await page.press("[data-composer]", "ArrowUp")
+        await expect(page.locator("[data-composer]")).to_have_value("remember this line")
+        await page.fill("[data-composer]", "")
+        await page.type("[data-composer]", "/ren")
+        await expect(page.locator(".hints .hi")).to_have_count(1)
+        await page.type("[data-composer]", "ame My own name")
+        await page.press("[data-composer]", "Enter")
+        await expect(page.locator(".bar h1")).to_have_text("My own name")
+        assert is_clean(house)

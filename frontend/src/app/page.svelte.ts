@@ -14,11 +14,15 @@ import { Talk, type News } from "./talk.svelte";
 
 export interface ModelInfo {
   name: string;
+  provider: string;
+  /** ready | needs_key | not_fetched | fetching | no_runtime */
+  state: string;
   label?: string;
-  provider?: string;
   context_tokens?: number | null;
+  prices?: { context_tokens?: number | null };
   is_small?: boolean;
-  is_ready?: boolean;
+  size?: number | null;
+  note?: string;
 }
 
 export interface Toast {
@@ -387,10 +391,9 @@ export class Page {
 
   async readModels(): Promise<void> {
     try {
-      const told = await this.api.get<Record<string, unknown>>("api/models");
-      const list = (told.models ?? told.items ?? told.data ?? []) as (ModelInfo | string)[];
-      this.models = list.map((model) => (typeof model === "string" ? { name: model } : model));
-      this.defaultModel = (told.default as string) ?? this.models[0]?.name ?? null;
+      const told = await this.api.get<{ default: string; models: ModelInfo[] }>("api/models");
+      this.models = told.models;
+      this.defaultModel = told.default;
     } catch (error) {
       if (!(error instanceof Away)) this.complain(error);
     }
@@ -399,12 +402,16 @@ export class Page {
   modelLabel(name: string | null | undefined): string {
     const wanted = name ?? this.defaultModel;
     const known = this.models.find((model) => model.name === wanted);
-    return known?.label ?? wanted?.split(":").pop() ?? words.defaultModel;
+    if (known?.label) return known.label;
+    // A local model's note is its proper name; the rest are best known by their own.
+    if (known?.size && known.note) return known.note.replace(/ \(.*\)$/, "");
+    return wanted?.slice(wanted.indexOf(":") + 1) ?? words.defaultModel;
   }
 
   contextOf(name: string | null | undefined): number | null {
     const wanted = name ?? this.defaultModel;
-    return this.models.find((model) => model.name === wanted)?.context_tokens ?? null;
+    const known = this.models.find((model) => model.name === wanted);
+    return known?.context_tokens ?? known?.prices?.context_tokens ?? null;
   }
 
   // --- words to the user ----------------------------------------------------------------------
