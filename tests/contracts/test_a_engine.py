@@ -194,6 +194,8 @@ async def test_a07_readers_see_only_states_that_existed_while_many_write(
         async def read() -> None:
             while True:
                 seen.append(await h.texts(session))
+                # A claim that met a locked session looks again after a while.
+                await clock.jump(1)
 
         async def rename() -> None:
             for number in range(20):

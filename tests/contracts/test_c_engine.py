@@ -252,7 +252,7 @@ async def test_c02_a_turn_past_its_age_is_interrupted_and_waiting_does_not_count
 async def test_c02_a_stop_at_a_limit_survives_a_crash(store: Store, clock: FakeClock) -> None:
     settings = quiet_settings(steps_max=1)
     tools = [FakeTool("look")]
-    session, turn_id = await _crash_at(
+    session, _turn_id = await _crash_at(
         store, clock, Moment.ASK_COMMITTED, [Call("look")], tools=tools, settings=settings
     )
     async with open_harness(store, tools=tools, settings=settings, clock=clock) as h:

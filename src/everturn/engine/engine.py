@@ -12,7 +12,7 @@ import anyio
 import anyio.abc
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, ModelTrouble, Overloaded, Refused
+from everturn.domain.errors import EverturnError, ModelTrouble, NothingToDo, Overloaded, Refused
 from everturn.domain.events import Event
 from everturn.domain.ids import Ids
 from everturn.domain.messages import Message
@@ -159,6 +159,9 @@ class Engine:
         self, owner: str, session_id: str, *, focus: str = "", request: Request = NO_REQUEST
     ) -> Accepted:
         """Queue a compaction: it takes the session's turn slot, later messages wait for it."""
+        page = await self.store.transcript.messages(owner, session_id, limit=2)
+        if len(page.items) < 2:
+            raise NothingToDo("There is nothing to compact yet.", hint="Go on; it is short enough.")
         submission = Submission(kind=TurnKind.COMPACTION, note=focus, key=request.key)
         return await self.submit(owner, session_id, submission)
 

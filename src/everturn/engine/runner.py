@@ -275,33 +275,39 @@ class Runner:
                 _log.warning("turn %s was not handed over: %s", running.id, error.message)
 
     async def _failed(self, running: RunningTurn, error: Exception) -> None:
-        """Give the turn a stated end, unless it is not ours any more."""
+        """Give the turn a stated fate, unless it is not ours any more."""
         if isinstance(error, _NOT_OURS):
             _log.info("turn %s is not ours any more: %s", running.id, error)
-            return
-        if isinstance(error, EverturnError):
-            failure = Failure(error.code, error.message, error.hint)
+        elif isinstance(error, Retry):
+            # Nothing is wrong with the turn: whoever claims it next goes on from its journal.
+            _log.warning("turn %s is let go: %s", running.id, error.message)
+            await self._insist(running, self._gear.store.turns.hand_over)
+        elif isinstance(error, Stopped):
+            # What is in the journal is safe; the user goes on with it once the disk is well again.
+            await self._insist(running, self._gear.store.turns.interrupt, _failure(error))
         else:
-            _log.error("turn %s failed", running.id, exc_info=error)
-            failure = Failure("internal_error", f"Something went wrong: {type(error).__name__}: {error}")
-        await self._end(running, failure)
+            if not isinstance(error, EverturnError):
+                _log.error("turn %s failed", running.id, exc_info=error)
+            await self._insist(running, self._gear.store.turns.fail, _failure(error))
 
-    async def _end(self, running: RunningTurn, failure: Failure) -> None:
-        """Keep trying while the store cannot take it: a turn without an end would block its session."""
+    async def _insist(
+        self, running: RunningTurn, act: Callable[..., Awaitable[object]], *args: object
+    ) -> None:
+        """Keep trying while the store cannot take it: a turn without a fate would block its session."""
         while True:
             try:
-                await self._gear.store.turns.fail(running.id, running.claim.epoch, failure)
+                await act(running.id, running.claim.epoch, *args)
                 return
             except _NOT_OURS:
                 return
             except _OVER as error:
-                _log.error("turn %s has no end yet: %s", running.id, error.message)
+                _log.error("turn %s has no fate yet: %s", running.id, error.message)
                 return
             except (Retry, Stopped) as error:
-                _log.warning("turn %s cannot be ended yet: %s", running.id, error.message)
+                _log.warning("turn %s has no fate yet: %s", running.id, error.message)
             if running.is_handing_over:
                 return
-            await self._gear.clock.sleep(self._gear.settings.store_retry_s * 5)
+            await self._gear.clock.sleep(self._gear.settings.store_patience_s)
 
     # --- looking after things ----------------------------------------------------------------------
 
@@ -351,3 +357,9 @@ class Runner:
         for running in list(self._turns.values()):
             if running.log is not None and running.loop is not None and running.log.last_sign_at < latest:
                 running.loop.break_silence()
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, EverturnError):
+        return Failure(error.code, error.message, error.hint)
+    return Failure("internal_error", f"Something went wrong: {type(error).__name__}: {error}")

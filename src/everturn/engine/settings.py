@@ -67,7 +67,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     outstanding_bytes_max: int = 262_144  # offered while a batch is under way, per turn
     tool_output_bytes_max: int = 262_144  # live output per call
     tool_output_events_per_s: float = 10.0
-    store_retry_s: float = 0.2
+    store_retry_s: float = 0.2  # before a batch is sent again
+    store_patience_s: float = 1.0  # before a turn's fate is tried again
 
     # Asking.
     ask_expires_s: float | None = None  # None: asks wait without limit

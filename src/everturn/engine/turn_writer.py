@@ -59,6 +59,7 @@ class TurnWriter:
         self._tail_kind: type[ev.TextDelta] | type[ev.ReasoningDelta] | None = None
         self._tail_step = 0
         self._bytes = 0
+        self._is_busy = False  # something waits or is under way
         self._failure: Exception | None = None
         # One event per state instead of a future per delta: streaming creates nothing per token here.
         self._has_work = asyncio.Event()
@@ -121,6 +122,7 @@ class TurnWriter:
                 await self._has_work.wait()
                 await self._send(self._take_batch())
                 if not self._waiting and self._tail_kind is None:
+                    self._is_busy = False
                     self._has_work.clear()
                     self._is_quiet.set()
         except Exception as error:
@@ -153,8 +155,10 @@ class TurnWriter:
         self._bytes += size + _EVENT_BYTES
         if self._bytes > self._bytes_max:
             self._has_room.clear()
-        self._is_quiet.clear()
-        self._has_work.set()
+        if not self._is_busy:
+            self._is_busy = True
+            self._is_quiet.clear()
+            self._has_work.set()
 
     def _close_tail(self) -> None:
         if self._tail_kind is not None:

@@ -36,10 +36,16 @@ class FakeClock:
             await anyio.lowlevel.checkpoint()
             return
         awake = anyio.Event()
-        heapq.heappush(self._sleepers, (self._elapsed_s + seconds, next(self._order), awake))
+        sleeper = (self._elapsed_s + seconds, next(self._order), awake)
+        heapq.heappush(self._sleepers, sleeper)
         self._slept.set()
         self._slept = anyio.Event()
-        await awake.wait()
+        try:
+            await awake.wait()
+        finally:
+            if not awake.is_set():  # cancelled: nobody is to be woken any more
+                self._sleepers.remove(sleeper)
+                heapq.heapify(self._sleepers)
 
     @property
     def sleeping(self) -> list[float]:

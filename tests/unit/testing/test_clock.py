@@ -66,3 +66,12 @@ async def test_a_jump_wakes_a_ticker_once():
         assert ticks == [3600.0]
         await clock.advance(1)
     assert ticks == [3600.0, 3601.0]
+
+
+async def test_a_cancelled_sleeper_is_forgotten():
+    clock = FakeClock()
+    async with anyio.create_task_group() as group:
+        group.start_soon(clock.sleep, 5.0)
+        await clock.someone_sleeps(5.0)
+        group.cancel_scope.cancel()
+    assert clock.sleeping == []

@@ -1,0 +1,151 @@
+"""What the runner does when the store, the clock or the process does not behave."""
+
+import anyio
+import pytest
+
+from everturn.domain.errors import DiskFull, NothingToDo, StoreAway
+from everturn.domain.turns import TurnState
+from everturn.testing import Call, FakeTool, Pause, Say, ScriptedModel
+from everturn.testing.harness import OWNER, open_harness, quiet_settings
+
+pytestmark = pytest.mark.anyio
+
+
+class Failing:
+    """Stands before one method of the store and refuses the first calls."""
+
+    def __init__(self, monkeypatch, noun, name, *errors):
+        self.errors = list(errors)
+        self.calls = 0
+        method = getattr(noun, name)
+
+        async def called(*args, **more):
+            self.calls += 1
+            if self.errors:
+                raise self.errors.pop(0)
+            return await method(*args, **more)
+
+        monkeypatch.setattr(noun, name, called)
+
+
+async def test_a_store_that_is_away_at_the_end_costs_nothing(store, clock, monkeypatch):
+    completing = Failing(monkeypatch, store.turns, "complete", StoreAway("away"))
+    async with open_harness(store, "done", clock=clock) as h:
+        session = await h.new_session()
+        accepted = await h.send(session)
+        turn = await h.settled(accepted.turn.id)
+        assert (turn.state, turn.attempts) == (TurnState.COMPLETED, 0)
+        assert completing.calls == 2
+        assert len(h.model.requests) == 1, "the finished step is in the journal"
+
+
+async def test_a_turn_is_let_go_as_soon_as_the_store_is_back(store, clock, monkeypatch):
+    Failing(monkeypatch, store.turns, "complete", StoreAway("away"))
+    letting_go = Failing(monkeypatch, store.turns, "hand_over", StoreAway("away"), StoreAway("away"))
+    settings = quiet_settings(store_patience_s=3.0)
+    async with open_harness(store, "done", clock=clock, settings=settings) as h:
+        session = await h.new_session()
+        accepted = await h.send(session)
+        for _ in range(2):
+            await clock.someone_sleeps(3.0)
+            await clock.advance(3.0)
+        assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED
+        assert letting_go.calls == 3
+
+
+async def test_a_full_disk_interrupts_the_turn_and_resume_goes_on(store, clock, monkeypatch):
+    more = anyio.Event()
+
+    async def slow(call, emit):
+        await more.wait()
+        return await FakeTool("x", "seen").run(call, emit)
+
+    script = ([Say("Let me see. "), Call("slow")], "It is a cat.")
+    async with open_harness(
+        store, *script, tools=[FakeTool("slow", slow, is_safe_to_repeat=True)], clock=clock
+    ) as h:
+        session = await h.new_session()
+        accepted = await h.send(session)
+        await h.seen(session, "tool.started")
+        Failing(monkeypatch, store.journal, "append", DiskFull("The disk is full."))
+        more.set()
+        turn = await h.settled(accepted.turn.id)
+        assert (turn.state, turn.failure.code) == (TurnState.INTERRUPTED, "disk_full")
+        assert (await h.texts(session))[1] == "assistant: Let me see. "
+        await h.engine.resume(OWNER, turn.id)
+        await h.seen(session, "turn.completed")
+        assert (await h.texts(session))[-1] == "assistant: It is a cat."
+
+
+async def test_claiming_goes_on_after_the_store_was_away(store, clock, monkeypatch):
+    async with open_harness(store, "hi", clock=clock, settings=quiet_settings(poll_s=0.7)) as h:
+        session = await h.new_session()
+        failing = Failing(monkeypatch, store.turns, "claim", StoreAway("away"))
+        accepted = await h.send(session)
+        with anyio.fail_after(5):
+            while not failing.calls:
+                await anyio.lowlevel.checkpoint()
+        assert h.engine.status()["trouble"] == "away"
+        await clock.someone_sleeps(0.7)
+        await clock.advance(0.7)
+        assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED
+        assert h.engine.status()["trouble"] == ""
+
+
+async def test_a_stop_lets_running_turns_finish_within_the_grace(store, clock):
+    gate = anyio.Event()
+
+    async def slow(call, emit):
+        await gate.wait()
+        return await FakeTool("x").run(call, emit)
+
+    async with open_harness(store, [Call("slow")], "end", tools=[FakeTool("slow", slow)], clock=clock) as h:
+        session = await h.new_session()
+        accepted = await h.send(session)
+        await h.seen(session, "tool.started")
+        async with anyio.create_task_group() as group:
+            group.start_soon(h.engine.stop, 30.0)
+            await clock.someone_sleeps(30.0)
+            gate.set()
+        # The tool could finish; the next step is left to whoever claims the turn.
+        turn = await h.turn(accepted.turn.id)
+        assert (turn.state, turn.is_ready) == (TurnState.RUNNING, True)
+        assert "tool.finished" in await h.kinds(session)
+
+
+async def test_a_stop_past_the_grace_hands_over_with_the_last_words(store, clock):
+    async with open_harness(store, [Say("last words"), Pause(1e6)], clock=clock) as h:
+        session = await h.new_session()
+        accepted = await h.send(session)
+        await h.seen(session, "text.delta")
+        async with anyio.create_task_group() as group:
+            group.start_soon(h.engine.stop, 30.0)
+            await clock.someone_sleeps(30.0)
+            await clock.advance(30.0)
+        turn = await h.turn(accepted.turn.id)
+        assert (turn.state, turn.is_ready) == (TurnState.RUNNING, True)
+        assert h.model.open_streams == 0
+        assert h.engine.status()["is_stopping"]
+
+
+async def test_compacting_next_to_nothing_is_refused(store, clock):
+    async with open_harness(store, clock=clock) as h:
+        session = await h.new_session()
+        with pytest.raises(NothingToDo):
+            await h.engine.compact(OWNER, session.id)
+
+
+async def test_two_engines_on_one_store_share_the_work(store, open_another, clock):
+    other = await open_another()
+    one, two = ScriptedModel(then="one"), ScriptedModel(then="two")
+    async with (
+        open_harness(store, model=one, clock=clock) as a,
+        open_harness(other, model=two, clock=clock) as b,
+    ):
+        session = await a.new_session()
+        first = await a.run(session, "1")
+        second = await b.run(session, "2")
+        assert {first.state, second.state} == {TurnState.COMPLETED}
+        assert len(one.requests) + len(two.requests) == 2
+        assert [m.text for m in (one.requests + two.requests)[-1].messages][-1] in ("1", "2")
+        assert len(await a.messages(session)) == 4
