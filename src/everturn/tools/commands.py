@@ -17,9 +17,13 @@ def _words(text: str) -> frozenset[str]:
 
 # Programs that only read and print, whatever their options, as long as their files are in the workspace.
 _READERS = _words(
-    "[ basename cat cd cksum cmp comm cut diff dirname du echo egrep expand false fgrep file fold grep head "
+    "[ basename cat cksum cmp comm cut diff dirname du echo egrep expand false fgrep fold grep head "
     "id join ls md5sum nl od paste printf pwd rev seq sha1sum sha256sum sha512sum stat strings tac tail test "
     "tr true type uname wc whoami"
+)
+# What only the shell itself knows. Not free without a sandbox: after a cd, every path means another file.
+_BUILTINS = _words(
+    ": break cd continue declare exit export local popd pushd read readonly return set shift unset wait"
 )
 # Programs that change only the files they are told to.
 _LOCAL = _words("cp install ln mkdir mktemp mv rm rmdir sed sort tee touch tree uniq xxd")
@@ -153,7 +157,7 @@ def _sandboxed(command: Simple, around: Surroundings) -> Concern | None:
         return Concern(f"it uses {name if not command.through else 'sudo'}", key=_exact(command))
     if reason := _loses_work(command):
         return Concern(reason, key=_exact(command), sends=around.has_network and _sends(command))
-    if around.has_network and not (name in _READERS or name in _LOCAL or _is_local_git(command)):
+    if around.has_network and not (name in _READERS | _LOCAL | _BUILTINS or _is_local_git(command)):
         reason = "it reaches the network" if _sends(command) else "it could reach the network"
         return Concern(f"{reason} ({name})", key=_family(command), sends=True)
     return None

@@ -17,6 +17,7 @@ from everturn.tools.patching import (
     FilePatch,
     apply_hunks,
     diff_display,
+    lines_of,
     parse_patch,
     replace_exact,
 )
@@ -61,7 +62,7 @@ class ReadFile(Action):
         lines: Annotated[Whole, "How many lines"] = _LINES_MAX,
     ) -> ToolResult:
         content = await anyio.to_thread.run_sync(_read_text, call.workspace, path)
-        every = content.splitlines()
+        every = lines_of(content)
         wanted = every[start - 1 : start - 1 + min(lines, _LINES_MAX)]
         if every and not wanted:
             raise ToolFailed(f"{path} has {len(every)} lines; there is no line {start}.")
@@ -88,7 +89,7 @@ class WriteFile(_Writing):
         before, is_new = await anyio.to_thread.run_sync(_replace, call.workspace, path, content)
         what = "Made" if is_new else "Replaced"
         display = diff_display(path, before, content)
-        return ToolResult(f"{what} {path} ({len(content.splitlines())} lines).", display=display)
+        return ToolResult(f"{what} {path} ({len(lines_of(content))} lines).", display=display)
 
 
 class EditFile(_Writing):
@@ -296,7 +297,7 @@ def _numbered(lines: list[str], start: int, bytes_max: int) -> tuple[list[str], 
     rows: list[str] = []
     size = 0
     for number, line in enumerate(lines, start):
-        row = f"{number:>6}\t{line[:_LINE_CHARS_MAX]}"
+        row = f"{number:>6}\t{line[:_LINE_CHARS_MAX]}{' […]' if len(line) > _LINE_CHARS_MAX else ''}"
         size += len(row.encode()) + 1
         if size > bytes_max:
             break

@@ -14,12 +14,21 @@ _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _DRAWN_LINES_MAX = 400
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines as editors count them: ended by LF, a CR before it is not part of them."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
 def replace_exact(content: str, old: str, new: str, path: str, *, everywhere: bool) -> str:
     """The content with ``old`` replaced. It must occur exactly once, unless ``everywhere``."""
     if not old:
         raise ToolFailed("The text to replace is empty. Use write_file to make a file.")
     if old == new:
         raise ToolFailed("The old and the new text are the same; nothing was changed.")
+    if old not in content and "\r\n" in content:
+        # Lines are shown without their CR, so the text to replace comes without it too.
+        old, new = (text.replace("\r\n", "\n").replace("\n", "\r\n") for text in (old, new))
     count = content.count(old)
     if count == 0:
         raise ToolFailed(
@@ -99,8 +108,8 @@ def _hunks(lines: list[str], at: int) -> tuple[list[Hunk], int]:
             if line[:1] in (" ", "+", ""):
                 new.append(line[1:])
             at += 1
-        # An empty line at the end of the text is the text's end, not a context line.
-        if at == len(lines) and old and new and not old[-1] and not new[-1] and not lines[-1]:
+        # Empty lines beyond what the header counts stand between two files, or end the text.
+        while len(old) > int(head[2] or 1) and old and new and not old[-1] and not new[-1]:
             old.pop()
             new.pop()
         hunks.append(Hunk(int(head[1]), tuple(old), tuple(new)))
@@ -123,7 +132,12 @@ def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
     lines = content.split("\n")
     shift = 0
     for number, hunk in enumerate(hunks, 1):
-        at = _find(lines, hunk, max(0, hunk.start - 1) + shift)
+        expected = max(0, hunk.start - 1) + shift
+        at = _find(lines, hunk, expected)
+        while at is None and hunk.old and hunk.new and not hunk.old[-1] and not hunk.new[-1]:
+            # With a wrong count in the header, the end of the text was taken for an empty line.
+            hunk = Hunk(hunk.start, hunk.old[:-1], hunk.new[:-1])
+            at = _find(lines, hunk, expected)
         if at is None:
             raise ToolFailed(
                 f"Hunk {number} of {path} does not fit: its context lines are not in the file. "
@@ -145,7 +159,7 @@ def _find(lines: list[str], hunk: Hunk, expected: int) -> int | None:
 
 def diff_display(path: str, before: str, after: str) -> dict[str, Any]:
     """What the page draws of an edit: hunks of (sign, old line number, new line number, text)."""
-    old, new = before.splitlines(), after.splitlines()
+    old, new = lines_of(before), lines_of(after)
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(old) + len(new) > 2000)
     hunks: list[dict[str, Any]] = []
     added = removed = drawn = 0

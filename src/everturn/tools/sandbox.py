@@ -17,10 +17,12 @@ import re
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -55,18 +57,32 @@ _TMP = "/tmp"  # noqa: S108 - private inside the sandbox
 _GATE = "/tmp/.gate"  # noqa: S108 - private inside the sandbox
 _GATE_PORT = 3128
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-_TMP_BYTES_MAX = 2 * 1024**3
 _TRIAL_TIMEOUT_S = 10
-_HARD = ("--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000")
+_USER = ("--unshare-user", "--uid", "1000", "--gid", "1000")
+# From the strongest to the weakest; older versions of bubblewrap lack some options.
+_LEVELS = (
+    ("full", (*_USER, "--disable-userns"), ("--size", str(2 * 1024**3))),
+    ("reduced", _USER, ()),
+    ("reduced", (), ()),
+)
 _FIXED = ("--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv")
 _MARK = "EVERTURN_CALL"
+
+_SAME = """
+while [ "$1" != -- ]; do
+  [ "$(stat -c %d:%i "$1")" = "$2" ] || { echo "The project was changed while the call started."; exit 126; }
+  shift 2
+done
+shift
+exec "$@"
+"""
 
 # The trial succeeds only if the sandbox really holds: no capability, no remount, nothing of the host.
 _TRIAL = """
 test -z "$EVERTURN_TRIAL" || exit 11
 grep -q '^CapEff:[[:space:]]*0*$' /proc/self/status || exit 12
 ! mount -o remount,rw,bind /usr 2>/dev/null || exit 13
-test ! -e /root/. -a ! -e /home/. -a ! -e /run/. || exit 14
+test ! -e "$PWD/../passwd" || exit 14
 : > "$PWD/.trial" && rm "$PWD/.trial" || exit 15
 """
 
@@ -106,7 +122,8 @@ class Sandbox:
         self._program = program or shutil.which("bwrap")
         self._is_wanted = is_wanted
         self._gate: Path | None = None
-        self._hard: tuple[str, ...] = ()
+        self._hard: tuple[str, ...] = ()  # the options of the level that works here
+        self._size: tuple[str, ...] = ()  # the limit of /tmp, where it can be set
         self.state = SandboxState("none", "The sandbox was not tried yet.")
 
     async def open(self, gate: Path | None = None) -> SandboxState:
@@ -126,25 +143,30 @@ class Sandbox:
                 list(argv), cwd=view.workspace, env=env, stderr=stderr, start_new_session=True
             )
             return Child(process, mark=mark)
+        kept = () if view.workspace.is_relative_to(self._home) else _git_places(view.workspace)
         told, tell = os.pipe()
         try:
-            with _args_pipe([*self._options(view), "--info-fd", str(tell)]) as fd:
+            with _args_pipe([*self._options(view, kept), "--info-fd", str(tell)], tell) as fd:
                 process = await anyio.open_process(
-                    [str(self._program), "--args", str(fd), "--", *self._through_gate(view), *argv],
+                    [
+                        str(self._program),
+                        "--args",
+                        str(fd),
+                        "--",
+                        *_only_if(kept),
+                        *self._through_gate(view),
+                        *argv,
+                    ],
                     env={},
                     stderr=stderr,
                     start_new_session=True,
                     pass_fds=(fd, tell),
                 )
-            os.close(tell)
-            tell = -1
             return Child(process, namespace=await _namespace(told))
         finally:
             os.close(told)
-            if tell >= 0:
-                os.close(tell)
 
-    def _options(self, view: View) -> list[str]:
+    def _options(self, view: View, kept: Sequence[Place] = ()) -> list[str]:
         options = [*_FIXED, *self._hard]
         if view.host_network:
             options.append("--share-net")
@@ -155,15 +177,15 @@ class Sandbox:
             options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for name in ("passwd", "group"):
             options += ["--ro-bind-try", str(self._folder / name), f"/etc/{name}"]
-        options += ["--proc", "/proc", "--dev", "/dev", "--size", str(_TMP_BYTES_MAX), "--tmpfs", _TMP]
+        options += ["--proc", "/proc", "--dev", "/dev", *self._size, "--tmpfs", _TMP]
         if any(self._home.is_relative_to(folder) for folder in _SYSTEM):
             options += ["--tmpfs", str(self._home)]
         for path in view.read:
             options += ["--ro-bind", str(path), str(path)]
         for path in (*view.write, view.workspace):
             options += ["--bind", str(path), str(path)]
-        if not view.workspace.is_relative_to(self._home):
-            options += _protect_git(view.workspace)
+        for place in kept:
+            options += [place.option, place.path, place.path]
         if self._is_gated(view):
             options += ["--bind", str(self._gate), _GATE]
             for path in (*python_program()[1], Path(forwarding.__file__)):
@@ -197,12 +219,10 @@ class Sandbox:
         trial = self._folder / "trial"
         trial.mkdir(exist_ok=True)
         detail = ""
-        for level, hard in (("full", _HARD), ("reduced", ())):
-            self._hard = hard
+        for level, self._hard, self._size in _LEVELS:
             detail = self._run_trial(trial)
             if not detail:
                 return SandboxState(level, _describe(level))
-        self._hard = ()
         return SandboxState(
             "none", f"bubblewrap does not work here: {detail}", "Allow unprivileged user namespaces."
         )
@@ -310,20 +330,43 @@ def _system_folder(folder: Path) -> list[str]:
     return ["--ro-bind-try", str(folder), str(folder)]
 
 
-def _protect_git(workspace: Path) -> list[str]:
+class Place(msgspec.Struct, frozen=True):
+    """Something that is mounted only if it is still the same file or folder when the sandbox is ready."""
+
+    option: str
+    path: str
+    identity: str  # device and inode
+
+
+def _git_places(workspace: Path) -> tuple[Place, ...]:
     """Keep what git would run outside the sandbox, the next time its owner uses git in the project.
 
     The folder itself becomes a mount too: else it could be moved away and another put in its place. A
     session's own workspace is left alone: nobody but the agent uses git there.
     """
     git = workspace / ".git"
-    if git.is_symlink() or not git.is_dir():
+    places = []
+    for option, path in (("--bind", git), ("--ro-bind", git / "hooks"), ("--ro-bind", git / "config")):
+        try:
+            found = path.lstat()
+        except OSError:
+            continue  # no repository here, or a file that names one elsewhere
+        if stat.S_ISLNK(found.st_mode) or (path == git and not stat.S_ISDIR(found.st_mode)):
+            break
+        places.append(Place(option, str(path), f"{found.st_dev}:{found.st_ino}"))
+    return tuple(places)
+
+
+def _only_if(kept: Sequence[Place]) -> list[str]:
+    """What runs before the command: it ends if another call in the same project put a link where git's
+    folder was, between our look and the mount. From the mount on nothing can be swapped any more.
+
+    A handle would be simpler, but bubblewrap hands every open file on to the command.
+    """
+    if not kept:
         return []
-    options = ["--bind", str(git), str(git)]
-    for path in (git / "hooks", git / "config"):
-        if path.exists() and not path.is_symlink():
-            options += ["--ro-bind", str(path), str(path)]
-    return options
+    words = [word for place in kept for word in (place.path, place.identity)]
+    return ["/bin/sh", "-c", _SAME, "sh", *words, "--"]
 
 
 def _describe(level: str) -> str:
@@ -332,19 +375,17 @@ def _describe(level: str) -> str:
     return "bubblewrap works, but nested user namespaces could not be switched off."
 
 
-class _args_pipe:  # noqa: N801 - used as a function
-    """A file that holds bubblewrap's options, NUL-separated, for ``--args``."""
-
-    def __init__(self, options: Sequence[str]) -> None:
-        self._fd = os.memfd_create("options", 0)
-        os.write(self._fd, b"".join(option.encode() + b"\0" for option in options))
-        os.lseek(self._fd, 0, os.SEEK_SET)
-
-    def __enter__(self) -> int:
-        return self._fd
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+@contextmanager
+def _args_pipe(options: Sequence[str], *others: int) -> Iterator[int]:
+    """A file that holds bubblewrap's options, NUL-separated, for ``--args``. Closed with the others."""
+    fd = os.memfd_create("options", 0)
+    try:
+        os.write(fd, b"".join(option.encode() + b"\0" for option in options))
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        for each in (fd, *others):
+            os.close(each)
 
 
 async def _namespace(told: int) -> int | None:

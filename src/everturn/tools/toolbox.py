@@ -12,7 +12,7 @@ import anyio
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, Invalid, NotFound
+from everturn.domain.errors import Invalid, NotFound
 from everturn.domain.storing import Records, Search
 from everturn.domain.tooling import Ruling, Tool, ToolCall, ToolSpec, Verdict
 from everturn.tools.asking import AskUser, SearchSessions, Todo
@@ -104,7 +104,9 @@ class EverturnToolbox:
             judgement = await self._judge(call, spec)
             is_sandboxed = self._around(call).is_sandboxed
             return await self.policy.rule(call, judgement, is_sandboxed=is_sandboxed)
-        except (EverturnError, OSError, ValueError, KeyError) as error:
+        except (
+            Exception
+        ) as error:  # the boundary of the contract: it never raises, the reason is in the answer
             # What cannot be judged asks; and an answer to it is good for this one call only.
             reason = f"It could not be judged: {error}"
             return Ruling(Verdict.ASK, reason, label=spec.name, options=("once", "deny"))

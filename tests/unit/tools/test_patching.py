@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import difflib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everturn.tools.patching import apply_hunks, diff_display, lines_of, parse_patch, replace_exact
+from everturn.tools.schema import ToolFailed
+
+LINES = st.lists(
+    st.sampled_from(["a", "b", "", "  x", "-minus", "+plus", "--- a", "@@ x", "\\ no"]), max_size=20
+)
+
+
+@given(LINES, LINES)
+def test_a_real_diff_leads_from_the_old_to_the_new(old: list[str], new: list[str]) -> None:
+    before, after = "".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new)
+    diff = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "a/f", "b/f"))
+    if before == after:
+        return
+    [patch] = parse_patch(diff)
+    assert apply_hunks(before, patch.hunks, "f") == after
+
+
+def test_a_blank_line_between_two_files_belongs_to_neither() -> None:
+    text = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-1\n+2\n\n\n--- a/y\n+++ b/y\n@@ -1,2 +1,2 @@\n-1\n+2\n \n\n"
+    first, second = parse_patch(text)
+    assert (first.hunks[0].old, first.hunks[0].new) == (("1",), ("2",))
+    assert (second.hunks[0].old, second.hunks[0].new) == (("1", ""), ("2", ""))
+
+
+def test_a_hunk_is_found_where_it_has_moved_to_and_wrong_counts_do_no_harm() -> None:
+    content = "".join(f"{n}\n" for n in range(100))
+    [patch] = parse_patch("--- a/f\n+++ b/f\n@@ -3,9 +3,9 @@\n 50\n-51\n+fifty-one\n 52\n")
+    assert apply_hunks(content, patch.hunks, "f") == content.replace("51\n", "fifty-one\n", 1)
+
+
+@pytest.mark.parametrize("text", ["", "hello", "--- a/x\n+++ b/x\n", "@@ -1 +1 @@\n-a\n+b\n"])
+def test_what_is_no_patch_is_refused(text: str) -> None:
+    with pytest.raises(ToolFailed):
+        parse_patch(text)
+
+
+def test_an_edit_of_a_file_with_crlf_keeps_its_line_ends() -> None:
+    assert replace_exact("a\r\nb\r\nc\r\n", "a\nb", "x\ny", "f", everywhere=False) == "x\r\ny\r\nc\r\n"
+
+
+@given(st.text(alphabet="ab\n\r\f", max_size=40), st.text(alphabet="ab\n\r\f", max_size=40))
+def test_the_drawing_of_a_diff_accounts_for_every_line(before: str, after: str) -> None:
+    display = diff_display("f", before, after)
+    rows = [row for hunk in display["hunks"] for row in hunk["lines"]]
+    assert sum(row["sign"] == "+" for row in rows) == display["added"]
+    assert display["added"] - display["removed"] == len(lines_of(after)) - len(lines_of(before))
+    for row in rows:
+        if row["old"] is not None:
+            assert lines_of(before)[row["old"] - 1] == row["text"]
+        if row["new"] is not None:
+            assert lines_of(after)[row["new"] - 1] == row["text"]
