@@ -13,7 +13,7 @@ from everturn.engine import Engine
 from everturn.models import Keys, ModelRegistry
 from everturn.store import Store
 from everturn.tools import EverturnToolbox
-from everturn.web import openapi, sse
+from everturn.web import openapi
 from everturn.web.accounts import Accounts
 from everturn.web.answers import Answers
 from everturn.web.api.account import AccountApi
@@ -29,7 +29,6 @@ from everturn.web.audit import Audit
 from everturn.web.completions import Completions
 from everturn.web.deleting import Deletions
 from everturn.web.metrics import Metrics
-from everturn.web.news import ListSnapshot, SessionNews
 from everturn.web.passwords import Passwords
 from everturn.web.preferences import PreferencesOf
 from everturn.web.routing import AnyEndpoint, Table
@@ -134,5 +133,4 @@ def _openai(
 
 def described(table: Table, base_path: str = "") -> dict[str, Any]:
     """The OpenAPI document of a table."""
-    extra = (sse.SessionEvent, AnyPayload, SessionNews, ListSnapshot, sse.StreamEnd)
-    return openapi.document(table.endpoints, base_path=base_path, extra=extra)
+    return openapi.document(table.endpoints, base_path=base_path, extra=(AnyPayload,))

@@ -93,7 +93,8 @@ def _schemas(
 
 
 def _kinds_of(endpoint: AnyEndpoint) -> list[Any]:
-    kinds = [] if endpoint.answer is None else [endpoint.answer]
+    answers = endpoint.answer if isinstance(endpoint.answer, tuple) else (endpoint.answer,)
+    kinds = [kind for kind in answers if kind is not None]
     kinds += [kind for kind in (*endpoint.also.values(), endpoint.streams) if kind is not None]
     if endpoint.has_body:
         kinds.append(endpoint.body)
@@ -219,15 +220,24 @@ def _success(endpoint: AnyEndpoint, kind: Any, schemas: dict[Any, dict[str, Any]
     if kind is None and endpoint.media == "application/json":
         return {"description": "Done."}
     if endpoint.media == EVENT_STREAM:
-        described = {"schema": schemas[_key(kind)]}
-        text = "Server-sent events; ``data:`` of each holds one of these."
-        return {"description": text, "content": {EVENT_STREAM: described}}
+        return {"description": "Server-sent events.", "content": {EVENT_STREAM: _frames(kind, schemas)}}
     if kind is None:
         return {"description": "The content.", "content": {endpoint.media: {"schema": {}}}}
     content = {endpoint.media: {"schema": schemas[_key(kind)]}}
     if endpoint.streams is not None:
-        content[EVENT_STREAM] = {"schema": schemas[_key(endpoint.streams)]}
+        content[EVENT_STREAM] = _frames((endpoint.streams,), schemas)
     return {"description": "Done.", "content": content}
+
+
+def _frames(kinds: tuple[Any, ...], schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    """One server-sent event: its ``data`` is JSON text that holds one of the kinds."""
+    data = {
+        "type": "string",
+        "contentMediaType": "application/json",
+        "contentSchema": {"anyOf": [schemas[_key(kind)] for kind in kinds]},
+    }
+    fields = {"id": {"type": "string"}, "event": {"type": "string"}, "retry": {"type": "integer"}}
+    return {"schema": {"type": "object", "properties": {**fields, "data": data}}}
 
 
 def _errors(endpoint: AnyEndpoint) -> dict[int, set[str]]:

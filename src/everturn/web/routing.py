@@ -129,7 +129,8 @@ class Streaming:
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(Generic[Q, B]):
-    """``scope`` None: anyone may call it. ``answer`` None: there is no body."""
+    """``scope`` None: anyone may call it. ``answer`` None: there is no body; of a stream: what its events
+    can hold."""
 
     method: str
     path: str

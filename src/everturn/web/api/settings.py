@@ -61,14 +61,17 @@ class Sandboxed(msgspec.Struct, frozen=True):
     detail: str
 
 
+KeyText = Annotated[str, Meta(pattern=r"^[!-~]{1,1000}$")]  # what can stand in a header
+
+
 class PutKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    key: Annotated[str, Meta(min_length=1, max_length=1000)]
+    key: KeyText
 
 
 class TestKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Without a key, the one that is stored is tried."""
 
-    key: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+    key: KeyText | None = None
 
 
 class KeyTrial(msgspec.Struct, frozen=True, omit_defaults=True):

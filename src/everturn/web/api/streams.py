@@ -42,10 +42,6 @@ class SharedQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: Annotated[str, Meta(max_length=4000, pattern=r"^[0-9a-z_,:]*$")] = ""
 
 
-SharedEvent = sse.SessionEvent | ListSnapshot | SessionNews | sse.StreamEnd
-OneEvent = sse.SessionEvent | sse.StreamEnd
-
-
 class StreamsApi:
     def __init__(
         self,
@@ -73,7 +69,7 @@ class StreamsApi:
                 summary="A session's events after a position, as they happen.",
                 tag="streams",
                 query=FollowQuery,
-                answer=sse.SessionEvent,
+                answer=(sse.SessionEvent, sse.StreamEnd),
                 media=EVENT_STREAM,
                 errors=(e.NotFound, e.Gone),
                 headers=("Last-Event-ID",),
@@ -86,7 +82,7 @@ class StreamsApi:
                 summary="The session list's news and the events of some sessions, on one connection.",
                 tag="streams",
                 query=SharedQuery,
-                answer=ListSnapshot,
+                answer=(sse.SessionEvent, ListSnapshot, SessionNews, sse.StreamEnd),
                 media=EVENT_STREAM,
                 headers=("Last-Event-IDs",),
                 is_stream=True,
