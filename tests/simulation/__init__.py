@@ -1,0 +1,1 @@
+"""Seeded lives of a store beside a small model of what it must say."""
