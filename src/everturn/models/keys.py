@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -100,8 +101,10 @@ class Keys:
         try:
             with self._path.open("rb") as file:
                 if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
-                    # Tightened rather than refused: the harm is done, but it need not go on.
-                    os.fchmod(file.fileno(), 0o600)
+                    # Tightened rather than refused: the harm is done, but it need not go on. A file that
+                    # cannot be changed (mounted, another owner's) is its owner's decision.
+                    with suppress(OSError):
+                        os.fchmod(file.fileno(), 0o600)
                 table = tomllib.load(file).get("keys", {})
         except FileNotFoundError:
             return {}

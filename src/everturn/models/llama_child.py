@@ -48,6 +48,8 @@ def _serve(settings: dict[str, Any]) -> Any:
     params.ui = False
     params.verbosity = 1
     params.offline = True
+    # Unused, it lets go of the weights (most of its memory) and loads them again for the next request.
+    params.sleep_idle_seconds = settings["idle_s"]
     return xllamacpp.Server(params)
 
 

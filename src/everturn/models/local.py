@@ -35,6 +35,7 @@ from everturn.models.wire import Target
 _CHILD = Path(__file__).with_name("llama_child.py")
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 3.0
+_IDLE_S = 600
 _PROGRESS_EVERY_S = 0.5  # how often a turn that waits for weights shows how far they are
 _LOG_CHARS = 400
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "SYSTEMROOT", "TMPDIR")
@@ -202,6 +203,7 @@ class LlamaServer:
             "key": key.reveal(),
             "context_tokens": self._spec.abilities.context_tokens,
             "cache_mib": self._spec.cache_mib,
+            "idle_s": _IDLE_S,
             "threads": max(1, _cores() - 1),
         }
 

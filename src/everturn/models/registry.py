@@ -27,9 +27,10 @@ from everturn.domain.modelling import (
     TextChunk,
 )
 from everturn.domain.turns import Usage
-from everturn.models.anthropic_wire import VERSION, AnthropicModel, generation_of
+from everturn.models.anthropic_wire import AnthropicModel, generation_of
 from everturn.models.discovery import Discovery, FoundServer
 from everturn.models.keys import KeyFound, Keys, Secret, redact
+from everturn.models.listing import Listings, auth_headers
 from everturn.models.local import (
     CODER_SPEC,
     POCKET_SPEC,
@@ -51,7 +52,7 @@ from everturn.models.wire import Target
 _FACTS_AGE_MAX_S = 60.0
 _LIST_TIMEOUT_S = 5.0
 _QUICK_TIMEOUT_S = 1.0  # where a start or a turn waits for it
-_TEST_TIMEOUT_S = 120.0
+_TEST_TIMEOUT_S = 300.0  # a large local model on a busy machine
 _TEST_TOKENS = 16
 _CLOSE_TIMEOUT_S = 10.0
 
@@ -117,7 +118,7 @@ class ModelRegistry:
         self._named = _canonical(default) if default else None
         self._placed: str | None = None  # what a server named by an address alone serves
         self._discovered: tuple[FoundServer, ...] = ()
-        self._listed: dict[str, _Listing] = {}
+        self._listings = Listings(self._client_of, self._find_key, clock)
         self._facts: dict[str, _Found] = {}
         self._servers: dict[str, LlamaServer] = {}
         self._stack = AsyncExitStack()
@@ -218,7 +219,7 @@ class ModelRegistry:
         self._placed = None
         for provider in self._providers.values():
             if provider.is_placed and provider.name not in DISCOVERED:
-                entries = await self._entries(provider, _QUICK_TIMEOUT_S)
+                entries = await self._listings.entries(provider, _QUICK_TIMEOUT_S)
                 if entries:
                     self._placed = f"{provider.name}:{entries[0].id}"
                     return
@@ -271,7 +272,7 @@ class ModelRegistry:
         try:
             response = await self._client_of(provider).get(
                 provider.base_url + provider.key_path,
-                headers=_auth(provider, found),
+                headers=auth_headers(provider, found),
                 timeout=_LIST_TIMEOUT_S,
             )
         except (httpx2.HTTPError, httpx2.InvalidURL):
@@ -329,7 +330,7 @@ class ModelRegistry:
         """For a server that is named without a model: the one that the provider suggests or serves."""
         if provider.model:
             return provider.model
-        entries = await self._entries(provider, _LIST_TIMEOUT_S)
+        entries = await self._listings.entries(provider, _LIST_TIMEOUT_S)
         if not entries:
             raise ModelUnknown(
                 f"{provider.name} lists no models, and the name says none.",
@@ -411,7 +412,7 @@ class ModelRegistry:
         if provider.name in DISCOVERED:
             abilities = await self._discovery.abilities(provider.name, model)
         elif provider.says_abilities:
-            entries = await self._entries(provider, _QUICK_TIMEOUT_S)
+            entries = await self._listings.entries(provider, _QUICK_TIMEOUT_S)
             abilities = next((e.abilities(provider) for e in entries if e.id == model), None)
         if abilities is None:
             abilities = await self._guessed(provider, model)
@@ -436,7 +437,7 @@ class ModelRegistry:
             note = f"Set {provider.key_variables[0]} or store a key." if provider.key_variables else ""
             name = f"{provider.name}:{provider.model}" if provider.model else f"{provider.name}:"
             return (ModelState(name, provider.name, "needs_key", note=note),)
-        entries = await self._entries(provider, _LIST_TIMEOUT_S)
+        entries = await self._listings.entries(provider, _LIST_TIMEOUT_S)
         if not entries and provider.is_local:
             return ()
         if not entries:
@@ -476,62 +477,8 @@ class ModelRegistry:
         provider = spec.name.partition(":")[0]
         return ModelState(spec.name, provider, state, spec.abilities, size=spec.weights.size, note=note)
 
-    async def _entries(self, provider: Provider, timeout_s: float) -> tuple[_Entry, ...]:
-        """The models that a provider lists, asked at most once a minute; none if it cannot be asked."""
-        cached = self._listed.get(provider.name)
-        if cached is not None and cached.until > self._clock.monotonic():
-            return cached.entries
-        found = self._find_key(provider)
-        path = "/v1/models" if provider.wire == "anthropic" else "/models"
-        headers = _auth(provider, found.secret if found else None)
-        try:
-            response = await self._client_of(provider).get(
-                provider.base_url + path, headers=headers, timeout=timeout_s
-            )
-            response.raise_for_status()
-            listed = msgspec.json.decode(response.content, type=_Listed)
-        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError):
-            return ()
-        entries = tuple(sorted(listed.data, key=lambda entry: entry.id))
-        if entries:
-            self._listed[provider.name] = _Listing(entries, self._clock.monotonic() + _FACTS_AGE_MAX_S)
-        return entries
-
     def _ms_since(self, started: float) -> int:
         return round((self._clock.monotonic() - started) * 1000)
-
-
-class _Architecture(msgspec.Struct, frozen=True):
-    input_modalities: tuple[str, ...] = ()
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    """A model in a provider's list; OpenRouter and vLLM say more than its name."""
-
-    id: str
-    context_length: int | None = None
-    max_model_len: int | None = None
-    architecture: _Architecture | None = None
-    supported_parameters: tuple[str, ...] | None = None
-
-    def abilities(self, provider: Provider) -> Abilities:
-        can = self.supported_parameters
-        return Abilities(
-            tools=can is None or "tools" in can,
-            images=self.architecture is not None and "image" in self.architecture.input_modalities,
-            reasoning=can is not None and "reasoning" in can,
-            continues=bool(provider.continues_by),
-            context_tokens=self.context_length or self.max_model_len,
-        )
-
-
-class _Listed(msgspec.Struct):
-    data: list[_Entry]
-
-
-class _Listing(msgspec.Struct, frozen=True):
-    entries: tuple[_Entry, ...]
-    until: float
 
 
 _LOCAL: Mapping[str, LocalSpec] = {spec.name: spec for spec in (POCKET_SPEC, CODER_SPEC)}
@@ -554,16 +501,6 @@ def _canonical(name: str) -> str:
 
 def _continues_by(provider: Provider, abilities: Abilities) -> str:
     return (provider.continues_by or "last") if abilities.continues else ""
-
-
-def _auth(provider: Provider, key: Secret | None) -> dict[str, str]:
-    headers = dict(provider.headers)
-    if provider.wire == "anthropic":
-        headers["anthropic-version"] = VERSION
-    if key is not None:
-        name, prefix = ("x-api-key", "") if provider.wire == "anthropic" else ("authorization", "Bearer ")
-        headers[name] = prefix + key.reveal()
-    return headers
 
 
 def _is_near(provider: Provider) -> bool:

@@ -31,7 +31,8 @@ To use a tool, answer with nothing but one block like this:
 ```json
 {{"name": "<tool>", "arguments": {{<arguments>}}}}
 ```
-Then you are given its result. When no tool is needed, answer in plain words."""
+Then you are given its result. There are no other tools. When no tool is needed, and to show text or code,
+answer in plain words."""
 _AFTER_RESULT = (
     "Use this result to answer in plain words. Use another tool only if this result is not enough."
 )

@@ -1,0 +1,95 @@
+"""The models that a provider lists, and what its list says about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx2
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.modelling import Abilities
+from everturn.models.anthropic_wire import VERSION
+from everturn.models.keys import KeyFound, Secret
+from everturn.models.providers import Provider
+
+_AGE_MAX_S = 60.0
+
+
+class Architecture(msgspec.Struct, frozen=True):
+    input_modalities: tuple[str, ...] = ()
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A model in a provider's list; OpenRouter and vLLM say more than its name."""
+
+    id: str
+    context_length: int | None = None
+    max_model_len: int | None = None
+    architecture: Architecture | None = None
+    supported_parameters: tuple[str, ...] | None = None
+
+    def abilities(self, provider: Provider) -> Abilities:
+        can = self.supported_parameters
+        return Abilities(
+            tools=can is None or "tools" in can,
+            images=self.architecture is not None and "image" in self.architecture.input_modalities,
+            reasoning=can is not None and "reasoning" in can,
+            continues=bool(provider.continues_by),
+            context_tokens=self.context_length or self.max_model_len,
+        )
+
+
+class _Listed(msgspec.Struct):
+    data: list[Entry]
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    entries: tuple[Entry, ...]
+    until: float
+
+
+class Listings:
+    """Asks providers for their lists, each at most once a minute."""
+
+    def __init__(
+        self,
+        client_of: Callable[[Provider], httpx2.AsyncClient],
+        find_key: Callable[[Provider], KeyFound | None],
+        clock: Clock,
+    ) -> None:
+        self._client_of = client_of
+        self._find_key = find_key
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+
+    async def entries(self, provider: Provider, timeout_s: float) -> tuple[Entry, ...]:
+        """The models by name; none if the provider cannot be asked. A failure is not kept."""
+        kept = self._kept.get(provider.name)
+        if kept is not None and kept.until > self._clock.monotonic():
+            return kept.entries
+        found = self._find_key(provider)
+        path = "/v1/models" if provider.wire == "anthropic" else "/models"
+        headers = auth_headers(provider, found.secret if found else None)
+        try:
+            response = await self._client_of(provider).get(
+                provider.base_url + path, headers=headers, timeout=timeout_s
+            )
+            response.raise_for_status()
+            listed = msgspec.json.decode(response.content, type=_Listed)
+        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError):
+            return ()
+        entries = tuple(sorted(listed.data, key=lambda entry: entry.id))
+        if entries:
+            self._kept[provider.name] = _Kept(entries, self._clock.monotonic() + _AGE_MAX_S)
+        return entries
+
+
+def auth_headers(provider: Provider, key: Secret | None) -> dict[str, str]:
+    headers = dict(provider.headers)
+    if provider.wire == "anthropic":
+        headers["anthropic-version"] = VERSION
+    if key is not None:
+        name, prefix = ("x-api-key", "") if provider.wire == "anthropic" else ("authorization", "Bearer ")
+        headers[name] = prefix + key.reveal()
+    return headers
