@@ -33,6 +33,7 @@ class Warm(msgspec.Struct, frozen=True):
     small: str
     schemas: tuple[ToolSchema, ...]
     handle: MemoryProvider | None = None
+    recalled: str = ""  # the part of the system prompt that memory gave
 
     @property
     def tokens(self) -> int:
@@ -146,7 +147,7 @@ class Agents:
         tools = await gear.toolbox.tools(session.owner, session.id, profile)
         system = gear.settings.profile(profile).system_prompt or gear.settings.system_prompt
         memory = None if session.private else gear.memory
-        known = Recalled() if memory is None else await memory.ledger.recalled(session.owner, session.id)
+        known = await self._known(session, profile, memory)
         plain = Warm(system, gear.settings.small_prompt, tuple(tool.spec.schema for tool in tools))
         signature = _signature(plain, self._model(session, turn), memory, known.forgotten)
         async with self._cache.bound(
@@ -156,6 +157,19 @@ class Agents:
             recalled = await self._recalled(session, turn, memory, warm, known)
             by_name = {tool.spec.name: tool for tool in tools}
             yield Agent(self._cache, entry, warm, gear, session, turn, by_name, recalled)
+
+    async def _known(self, session: Session, profile: str | None, memory: Memory | None) -> Recalled:
+        """What was recalled for the session before, unless the user has deleted something of it since."""
+        if memory is None:
+            return Recalled()
+        known = await memory.ledger.recalled(session.owner, session.id)
+        entry = self._cache.peek(key_of(session, profile))
+        warm = entry.agent if entry is not None else None
+        recalled = "\n".join(filter(None, (known.text, warm.recalled if warm is not None else "")))
+        if await memory.holds(warm.handle if warm is not None else None, session.owner, recalled):
+            return known
+        await memory.ledger.drop_recalled(session.owner)
+        return await memory.ledger.recalled(session.owner, session.id)
 
     async def history(self, session: Session, turn: Turn) -> list[Message]:
         return await load_history(self._gear, session, turn)
@@ -170,7 +184,7 @@ class Agents:
             handle = await memory.open()
             known = await memory.recall(handle, session.owner, session.key, "")
             system = f"{plain.system}\n\n{known}" if known else plain.system
-            warm = msgspec.structs.replace(plain, system=system, handle=handle)
+            warm = msgspec.structs.replace(plain, system=system, handle=handle, recalled=known)
         return warm, len(warm.system) + len(warm.small) + len(msgspec.json.encode(warm.schemas))
 
     async def _recalled(

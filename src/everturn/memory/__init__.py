@@ -3,6 +3,7 @@
 Imports domain, store, models and tools. Start with ``memory.Memory``; ``notes`` holds the built-in one.
 """
 
+from everturn.memory.building import BuiltMemory, build_memory
 from everturn.memory.containing import ProviderFailed
 from everturn.memory.memory import Committed, Drained, Memory, Outcome
 from everturn.memory.providers import Providers
@@ -10,6 +11,7 @@ from everturn.memory.settings import NOTES, MemorySettings
 
 __all__ = [
     "NOTES",
+    "BuiltMemory",
     "Committed",
     "Drained",
     "Memory",
@@ -17,4 +19,5 @@ __all__ = [
     "Outcome",
     "ProviderFailed",
     "Providers",
+    "build_memory",
 ]

@@ -114,6 +114,9 @@ class Apart:
     async def recall(self, owner: str, session_key: str, prompt: str) -> str:
         return await self._call(lambda provider: _recall(provider, owner, session_key, prompt))
 
+    async def holds(self, owner: str, recalled: str) -> bool:
+        return await self._call(lambda provider: _holds(provider, owner, recalled))
+
     async def observe(self, owner: str, session_id: str, messages: Sequence[Message]) -> None:
         await self._call(lambda provider: _observe(provider, owner, session_id, messages))
 
@@ -154,6 +157,11 @@ class Apart:
 
 async def _recall(provider: MemoryProvider, owner: str, session_key: str, prompt: str) -> str:
     return await provider.recall(owner, session_key, prompt)
+
+
+async def _holds(provider: MemoryProvider, owner: str, recalled: str) -> bool:
+    ask = getattr(provider, "holds", None)
+    return True if ask is None else bool(await ask(owner, recalled))
 
 
 async def _observe(

@@ -23,7 +23,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.messages import Message
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.remembering import Begun, Ledger, MemoryProvider, NextCommit, Owing
-from everturn.memory.containing import ProviderFailed, Watch, call_within
+from everturn.memory.containing import ProviderFailed, ProviderState, Watch, call_within
 from everturn.memory.handles import Handles
 from everturn.memory.providers import Providers
 from everturn.memory.settings import MemorySettings
@@ -281,13 +281,18 @@ class Memory:
         found = await self.ledger.next(owner, session_id, self._holder)
         if found is None:
             return _NOTHING
-        spare = self._spares.get(found.provider)
-        if spare is None:
-            try:
-                spare = self._spares[found.provider] = await self.open(found.provider)
-            except (NotFound, ProviderFailed) as error:
-                return Committed(Outcome.NO_HANDLE, left=found.turns, error=error.message)
+        try:
+            spare = await self._spare(found.provider)
+        except NotFound as error:
+            return Committed(Outcome.NO_HANDLE, left=found.turns, error=error.message)
         return await self.commit(owner, session_id, spare)
+
+    async def _spare(self, provider: str) -> MemoryProvider:
+        """A handle that belongs to no agent, opened when it is first needed."""
+        spare = self._spares.get(provider)
+        if spare is None:
+            spare = self._spares[provider] = await self.open(provider)
+        return spare
 
     async def release(self, handle: MemoryProvider, *, is_last: bool = False) -> None:
         """An agent is evicted: commit every session that owes something to its handle, wait for commits
@@ -420,6 +425,24 @@ class Memory:
         text = await self.recall(handle, owner, session_key, prompt)
         return await self.ledger.keep_recalled(owner, session_id, text)
 
+    async def holds(self, handle: MemoryProvider | None, owner: str, recalled: str) -> bool:
+        """Whether what was recalled before may still be used. A provider whose user can delete things by
+        himself has a method ``holds(owner, recalled)``; without one, or if it fails, it may."""
+        if not recalled or self.provider is None:
+            return True
+        ask = getattr(handle or await self._spare(self.provider), "holds", None)
+        if ask is None:
+            return True
+        try:
+            return bool(
+                await self._watch.call(
+                    self.provider, "look", self.settings.recall_timeout_s, lambda: ask(owner, recalled)
+                )
+            )
+        except ProviderFailed as error:
+            _log.warning("%s", error.message)
+            return True
+
     async def recall(self, handle: MemoryProvider, owner: str, session_key: str, prompt: str) -> str:
         """What the provider has for this prompt; nothing if it fails or takes too long. Never raises."""
         try:
@@ -446,6 +469,10 @@ class Memory:
             )
         except ProviderFailed as error:
             _log.warning("%s", error.message)
+
+    def states(self) -> list[ProviderState]:
+        """How the providers that were called behaved."""
+        return self._watch.states()
 
     def status(self) -> dict[str, Any]:
         """How memory is, for health pages: providers, commits under way, trouble with the store."""

@@ -54,7 +54,6 @@ class Remembered(msgspec.Struct, frozen=True, omit_defaults=True):
     owed: int
     sessions: tuple[OwedSession, ...]
     provider: str
-    folder: str = ""
     remembered_at: int | None = None
     notice: str = ""
     providers: tuple[ProviderState, ...] = ()
@@ -167,7 +166,6 @@ class MemoryApi:
                 for session in owing
             ),
             provider=self._memory.settings.provider,
-            folder=str(self._notebooks.folder_of(owner)),
             remembered_at=settled["at"] if settled else None,
             notice=str(await self._store.records.get(owner, "memory", "notice") or ""),
             providers=tuple(self._memory.states()),

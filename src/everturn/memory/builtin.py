@@ -1,0 +1,114 @@
+"""The built-in provider: facts in readable notes, extracted at commit, recalled by full text."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from everturn.domain.clock import Clock
+from everturn.domain.messages import Message
+from everturn.domain.modelling import Models
+from everturn.domain.remembering import Ledger, Segment
+from everturn.domain.storing import Records
+from everturn.domain.turns import Usage
+from everturn.memory.extraction import CannotExtract, Extractor
+from everturn.memory.notebook import Notebooks
+from everturn.memory.notes import Note, one_line
+from everturn.memory.settings import NOTES, MemorySettings
+
+_log = logging.getLogger("everturn.memory")
+_KNOWN_MAX = 20  # notes that the model is shown so that it does not repeat them
+_ABOUT_USER = "What you remember about the user, from notes that the user can read and change:"
+_FOR_PROMPT = "[From your notes about the user, as of the beginning of this session:"
+
+
+class NotesProvider:
+    """One handle. All handles share the notebooks, so closing one closes nothing."""
+
+    name = NOTES
+
+    def __init__(
+        self,
+        notebooks: Notebooks,
+        models: Models,
+        records: Records,
+        ledger: Ledger,
+        *,
+        clock: Clock,
+        settings: MemorySettings,
+    ) -> None:
+        self._notebooks = notebooks
+        self._models = models
+        self._records = records
+        self._ledger = ledger
+        self._clock = clock
+        self._settings = settings
+        self._extractor = Extractor(records, clock, settings)
+
+    async def recall(self, owner: str, session_key: str, prompt: str) -> str:
+        """Without a prompt: the newest facts, for the system prompt. With one: those that fit it."""
+        settings = self._settings
+        if not prompt:
+            newest = (await self._notebooks.notes(owner))[-settings.profile_facts_max :]
+            return _shown(_ABOUT_USER, newest, "", settings.recall_chars_max)
+        found = await self._notebooks.find(owner, prompt, settings.recall_facts_max)
+        return _shown(_FOR_PROMPT, found, "]", settings.recall_chars_max)
+
+    async def holds(self, owner: str, recalled: str) -> bool:
+        """Whether all that was recalled then is still noted: the user may have deleted some of it."""
+        lines = [line[2:] for line in recalled.splitlines() if line.startswith("- ")]
+        return await self._notebooks.holds(owner, lines)
+
+    async def observe(self, owner: str, session_id: str, messages: Sequence[Message]) -> None:
+        """Nothing to do: facts are extracted when the whole segment is known."""
+
+    async def commit(self, segment: Segment) -> None:
+        """Extract facts and note them, once per segment. Raises ModelTrouble; then all is still owed."""
+        owner = segment.owner
+        sources = {turn_id: f"from {segment.session_id} {turn_id}" for turn_id in segment.turns}
+        if await self._notebooks.has_taken(owner, segment.key, tuple(sources.values())):
+            return
+        found = await self._extracted(segment)
+        now = self._clock.now_ms()
+        notes = [self._notebooks.new(text, now, sources.get(turn, "")) for text, turn in found]
+        await self._notebooks.take(owner, segment.key, notes)
+
+    async def close(self) -> None:
+        pass
+
+    async def _extracted(self, segment: Segment) -> list[tuple[str, str]]:
+        owner = segment.owner
+        words = " ".join(message.text for message in segment.messages if message.role == "user")
+        if not words.strip():
+            return []
+        model = await self._models.get(self._settings.extraction_model)
+        known = [one_line(note.text) for note in await self._notebooks.find(owner, words, _KNOWN_MAX)]
+        try:
+            found, usage = await self._extractor.facts(model, segment.messages, known)
+        except CannotExtract as reason:
+            # Not a failure: there is nothing to wait for. Said where the user looks for memory.
+            _log.info("%s", reason)
+            await self._say(owner, f"{reason}; nothing was noted. 'Remember …' in a message still works.")
+            found, usage = [], reason.usage
+        else:
+            await self._say(owner, "")
+        if usage != Usage():
+            await self._ledger.spend(owner, "memory", model.name, usage)
+        return found
+
+    async def _say(self, owner: str, text: str) -> None:
+        before = await self._records.get(owner, "memory", "notice")
+        if (before or "") != text:
+            await self._records.put(owner, "memory", "notice", text)
+
+
+def _shown(head: str, notes: Sequence[Note], end: str, chars_max: int) -> str:
+    lines = [head]
+    size = len(head)
+    for note in notes:
+        line = f"- {one_line(note.text)}"
+        size += len(line) + 1
+        if size > chars_max:
+            break
+        lines.append(line)
+    return "\n".join([*lines, *([end] if end else [])]) if len(lines) > 1 else ""

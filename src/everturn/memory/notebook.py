@@ -1,0 +1,309 @@
+"""A user's notes on disk, and the index over them.
+
+The Markdown files are the truth. The index lives in memory only, is derived from the files, and follows
+them: a file that changed, by whoever, is read again before anything is answered. So nothing can be found
+that is not in a file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import anyio.to_thread
+import apsw
+import msgspec
+
+from everturn.domain.errors import Invalid, NotFound
+from everturn.domain.ids import Ids
+from everturn.memory.notes import (
+    BY_USER,
+    Note,
+    day_of,
+    new_page,
+    one_line,
+    page_of,
+    read_page,
+    with_note_changed,
+    with_notes_added,
+    written,
+)
+from everturn.store.disk import Disk, told, write_atomically
+
+T = TypeVar("T")
+
+_WORDS_MAX = 24  # of a prompt, for the index
+_TAKEN = ".taken"  # the keys of segments that were taken in
+_TAKEN_MAX = 2_000  # a retry comes soon or never
+# Words that fit everything say nothing about what fits.
+_STOP_WORDS = """
+a an and are as at be but by can could did do does for from had has have he her his how i if in into is it its
+just let me my no not of on or our please she should so that the their them then there these they this to us
+was we were what when where which who why will with would you your
+der die das ein eine und ist mir mich ich du wir le la les un une et est je tu el los y es una yo
+"""
+_STOP = frozenset(_STOP_WORDS.split())
+
+Signature = tuple[int, int, int]  # of a file: inode, size, time
+
+
+class Notebook:
+    """The notes of one owner. Synchronous; ``Notebooks`` calls it from threads. Its lock guards the index;
+    a lock on a file guards the pages against other processes."""
+
+    def __init__(self, folder: Path, disk: Disk) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._lock = threading.RLock()
+        self._pages: dict[str, tuple[Signature, list[Note]]] = {}
+        self._by_id: dict[str, Note] = {}
+        self._lines: set[str] = set()
+        self._index = _Index()
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    def notes(self) -> list[Note]:
+        """All notes, the oldest first."""
+        with self._lock:
+            self._refresh()
+            return [note for page in sorted(self._pages) for note in self._pages[page][1]]
+
+    def find(self, query: str, limit: int) -> list[Note]:
+        """The notes that fit the words best, the best first."""
+        with self._lock:
+            self._refresh()
+            return [self._by_id[found] for found in self._index.find(query, limit) if found in self._by_id]
+
+    def get(self, note_id: str) -> Note:
+        with self._lock:
+            self._refresh()
+            note = self._by_id.get(note_id)
+        if note is None:
+            raise NotFound("note", note_id)
+        return note
+
+    def holds(self, lines: Sequence[str]) -> bool:
+        """Whether each of these facts is still noted, word for word."""
+        with self._lock:
+            self._refresh()
+            return all(line in self._lines for line in lines)
+
+    # --- writing -------------------------------------------------------------------------------------
+
+    def add(self, notes: Sequence[Note]) -> None:
+        with self._lock, self._alone():
+            for page in sorted({page_of(note.day) for note in notes}):
+                new = [note for note in notes if page_of(note.day) == page]
+                self._write(page, with_notes_added(self._text(page) or new_page(page), new))
+
+    def edit(self, note_id: str, text: str) -> Note:
+        with self._lock, self._alone():
+            note = self.get(note_id)
+            new = msgspec.structs.replace(note, text=text)
+            if note.lines == 1:
+                # The user's own line: its id was made of the old words, so it is written down now.
+                new = msgspec.structs.replace(new, source=BY_USER)
+            self._write(note.page, with_note_changed(self._text(note.page), note, written(new)))
+            return self.get(note_id)
+
+    def forget(self, note_id: str) -> Note:
+        with self._lock, self._alone():
+            note = self.get(note_id)
+            self._write(note.page, with_note_changed(self._text(note.page), note, ()))
+            return note
+
+    # --- segments ------------------------------------------------------------------------------------
+
+    def has_taken(self, key: str, sources: Sequence[str]) -> bool:
+        """Whether this segment was taken in before: its key says so, or a note that it left, if a crash
+        came between the note and the key."""
+        with self._lock:
+            self._refresh()
+            if any(note.source in sources for note in self._by_id.values()):
+                return True
+            return key in self._taken()
+
+    def take(self, key: str, notes: Sequence[Note]) -> None:
+        """Write down what a segment left, then its key, durably."""
+        with self._lock:
+            if notes:
+                self.add(notes)
+            with self._alone():
+                kept = self._taken()[-_TAKEN_MAX:]
+                lines = "".join(f"{line}\n" for line in (*kept, key))
+                write_atomically(self._disk, self._folder / _TAKEN, lines.encode())
+
+    def _taken(self) -> list[str]:
+        path = self._folder / _TAKEN
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Read again what has changed on disk since the last look."""
+        found = self._signatures()
+        if {page: signature for page, (signature, _) in self._pages.items()} == found:
+            return
+        for page in [page for page in self._pages if page not in found]:
+            self._index.drop(page)
+            del self._pages[page]
+        for page, signature in found.items():
+            if page in self._pages and self._pages[page][0] == signature:
+                continue
+            notes = read_page(page, self._text(page))
+            self._pages[page] = (signature, notes)
+            self._index.put(page, notes)
+        every = [note for _, notes in self._pages.values() for note in notes]
+        self._by_id = {note.id: note for note in reversed(every)}
+        self._lines = {one_line(note.text) for note in every}
+
+    def _signatures(self) -> dict[str, Signature]:
+        if not self._folder.is_dir():
+            return {}
+        with os.scandir(self._folder) as entries:
+            return {
+                entry.name: (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+                for entry in entries
+                if entry.name.endswith(".md") and not entry.name.startswith(".") and (stat := entry.stat())
+            }
+
+    def _text(self, page: str) -> str:
+        path = self._folder / page
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def _write(self, page: str, text: str) -> None:
+        write_atomically(self._disk, self._folder / page, text.encode())
+        self._refresh()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process writes these pages meanwhile; what it wrote before is seen."""
+        with told(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self._folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._refresh()
+            yield
+        finally:
+            os.close(descriptor)
+
+
+class _Index:
+    """Full text over the facts, in memory."""
+
+    def __init__(self) -> None:
+        self._db = apsw.Connection(":memory:")
+        self._db.execute(
+            "CREATE VIRTUAL TABLE facts USING fts5(text, id UNINDEXED, "
+            "tokenize='porter unicode61 remove_diacritics 2')"
+        )
+        self._rows: dict[str, list[int]] = {}
+        self._next = 1
+
+    def put(self, page: str, notes: Sequence[Note]) -> None:
+        self.drop(page)
+        rows = list(range(self._next, self._next + len(notes)))
+        self._next += len(notes)
+        self._rows[page] = rows
+        with self._db:
+            self._db.executemany(
+                "INSERT INTO facts (rowid, text, id) VALUES (?, ?, ?)",
+                [(row, note.text, note.id) for row, note in zip(rows, notes, strict=True)],
+            )
+
+    def drop(self, page: str) -> None:
+        rows = self._rows.pop(page, [])
+        with self._db:
+            self._db.executemany("DELETE FROM facts WHERE rowid = ?", [(row,) for row in rows])
+
+    def find(self, query: str, limit: int) -> list[str]:
+        words = [word for word in re.findall(r"\w+", query.lower()) if len(word) > 1 and word not in _STOP]
+        chosen = list(dict.fromkeys(words))[:_WORDS_MAX]
+        if not chosen:
+            return []
+        match = " OR ".join(f'"{word}"' for word in chosen)
+        rows = self._db.execute(
+            "SELECT id FROM facts WHERE facts MATCH ? ORDER BY rank, rowid LIMIT ?", (match, limit)
+        )
+        return [str(row[0]) for row in rows]
+
+
+class Notebooks:
+    """The notebooks of all owners, each in its own folder. Keeps the most recently used indexes."""
+
+    def __init__(self, folder: Path, ids: Ids, disk: Disk | None = None, *, open_max: int = 16) -> None:
+        self._folder = folder
+        self._ids = ids
+        self._disk = disk or Disk()
+        self._open_max = open_max
+        self._open: OrderedDict[str, Notebook] = OrderedDict()
+
+    def folder_of(self, owner: str) -> Path:
+        # A name that means something to the file system ("..", "a/b") becomes one that does not.
+        return self._folder / (quote(owner, safe="@ -_").replace(".", "%2E") or "%")
+
+    async def notes(self, owner: str) -> list[Note]:
+        return await self._in_thread(owner, lambda book: book.notes())
+
+    async def find(self, owner: str, query: str, limit: int) -> list[Note]:
+        return await self._in_thread(owner, lambda book: book.find(query, limit))
+
+    async def holds(self, owner: str, lines: Sequence[str]) -> bool:
+        return not lines or await self._in_thread(owner, lambda book: book.holds(lines))
+
+    async def remember(self, owner: str, text: str, at_ms: int, source: str = BY_USER) -> Note:
+        """Note one fact; one that is noted already is returned as it is. Raises Invalid."""
+        fact = _checked(text)
+
+        def work(book: Notebook) -> Note:
+            for note in book.notes():
+                if one_line(note.text).casefold() == fact.casefold():
+                    return note
+            made = self.new(fact, at_ms, source)
+            book.add([made])
+            return book.get(made.id)
+
+        return await self._in_thread(owner, work)
+
+    async def edit(self, owner: str, note_id: str, text: str) -> Note:
+        fact = _checked(text)
+        return await self._in_thread(owner, lambda book: book.edit(note_id, fact))
+
+    async def forget(self, owner: str, note_id: str) -> Note:
+        return await self._in_thread(owner, lambda book: book.forget(note_id))
+
+    async def has_taken(self, owner: str, key: str, sources: Sequence[str]) -> bool:
+        return await self._in_thread(owner, lambda book: book.has_taken(key, sources))
+
+    async def take(self, owner: str, key: str, notes: Sequence[Note]) -> None:
+        await self._in_thread(owner, lambda book: book.take(key, notes))
+
+    def new(self, text: str, at_ms: int, source: str) -> Note:
+        return Note(self._ids.make("not"), one_line(text), day_of(at_ms), source)
+
+    async def _in_thread(self, owner: str, work: Callable[[Notebook], T]) -> T:
+        book = self._open.get(owner)
+        if book is None:
+            book = self._open[owner] = Notebook(self.folder_of(owner), self._disk)
+        self._open.move_to_end(owner)
+        while len(self._open) > self._open_max:
+            self._open.popitem(last=False)
+        return await anyio.to_thread.run_sync(work, book)
+
+
+def _checked(text: str) -> str:
+    fact = one_line(text)
+    if not fact:
+        raise Invalid("The note is empty.", hint="Write something, or forget the note.")
+    if len(fact) > 2_000:
+        raise Invalid(f"The note has {len(fact):,} characters; the limit is 2,000.", hint="Make two of it.")
+    return fact

@@ -1,0 +1,130 @@
+"""Notes as the user reads them: Markdown, one fact per list item, with where it came from below it.
+
+    - Prefers tea to coffee.
+      (not_0abc…, 2026-11-15, ses_… trn_…)
+
+The user may edit everything. Whatever is not a list item is left alone. An item without the line below it
+is the user's own; its id follows from its words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+BY_USER = "you"
+_ITEM = re.compile(r"^[-*] +(?P<text>\S.*)$")
+_SOURCE = re.compile(
+    r"^\s+\((?P<id>not_[0-9a-z]{26})(?:, (?P<day>\d{4}-\d\d-\d\d))?(?:, (?P<source>[^()]*))?\)\s*$"
+)
+_MONTH = re.compile(r"^\d{4}-\d\d\.md$")
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One fact. ``source``: ``you``, or the session and the turn it was learnt in."""
+
+    id: str
+    text: str
+    day: str = ""
+    source: str = BY_USER
+    page: str = ""  # the file it stands in
+    first_line: int = 0
+    lines: int = 1
+
+    @property
+    def session_id(self) -> str | None:
+        return next((word for word in self.source.split() if word.startswith("ses_")), None)
+
+    @property
+    def turn_id(self) -> str | None:
+        return next((word for word in self.source.split() if word.startswith("trn_")), None)
+
+    @property
+    def created_at(self) -> int | None:
+        """The beginning of its day, in milliseconds since 1970."""
+        try:
+            return int(datetime.fromisoformat(f"{self.day}T00:00:00+00:00").timestamp() * 1000)
+        except ValueError:
+            return None
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def day_of(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def page_of(day: str) -> str:
+    """The file for what is learnt on this day: one per month, so that a new fact rewrites little."""
+    return f"{day[:7]}.md"
+
+
+def new_page(page: str) -> str:
+    month = datetime.fromisoformat(f"{page[:7]}-01").strftime("%B %Y")
+    return (
+        f"# Remembered in {month}\n\n"
+        "Yours to change or delete. Each item is one fact; the line below it says where it came from.\n"
+    )
+
+
+def written(note: Note) -> list[str]:
+    """The lines of a note."""
+    facts = [note.id, *([note.day] if note.day else []), note.source]
+    return [f"- {one_line(note.text)}", f"  ({', '.join(facts)})"]
+
+
+def read_page(page: str, text: str) -> list[Note]:
+    """The notes of a file, with the lines where they stand."""
+    notes: list[Note] = []
+    lines = text.splitlines()
+    number = 0
+    while number < len(lines):
+        item = _ITEM.match(lines[number])
+        if item is None:
+            number += 1
+            continue
+        end = number + 1
+        words, source = [item["text"]], None
+        while end < len(lines) and lines[end].startswith(("  ", "\t")) and source is None:
+            source = _SOURCE.match(lines[end])
+            if source is None:
+                words.append(lines[end].strip())
+            end += 1
+        notes.append(_note(page, "\n".join(words).strip(), source, number, end - number))
+        number = end
+    return notes
+
+
+def _note(page: str, text: str, source: re.Match[str] | None, first_line: int, lines: int) -> Note:
+    month = f"{page[:7]}-01" if _MONTH.match(page) else ""
+    if source is None:
+        return Note(id_of_words(text), text, month, BY_USER, page, first_line, lines)
+    day = source["day"] or month
+    return Note(source["id"], text, day, (source["source"] or BY_USER).strip(), page, first_line, lines)
+
+
+def id_of_words(text: str) -> str:
+    number = int.from_bytes(hashlib.sha256(one_line(text).encode()).digest()[:17], "big")
+    digits = []
+    for _ in range(26):
+        number, digit = divmod(number, 32)
+        digits.append(_ALPHABET[digit])
+    return "not_" + "".join(digits)
+
+
+def with_note_changed(text: str, note: Note, new: Sequence[str]) -> str:
+    """The page with the note's lines replaced; everything else stays as it is."""
+    lines = text.splitlines()
+    lines[note.first_line : note.first_line + note.lines] = new
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def with_notes_added(text: str, notes: Sequence[Note]) -> str:
+    return text.rstrip("\n") + "\n\n" + "\n".join(line for note in notes for line in written(note)) + "\n"

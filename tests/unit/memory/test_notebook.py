@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everturn.domain.errors import Invalid, NotFound
+from everturn.domain.ids import Ids
+from everturn.memory.notebook import Notebooks
+from everturn.memory.notes import BY_USER, read_page
+from everturn.testing import FakeClock
+
+pytestmark = pytest.mark.anyio
+OWNER = "ada"
+
+
+@pytest.fixture
+def books(tmp_path: Path, clock: FakeClock) -> Notebooks:
+    return Notebooks(tmp_path / "memory", Ids(clock))
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    return tmp_path / "memory" / OWNER / "2025-06.md"
+
+
+async def test_a_fact_is_readable_markdown_with_where_it_came_from(
+    books: Notebooks, page: Path, clock: FakeClock
+) -> None:
+    note = await books.remember(OWNER, "Prefers  tea\nto coffee.", clock.now_ms(), "from ses_1 trn_1")
+    lines = page.read_text().splitlines()
+    assert lines[0] == "# Remembered in June 2025"
+    assert lines[-2:] == ["- Prefers tea to coffee.", f"  ({note.id}, 2025-06-15, from ses_1 trn_1)"]
+    assert (note.session_id, note.turn_id) == ("ses_1", "trn_1")
+    assert await books.notes(OWNER) == [note]
+
+
+async def test_the_same_fact_is_noted_once(books: Notebooks, clock: FakeClock) -> None:
+    first = await books.remember(OWNER, "Prefers tea.", clock.now_ms())
+    assert await books.remember(OWNER, "prefers TEA.", clock.now_ms()) == first
+    assert len(await books.notes(OWNER)) == 1
+
+
+async def test_what_the_user_writes_into_the_file_is_a_note(
+    books: Notebooks, page: Path, clock: FakeClock
+) -> None:
+    await books.remember(OWNER, "Prefers tea.", clock.now_ms())
+    page.write_text(page.read_text() + "\nSome words of mine.\n\n* Plays the viola\n  on Sundays.\n")
+    notes = await books.notes(OWNER)
+    assert [(note.text, note.source) for note in notes] == [
+        ("Prefers tea.", BY_USER),
+        ("Plays the viola\non Sundays.", BY_USER),
+    ]
+    assert [note.id for note in await books.find(OWNER, "viola?", 5)] == [notes[1].id]
+
+
+async def test_editing_and_forgetting_leave_the_rest_of_the_file_alone(
+    books: Notebooks, page: Path, clock: FakeClock
+) -> None:
+    tea = await books.remember(OWNER, "Prefers tea.", clock.now_ms())
+    page.write_text(page.read_text() + "\n## My heading\n\n- Plays the viola\n\nThe end.\n")
+    viola = (await books.notes(OWNER))[1]
+    changed = await books.edit(OWNER, tea.id, "Prefers coffee.")
+    assert (changed.id, changed.text) == (tea.id, "Prefers coffee.")
+    edited = await books.edit(OWNER, viola.id, "Plays the cello")
+    assert edited.id == viola.id, "a note keeps its id when its words change"
+    assert "## My heading" in page.read_text()
+    assert page.read_text().endswith("The end.\n")
+    await books.forget(OWNER, tea.id)
+    assert [note.text for note in await books.notes(OWNER)] == ["Plays the cello"]
+    assert "coffee" not in page.read_text()
+    with pytest.raises(NotFound):
+        await books.forget(OWNER, tea.id)
+
+
+async def test_what_is_deleted_is_not_found_whoever_deleted_it(
+    books: Notebooks, page: Path, clock: FakeClock
+) -> None:
+    await books.remember(OWNER, "Lives in Lisbon.", clock.now_ms())
+    await books.remember(OWNER, "Works in Lisbon.", clock.now_ms())
+    assert len(await books.find(OWNER, "Lisbon", 5)) == 2
+    assert await books.holds(OWNER, ["Lives in Lisbon."])
+    text = page.read_text().splitlines()
+    at = text.index("- Lives in Lisbon.")
+    page.write_text("\n".join(text[:at] + text[at + 2 :]) + "\n")
+    assert [note.text for note in await books.find(OWNER, "Lisbon", 5)] == ["Works in Lisbon."]
+    assert not await books.holds(OWNER, ["Lives in Lisbon."])
+    page.unlink()
+    assert await books.find(OWNER, "Lisbon", 5) == []
+
+
+async def test_two_owners_never_share_a_note(books: Notebooks, clock: FakeClock, tmp_path: Path) -> None:
+    await books.remember(OWNER, "Lives in Lisbon.", clock.now_ms())
+    for other in ("eve", "../ada", "ada/../ada", "ADA", ".", ".."):
+        assert await books.notes(other) == []
+        assert await books.find(other, "Lisbon", 5) == []
+        folder = books.folder_of(other)
+        assert folder.parent == tmp_path / "memory"
+        assert folder != books.folder_of(OWNER)
+
+
+@pytest.mark.parametrize("text", ["", "  \n ", "x" * 2001])
+async def test_a_note_that_is_empty_or_too_long_is_refused(
+    books: Notebooks, clock: FakeClock, text: str
+) -> None:
+    with pytest.raises(Invalid):
+        await books.remember(OWNER, text, clock.now_ms())
+    assert await books.notes(OWNER) == []
+
+
+async def test_two_processes_see_each_others_notes(tmp_path: Path, clock: FakeClock) -> None:
+    mine, theirs = Notebooks(tmp_path, Ids(clock)), Notebooks(tmp_path, Ids(clock))
+    await mine.remember(OWNER, "One.", clock.now_ms())
+    await theirs.remember(OWNER, "Two.", clock.now_ms())
+    await mine.remember(OWNER, "Three.", clock.now_ms())
+    assert [note.text for note in await theirs.notes(OWNER)] == ["One.", "Two.", "Three."]
+
+
+@pytest.mark.parametrize("query", ['"', "AND OR NOT", "a:b*", "NEAR(", "(", "", "the of", "\x00", "日本"])
+async def test_any_prompt_is_a_query(books: Notebooks, clock: FakeClock, query: str) -> None:
+    await books.remember(OWNER, "Lives in Lisbon.", clock.now_ms())
+    assert await books.find(OWNER, query, 5) == []
+
+
+def test_a_page_of_anything_is_read_without_harm() -> None:
+    assert read_page("2025-06.md", "") == []
+    assert read_page("2025-06.md", "-\n- \n-no\n1. x\n") == []
+    (note,) = read_page("my own.md", "- words\n  (not_short, 2025-06-01)\n")
+    assert note.text == "words\n(not_short, 2025-06-01)"
+    assert note.created_at is None
