@@ -18,7 +18,7 @@ class PageHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling's gen
         page = Path(self.root) / "src" / "everturn" / "web" / "page"
         if os.environ.get("EVERTURN_SKIP_PAGE") or _is_fresh(frontend, page / "index.html"):
             return
-        _npm(frontend, "ci", "--no-audit", "--no-fund", "--loglevel=error")
+        _npm(frontend, "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error")
         _npm(frontend, "run", "build")
 
 

@@ -20,7 +20,8 @@ def main() -> None:
     stamp = FRONTEND / "node_modules" / ".package-lock.json"
     lock = FRONTEND / "package-lock.json"
     if not stamp.exists() or stamp.stat().st_mtime < lock.stat().st_mtime:
-        run("ci", "--no-audit", "--no-fund", "--loglevel=error")
+        # Not "ci": a lock file written on one platform lacks the optional packages of the others.
+        run("install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error")
     run("run", *sys.argv[1:])
 
 
