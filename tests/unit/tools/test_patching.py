@@ -3,7 +3,7 @@ from __future__ import annotations
 import difflib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everturn.tools.patching import apply_hunks, diff_display, lines_of, parse_patch, replace_exact
@@ -14,6 +14,7 @@ LINES = st.lists(
 )
 
 
+@settings(deadline=None)  # how long it takes is not the question
 @given(LINES, LINES)
 def test_a_real_diff_leads_from_the_old_to_the_new(old: list[str], new: list[str]) -> None:
     before, after = "".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new)
@@ -47,6 +48,7 @@ def test_an_edit_of_a_file_with_crlf_keeps_its_line_ends() -> None:
     assert replace_exact("a\r\nb\r\nc\r\n", "a\nb", "x\ny", "f", everywhere=False) == "x\r\ny\r\nc\r\n"
 
 
+@settings(deadline=None)  # how long it takes is not the question
 @given(st.text(alphabet="ab\n\r\f", max_size=40), st.text(alphabet="ab\n\r\f", max_size=40))
 def test_the_drawing_of_a_diff_accounts_for_every_line(before: str, after: str) -> None:
     display = diff_display("f", before, after)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everturn.tools.shell import parse
@@ -137,6 +137,7 @@ def test_redirects_are_seen_and_descriptors_are_not_files() -> None:
     ]
 
 
+@settings(deadline=None)  # how long it takes is not the question
 @given(st.text(alphabet="abc $(){}[]|&;<>'\"`\\\n*?~=-/#!", max_size=60))
 def test_no_text_makes_it_raise(text: str) -> None:
     parse(text)
