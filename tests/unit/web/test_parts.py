@@ -1,0 +1,153 @@
+"""The small parts: throttle, news, metrics, names of files, sniffing, the audit file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everturn.domain.sessions import Session
+from everturn.domain.turns import TurnState
+from everturn.testing import FakeClock
+from everturn.web.audit import Audit
+from everturn.web.metrics import Metrics
+from everturn.web.news import Newsroom
+from everturn.web.problems import Throttled
+from everturn.web.throttle import Throttle
+from everturn.web.uploads import safe_name, sniffed
+
+pytestmark = pytest.mark.anyio
+
+
+# --- throttle ----------------------------------------------------------------------------------------
+
+
+def test_many_addresses_together_are_slowed_too(clock: FakeClock) -> None:
+    throttle = Throttle(clock)
+    for number in range(50):
+        throttle.check(f"10.0.0.{number}")
+        throttle.failed(f"10.0.0.{number}")
+    with pytest.raises(Throttled):
+        throttle.check("10.9.9.9")
+
+
+def test_the_wait_doubles_up_to_a_quarter_of_an_hour_and_is_forgotten(clock: FakeClock) -> None:
+    throttle = Throttle(clock)
+    waits = []
+    for _ in range(20):
+        throttle.failed("a")
+        try:
+            throttle.check("a")
+        except Throttled as refused:
+            waits.append(refused.facts["retry_after_s"])
+    assert waits[:4] == [2, 4, 8, 16]
+    assert max(waits) == 900
+    clock._elapsed_s += 3601
+    throttle.check("a")
+
+
+# --- news --------------------------------------------------------------------------------------------
+
+
+def session(**more: object) -> Session:
+    base = {"id": "ses_1", "owner": "o", "version": 1, "position": 0, "created_at": 50, "updated_at": 50}
+    return Session(**{**base, **more})  # type: ignore[arg-type]
+
+
+def kinds(*rows: Session | None, known: bool = True) -> list[str | None]:
+    room = Newsroom(started_at=100)
+    if known:
+        room.known((session(),))
+    return [news and news.kind for news in (room.about("ses_1", row) for row in rows)]
+
+
+def test_each_change_has_its_word() -> None:
+    busy = session(active_turn="trn_1", active_state=TurnState.RUNNING)
+    waiting = session(active_turn="trn_1", active_state=TurnState.WAITING)
+    assert kinds(busy, waiting, session(is_unread=True)) == ["session.busy", "session.busy", "session.done"]
+    assert kinds(session(title="x")) == ["session.renamed"]
+    assert kinds(session(is_unread=True)) == ["session.unread"]
+    assert kinds(session(pinned=True)) == ["session.changed"]
+    assert kinds(None) == ["session.deleted"]
+
+
+def test_progress_alone_is_no_news() -> None:
+    assert kinds(session(position=9, updated_at=99)) == [None]
+
+
+def test_a_row_that_is_new_is_created_only_if_it_is_young() -> None:
+    assert kinds(session(created_at=200), known=False) == ["session.created"]
+    assert kinds(session(), known=False) == ["session.changed"]
+
+
+# --- metrics -----------------------------------------------------------------------------------------
+
+
+def test_metrics_are_prometheus_text() -> None:
+    metrics = Metrics()
+    metrics.count("GET", "/api/sessions", 200, 0.004)
+    metrics.count("GET", "/api/sessions", 200, 30.0)
+    metrics.count("GET", "/api/events", 200, None)
+    text = metrics.text({"streams": {"open": 3}, "store": {"states": {"running": 2, "failed": 1}, "x": "no"}})
+    lines = text.splitlines()
+    assert 'everturn_http_requests_total{method="GET",route="/api/sessions",status="200"} 2' in lines
+    assert 'everturn_http_seconds_bucket{le="0.005"} 1' in lines
+    assert 'everturn_http_seconds_bucket{le="+Inf"} 2' in lines
+    assert "everturn_streams_open 3" in lines
+    assert 'everturn_store_states{state="running"} 2' in lines
+    assert not any("_x " in line for line in lines)
+
+
+# --- uploads -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "media"),
+    [
+        (b"\xff\xd8\xff\xe0", "x", "image/jpeg"),
+        (b"GIF89a", "x", "image/gif"),
+        (b"RIFF\0\0\0\0WEBPVP8", "x", "image/webp"),
+        (b"\0\0\0\x20ftypavif", "x", "image/avif"),
+        (b"\0\0\0\x20ftypisom", "x", "video/mp4"),
+        (b"PK\x03\x04", "x.docx", "application/zip"),
+        (b"{}", "x.json", "application/json"),
+        ("é".encode() * 300, "x.md", "text/markdown"),
+        (("a" + "é" * 300).encode()[:512], "x.txt", "text/plain"),
+        (b"\xff\xfe\x00h", "x.txt", "application/octet-stream"),
+        (b"", "x", "text/plain"),
+        (b"<svg/>", "x.png", "text/plain"),
+    ],
+)
+def test_bytes_say_what_a_file_is(head: bytes, name: str, media: str) -> None:
+    assert sniffed(head, name) == media
+
+
+def test_a_name_never_holds_a_path() -> None:
+    assert safe_name("/etc/passwd") == "passwd"
+    assert safe_name("..\\..\\x.bat") == "x.bat"
+    assert safe_name("a\0b") == "ab"
+    assert safe_name("") == "file"
+    assert len(safe_name("x" * 999)) == 200
+
+
+# --- the audit file ----------------------------------------------------------------------------------
+
+
+async def test_a_torn_line_swallows_no_later_entry(tmp_path: Path, clock: FakeClock) -> None:
+    audit = Audit(tmp_path, clock)
+    await audit.write("signin", "ada")
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"at":1,"wh')
+    await audit.write("signout", "ada")
+    assert [entry.what for entry in await audit.newest(10)] == ["signout", "signin"]
+
+
+async def test_a_full_audit_file_makes_room_for_a_new_one(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everturn.web.audit._BYTES_MAX", 100)
+    audit = Audit(tmp_path, clock)
+    for number in range(5):
+        await audit.write("signin", f"ada {number}")
+    assert (tmp_path / "audit.1.jsonl").exists()
+    assert (await audit.newest(1))[0].by == "ada 4"
