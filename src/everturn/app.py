@@ -14,6 +14,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
 from everturn.engine import Engine, EngineSettings
 from everturn.engine import Profile as EngineProfile
+from everturn.memory import NOTES, BuiltMemory, build_memory
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.settings import parse_settings
@@ -21,6 +22,7 @@ from everturn.store import Store, open_store
 from everturn.tools import EverturnToolbox
 from everturn.tools.profiles import DEFAULT, POCKET, Profiles
 from everturn.web import Web, build_web
+from everturn.web.api.memory import MemoryApi
 
 
 class App(msgspec.Struct, frozen=True):
@@ -32,6 +34,8 @@ class App(msgspec.Struct, frozen=True):
     keys: Keys
     toolbox: EverturnToolbox
     engine: Engine
+    memory: BuiltMemory
+    clock: Clock
 
 
 @asynccontextmanager
@@ -69,6 +73,9 @@ async def open_app(
                 default=config.model,
             )
         )
+        memory = build_memory(
+            store, models, config.home, clock=clock, ids=ids, settings=config.memory, probe=probe
+        )
         toolbox = await stack.enter_async_context(
             EverturnToolbox(
                 config.home,
@@ -76,6 +83,7 @@ async def open_app(
                 search=store.search,
                 clock=clock,
                 profiles=config.profiles,
+                extra=[memory.tool] if config.memory.provider == NOTES else [],
             )
         )
         engine = await stack.enter_async_context(
@@ -87,9 +95,10 @@ async def open_app(
                 ids=ids,
                 probe=probe,
                 settings=engine_settings(config),
+                memory=memory.memory if config.memory.provider else None,
             )
         )
-        yield App(config, store, models, keys, toolbox, engine)
+        yield App(config, store, models, keys, toolbox, engine, memory, clock)
 
 
 def engine_settings(config: Config) -> EngineSettings:
@@ -109,5 +118,11 @@ def engine_settings(config: Config) -> EngineSettings:
 def open_web(app: App) -> Web:
     """The web application over an open app; enter it before serving."""
     return build_web(
-        app.engine, app.store, app.config.web, models=app.models, keys=app.keys, toolbox=app.toolbox
+        app.engine,
+        app.store,
+        app.config.web,
+        models=app.models,
+        keys=app.keys,
+        toolbox=app.toolbox,
+        more=MemoryApi(app.memory.memory, app.memory.notebooks, app.store, app.clock).endpoints(),
     )

@@ -16,6 +16,7 @@ import msgspec
 
 from everturn.domain.errors import Invalid
 from everturn.engine.settings import EngineSettings
+from everturn.memory import MemorySettings
 from everturn.store import StoreSettings
 from everturn.tools.profiles import Profiles, key_lines, parse_profiles
 from everturn.tools.toolbox import TOOL_NAMES
@@ -25,7 +26,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 FILE = "config.toml"
 # Tables that other rooms read and check themselves.
-_OTHERS = frozenset({"profiles", "mcp", "models", "memory"})
+_OTHERS = frozenset({"profiles", "mcp", "models"})
 _TOP = ("database_url", "database_direct_url", "host", "port", "password", "model")
 _ENVIRONMENT = {f"EVERTURN_{name.upper()}": name for name in _TOP}
 
@@ -42,7 +43,7 @@ class Config(msgspec.Struct, frozen=True):
     store: StoreSettings
     profiles: Profiles
     models: dict[str, Any]
-    memory: dict[str, Any]
+    memory: MemorySettings
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
@@ -82,7 +83,7 @@ def read_config(home: Path | None = None, environ: Mapping[str, str] | None = No
         store=reader.convert(StoreSettings, "store", reader.table("store")),
         profiles=parse_profiles(reader.text, FILE, TOOL_NAMES),
         models=reader.raw("models"),
-        memory=reader.raw("memory"),
+        memory=reader.convert(MemorySettings, "memory", reader.table("memory")),
     )
 
 
@@ -112,8 +113,8 @@ class _Reader:
             raise Invalid(f"{FILE} cannot be read: {error}.", hint="Correct that line.") from error
         self._lines = dict(key_lines(self.text))
         for name in self._tables:
-            if name not in {*_TOP, *_OTHERS, "server", "engine", "store"}:
-                known = ", ".join(sorted({*_TOP, *_OTHERS, "server", "engine", "store"}))
+            if name not in {*_TOP, *_OTHERS, "server", "engine", "store", "memory"}:
+                known = ", ".join(sorted({*_TOP, *_OTHERS, "server", "engine", "store", "memory"}))
                 raise self._wrong((name,), "is not a key that is known here", f"Possible: {known}.")
 
     def top(self) -> dict[str, Any]:

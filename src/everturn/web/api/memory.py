@@ -98,7 +98,7 @@ class MemoryApi:
         self._clock = clock
 
     def endpoints(self) -> list[AnyEndpoint]:
-        tag = "memory"
+        tag = "settings"
         return [
             Endpoint(
                 method="GET",

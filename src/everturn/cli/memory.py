@@ -1,0 +1,202 @@
+"""everturn memory"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from everturn.cli.frame import OWNER, console, home_option, with_store
+from everturn.config import Config
+from everturn.domain.clock import SystemClock
+from everturn.domain.ids import Ids
+from everturn.domain.remembering import Owing
+from everturn.memory import BuiltMemory, build_memory
+from everturn.memory.notes import Note, one_line
+from everturn.models.keys import Keys
+from everturn.models.registry import ModelRegistry
+from everturn.models.settings import parse_settings
+from everturn.store import Store
+
+T = TypeVar("T")
+
+
+@click.group()
+def memory() -> None:
+    """Read, edit and forget what is remembered.
+
+    The notes are Markdown files in the data folder; `everturn memory where` names it. They can be edited
+    there as well.
+    """
+
+
+@memory.command("list")
+@click.argument("words", nargs=-1)
+@home_option
+def list_(words: tuple[str, ...], home: Path | None) -> None:
+    """List the notes, or those that fit some words."""
+
+    async def work(built: BuiltMemory, store: Store) -> list[Note]:
+        if words:
+            return await built.notebooks.find(OWNER, " ".join(words), 50)
+        return await built.notebooks.notes(OWNER)
+
+    notes = _with_memory(home, work)
+    table = Table("Id", "Since", "From", "Fact", box=None, header_style="bold")
+    for note in notes:
+        table.add_row(note.id, note.day, escape(_source(note)), escape(one_line(note.text)))
+    console().print(table if notes else "Nothing is remembered yet." if not words else "Nothing fits.")
+
+
+@memory.command()
+@click.argument("text", nargs=-1, required=True)
+@home_option
+def add(text: tuple[str, ...], home: Path | None) -> None:
+    """Note a fact."""
+
+    async def work(built: BuiltMemory, store: Store) -> Note:
+        return await built.notebooks.remember(OWNER, " ".join(text), SystemClock().now_ms())
+
+    console().print(f"Noted as {_with_memory(home, work).id}.")
+
+
+@memory.command()
+@click.argument("ident")
+@click.argument("text", nargs=-1)
+@home_option
+def edit(ident: str, text: tuple[str, ...], home: Path | None) -> None:
+    """Change a note; without a text, in your editor."""
+
+    async def read(built: BuiltMemory, store: Store) -> str:
+        return next((n.text for n in await built.notebooks.notes(OWNER) if n.id == ident), "")
+
+    new = " ".join(text)
+    if not new:
+        new = click.edit(_with_memory(home, read)) or ""
+
+    async def work(built: BuiltMemory, store: Store) -> Note:
+        note = await built.notebooks.edit(OWNER, ident, new)
+        await store.ledger.drop_recalled(OWNER)
+        return note
+
+    console().print(f"Changed: {escape(one_line(_with_memory(home, work).text))}")
+
+
+@memory.command()
+@click.argument("idents", nargs=-1, required=True)
+@home_option
+def forget(idents: tuple[str, ...], home: Path | None) -> None:
+    """Forget notes. They are not recalled again, in no session."""
+
+    async def work(built: BuiltMemory, store: Store) -> list[Note]:
+        try:
+            return [await built.notebooks.forget(OWNER, ident) for ident in idents]
+        finally:
+            await store.ledger.drop_recalled(OWNER)
+
+    for note in _with_memory(home, work):
+        console().print(f"Forgotten: {escape(one_line(note.text))}")
+
+
+@memory.command()
+@home_option
+def owed(home: Path | None) -> None:
+    """List sessions with finished turns that are not remembered yet."""
+
+    async def work(built: BuiltMemory, store: Store) -> tuple[list[Owing], str, str]:
+        settled = await store.ledger.last_settled(OWNER)
+        last = _time(settled["at"]) if settled else "never"
+        notice = await store.records.get(OWNER, "memory", "notice")
+        return await store.ledger.owing(OWNER), last, str(notice or "")
+
+    found, last, notice = _with_memory(home, work)
+    table = Table("Session", "Title", "Turns", "Since", "State", box=None, header_style="bold")
+    for owing in found:
+        table.add_row(
+            owing.session_id, escape(owing.title), str(owing.turns), _time(owing.since), escape(_state(owing))
+        )
+    out = console()
+    out.print(table if found else "Everything finished is remembered.")
+    out.print(f"Last remembered: {last}.")
+    if notice:
+        out.print(escape(notice))
+
+
+@memory.command()
+@click.argument("session_id", required=False)
+@home_option
+def commit(session_id: str | None, home: Path | None) -> None:
+    """Remember finished turns now: of one session, or all."""
+
+    async def work(built: BuiltMemory, store: Store) -> tuple[int, list[str]]:
+        turns, errors = 0, []
+        for owing in await store.ledger.owing(OWNER):
+            if session_id in (None, owing.session_id):
+                done = await built.memory.settle(OWNER, owing.session_id)
+                turns += done.turns
+                if done.outcome not in ("settled", "nothing"):
+                    errors.append(f"{owing.session_id}: {done.error or done.outcome}")
+        await built.memory.close()
+        return turns, errors
+
+    turns, errors = _with_memory(home, work)
+    console().print(f"Remembered {turns} turn{'' if turns == 1 else 's'}.")
+    for error in errors:
+        console(stderr=True).print(escape(error), style="red", soft_wrap=True)
+    if errors:
+        raise SystemExit(1)
+
+
+@memory.command()
+@home_option
+def where(home: Path | None) -> None:
+    """Say in which folder the notes lie."""
+
+    async def work(built: BuiltMemory, store: Store) -> Path:
+        return built.notebooks.folder_of(OWNER)
+
+    click.echo(_with_memory(home, work))
+
+
+def _with_memory(home: Path | None, work: Callable[[BuiltMemory, Store], Awaitable[T]]) -> T:
+    """Open the store, the models and memory over them; nothing is started."""
+
+    async def inside(store: Store, config: Config) -> T:
+        clock = SystemClock()
+        async with ModelRegistry(
+            parse_settings(config.models),
+            Keys(config.home, os.environ),
+            clock,
+            os.environ,
+            weights_folder=config.home / "models",
+            default=config.model,
+        ) as models:
+            built = build_memory(
+                store, models, config.home, clock=clock, ids=Ids(clock), settings=config.memory
+            )
+            return await work(built, store)
+
+    return with_store(home, inside)
+
+
+def _source(note: Note) -> str:
+    return f"session {note.session_id}" if note.session_id else note.source
+
+
+def _state(owing: Owing) -> str:
+    if owing.is_under_way:
+        return "under way"
+    if owing.error:
+        again = f", again at {_time(owing.retry_at)}" if owing.retry_at else ""
+        return f"failed {owing.attempts} times{again}: {owing.error}"
+    return "waits for the session to end"
+
+
+def _time(at: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at / 1000))
