@@ -30,11 +30,15 @@ async def ended(page: Page, state: str = "completed", count: int = 1) -> None:
 
 async def as_after_a_reload(page: Page) -> bool:
     """What the events made on the screen is what the transcript makes of it."""
-    before = await page.locator(".roll").inner_text()
+
+    async def shown() -> str:
+        # How long something took is told to the hundredth of a second by two clocks.
+        return re.sub(r"[\d.]+\s(s|min)\b", "<time>", await page.locator(".roll").inner_text())
+
+    before = await shown()
     await page.reload()
-    await expect(page.locator(".roll")).to_have_text(re.compile(r"\S"))
     await expect(page.locator("article .foot-s").last).to_be_visible()
-    assert await page.locator(".roll").inner_text() == before
+    assert await shown() == before
     return True
 
 
@@ -82,7 +86,7 @@ async def test_an_approval_is_given_by_key_and_one_is_refused(data_dir: Path) ->
         await expect(page.locator(".card.wait .cmd")).to_have_text("$TOOL --version")
         await expect(page.locator(".side .tagn")).to_have_text("Approve")
         assert await page.evaluate("document.activeElement.matches('[data-composer]')"), "focus stayed"
-        await page.keyboard.press("Escape") if False else await page.locator(".roll").focus()
+        await page.locator(".roll").focus()
         await page.keyboard.press("y")
         await expect(page.locator(".md")).to_contain_text("It ran.")
         await expect(page.locator(".line", has_text="You allowed")).to_be_visible()

@@ -65,6 +65,7 @@ export class Page {
   /** Asked of the composer: put this text in, or take the focus. */
   wish = $state.raw<{ text?: string; focus?: boolean; id: number } | null>(null);
   private readonly talks = new Map<string, Talk>();
+  private marking = false;
   private topicsFor = "";
   private toastCount = 0;
   private chipTimer: ReturnType<typeof setTimeout> | undefined;
@@ -289,11 +290,14 @@ export class Page {
 
   private markRead(): void {
     const row = this.session;
-    if (!row?.is_unread || document.visibilityState !== "visible") return;
-    this.list = { ...this.list, rows: new Map(this.list.rows).set(row.id, { ...row, is_unread: false }) };
-    this.api.patch(`api/sessions/${row.id}`, { body: { is_unread: false } }).catch(() => {
-      // It stays unread for others; nothing else depends on it.
-    });
+    if (!row?.is_unread || this.marking || document.visibilityState !== "visible") return;
+    this.marking = true;
+    const seen = () => (this.marking = false);
+    // If it cannot be said now, it stays unread for others; nothing else depends on it.
+    this.api.patch<Session>(`api/sessions/${row.id}`, { body: { is_unread: false } }).then((now) => {
+      seen();
+      this.list = lists.put(this.list, [now]);
+    }, seen);
   }
 
   private title(): void {

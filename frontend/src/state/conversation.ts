@@ -148,7 +148,9 @@ function fed(conversation: Conversation, event: SessionEvent, id: string): Conve
   if (isEnded(known.state) && event.event.kind !== "turn.resumed") return conversation;
   const turns = [...conversation.turns];
   turns[index] = feed(known, event);
-  return { ...conversation, turns, version: versionOf(event) ?? conversation.version };
+  // A turn gets its parent when it starts: only then can be told where it hangs.
+  const unplaced = event.event.kind === "turn.started" ? id : conversation.unplaced;
+  return { ...conversation, turns, unplaced, version: versionOf(event) ?? conversation.version };
 }
 
 function withVersion(turn: TurnView, event: SessionEvent): TurnView {

@@ -1,0 +1,208 @@
+"""Nothing is lost, visibly: kills, reloads, tabs, a network that is away, a sign-in that ran out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx2
+import pytest
+from playwright.async_api import expect
+
+from tests.acceptance.paging import PAGE, Gate, Tool, open_house, say
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
+]
+
+
+async def test_the_server_is_killed_in_mid_answer_and_the_text_goes_on(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("story", ["Once upon a time there was a server.", gate])
+        page = await house.open()
+        await say(page, "Tell me a story")
+        await expect(page.locator(".md")).to_contain_text("Once upon a time there was a server.")
+        await page.fill("[data-composer]", "half a thought")
+        await house.kill()
+        await expect(page.locator(".bar .chip", has_text="Reconnecting")).to_be_visible()
+        await expect(page.locator("article")).to_contain_text("Once upon a time there was a server.")
+        house.provider.on("story", ["It came back and carried on."])
+        await house.start()
+        await expect(page.locator(".md")).to_contain_text("It came back and carried on.")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        await expect(page.locator("[data-seam]")).to_contain_text("came back")
+        await expect(page.locator(".bar .chip", has_text="Reconnecting")).to_have_count(0)
+        await expect(page.locator("[data-composer]")).to_have_value("half a thought")
+        text = await page.locator("article").inner_text()
+        assert text.count("Once upon a time there was a server.") == 1
+        assert text.count("It came back and carried on.") == 1
+        await page.reload()
+        await expect(page.locator("[data-seam]")).to_be_visible()
+        again = await page.locator("article").inner_text()
+        assert again.count("Once upon a time there was a server.") == 1
+        assert again.index("Once upon a time") < again.index("came back") < again.index("carried on")
+        assert house.complaints == []
+
+
+async def test_a_reload_in_mid_answer_shows_the_same_and_goes_on(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("count", ["one two three", gate, " four five."])
+        page = await house.open()
+        await say(page, "count")
+        await expect(page.locator(".md")).to_contain_text("one two three")
+        await page.reload()
+        await expect(page.locator(".md")).to_have_text("one two three\n")
+        await expect(page.locator(".md.live")).to_have_count(1)
+        gate.opened.set()
+        await expect(page.locator(".md")).to_have_text(re.compile(r"^one two three four five\.\s*$"))
+        assert house.complaints == []
+
+
+async def test_a_message_written_while_the_server_is_away_is_sent_once_it_is_back(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "first")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        await house.kill()
+        await say(page, "written in the dark")
+        await expect(page.locator(".you.failed")).to_contain_text("Not sent. Kept in this browser.")
+        await expect(page.locator(".side .foot")).to_contain_text("1 message not sent")
+        await page.close()
+        await house.start()
+        # Another visit of the same browser finds it and sends it, under the key it had.
+        context = house.browser.contexts[0]
+        page = await house.open(context=context)
+        await page.locator(".side .row").first.click()
+        await expect(page.locator(".you .say", has_text="written in the dark")).to_have_count(1)
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(2)
+        await expect(page.locator(".side .foot")).to_contain_text("All saved")
+        sessions = await house.api("GET", "api/sessions")
+        messages = await house.api("GET", f"api/sessions/{sessions['items'][0]['id']}/messages")
+        texts = [part["text"] for one in messages["messages"] if one["role"] == "user" for part in one["parts"]]
+        assert texts == ["first", "written in the dark"]
+
+
+async def test_a_draft_survives_a_browser_that_dies(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "hello")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        await page.type("[data-composer]", "a draft for this session")
+        await page.wait_for_function("Object.keys(localStorage).some(key => localStorage[key].includes('a draft for'))")
+        address = page.url
+        await page.close(run_before_unload=False)
+        page = await house.browser.contexts[0].new_page()
+        await page.goto(address)
+        await expect(page.locator("[data-composer]")).to_have_value("a draft for this session")
+        await page.get_by_label("New session").click()
+        await expect(page.locator("[data-composer]")).to_have_value("")
+
+
+async def test_ten_tabs_share_one_connection_and_stay_in_step(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("everyone", ["Hello to", gate, " all ten."])
+        context = await house.context()
+        first = await house.open(context=context)
+        await say(first, "hello everyone")
+        await expect(first.locator(".md")).to_contain_text("Hello to")
+        tabs = [first] + [await house.open(first.url.split("/", 3)[3], context=context) for _ in range(9)]
+        for tab in tabs:
+            await expect(tab.locator(".md")).to_contain_text("Hello to")
+        metrics = await metrics_of(house.url)
+        assert metrics["everturn_streams_open"] == 1
+        gate.opened.set()
+        for tab in tabs:
+            await expect(tab.locator(".md")).to_have_text(re.compile(r"^Hello to all ten\.\s*$"))
+        await say(tabs[7], "another")
+        for tab in tabs:
+            await expect(tab.locator('article[data-state="completed"]')).to_have_count(2)
+        await tabs[3].evaluate("document.dispatchEvent(new CustomEvent('everturn:rename'))")
+        await tabs[3].fill(".bar .title", "Named in tab three")
+        await tabs[3].press(".bar .title", "Enter")
+        for tab in tabs:
+            await expect(tab.locator(".bar h1")).to_have_text("Named in tab three")
+        assert house.complaints == []
+
+
+async def metrics_of(url: str) -> dict[str, float]:
+    async with httpx2.AsyncClient() as client:
+        text = (await client.get(url + "metrics")).text
+    rows = [line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, value in rows}
+
+
+async def test_without_a_shared_worker_a_tab_follows_on_its_own(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        context = await house.context()
+        await context.add_init_script("delete globalThis.SharedWorker")
+        page = await house.open(context=context)
+        await say(page, "alone")
+        await expect(page.locator(".md")).to_contain_text("You said: alone")
+        await house.kill()
+        await expect(page.locator(".bar .chip", has_text="Reconnecting")).to_be_visible()
+        await house.start()
+        await expect(page.locator(".bar .chip", has_text="Reconnecting")).to_have_count(0)
+        await say(page, "again")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(2)
+        assert house.complaints == []
+
+
+async def test_an_expired_sign_in_overlays_and_loses_no_draft(data_dir: Path) -> None:
+    async with open_house(data_dir, starts=False) as house:
+        house.extra["EVERTURN_PASSWORD"] = "correct horse"
+        await house.start()
+        page = await house.open()
+        await page.fill(".dialog input", "wrong")
+        await page.press(".dialog input", "Enter")
+        await expect(page.locator(".dialog [role=alert]")).to_be_visible()
+        await page.fill(".dialog input", "correct horse")
+        await page.press(".dialog input", "Enter")
+        await expect(page.locator(".dialog")).to_have_count(0)
+        await page.fill("[data-composer]", "typed before it ran out")
+        await page.context.clear_cookies()
+        await page.press("[data-composer]", "Enter")
+        await expect(page.locator(".dialog h2")).to_have_text("Sign in")
+        await page.fill(".dialog input", "correct horse")
+        await page.press(".dialog input", "Enter")
+        await expect(page.locator(".you .say")).to_have_text("typed before it ran out")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+
+
+async def test_an_old_tab_offers_to_reload_after_an_upgrade(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "before")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+
+        async def newer(route: object) -> None:
+            body = '<!doctype html><script type="module" src="./assets/index-newer000.js"></script>'
+            await route.fulfill(body=body, content_type="text/html")  # type: ignore[attr-defined]
+
+        await page.route(lambda url: url.rstrip("/") == house.url.rstrip("/"), newer)
+        await house.kill()
+        await house.start()
+        await expect(page.locator(".chip", has_text="Everturn was updated")).to_be_visible()
+
+
+async def test_a_waiting_approval_survives_the_server_and_the_browser(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("risky", [Tool("terminal", {"command": "$TOOL"})], ["Not done."])
+        page = await house.open()
+        await say(page, "something risky")
+        await expect(page.locator(".card.wait .cmd")).to_have_text("$TOOL")
+        await house.kill()
+        await page.close()
+        await house.start()
+        page = await house.open()
+        await expect(page.locator(".side .tagn")).to_have_text("Approve")
+        await page.keyboard.press("Escape")
+        await page.evaluate("document.activeElement.blur()")
+        await page.keyboard.press("g")
+        await page.keyboard.press("i")
+        await expect(page.locator(".card.wait .cmd")).to_have_text("$TOOL")
+        await page.get_by_role("button", name=re.compile("^Deny")).click()
+        await expect(page.locator(".md")).to_contain_text("Not done.")
