@@ -1,0 +1,149 @@
+"""The rooms of the house and the doors between them, read from one list.
+
+A room may import only rooms on lines above its own; rooms on one line do not import each other. Imports
+inside functions count like all others.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import everturn
+
+ROOMS = """
+domain
+store models tools
+memory
+engine
+gateway web
+config
+app
+agent
+cli
+"""
+# May import anything; only tests and benchmarks import it.
+OPEN = "testing"
+# The package's own two files: `everturn.open` and `python -m everturn`.
+DOORS = {"__init__": "agent", "__main__": "cli"}
+
+ROOT = Path(everturn.__file__).parent
+LEVELS = {room: level for level, line in enumerate(ROOMS.split("\n")) for room in line.split()}
+
+
+class Import(NamedTuple):
+    module: str
+    line: int
+    target: str
+    is_at_top: bool
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line} imports {self.target}"
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+        yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports() -> list[Import]:
+    found = []
+    for module, tree in modules():
+        top = set(map(id, tree.body))
+        for node in ast.walk(tree):
+            for target in _targets(node, module):
+                if target.split(".")[0] == "everturn":
+                    found.append(Import(module, node.lineno, target, id(node) in top))  # type: ignore[attr-defined]
+    return found
+
+
+def _targets(node: ast.AST, module: str) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert not node.level, f"{module}:{node.lineno} imports by a relative name"
+        assert node.module is not None
+        # `from everturn.store import sql` names a module, `from everturn.store import Store` does not.
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def room_of(module: str) -> str:
+    return module.removeprefix("everturn.").split(".")[0]
+
+
+def test_every_folder_and_file_is_a_room_of_the_list() -> None:
+    found = {room_of(module) for module, _ in modules()}
+    assert found - set(LEVELS) - {OPEN} - set(DOORS) == set()
+
+
+def test_a_room_imports_only_rooms_above_it() -> None:
+    wrong = []
+    for entry in imports():
+        here, there = room_of(entry.module), room_of(entry.target)
+        if here == OPEN or here == there or there not in LEVELS:
+            continue
+        allowed = LEVELS[DOORS[here]] + 1 if here in DOORS else LEVELS[here]
+        if LEVELS[there] >= allowed:
+            wrong.append(str(entry))
+    assert wrong == []
+
+
+def test_nobody_but_tests_imports_the_fakes() -> None:
+    wrong = [
+        str(entry) for entry in imports() if room_of(entry.target) == OPEN and room_of(entry.module) != OPEN
+    ]
+    assert wrong == []
+
+
+def test_only_the_command_line_and_the_front_door_import_the_composition_root() -> None:
+    users = {room_of(entry.module) for entry in imports() if room_of(entry.target) == "app"}
+    assert users <= {"cli", "agent", OPEN}
+
+
+def test_domain_imports_nothing_that_has_to_be_installed_but_its_values_and_its_clock() -> None:
+    outside = set()
+    for module, tree in modules():
+        if room_of(module) == "domain":
+            for node in ast.walk(tree):
+                outside |= {target.split(".")[0] for target in _targets(node, module)}
+    import sys
+
+    assert outside - set(sys.stdlib_module_names) - {"everturn"} <= {"anyio", "msgspec"}
+
+
+def test_no_module_needs_itself_to_be_imported() -> None:
+    """Cycles of imports at the top of modules, however long."""
+    names = {f"everturn.{module}" for module, _ in modules()} | {"everturn"}
+    needs: dict[str, set[str]] = {name: set() for name in names}
+    for entry in imports():
+        if entry.is_at_top:
+            target = entry.target if entry.target in names else entry.target.rpartition(".")[0]
+            if target in names and target != f"everturn.{entry.module}":
+                needs[f"everturn.{entry.module}"].add(target)
+    while free := [name for name, needed in needs.items() if not needed]:
+        for name in free:
+            del needs[name]
+        for needed in needs.values():
+            needed.difference_update(free)
+    assert needs == {}
+
+
+def rooms() -> list[str]:
+    return sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_a_room_says_what_it_is_and_what_it_gives(room: str) -> None:
+    module = importlib.import_module(f"everturn.{room}")
+    assert module.__doc__, "it says in a few lines what it owns"
+    for name in module.__all__:
+        assert hasattr(module, name) or importlib.import_module(f"everturn.{room}.{name}")
+    assert sorted(set(module.__all__)) == sorted(module.__all__)
