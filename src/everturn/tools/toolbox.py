@@ -90,10 +90,9 @@ class EverturnToolbox:
 
     async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
         found = self._profiles.get(profile)
-        names = self._built_in if found.tools is None else found.tools
-        tools: list[Tool] = [self._built_in[name] for name in names]
-        if found.tools is None:
-            tools += self._extra.values()
+        known: dict[str, Tool] = {**self._built_in, **self._extra}
+        names = known if found.tools is None else found.tools
+        tools = [known[name] for name in names if name in known]
         if found.mcp:
             workspace = self._own_workspace(session_id)
             tools += await self._mcp_tools(owner, found, workspace)
