@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 import anyio
+import anyio.to_thread
 
 from everturn.domain.errors import Gone, NotFound
 from everturn.domain.messages import Attachment, Message
 from everturn.domain.modelling import Abilities
-from everturn.engine.context import is_text
+from everturn.engine.context import PDF, is_text
 from everturn.engine.gear import Gear
+
+_log = logging.getLogger("everturn.engine")
 
 
 class Attachments:
@@ -45,6 +50,9 @@ class Attachments:
             path = await self._gear.store.files.path(self._owner, part.file_id)
         except (NotFound, Gone):
             return None
+        if part.media_type == PDF:
+            limit = self._gear.settings.attachment_text_chars_max
+            return (await anyio.to_thread.run_sync(pdf_text, path, limit)).encode()
         if is_text(part.media_type):
             async with await anyio.open_file(path, "rb") as file:
                 return await file.read(self._gear.settings.attachment_text_chars_max)
@@ -56,3 +64,27 @@ class Attachments:
 def _attached(history: Sequence[Message]) -> list[Attachment]:
     found = [part for message in history for part in message.parts if isinstance(part, Attachment)]
     return list(reversed(found))
+
+
+def pdf_text(path: Path, chars_max: int) -> str:
+    """The words of a PDF, page by page, up to a bound; what is wrong with it, in words for the model."""
+    try:
+        from pypdf import PdfReader
+        from pypdf.errors import PyPdfError
+    except ImportError:
+        return "[The words of this PDF cannot be read here: the extra 'pdf' is not installed.]"
+    pages: list[str] = []
+    left = chars_max
+    try:
+        for page in PdfReader(path).pages:
+            words = page.extract_text()[:left]
+            pages.append(words)
+            left -= len(words)
+            if left <= 0:
+                pages.append("[The rest is left out: the document is longer than what is read.]")
+                break
+    except (PyPdfError, ValueError, KeyError, TypeError, RecursionError) as error:
+        # The file is somebody else's, and broken ones are common: the model is told, the turn goes on.
+        _log.info("a PDF could not be read: %s", error)
+        pages.append(f"[This PDF cannot be read further: {error}]")
+    return "\n\n".join(pages)

@@ -25,6 +25,7 @@ from everturn.domain.messages import (
 )
 from everturn.domain.modelling import Abilities, ModelRequest, ToolSchema
 
+PDF = "application/pdf"
 _CHARS_PER_TOKEN = 3.6
 _MESSAGE_TOKENS = 6
 _IMAGE_TOKENS = 1200
@@ -182,7 +183,9 @@ def _attached(part: Attachment, abilities: Abilities, files: Mapping[str, bytes]
 
 
 def is_text(media_type: str) -> bool:
+    """Whether the model is given the file's words; a PDF's are taken out of it on the way."""
     return media_type.startswith("text/") or media_type in (
+        PDF,
         "application/json",
         "application/xml",
         "application/toml",
