@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import apsw
+import asyncpg
 import pytest
 
 from everturn.domain.turns import ACTIVE, ENDED, MOVES, TurnState
@@ -31,52 +32,58 @@ def test_every_state_is_in_the_table_and_either_ended_active_or_queued() -> None
     assert {state for state in TurnState if not MOVES[state]} < ENDED
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [pair for pair in itertools.product(TurnState, TurnState) if pair[0] is not pair[1]]
-)
-async def test_the_database_refuses_every_other_move(
-    store: Store, store_url: str, old: TurnState, new: TurnState
-) -> None:
+async def test_the_database_refuses_every_other_move(store: Store, store_url: str) -> None:
     session = await new_session(store)
-    insert = f"""INSERT INTO turns (id, owner, session_no, has_parent, kind, state, epoch, is_ready, created_at,
-        ended_at, first_position) SELECT 'trn_x', 'local', session_no, 1, 'message', '{old}', 0, 0, 0,
-        {"1" if old in ENDED else "NULL"}, 1 FROM sessions WHERE id = '{session.id}'"""
-    update = (
-        f"UPDATE turns SET state = '{new}', ended_at = {'1' if new in ENDED else 'NULL'} WHERE id = 'trn_x'"
-    )
-    is_refused = await _tries(store_url, insert, update)
-    assert is_refused == (new not in MOVES[old])
+    refused = set()
+    for old, new in itertools.permutations(TurnState, 2):
+        ended_at = "1" if new in ENDED else "NULL"
+        change = f"UPDATE turns SET state = '{new}', ended_at = {ended_at} WHERE id = 'trn_x'"
+        if await _is_refused(store_url, [_insert("trn_x", session.id, old), change]):
+            refused.add((old, new))
+    assert refused == {pair for pair in itertools.permutations(TurnState, 2) if pair[1] not in MOVES[pair[0]]}
 
 
 async def test_a_session_has_at_most_one_active_turn(store: Store, store_url: str) -> None:
     session = await new_session(store)
-    insert = """INSERT INTO turns (id, owner, session_no, has_parent, kind, state, epoch, is_ready, created_at,
-        first_position) SELECT '{}', 'local', session_no, 1, 'message', '{}', 0, 0, 0, 1 FROM sessions"""
-    first = insert.format("trn_x", "running") + f" WHERE id = '{session.id}'"
-    second = insert.format("trn_y", "waiting") + f" WHERE id = '{session.id}'"
-    assert await _tries(store_url, first, second)
+    for one, two in itertools.product(ACTIVE, ACTIVE):
+        both = [_insert("trn_x", session.id, one), _insert("trn_y", session.id, two)]
+        assert await _is_refused(store_url, both)
 
 
-async def _tries(url: str, prepare: str, attempt: str) -> bool:
-    """Run both statements by hand, past the store; whether the database refused the second."""
+def _insert(turn_id: str, session_id: str, state: TurnState) -> str:
+    ended_at = "1" if state in ENDED else "NULL"
+    return f"""
+        INSERT INTO turns (id, owner, session_no, has_parent, kind, state, epoch, is_ready, created_at,
+          ended_at, first_position)
+        SELECT '{turn_id}', 'local', session_no, 1, 'message', '{state}', 0, 0, 0, {ended_at}, 1
+        FROM sessions WHERE id = '{session_id}'"""
+
+
+async def _is_refused(url: str, statements: list[str]) -> bool:
+    """Run the statements by hand, past the store, and take them back; whether the last was refused."""
     if url.startswith("sqlite://"):
         database = apsw.Connection(url.removeprefix("sqlite://"))
+        database.execute("BEGIN IMMEDIATE")
         try:
-            database.execute(prepare)
-            database.execute(attempt)
+            for statement in statements[:-1]:
+                database.execute(statement)
+            database.execute(statements[-1])
         except apsw.ConstraintError:
             return True
         finally:
+            database.execute("ROLLBACK")
             database.close()
         return False
-    import asyncpg
-
     connection = await asyncpg.connect(url)
+    transaction = connection.transaction()
+    await transaction.start()
     try:
-        await connection.execute(prepare)
-        await connection.execute(attempt)
+        for statement in statements[:-1]:
+            await connection.execute(statement)
+        await connection.execute(statements[-1])
     except asyncpg.PostgresError:
         return True
     finally:
+        await transaction.rollback()
         await connection.close()
     return False
