@@ -34,7 +34,7 @@ _NETWORK = _words(
     "socat ssh ssh-copy-id swaks telnet terraform traceroute uv uvx w3m wget whois yarn yum zypper"
 )
 _INTERPRETERS = _words(
-    "awk bash bun bunx deno gawk lua node npx osascript perl php pipx python python3 ruby sh tclsh uvx zsh"
+    ". awk bash bun bunx deno gawk lua node npx osascript perl php pipx python python3 ruby sh source tclsh uvx zsh"
 )
 _GIT_NETWORK = _words("clone fetch pull push ls-remote remote submodule send-email request-pull")
 _ENDS_MACHINE = _words("shutdown reboot halt poweroff kexec")
@@ -109,7 +109,11 @@ def _command_denied(command: Simple) -> str:
         for word in arguments:
             if _is_system(word):
                 return f"{name} would go through {word} and everything below it."
-    if name == "find" and "-delete" in arguments and any(_is_system(word) for word in arguments):
+    if (
+        name == "find"
+        and {"-delete", "rm", "/bin/rm"}.intersection(arguments)
+        and any(_is_system(word) for word in arguments)
+    ):
         return "find would delete a system folder."
     return ""
 

@@ -357,7 +357,9 @@ def _table() -> dict[str, Unwrap]:
         "eval": _eval,
         "trap": _trap,
         "exec": _plain("-a"),
-        **dict.fromkeys(("command", "builtin", "nohup", "setsid", "busybox", "catchsegv"), _plain()),
+        **dict.fromkeys(
+            ("command", "builtin", "coproc", "nohup", "setsid", "busybox", "catchsegv"), _plain()
+        ),
         "time": _plain("-o -f --output --format"),
         "nice": _plain("-n --adjustment"),
         "ionice": _plain("-c -n -p --class --classdata"),
