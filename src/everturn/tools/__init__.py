@@ -11,13 +11,12 @@ from everturn.tools.profiles import McpServer, Profile, Profiles, built_in, pars
 from everturn.tools.sandbox import Sandbox, SandboxState
 from everturn.tools.schema import ToolFailed, tool
 from everturn.tools.toolbox import TOOL_NAMES, EverturnToolbox
-from everturn.tools.trust import Instructions, Trust
+from everturn.tools.trust import Trust
 
 __all__ = [
     "TOOL_NAMES",
     "EverturnToolbox",
     "Fetcher",
-    "Instructions",
     "McpServer",
     "Policy",
     "Profile",

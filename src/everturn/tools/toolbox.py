@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, NotFound
 from everturn.domain.storing import Records, Search
-from everturn.domain.tooling import Ruling, Tool, ToolCall, ToolSpec, Verdict
+from everturn.domain.tooling import Instructions, Ruling, Tool, ToolCall, ToolSpec, Verdict
 from everturn.tools.asking import AskUser, SearchSessions, Todo
 from everturn.tools.fetching import Fetcher
 from everturn.tools.files import ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
@@ -26,7 +27,7 @@ from everturn.tools.profiles import Profile, Profiles
 from everturn.tools.sandbox import Sandbox, SandboxState
 from everturn.tools.schema import Action
 from everturn.tools.terminal import Python, Terminal
-from everturn.tools.trust import Instructions, Trust
+from everturn.tools.trust import Trust
 from everturn.tools.web import WebFetch
 
 TOOL_NAMES = frozenset(
@@ -136,6 +137,18 @@ class EverturnToolbox:
     async def instructions(self, owner: str, workspace: Path) -> Instructions:
         """The workspace's AGENTS.md: its text if it is trusted, else what to ask about."""
         return await self.trust.instructions(owner, workspace)
+
+    async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
+        await self.trust.decide_instructions(owner, workspace, digest, use=use)
+
+    async def forget(self, owner: str, session_id: str) -> None:
+        """Drop what the session was allowed and the workspace of its own, once it is deleted for good.
+
+        A project's folder is the user's and stays. Forgetting twice is harmless.
+        """
+        await self.policy.forget_session(owner, session_id)
+        folder = self._own_workspace(session_id)
+        await anyio.to_thread.run_sync(shutil.rmtree, folder)
 
     async def servers(self, owner: str) -> list[ServerState]:
         """The configured MCP servers, for GET /api/mcp; starts none."""

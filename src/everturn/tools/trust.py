@@ -6,28 +6,17 @@ import hashlib
 from pathlib import Path
 
 import anyio
-import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.storing import Records
+from everturn.domain.tooling import Instructions
 from everturn.tools.paths import Beneath
 from everturn.tools.schema import ToolFailed
 
 TRUST = "policy.trust"
+DECLINED = "policy.declined"
 _AGENTS = "AGENTS.md"
 _AGENTS_BYTES_MAX = 64 * 1024
-
-
-class Instructions(msgspec.Struct, frozen=True):
-    """The workspace's AGENTS.md. ``text`` is for the context only if ``is_trusted``; else the user is to
-    be asked, with ``preview``, and the answer kept with ``Trust.accept_instructions``."""
-
-    is_there: bool
-    is_trusted: bool = False
-    text: str = ""
-    preview: str = ""
-    digest: str = ""
-    is_changed: bool = False  # an earlier content was trusted
 
 
 class Trust:
@@ -44,10 +33,20 @@ class Trust:
         text = content.decode("utf-8", "replace")
         if known is not None and known["digest"] == digest:
             return Instructions(is_there=True, is_trusted=True, text=text, digest=digest)
-        return Instructions(is_there=True, preview=text, digest=digest, is_changed=known is not None)
+        declined = await self._records.get(owner, DECLINED, _agents_name(workspace))
+        return Instructions(
+            is_there=True,
+            preview=text,
+            digest=digest,
+            is_changed=known is not None,
+            is_declined=declined is not None and declined["digest"] == digest,
+        )
 
-    async def accept_instructions(self, owner: str, workspace: Path, digest: str) -> None:
-        await self._put(owner, _agents_name(workspace), digest)
+    async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
+        name = _agents_name(workspace)
+        kind, other = (TRUST, DECLINED) if use else (DECLINED, TRUST)
+        await self._records.put(owner, kind, name, {"digest": digest, "at": self._clock.now_ms()})
+        await self._records.delete(owner, other, name)
 
     async def has(self, owner: str, name: str, digest: str) -> bool:
         known = await self._records.get(owner, TRUST, name)

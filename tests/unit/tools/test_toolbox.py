@@ -45,6 +45,22 @@ async def test_each_session_has_a_workspace_of_its_own(kit: Kit, tmp_path: Path)
             await kit.toolbox.workspace(OWNER, bad, None)
 
 
+async def test_a_forgotten_session_leaves_no_files_and_no_permissions(kit: Kit, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept.txt").write_text("kept")
+    (kit.workspace / "link").symlink_to(outside)
+    (kit.workspace / "file.txt").write_text("x")
+    other = await kit.toolbox.workspace(OWNER, "ses_02", None)
+    await kit.remember("trust", "terminal", command="git push")
+    for _ in range(2):
+        await kit.toolbox.forget(OWNER, SESSION)
+    assert not kit.workspace.exists()
+    assert other.exists()
+    assert (outside / "kept.txt").exists()
+    assert not await kit.toolbox.policy.is_trusted(OWNER, SESSION)
+
+
 async def test_a_project_names_a_folder_that_neither_holds_nor_lies_in_the_data(
     kit: Kit, tmp_path: Path
 ) -> None:

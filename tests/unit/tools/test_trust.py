@@ -15,7 +15,7 @@ async def test_agents_md_is_given_only_after_it_was_accepted_and_a_change_asks_a
     found = await toolbox.instructions(OWNER, kit.workspace)
     assert (found.is_trusted, found.text, found.preview, found.is_changed) == (False, "", "Use tabs.", False)
 
-    await toolbox.trust.accept_instructions(OWNER, kit.workspace, found.digest)
+    await toolbox.trust.decide_instructions(OWNER, kit.workspace, found.digest, use=True)
     found = await toolbox.instructions(OWNER, kit.workspace)
     assert (found.is_trusted, found.text) == (True, "Use tabs.")
 
@@ -29,14 +29,14 @@ async def test_accepting_is_for_the_text_that_was_shown_not_for_what_came_after(
     file.write_text("harmless")
     shown = await kit.toolbox.instructions(OWNER, kit.workspace)
     file.write_text("evil")
-    await kit.toolbox.trust.accept_instructions(OWNER, kit.workspace, shown.digest)
+    await kit.toolbox.trust.decide_instructions(OWNER, kit.workspace, shown.digest, use=True)
     assert (await kit.toolbox.instructions(OWNER, kit.workspace)).is_trusted is False
 
 
 async def test_trust_is_per_owner_and_workspace_and_can_be_revoked(kit: Kit) -> None:
     (kit.workspace / "AGENTS.md").write_text("x")
     found = await kit.toolbox.instructions(OWNER, kit.workspace)
-    await kit.toolbox.trust.accept_instructions(OWNER, kit.workspace, found.digest)
+    await kit.toolbox.trust.decide_instructions(OWNER, kit.workspace, found.digest, use=True)
     other = await kit.toolbox.workspace(OWNER, "ses_02", None)
     (other / "AGENTS.md").write_text("x")
     assert (await kit.toolbox.instructions(OWNER, other)).is_trusted is False
