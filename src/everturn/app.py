@@ -18,6 +18,7 @@ from everturn.memory import NOTES, BuiltMemory, build_memory
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.settings import parse_settings
+from everturn.models.weights import weights_folder
 from everturn.store import Store, open_store
 from everturn.tools import EverturnToolbox
 from everturn.tools.profiles import DEFAULT, POCKET, Profiles
@@ -69,7 +70,7 @@ async def open_app(
                 keys,
                 clock,
                 environ,
-                weights_folder=config.home / "models",
+                weights_folder=weights_folder(config.home, environ),
                 default=config.model,
             )
         )

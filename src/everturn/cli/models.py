@@ -18,6 +18,7 @@ from everturn.domain.clock import SystemClock
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry, ModelState
 from everturn.models.settings import parse_settings
+from everturn.models.weights import weights_folder
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ async def _registry(home: Path | None) -> AsyncIterator[ModelRegistry]:
         Keys(config.home, os.environ),
         SystemClock(),
         os.environ,
-        weights_folder=config.home / "models",
+        weights_folder=weights_folder(config.home, os.environ),
         default=config.model,
     ) as registry:
         yield registry

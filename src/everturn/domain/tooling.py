@@ -70,6 +70,19 @@ class ToolQuestion(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
+class Instructions(msgspec.Struct, frozen=True):
+    """The workspace's AGENTS.md. ``text`` is for the context only if ``is_trusted``; else the user is to
+    be asked once about this content, with ``preview``."""
+
+    is_there: bool
+    is_trusted: bool = False
+    text: str = ""
+    preview: str = ""
+    digest: str = ""
+    is_changed: bool = False  # an earlier content was trusted
+    is_declined: bool = False  # the user wants this content left out
+
+
 Emit = Callable[[str], Awaitable[None]]
 
 
@@ -102,4 +115,12 @@ class Toolbox(Protocol):
 
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
         """The folder the session works in; made if it is not there."""
+        ...
+
+    async def instructions(self, owner: str, workspace: Path) -> Instructions:
+        """What the workspace itself says to agents, and whether the user trusts it."""
+        ...
+
+    async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
+        """Keep the user's answer about this content; a change of it asks again."""
         ...

@@ -35,6 +35,7 @@ from everturn.engine.resume import (
 )
 from everturn.engine.step import ModelSteps, failure_of, model_chain
 from everturn.engine.turn_log import TurnLog
+from everturn.engine.workspace import Workspace
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -83,6 +84,9 @@ class TurnLoop:
     # --- an answer ---------------------------------------------------------------------------------
 
     async def _answer(self) -> Ended:
+        question = await Workspace(self._gear, self._claim).question()
+        if question is not None:
+            return await self._wait([question])
         async with self._agents.bound(self._claim.session, self._turn) as self._agent:
             return await self._answer_with(self._agent)
 

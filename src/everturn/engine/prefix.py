@@ -16,7 +16,7 @@ from everturn.domain.messages import Message, Result, Role
 from everturn.domain.modelling import Abilities, Model, ModelRequest, ToolSchema
 from everturn.domain.remembering import MemoryProvider, Recalled
 from everturn.domain.sessions import Session
-from everturn.domain.tooling import Tool
+from everturn.domain.tooling import Instructions, Tool
 from everturn.domain.turns import Turn, Usage
 from everturn.engine.agents import AgentCache, Entry
 from everturn.engine.context import Prefix, estimate_tokens
@@ -132,6 +132,12 @@ async def load_history(gear: Gear, session: Session, turn: Turn) -> list[Message
     return [message for message in messages if message.turn_id != turn.id or message.ordinal == 0]
 
 
+async def instructions_of(gear: Gear, session: Session) -> Instructions:
+    """What the session's workspace says to agents; nothing, where no tool could work in one."""
+    workspace = await gear.toolbox.workspace(session.owner, session.id, session.project)
+    return await gear.toolbox.instructions(session.owner, workspace)
+
+
 class Agents:
     """Gives each turn its agent, warm where there is one."""
 
@@ -146,6 +152,9 @@ class Agents:
         profile = turn.profile or session.profile
         tools = await gear.toolbox.tools(session.owner, session.id, profile)
         system = gear.settings.profile(profile).system_prompt or gear.settings.system_prompt
+        told = await instructions_of(gear, session)
+        if told.is_trusted:
+            system = f"{system}\n\nInstructions of this workspace (AGENTS.md):\n{told.text}"
         memory = None if session.private else gear.memory
         known = await self._known(session, profile, memory)
         plain = Warm(system, gear.settings.small_prompt, tuple(tool.spec.schema for tool in tools))

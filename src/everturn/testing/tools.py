@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Union
 
+import msgspec
+
 from everturn.domain.modelling import ToolSchema
 from everturn.domain.tooling import (
     Emit,
+    Instructions,
     Ruling,
     Tool,
     ToolCall,
@@ -85,6 +88,7 @@ class FakeToolbox:
         self.remembered: list[tuple[str, str]] = []
         self.ruled: list[ToolCall] = []
         self.trouble: Exception | None = None
+        self.workspace_instructions = Instructions(is_there=False)
 
     async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
         if self.trouble is not None:
@@ -105,3 +109,12 @@ class FakeToolbox:
 
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
         return self._workspace
+
+    async def instructions(self, owner: str, workspace: Path) -> Instructions:
+        return self.workspace_instructions
+
+    async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
+        known = self.workspace_instructions
+        self.workspace_instructions = msgspec.structs.replace(
+            known, is_trusted=use, is_declined=not use, text=known.preview if use else ""
+        )
