@@ -122,7 +122,10 @@ def id_of_words(text: str) -> str:
 def with_note_changed(text: str, note: Note, new: Sequence[str]) -> str:
     """The page with the note's lines replaced; everything else stays as it is."""
     lines = text.splitlines()
-    lines[note.first_line : note.first_line + note.lines] = new
+    first, end = note.first_line, note.first_line + note.lines
+    if not new and first and not lines[first - 1].strip() and (end == len(lines) or not lines[end].strip()):
+        first -= 1  # one of the two empty lines that would now stand together
+    lines[first:end] = new
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -1,0 +1,290 @@
+"""The built-in provider: what it extracts, what it never does, what it costs, what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import ModelOverloaded
+from everturn.domain.ids import Ids
+from everturn.domain.modelling import Abilities
+from everturn.memory import BuiltMemory, MemorySettings, Outcome, build_memory
+from everturn.store import Store
+from everturn.testing import Call, FakeClock, ScriptedModel, ScriptedModels
+from everturn.testing.harness import OWNER, open_harness
+from everturn.testing.tools import FakeToolbox
+from tests import acting
+from tests.acting import ME
+
+pytestmark = pytest.mark.anyio
+
+
+def facts(*texts: str, turn: int = 1) -> str:
+    return json.dumps({"facts": [{"text": text, "turn": turn} for text in texts]})
+
+
+PASSED = facts("The user is called Noor.", "The user lives in Lisbon.", "The user is allergic to walnuts.")
+
+
+def built_over(
+    store: Store, clock: Clock, tmp_path: Path, model: ScriptedModel, **settings: Any
+) -> BuiltMemory:
+    return build_memory(
+        store,
+        ScriptedModels(model),
+        tmp_path,
+        clock=clock,
+        ids=Ids(clock),
+        settings=MemorySettings(**settings),
+    )
+
+
+async def owed_turn(store: Store, session_id: str, text: str, reply: str = "I see.") -> str:
+    held = await acting.start(store, session_id, text)
+    number = await acting.append(store, held, acting.answer(reply))
+    await acting.complete(store, held, number, provider="notes")
+    return held.turn.id
+
+
+async def texts(built: BuiltMemory, owner: str = ME) -> list[str]:
+    return [note.text for note in await built.notebooks.notes(owner)]
+
+
+async def test_facts_are_noted_with_session_turn_and_day_and_their_cost_is_in_usage(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    model = ScriptedModel(PASSED, facts("The user sings in a choir.", turn=2), clock=clock)
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "Hello there")
+    second = await owed_turn(store, session.id, "I sing in a choir")
+    assert (await built.memory.settle(ME, session.id)).turns == 2
+    (note,) = await built.notebooks.notes(ME)
+    assert (note.text, note.day) == ("The user sings in a choir.", "2025-06-15")
+    assert (note.session_id, note.turn_id) == (session.id, second)
+    # The exam and the extraction: two calls of ten and five tokens.
+    spent = [json.loads(usage) for name, usage, _ in await store.upkeep.usage(ME, 0) if name == model.name]
+    assert spent == [{"input_tokens": 20, "output_tokens": 10}]
+    assert "I sing in a choir" in model.requests[1].messages[0].text
+    assert model.requests[1].json_schema is not None
+
+
+async def test_a_model_is_examined_once(store: Store, clock: FakeClock, tmp_path: Path) -> None:
+    model = ScriptedModel(PASSED, facts("One."), facts("Two."), clock=clock)
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    for text in ("one", "two"):
+        await owed_turn(store, session.id, text)
+        await built.memory.settle(ME, session.id)
+    assert len(model.requests) == 3
+    assert await texts(built) == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I would be happy to help!",
+        facts(),
+        facts("The user lives in Lisbon."),
+        facts("The user lives in Lisbon.", "The user is allergic to walnuts.", "The user likes sardines."),
+        '{"facts": "walnuts in Lisbon"}',
+    ],
+    ids=["prose", "nothing", "misses one", "takes the assistant's words", "wrong shape"],
+)
+async def test_a_model_that_fails_the_check_extracts_nothing_and_says_so(
+    store: Store, clock: FakeClock, tmp_path: Path, answer: str
+) -> None:
+    model = ScriptedModel(answer, clock=clock)
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing in a choir")
+    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert await texts(built) == []
+    assert "failed the extraction check" in await store.records.get(ME, "memory", "notice")
+    assert len(model.requests) == 1
+    assert len(await store.upkeep.usage(ME, 0)) == 2, "the turn, and the exam"
+    # Explicit remembering needs no model.
+    await built.notebooks.remember(ME, "Sings in a choir.", clock.now_ms())
+    assert await texts(built) == ["Sings in a choir."]
+
+
+async def test_a_pocket_model_is_not_even_asked(store: Store, clock: FakeClock, tmp_path: Path) -> None:
+    model = ScriptedModel(clock=clock, abilities=Abilities(is_small=True))
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing in a choir")
+    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert model.requests == []
+    assert "too small" in await store.records.get(ME, "memory", "notice")
+
+
+async def test_a_model_that_is_away_leaves_everything_owed(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    model = ScriptedModel(PASSED, ModelOverloaded("busy"), facts("The user sings."), clock=clock)
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing")
+    failed = await built.memory.settle(ME, session.id)
+    assert failed.outcome is Outcome.FAILED
+    assert await texts(built) == []
+    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert await texts(built) == ["The user sings."]
+
+
+async def test_the_same_segment_is_noted_once_even_if_the_key_was_not_written(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    model = ScriptedModel(PASSED, facts("The user sings."), clock=clock, then=facts("Again."))
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing")
+    segments: list[Any] = []
+    handle = built.memory.providers.open("notes")
+    commit = handle.commit
+
+    async def keep(segment: Any) -> None:
+        segments.append(segment)
+        await commit(segment)
+
+    handle.commit = keep  # type: ignore[method-assign]
+    await built.memory.commit(ME, session.id, handle)
+    await commit(segments[0])
+    (built.notebooks.folder_of(ME) / ".taken").unlink()
+    await commit(segments[0])
+    assert await texts(built) == ["The user sings."]
+
+
+async def test_a_fact_the_user_deleted_does_not_come_back_with_a_retry(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    model = ScriptedModel(PASSED, facts("The user sings."), clock=clock, then=facts("The user sings."))
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing")
+    handle = built.memory.providers.open("notes")
+    taken: list[Any] = []
+    commit = handle.commit
+
+    async def keep(segment: Any) -> None:
+        taken.append(segment)
+        await commit(segment)
+
+    handle.commit = keep  # type: ignore[method-assign]
+    await built.memory.commit(ME, session.id, handle)
+    (note,) = await built.notebooks.notes(ME)
+    await built.notebooks.forget(ME, note.id)
+    await commit(taken[0])
+    assert await texts(built) == []
+
+
+async def test_secrets_repeats_and_essays_are_not_noted(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    answer = facts(
+        "The user sings.",
+        "the user SINGS.",
+        "The user's key is sk-abcdefghijklmnop1234.",
+        "The password is hunter2.",
+        "x" * 600,
+        "",
+    )
+    built = built_over(store, clock, tmp_path, ScriptedModel(PASSED, answer, clock=clock))
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing")
+    await built.memory.settle(ME, session.id)
+    assert await texts(built) == ["The user sings."]
+
+
+async def test_a_long_segment_is_read_in_pieces(store: Store, clock: FakeClock, tmp_path: Path) -> None:
+    model = ScriptedModel(PASSED, facts("One.", turn=1), facts("Two.", turn=2), clock=clock)
+    built = built_over(store, clock, tmp_path, model, extraction_chars_max=100)
+    session = await acting.new_session(store)
+    turns = [await owed_turn(store, session.id, text * 60, "ok") for text in ("a", "b")]
+    await built.memory.settle(ME, session.id)
+    assert [(note.text, note.turn_id) for note in await built.notebooks.notes(ME)] == [
+        ("One.", turns[0]),
+        ("Two.", turns[1]),
+    ]
+
+
+async def test_what_was_learnt_in_one_session_is_known_in_the_next_and_gone_once_deleted(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    chat = ScriptedModel(clock=clock, then="fine")
+    learner = ScriptedModel(
+        PASSED, facts("The user keeps bees on a roof."), clock=clock, name="scripted:learner"
+    )
+    models = ScriptedModels(chat, learner)
+    built = build_memory(
+        store,
+        models,
+        tmp_path,
+        clock=clock,
+        ids=Ids(clock),
+        settings=MemorySettings(extraction_model=learner.name),
+    )
+    async with open_harness(store, clock=clock, models=models, memory=built.memory) as h:
+        first = await h.new_session()
+        await h.run(first, "I keep bees on a roof")
+        await built.memory.settle(OWNER, first.id)
+        second = await h.new_session()
+        await h.run(second, "What do my bees need in winter?")
+        assert "keeps bees on a roof" in chat.requests[-1].messages[0].text
+        await h.run(second, "And in spring?")
+        assert chat.requests[-1].messages[0] == chat.requests[-2].messages[0], "frozen for the session"
+        # The user deletes the fact in an editor. It is not sent again, not even in the same session.
+        page = next(built.notebooks.folder_of(OWNER).glob("*.md"))
+        kept = [line for line in page.read_text().splitlines() if "bees" not in line]
+        page.write_text("\n".join(kept))
+        await h.run(second, "And in summer?")
+        assert "keeps bees" not in str(chat.requests[-1])
+        third = await h.new_session()
+        await h.run(third, "What do my bees need?")
+        assert "keeps bees" not in str(chat.requests[-1])
+
+
+async def test_the_agents_tool_remembers_looks_up_and_forgets(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    model = ScriptedModel(
+        [Call("memory", {"action": "remember", "text": "Sings in a choir."})],
+        "noted",
+        [Call("memory", {"action": "look_up", "text": "choir"})],
+        "found",
+        clock=clock,
+    )
+    built = built_over(store, clock, tmp_path, model, extraction_model="scripted:absent")
+    toolbox = FakeToolbox(built.tool)
+    async with open_harness(store, clock=clock, model=model, toolbox=toolbox, memory=built.memory) as h:
+        session = await h.new_session()
+        turn = await h.run(session, "Remember that I sing in a choir")
+        (note,) = await built.notebooks.notes(OWNER)
+        assert note.text == "Sings in a choir."
+        assert (note.session_id, note.turn_id) == (session.id, turn.id)
+        await h.run(session, "What do you know about choirs?")
+        assert note.id in str(model.requests[-1].messages[-1])
+        model.add([Call("memory", {"action": "forget", "text": note.id})], "gone")
+        await h.run(session, "Forget it")
+        assert await texts(built, OWNER) == []
+        model.add([Call("memory", {"action": "forget", "text": "not_nothing"})], "sorry")
+        await h.run(session, "Forget it again")
+        assert "There is no note" in str(model.requests[-1].messages[-1])
+
+
+async def test_notes_recall_and_prefix_belong_to_their_owner(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    model = ScriptedModel(clock=clock, then="fine")
+    built = built_over(store, clock, tmp_path, model)
+    await built.notebooks.remember(OWNER, "Keeps bees.", clock.now_ms())
+    await built.notebooks.remember("eve", "Keeps snakes.", clock.now_ms())
+    async with open_harness(store, clock=clock, model=model, memory=built.memory) as h:
+        session = await h.new_session(key="agent:main:telegram:dm:x")
+        await h.run(session, "bees and snakes")
+        assert "Keeps bees" in str(model.requests[-1])
+        assert "snakes." not in str(model.requests[-1]).replace("bees and snakes", "")
