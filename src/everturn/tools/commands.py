@@ -34,7 +34,8 @@ _NETWORK = _words(
     "socat ssh ssh-copy-id swaks telnet terraform traceroute uv uvx w3m wget whois yarn yum zypper"
 )
 _INTERPRETERS = _words(
-    ". awk bash bun bunx deno gawk lua node npx osascript perl php pipx python python3 ruby sh source tclsh uvx zsh"
+    ". awk bash bun bunx deno gawk lua node npx osascript perl php pipx python python3 ruby sh source "
+    "tclsh uvx zsh"
 )
 _GIT_NETWORK = _words("clone fetch pull push ls-remote remote submodule send-email request-pull")
 _ENDS_MACHINE = _words("shutdown reboot halt poweroff kexec")
