@@ -37,6 +37,7 @@ from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store, open_store
+from everturn.store.script import Script, Tx, q
 from everturn.testing import FakeClock
 from everturn.testing.postgres_server import PostgresServer
 from tests.acting import CRASHED, ME, answer, ask, transcript, words
@@ -519,6 +520,10 @@ class Life(RuleBasedStateMachine):
         assert session.queued == len(model.queue)
         assert [turn.id for turn in await store.turns.queue(ME, model.id)] == model.queue
         assert await words(store, model.id) == model.words()
+        shown = {turn.id for turn in model.path()}
+        for turn_id, is_off in (await store.database.read(_off_path, model.id)).items():
+            if model.turns[turn_id].state == "completed":
+                assert bool(is_off) == (turn_id not in shown), "memory is owed what is shown"
         assert session.version >= self.versions.get(model.id, 0)
         self.versions[model.id] = session.version
         await self._read_on(store, model.id)
@@ -547,6 +552,14 @@ class Life(RuleBasedStateMachine):
             assert context == model.context()
             for turn in model.turns.values():
                 assert (await self.stores[0].turns.get(ME, turn.id)).state == turn.state
+
+
+def _off_path(tx: Tx, session_id: str) -> Script[dict[str, int]]:
+    row = (yield q("session_row", session_id, ME))[0]
+    found = {}
+    for turn in (yield q("turns_of_session", row[0])):
+        found[turn[1]] = (yield q("turn_parent", turn[0]))[0][1]
+    return found
 
 
 def _settings(lives: int, steps: int) -> settings:

@@ -200,21 +200,22 @@ def move_head(
 ) -> Script[None]:
     """Let the transcript end elsewhere, and mark the turns that leave or join the shown path.
 
-    A parent is always older than its child, so stepping back from the younger of both ends meets at the
-    last common turn: the cost is the difference between the paths, never their length.
+    Stepping back from both ends in turn meets at the last common turn: the cost is the difference between
+    the paths, never their length. The numbers of the turns do not help: one that was overtaken in the
+    queue is older than its parent.
     """
-    leaving, joining = session.head_no or 0, head_no or 0
-    while leaving != joining:
-        is_leaving = leaving > joining
-        turn_no = leaving if is_leaving else joining
-        row = one((yield q("turn_parent", turn_no)))
-        if row is not None and bool(row[1]) != is_leaving:
-            yield q("turn_path_flag", turn_no, int(is_leaving))
-        parent = int(row[0] or 0) if row else 0
-        if is_leaving:
-            leaving = parent
-        else:
-            joining = parent
+    leaving, joining = [session.head_no or 0], [head_no or 0]
+    seen = ({leaving[0]}, {joining[0]})
+    while leaving[-1] not in seen[1] and joining[-1] not in seen[0]:
+        for path, passed in zip((leaving, joining), seen, strict=True):
+            if path[-1]:
+                row = one((yield q("turn_parent", path[-1])))
+                path.append(int(row[0] or 0) if row else 0)
+                passed.add(path[-1])
+    common = leaving[-1] if leaving[-1] in seen[1] else joining[-1]
+    for path, is_off in ((leaving, 1), (joining, 0)):
+        for turn_no in path[: path.index(common)]:
+            yield q("turn_path_flag", turn_no, is_off)
     yield q("session_head", session.no, head_no, redo_no, int(redo_all))
 
 

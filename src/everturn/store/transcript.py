@@ -8,7 +8,7 @@ import msgspec
 
 from everturn.domain.errors import BadImport, Invalid, NotFound, NothingToDo, TextEmpty, WrongState
 from everturn.domain.ids import message_id, turn_id_of_message
-from everturn.domain.messages import Message, Role, Summary, Text
+from everturn.domain.messages import Attachment, Message, Role, Summary, Text
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Page, Session
 from everturn.domain.storing import Accepted, Request
@@ -408,6 +408,7 @@ def _import(
     for turn_id, own in by_turn.items():
         own.sort(key=lambda message: message.ordinal)
         yield from add_messages(tx, session, numbers[turn_id], own)
+        yield from _use_files(session, own)
     head_no = numbers.get(asked.head or "")
     head_state = next((turn.state.value for turn in turns if turn.id == asked.head), None)
     yield q(
@@ -431,6 +432,13 @@ def _import(
     return (yield from reread(session))
 
 
+def _use_files(session: SessionRow, messages: Sequence[Message]) -> Script[None]:
+    """The imported session keeps its attachments from being swept, as far as they came along."""
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, Attachment) and (yield q("file_get", part.file_id, session.owner)):
+            yield q("file_use", part.file_id, session.no)
+
+
 def _import_names(tx: Tx, owner: str, asked: Session, turns: tuple[Turn, ...]) -> Script[dict[str, str]]:
     """New names for everything if any of the old ones is taken or was deleted here."""
     taken = bool((yield q("session_row", asked.id, owner))) or bool((yield q("tombstone", asked.id, owner)))
@@ -444,13 +452,26 @@ def _import_names(tx: Tx, owner: str, asked: Session, turns: tuple[Turn, ...]) -
     return renamed
 
 
+def _parents_first(turns: tuple[Turn, ...]) -> list[Turn]:
+    """The turns in an order in which each follows its parent: one that was overtaken in the queue may be
+    older than its parent."""
+    children: dict[str | None, list[Turn]] = {}
+    for turn in turns:
+        children.setdefault(turn.parent_id, []).append(turn)
+    ordered = children.pop(None, [])
+    for turn in ordered:  # grows as it is read
+        ordered += children.pop(turn.id, ())
+    if children:
+        orphan = next(iter(children.values()))[0]
+        raise BadImport(f"The parent of turn {orphan.id[:60]} is missing, or they go in a circle.")
+    return ordered
+
+
 def _import_turns(
     session: SessionRow, turns: tuple[Turn, ...], renamed: dict[str, str]
 ) -> Script[dict[str, int]]:
     numbers: dict[str, int] = {}
-    for turn in turns:
-        if turn.parent_id is not None and turn.parent_id not in numbers:
-            raise BadImport(f"Turn {turn.id[:60]} comes before its parent.")
+    for turn in _parents_first(turns):
         if turn.state not in ENDED:
             raise BadImport(f"Turn {turn.id[:60]} is {turn.state}; only ended turns can be imported.")
         parent = renamed.get(turn.parent_id or "", turn.parent_id)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from everturn.domain import events as ev
 from everturn.domain.errors import (
+    BadImport,
     Busy,
     Invalid,
     InvalidId,
@@ -21,6 +23,7 @@ from everturn.domain.messages import Message, Role, Summary, Text
 from everturn.domain.storing import Request, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
+from everturn.store.script import Script, Tx, q
 from tests.acting import (
     CRASHED,
     ME,
@@ -289,3 +292,63 @@ async def test_a_failed_turn_that_never_began_stands_in_the_transcript_with_its_
     assert [m.parts for m in await transcript(store, session.id)] == [(Text("hello"),)]
     assert await store.turns.fail(accepted.turn.id, None, CRASHED) == turn
     assert (await store.sessions.get(ME, session.id)).active_turn is None
+
+
+async def test_a_turn_that_was_overtaken_in_the_queue_stays_in_the_model_s_context(store: Store) -> None:
+    """A message that interrupts runs before an older queued one: the younger turn is the older's parent."""
+    session = await new_session(store)
+    await start(store, session.id, "a")
+    await say(store, session.id, "b")
+    await say(store, session.id, "c", when_busy="interrupt")
+    held = await claim(store)
+    assert held.turn.text == "c"
+    covered = (await transcript(store, session.id))[-1].id
+    summary = Message("", held.turn.id, Role.SUMMARY, (Summary("about a and c", covers=covered),), 0)
+    await complete(store, held, await append(store, held, [ev.MessageAdded(summary)]))
+    overtaken = await claim(store)
+    await complete(store, overtaken, await append(store, overtaken, answer("B")))
+    assert [m.text for m in await store.transcript.context(ME, session.id)] == ["about a and c", "b", "B"]
+    copy = await store.transcript.import_session(ME, *await store.transcript.export(ME, session.id))
+    assert await words(store, copy.id) == ["a", "c", "about a and c", "b", "B"]
+
+
+async def test_a_turn_that_was_overtaken_is_undone_alone(store: Store) -> None:
+    session = await new_session(store)
+    await start(store, session.id, "a")
+    await say(store, session.id, "b")
+    await say(store, session.id, "c", when_busy="interrupt")
+    for _ in range(2):
+        held = await claim(store)
+        await complete(store, held, await append(store, held, answer(held.turn.text.upper())), provider="p")
+    assert await store.database.read(_off_path, session.id) == {"a": 0, "b": 0, "c": 0}
+    await store.transcript.undo(ME, session.id, NO_KEY)
+    assert await store.database.read(_off_path, session.id) == {"a": 0, "b": 1, "c": 0}
+    await store.transcript.clear(ME, session.id, NO_KEY)
+    assert await store.database.read(_off_path, session.id) == {"a": 1, "b": 1, "c": 1}
+    await store.transcript.redo(ME, session.id, NO_KEY)
+    assert await store.database.read(_off_path, session.id) == {"a": 0, "b": 0, "c": 0}
+
+
+def _off_path(tx: Tx, session_id: str) -> Script[dict[str, int]]:
+    """Which turns are marked as not shown, by their text: memory is not owed those."""
+    row = (yield q("session_row", session_id, ME))[0]
+    found = {}
+    for turn in (yield q("turns_of_session", row[0])):
+        text = (yield q("turn_text", turn[0]))[0][0]
+        found[text] = (yield q("turn_parent", turn[0]))[0][1]
+    return found
+
+
+async def test_an_import_that_names_no_parent_or_goes_in_a_circle_is_refused(store: Store) -> None:
+    session = await new_session(store)
+    for text in ("a", "b"):
+        await answered(store, session.id, text, text.upper())
+    exported, (one, two), messages = await store.transcript.export(ME, session.id)
+    circle = [replace(one, parent_id=two.id), two]
+    with pytest.raises(BadImport):
+        await store.transcript.import_session(ME, exported, circle, messages)
+    with pytest.raises(BadImport):
+        await store.transcript.import_session(ME, exported, [two], messages)
+    assert len((await store.sessions.list(ME)).items) == 1
+    copy = await store.transcript.import_session(ME, exported, [two, one], messages)
+    assert await words(store, copy.id) == ["a", "A", "b", "B"]

@@ -162,8 +162,11 @@ SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_n
 SELECT text FROM messages WHERE turn_no = $1 AND ordinal = 0
 
 -- name: turn_siblings
-SELECT turn_no, id FROM turns WHERE session_no = $1
-  AND ((parent_no IS NULL AND CAST($2 AS BIGINT) = 0) OR parent_no = $2) AND has_parent = 1 ORDER BY turn_no
+SELECT turn_no, id FROM turns WHERE session_no = $1 AND parent_no = $2 AND has_parent = 1 ORDER BY turn_no
+
+-- name: root_siblings
+-- Apart from those with a parent: an OR of the two would read every turn of the session.
+SELECT turn_no, id FROM turns WHERE session_no = $1 AND parent_no IS NULL AND has_parent = 1 ORDER BY turn_no
 
 -- name: queue_places
 SELECT coalesce(min(place), 0), coalesce(max(place), 0), count(*) FROM turns
@@ -391,11 +394,11 @@ WITH RECURSIVE path (turn_no, parent_no, depth) AS (
   SELECT turn_no, parent_no, 0 FROM turns WHERE turn_no = $1
   UNION ALL
   SELECT t.turn_no, t.parent_no, p.depth + 1 FROM path p JOIN turns t ON t.turn_no = p.parent_no
-  WHERE t.turn_no >= $2
+  WHERE p.turn_no <> $2
 )
 SELECT {message_columns}, t.id FROM path p JOIN turns t ON t.turn_no = p.turn_no
 JOIN messages m ON m.turn_no = p.turn_no
-WHERE m.turn_no > $2 OR m.ordinal > $3 OR m.role = 'summary' ORDER BY p.depth DESC, m.ordinal
+WHERE m.turn_no <> $2 OR m.ordinal > $3 OR m.role = 'summary' ORDER BY p.depth DESC, m.ordinal
 
 -- name: branch_turn
 INSERT INTO turns (id, owner, session_no, parent_no, has_parent, place, kind, state, epoch, is_ready, attempts,
@@ -614,7 +617,7 @@ SELECT message_no, text FROM messages WHERE message_no > $1 ORDER BY message_no 
 SELECT m.message_no, m.text FROM messages m JOIN turns t ON t.turn_no = m.turn_no WHERE t.session_no = $1
 
 -- name: messages_delete_session
-DELETE FROM messages WHERE session_no = $1
+DELETE FROM messages WHERE turn_no IN (SELECT turn_no FROM turns WHERE session_no = $1)
 
 -- ---------------------------------------------------------------- upkeep
 
