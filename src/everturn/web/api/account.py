@@ -64,7 +64,9 @@ class AccountApi:
         self._audit = audit
 
     def endpoints(self) -> list[AnyEndpoint]:
-        tag = "account"
+        return [*self._signing("account"), *self._tokens("account")]
+
+    def _signing(self, tag: str) -> list[AnyEndpoint]:
         return [
             Endpoint(
                 method="POST",
@@ -87,6 +89,10 @@ class AccountApi:
                 status=204,
             ),
             Endpoint(method="GET", path="/api/me", run=self.me, summary="Who you are.", tag=tag, answer=Me),
+        ]
+
+    def _tokens(self, tag: str) -> list[AnyEndpoint]:
+        return [
             Endpoint(
                 method="GET",
                 path="/api/tokens",

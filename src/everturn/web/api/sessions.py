@@ -128,7 +128,9 @@ class SessionsApi:
 
     def endpoints(self) -> list[AnyEndpoint]:
         one, tag = "/api/sessions/{session}", "sessions"
-        gone = (e.NotFound, e.Gone)
+        return [*self._all(tag), *self._one(one, tag), *self._moves(one, tag)]
+
+    def _all(self, tag: str) -> list[AnyEndpoint]:
         return [
             Endpoint(
                 method="POST",
@@ -152,6 +154,11 @@ class SessionsApi:
                 query=ListQuery,
                 answer=Page[Session],
             ),
+        ]
+
+    def _one(self, one: str, tag: str) -> list[AnyEndpoint]:
+        gone = (e.NotFound, e.Gone)
+        return [
             Endpoint(
                 method="GET",
                 path=one,
@@ -204,7 +211,6 @@ class SessionsApi:
                 answer=Messages,
                 errors=gone,
             ),
-            *self._moves(one, tag),
         ]
 
     def _moves(self, one: str, tag: str) -> list[AnyEndpoint]:
