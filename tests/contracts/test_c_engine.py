@@ -204,9 +204,7 @@ async def test_c02_where_the_model_can_the_same_answer_goes_on(store: Store, clo
         assert (await h.messages(session))[-1].text == "Half an answer."
 
 
-async def test_c02_resumption_has_a_budget_that_a_finished_step_refills(
-    store: Store, clock: FakeClock
-) -> None:
+async def test_c02_resumption_has_a_budget(store: Store, clock: FakeClock) -> None:
     settings = quiet_settings(resume_attempts_max=2)
     session, turn_id = await _crash_at(store, clock, Moment.MODEL_CALLED, settings=settings)
     for _ in range(2):
@@ -227,6 +225,19 @@ async def _crash_again(store: Store, clock: FakeClock, moment: Moment, *script: 
     probe.hold(moment)
     async with crashing_harness(store, *script, clock=clock, probe=probe, **more):
         await probe.reached(moment)
+
+
+async def test_c02_a_finished_step_refills_the_budget(store: Store, clock: FakeClock) -> None:
+    settings = quiet_settings(resume_attempts_max=2)
+    tools = [FakeTool("look", is_safe_to_repeat=True)]
+    _, turn_id = await _crash_at(store, clock, Moment.MODEL_CALLED, tools=tools, settings=settings)
+    await _crash_again(store, clock, Moment.MODEL_CALLED, tools=tools, settings=settings)
+    await _crash_again(store, clock, Moment.STEP_FINISHED, [Call("look")], tools=tools, settings=settings)
+    await _crash_again(store, clock, Moment.TOOL_STARTED, tools=tools, settings=settings)
+    async with open_harness(store, "done", tools=tools, clock=clock, settings=settings) as h:
+        turn = await h.settled(turn_id)
+        assert turn.state is TurnState.COMPLETED
+        assert (await h.store.turns.get(OWNER, turn_id)).attempts >= 3
 
 
 async def test_c02_a_turn_past_its_age_is_interrupted_and_waiting_does_not_count(
