@@ -84,6 +84,7 @@ async def open_app(
                 search=store.search,
                 clock=clock,
                 profiles=config.profiles,
+                secret=lambda name: _secret(keys, name),
                 extra=[memory.tool] if config.memory.provider == NOTES else [],
             )
         )
@@ -100,6 +101,12 @@ async def open_app(
             )
         )
         yield App(config, store, models, keys, toolbox, engine, memory, clock)
+
+
+def _secret(keys: Keys, name: str) -> str | None:
+    """A key by its name, for the MCP servers that are configured to get it."""
+    found = keys.find(name, (name,))
+    return found.secret.reveal() if found else None
 
 
 def engine_settings(config: Config) -> EngineSettings:

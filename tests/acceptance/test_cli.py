@@ -128,6 +128,31 @@ async def test_a_backup_is_restored_into_an_empty_folder_only(data_dir: Path, tm
         assert [session.id for session in (await agent.sessions()).items] == [kept.id]
 
 
+async def test_an_exported_session_is_imported_elsewhere_as_an_equal_one(
+    data_dir: Path, tmp_path: Path, wires: WireServer
+) -> None:
+    wires.play(say("Four."), say("Sums"))
+    assert (await command(data_dir, "run", "Two and two?", wires=wires)).returncode == 0
+    async with everturn.open(data_dir, model="pocket") as agent:
+        [session] = (await agent.sessions()).items
+        said = (await agent.messages(session.id)).items
+    document, other = tmp_path / "session.json", tmp_path / "other"
+    assert (await command(data_dir, "export", session.id, "--output", str(document))).returncode == 0
+    done = await command(other, "import", str(document))
+    assert done.returncode == 0, done.stderr
+    async with everturn.open(other, model="pocket") as agent:
+        [copy] = (await agent.sessions()).items
+        assert (copy.id, copy.title, copy.updated_at) == (session.id, session.title, session.updated_at)
+        assert (await agent.messages(copy.id)).items == said
+    text = (await command(data_dir, "export", session.id, "--format", "md")).stdout
+    assert "Two and two?" in text
+    assert "Four." in text
+    document.write_text('{"format": "nothing"', encoding="utf-8")
+    refused = await command(other, "import", str(document))
+    assert refused.returncode == 1
+    assert "not an exported session" in refused.stderr
+
+
 async def test_a_token_is_shown_once_listed_and_revoked(data_dir: Path) -> None:
     made = await command(data_dir, "token", "create", "phone")
     text = made.stdout.strip()

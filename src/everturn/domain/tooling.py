@@ -124,3 +124,7 @@ class Toolbox(Protocol):
     async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
         """Keep the user's answer about this content; a change of it asks again."""
         ...
+
+    async def forget(self, owner: str, session_id: str) -> None:
+        """Drop what a deleted session was allowed, and its own workspace. Twice is harmless."""
+        ...

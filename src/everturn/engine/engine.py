@@ -60,6 +60,7 @@ class Engine:
         self._clock = clock
         self._settings = settings
         self._models = models
+        self._toolbox = toolbox
         self._memory = memory
         self._lease = Lease(clock, settings.lease_s, settings.lease_margin_s)
         gear = Gear(store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory)
@@ -203,6 +204,7 @@ class Engine:
         self._cache.forget_session(session_id)
         if self._memory is not None:
             self._memory.forget(session_id)
+        await self._toolbox.forget(owner, session_id)
 
     async def session(self, owner: str, session_id: str) -> Session:
         """The session as it is now, after what a pending recovery had to do."""

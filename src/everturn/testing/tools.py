@@ -89,6 +89,7 @@ class FakeToolbox:
         self.ruled: list[ToolCall] = []
         self.trouble: Exception | None = None
         self.workspace_instructions = Instructions(is_there=False)
+        self.forgotten: list[str] = []
 
     async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
         if self.trouble is not None:
@@ -109,6 +110,9 @@ class FakeToolbox:
 
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
         return self._workspace
+
+    async def forget(self, owner: str, session_id: str) -> None:
+        self.forgotten.append(session_id)
 
     async def instructions(self, owner: str, workspace: Path) -> Instructions:
         return self.workspace_instructions

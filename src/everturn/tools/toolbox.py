@@ -104,10 +104,9 @@ class EverturnToolbox:
             judgement = await self._judge(call, spec)
             is_sandboxed = self._around(call).is_sandboxed
             return await self.policy.rule(call, judgement, is_sandboxed=is_sandboxed)
-        except (
-            Exception
-        ) as error:  # the boundary of the contract: it never raises, the reason is in the answer
-            # What cannot be judged asks; and an answer to it is good for this one call only.
+        except Exception as error:
+            # The contract never raises: what cannot be judged asks, with the reason in the question, and
+            # an answer to it is good for this one call only.
             reason = f"It could not be judged: {error}"
             return Ruling(Verdict.ASK, reason, label=spec.name, options=("once", "deny"))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 
 import msgspec
@@ -12,10 +13,12 @@ from everturn.domain import ids
 from everturn.domain.errors import BadImport
 from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
 from everturn.domain.sessions import Session
-from everturn.domain.turns import ACTIVE, Turn, TurnState
+from everturn.domain.storing import Store
+from everturn.domain.turns import ENDED, Turn, TurnState
 
 FORMAT = "everturn.session"
 VERSION = 1
+FILES_BYTES_MAX = 100_000_000  # of attachments in one document
 
 
 class ExportedFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,6 +37,50 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     turns: tuple[Turn, ...]
     messages: tuple[Message, ...]
     files: tuple[ExportedFile, ...] = ()
+
+
+async def export_document(store: Store, owner: str, session_id: str) -> Document:
+    """The session as it is at one moment, with the attachments that fit."""
+    session, turns, messages = await store.transcript.export(owner, session_id)
+    return Document(
+        format=FORMAT,
+        version=VERSION,
+        session=session,
+        turns=tuple(turns),
+        messages=tuple(messages),
+        files=tuple(await _files_of(store, owner, messages)),
+    )
+
+
+async def _files_of(store: Store, owner: str, messages: list[Message]) -> list[ExportedFile]:
+    wanted = {
+        part.file_id: part for message in messages for part in message.parts if isinstance(part, Attachment)
+    }
+    files, size = [], 0
+    for file_id, part in wanted.items():
+        size += part.size
+        if size > FILES_BYTES_MAX:
+            break  # the document stays readable; what does not fit keeps its name and size
+        path = await store.files.path(owner, file_id)
+        content = await asyncio.to_thread(path.read_bytes)
+        files.append(ExportedFile(file_id, part.name, part.media_type, content))
+    return files
+
+
+async def import_document(
+    store: Store, owner: str, document: Document, described: Callable[[str, bytes], tuple[str, str]]
+) -> Session:
+    """Bring a document in as a session. ``described`` gives a safe name and the media type of a file, from
+    its name and its first bytes: what the document says about them is not believed. Raises BadImport."""
+    checked(document)
+    renamed = {}
+    for file in document.files:
+        name, media_type = described(file.name, file.content[:512])
+        stored = await store.files.put(owner, name, media_type, file.content)
+        renamed[file.id] = stored.id
+    return await store.transcript.import_session(
+        owner, document.session, settled(document.turns), with_files(document, renamed)
+    )
 
 
 def checked(document: Document) -> Document:
@@ -77,9 +124,13 @@ def with_files(document: Document, renamed: Mapping[str, str]) -> tuple[Message,
 
 
 def settled(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """The turns as they can be imported: what was under way elsewhere is not under way here."""
-    fates = {TurnState.QUEUED: TurnState.CANCELLED} | dict.fromkeys(ACTIVE, TurnState.INTERRUPTED)
-    return tuple(msgspec.structs.replace(turn, state=fates.get(turn.state, turn.state)) for turn in turns)
+    """The turns as they can be imported: what was under way or queued elsewhere is not so here."""
+    return tuple(turn if turn.state in ENDED else _settled(turn) for turn in turns)
+
+
+def _settled(turn: Turn) -> Turn:
+    state = TurnState.CANCELLED if turn.state is TurnState.QUEUED else TurnState.INTERRUPTED
+    return msgspec.structs.replace(turn, state=state, ended_at=turn.ended_at or turn.created_at)
 
 
 def path_to_head(session: Session, turns: list[Turn], messages: list[Message]) -> list[Message]:

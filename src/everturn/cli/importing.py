@@ -1,0 +1,49 @@
+"""everturn import"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+from rich.progress import track
+
+from everturn.cli.frame import OWNER, console, home_option, with_store
+from everturn.config import Config
+from everturn.domain.errors import BadImport
+from everturn.domain.sessions import Session
+from everturn.store import Store, documents
+from everturn.web.uploads import safe_name, sniffed
+
+
+@click.command("import")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True)
+)
+@home_option
+def import_(files: tuple[Path, ...], home: Path | None) -> None:
+    """Bring in sessions that were exported as JSON; each whole or not at all."""
+    for session in with_store(home, lambda store, config: _import_all(store, config, files)):
+        console().print(f"{session.id}  {session.title or 'Untitled session'}  ({session.messages} messages)")
+
+
+async def _import_all(store: Store, config: Config, files: tuple[Path, ...]) -> list[Session]:
+    imported = []
+    for path in track(files, "Importing", transient=True):
+        imported.append(await documents.import_document(store, OWNER, _read(path), _described))
+    return imported
+
+
+def _read(path: Path) -> documents.Document:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=documents.Document)
+    except msgspec.DecodeError as error:
+        raise BadImport(
+            f"{path.name} is not an exported session: {error}. Nothing of it was imported.",
+            hint="Export it with 'everturn export' or from the page, as JSON.",
+        ) from error
+
+
+def _described(name: str, begin: bytes) -> tuple[str, str]:
+    safe = safe_name(name)
+    return safe, sniffed(begin, safe)
