@@ -32,9 +32,10 @@ ROOT = Path(__file__).parents[2]
 
 # Where the first worker stops, and what the model still has to say to the second.
 STOPS = {
-    Moment.DELTA_OFFERED: "work done",  # inside the first model call
-    Moment.STEP_FINISHED: "done",  # before the tool
-    Moment.TOOL_STARTED: "done",  # "started" is journaled, the tool has not run
+    "delta.offered": "work done",  # inside the first model call
+    "delta.offered batch.written": "work done",  # inside a transaction, with the session locked
+    "step.finished": "done",  # before the tool
+    "tool.started": "done",  # "started" is journaled, the tool has not run
 }
 
 
@@ -59,7 +60,10 @@ class Worker:
 
     async def stops(self) -> None:
         """Wait until it has stopped itself."""
-        _, status = await anyio.to_thread.run_sync(os.waitpid, self.process.pid, os.WUNTRACED)
+        with anyio.fail_after(PATIENCE_S):
+            _, status = await anyio.to_thread.run_sync(
+                os.waitpid, self.process.pid, os.WUNTRACED, abandon_on_cancel=True
+            )
         assert os.WIFSTOPPED(status), f"it ended instead of stopping: {status}"
 
     def go_on(self) -> None:
@@ -73,9 +77,9 @@ class Worker:
 
 
 @contextmanager
-def worker(url: str, folder: Path, name: str, moment: str, steps: str) -> Iterator[Worker]:
+def worker(url: str, folder: Path, name: str, moments: str, steps: str) -> Iterator[Worker]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.race.zombie", url, str(folder), name, moment, steps],
+        [sys.executable, "-m", "tests.race.zombie", url, str(folder), name, moments, steps],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -110,23 +114,23 @@ def model_calls(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("store_kind", ["postgresql"])
-@pytest.mark.parametrize("moment", list(STOPS))
+@pytest.mark.parametrize("moments", list(STOPS))
 async def test_a_worker_stopped_past_its_lease_is_fenced(
-    store_url: str, tmp_path: Path, data_dir: Path, moment: Moment
+    store_url: str, tmp_path: Path, data_dir: Path, moments: str
 ) -> None:
     async with open_store(store_url, data_dir=data_dir, clock=SystemClock()) as store:
         session = await store.sessions.create(OWNER)
-        with worker(store_url, tmp_path / "a", "a", moment, "work done") as first:
+        with worker(store_url, tmp_path / "a", "a", moments, "work done") as first:
             await first.says("ready")
             accepted = await store.turns.accept(OWNER, session.id, Submission(text="go"))
             await first.stops()
             assert model_calls(tmp_path) == ["a"]
-            with worker(store_url, tmp_path / "b", "b", "", STOPS[moment]) as second:
+            with worker(store_url, tmp_path / "b", "b", "", STOPS[moments]) as second:
                 turn = await ended(store, accepted.turn.id)
                 assert turn.state is TurnState.COMPLETED
                 events = await journal(store, turn)
                 calls = model_calls(tmp_path)
-                assert calls == ["a", *("b" for _ in STOPS[moment].split())]
+                assert calls == ["a", *("b" for _ in STOPS[moments].split())]
                 assert list(count_effects(tmp_path / "effects").values()) == [1]
 
                 first.go_on()

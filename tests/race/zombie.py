@@ -1,6 +1,6 @@
-"""A worker process: ``python -m tests.race.zombie URL FOLDER NAME MOMENT STEPS``.
+"""A worker process: ``python -m tests.race.zombie URL FOLDER NAME MOMENTS STEPS``.
 
-Runs an engine until its standard input ends. At MOMENT, if one is given, it stops itself with SIGSTOP, as a
+Runs an engine until its standard input ends. When it has passed MOMENTS, if any, it stops itself with SIGSTOP, as a
 machine that is suspended would. What it does is counted in files that both workers share: a line for each
 model call, a line for each effect of its tool. What it says goes to standard output, a line each.
 """
@@ -24,20 +24,21 @@ from everturn.engine import Engine, EngineSettings
 from everturn.store import StoreSettings, open_store
 from everturn.testing import Call, CountingTool, FakeToolbox, Say, ScriptedModel, ScriptedModels
 
-LEASE_S = 1.0
+LEASE_S = 2.0
 STEPS = {"work": [Say("Working. "), Call("pay")], "done": "Done."}
 
 
 class StoppingProbe(Probe):
-    """Stops the process, once, exactly at the moment."""
+    """Stops the process, once, exactly when the moments have been passed in this order."""
 
-    def __init__(self, moment: Moment | None) -> None:
-        self._moment = moment
+    def __init__(self, moments: list[Moment]) -> None:
+        self._moments = moments
 
     async def reach(self, moment: Moment, subject: str = "") -> None:
-        if moment is self._moment:
-            self._moment = None
-            os.kill(os.getpid(), signal.SIGSTOP)
+        if self._moments and moment is self._moments[0]:
+            del self._moments[0]
+            if not self._moments:
+                os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class CountedModel(ScriptedModel):
@@ -60,7 +61,7 @@ def note(path: Path, line: str) -> None:
         file.write(line + "\n")
 
 
-async def run(url: str, folder: Path, name: str, moment: Moment | None, steps: list[str]) -> None:
+async def run(url: str, folder: Path, name: str, moments: list[Moment], steps: list[str]) -> None:
     shared = folder.parent
     clock = SystemClock()
     settings = EngineSettings(
@@ -76,8 +77,9 @@ async def run(url: str, folder: Path, name: str, moment: Moment | None, steps: l
     )
     pay = CountingTool("pay", shared / "effects", is_safe_to_repeat=True)
     model = CountedModel(shared / "model-calls", name, steps)
+    probe = StoppingProbe(moments)
     async with (
-        open_store(url, data_dir=folder, settings=StoreSettings(lease_s=LEASE_S)) as store,
+        open_store(url, data_dir=folder, settings=StoreSettings(lease_s=LEASE_S), probe=probe) as store,
         Engine(
             store,
             ScriptedModels(model),
@@ -85,16 +87,17 @@ async def run(url: str, folder: Path, name: str, moment: Moment | None, steps: l
             clock=clock,
             ids=Ids(clock),
             settings=settings,
-            probe=StoppingProbe(moment),
+            probe=probe,
         ),
     ):
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
 
-def main(url: str, folder: str, name: str, moment: str, steps: str) -> None:
+def main(url: str, folder: str, name: str, moments: str, steps: str) -> None:
     logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
-    asyncio.run(run(url, Path(folder), name, Moment(moment) if moment else None, steps.split()))
+    passed = [Moment(moment) for moment in moments.split()]
+    asyncio.run(run(url, Path(folder), name, passed, steps.split()))
     print("ended", flush=True)
 
 

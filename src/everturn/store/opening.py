@@ -44,7 +44,13 @@ async def open_store(
     hub = Hub()
     address = str(url) if url else ""
     if address.startswith(("postgresql://", "postgres://")):
-        from everturn.store.postgres import open_postgres
+        try:
+            from everturn.store.postgres import open_postgres
+        except ModuleNotFoundError as error:
+            raise StoreRefused(
+                f"PostgreSQL needs the package {error.name}, which is not installed.",
+                hint="Install it with: pip install 'everturn[postgresql]'.",
+            ) from error
 
         async with open_postgres(
             address, folder, clock=clock, ids=ids, probe=probe, hub=hub, disk=disk, settings=settings

@@ -249,7 +249,10 @@ def _with_text(turn: TurnRow) -> Script[Turn]:
 
 
 def with_siblings(turn: TurnRow) -> Script[Turn]:
-    rows = yield q("turn_siblings", turn.session_no, turn.parent_no or 0)
+    if turn.parent_no is None:
+        rows = yield q("root_siblings", turn.session_no)
+    else:
+        rows = yield q("turn_siblings", turn.session_no, turn.parent_no)
     numbers = [row[0] for row in rows]
     place = numbers.index(turn.no) + 1 if turn.no in numbers else 1
     ids = tuple(row[1] for row in rows) if len(rows) > 1 else ()
@@ -386,6 +389,10 @@ def _finished_steps(session: SessionRow, turn: TurnRow) -> Script[list[int]]:
 
 
 def _lost(tx: Tx, held: tuple[tuple[str, int], ...]) -> Script[list[str]]:
+    if tx.dialect == "postgresql":
+        rows = yield q("held_epochs", [turn_id for turn_id, _ in held])
+        still = {(row[0], row[1]) for row in rows}
+        return [turn_id for turn_id, epoch in held if (turn_id, epoch) not in still]
     gone = []
     for turn_id, epoch in held:
         row = one((yield q("append_state", turn_id, epoch)))

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,8 +36,9 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made inside
 class PostgresServer:
     """A running server; ``address(name)`` is the address of one of its databases."""
 
-    def __init__(self, *, in_memory: bool = True) -> None:
+    def __init__(self, *, in_memory: bool = True, settings: Mapping[str, str] | None = None) -> None:
         self._in_memory = in_memory
+        self._settings = [f"{name}={value}" for name, value in (settings or {}).items()]
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
         self._databases = 0
@@ -45,7 +46,7 @@ class PostgresServer:
     def __enter__(self) -> PostgresServer:
         where = "memory" if self._in_memory else "disk"
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "everturn.testing.postgres_server", where],
+            [sys.executable, "-m", "everturn.testing.postgres_server", where, *self._settings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -126,7 +127,8 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _start(folder: Path, bin_folder: Path, port: int, runs_as: dict[str, Any]) -> subprocess.Popen[bytes]:
+def _start(folder: Path, port: int, more: list[str], runs_as: dict[str, Any]) -> subprocess.Popen[bytes]:
+    bin_folder = _bin_folder()
     data = folder / "data"
     log = (folder / "log").open("wb")
     with log:
@@ -156,7 +158,8 @@ def _start(folder: Path, bin_folder: Path, port: int, runs_as: dict[str, Any]) -
             "max_wal_size": "1GB",
             "autovacuum_naptime": "5s",
         }
-        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        given = [f"{name}={value}" for name, value in settings.items()] + more
+        options = [part for setting in given for part in ("-c", setting)]
         return subprocess.Popen(  # noqa: S603 - the wheel's own program
             [bin_folder / "postgres", "-D", data, *options],
             stdout=log,
@@ -191,7 +194,7 @@ def main() -> None:
         if runs_as:
             os.chown(folder, runs_as["user"], runs_as["group"])
         port = _free_port()
-        process = _start(folder, _bin_folder(), port, runs_as)
+        process = _start(folder, port, sys.argv[2:], runs_as)
         _wait_until_ready(folder, process)
         sys.stdout.write(f"{port}\n")
         sys.stdout.flush()

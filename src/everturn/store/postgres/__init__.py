@@ -33,7 +33,13 @@ async def open_postgres(
 ) -> AsyncIterator[Store]:
     """Open the store on the database at this address. Raises StoreAway, StoreRefused, StoreTooNew."""
     db = PostgresDatabase(
-        address, clock=clock, ids=ids, probe=probe, hub=hub, direct_address=settings.direct_url
+        address,
+        clock=clock,
+        ids=ids,
+        probe=probe,
+        hub=hub,
+        lease_s=settings.lease_s,
+        direct_address=settings.direct_url,
     )
     await db.open()
     workers = PostgresWorkers(db, folder, disk, lease_s=settings.lease_s)

@@ -22,13 +22,14 @@ from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explaine
 from everturn.store.postgres.copying import copy_out
 from everturn.store.postgres.flusher import Flusher
 from everturn.store.postgres.noticing import Noticer
-from everturn.store.postgres.running import READ_ENDS, READS, WRITES, DeferredProbe, Runs
+from everturn.store.postgres.running import READ_ENDS, READS, DeferredProbe, Runs, writes
 from everturn.store.script import Append, Script, Stored, Tx
 
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 10
 TRIES_MAX = 6
+IDLE_OF_LEASE = 0.6
 STATUS_ASKS_MAX = 40
 STATUS_ASK_S = 0.05
 # Another transaction was in the way: nothing is wrong with this one, and nothing of it is left.
@@ -53,6 +54,7 @@ class PostgresDatabase:
         ids: Ids,
         probe: Probe,
         hub: Hub,
+        lease_s: float,
         direct_address: str | None = None,
     ) -> None:
         self._address = address
@@ -62,6 +64,8 @@ class PostgresDatabase:
         self.probe = probe
         self._hub = hub
         self._queries = sql.queries("postgresql")
+        # Gone before the lease is: a take-over must not wait for the locks of the one it takes over from.
+        self._begin = writes(round(lease_s * IDLE_OF_LEASE * 1000))
         self._idle: list[asyncpg.Connection] = []
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
         self._writes: set[asyncio.Task[Any]] = set()
@@ -69,6 +73,7 @@ class PostgresDatabase:
         self.flusher = Flusher(
             self._connector,
             self._queries,
+            f"{self._begin}; SELECT everturn_begin({SCHEMA})",
             clock=clock,
             probe=probe,
             publish=self._publish,
@@ -151,7 +156,7 @@ class PostgresDatabase:
 
     async def _transact(self, script: Script[Any], deferred: DeferredProbe, *, is_fresh: bool) -> Any:
         async with self._connection(is_fresh=is_fresh) as connection:
-            await connection.execute(WRITES)
+            await connection.execute(self._begin)
             name = await connection.fetchval(f"SELECT everturn_begin({SCHEMA})")
             result = await Runs(connection, self._queries).run(script, deferred, self.probe)
             await self.probe.reach(Moment.BATCH_WRITTEN)

@@ -27,8 +27,7 @@ from everturn.domain.errors import (
 )
 from everturn.domain.events import Event
 from everturn.domain.probe import Moment, Probe
-from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explained
-from everturn.store.postgres.running import WRITES
+from everturn.store.postgres.connection import LOST, Connector, explained
 from everturn.store.rows import kind_in
 from everturn.store.script import Append, Row, Stored
 from everturn.store.spool import Spool, Spooled
@@ -127,6 +126,7 @@ class Flusher:
         self,
         connector: Connector,
         queries: dict[str, str],
+        begin: str,
         *,
         clock: Clock,
         probe: Probe,
@@ -136,6 +136,7 @@ class Flusher:
     ) -> None:
         self._connector = connector
         self._queries = queries
+        self._begin = begin
         self._clock = clock
         self._probe = probe
         self._publish = publish
@@ -269,7 +270,7 @@ class Flusher:
         now = self._clock.now_ms()
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
-                await connection.execute(f"{WRITES}; SELECT everturn_begin({SCHEMA})")
+                await connection.execute(self._begin)
                 await connection.fetch(queries["append_lock"], turn_ids)
                 rows = await connection.fetch(queries["append_states"], turn_ids)
                 planned = plan(batch, {row[0]: row for row in rows}, now)

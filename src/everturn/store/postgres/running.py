@@ -10,9 +10,20 @@ import asyncpg
 from everturn.domain.probe import Moment, Probe
 from everturn.store.script import IndexBroken, Query, Rows, Script
 
-WRITES = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO on"
 READS = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 READ_ENDS = "ROLLBACK"
+
+
+def writes(idle_ms: int) -> str:
+    """How a write transaction begins.
+
+    A client that is stopped in the middle of one, or cut off from the network, would keep its sessions
+    locked, and nobody could take its turns over: after ``idle_ms`` of silence the server ends it.
+    """
+    return (
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO on; "
+        f"SET LOCAL idle_in_transaction_session_timeout TO {idle_ms}"
+    )
 
 
 class DeferredProbe(Probe):

@@ -19,6 +19,8 @@ from everturn.store.script import Script, Tx, q
 from everturn.store.spool import Spool
 from everturn.store.workers import WorkerLock, Workers, release
 
+FORGOTTEN_MS = 7 * 24 * 3600 * 1000
+
 
 class PostgresWorkers(Workers):
     def __init__(self, db: PostgresDatabase, data_dir: Path, disk: Disk, *, lease_s: float) -> None:
@@ -56,6 +58,8 @@ class PostgresWorkers(Workers):
         for dead in await self._db.read(_expired):
             if dead != worker and dead not in self._locks:
                 released += await self._db.write(_expire, dead)
+        for gone in await self._db.read(_forgotten):
+            await self._db.write(release, gone, "crash", True)
         return released
 
     async def retire(self, worker: str) -> None:
@@ -117,6 +121,10 @@ def _renew(tx: Tx, worker: str, lease_ms: int) -> Script[bool]:
 
 def _expired(tx: Tx) -> Script[list[str]]:
     return [row[0] for row in (yield q("workers_expired"))]
+
+
+def _forgotten(tx: Tx) -> Script[list[str]]:
+    return [row[0] for row in (yield q("workers_forgotten", FORGOTTEN_MS))]
 
 
 def _expire(tx: Tx, dead: str) -> Script[int]:

@@ -49,6 +49,9 @@ FROM unnest($7::BIGINT[], $8::BIGINT[], $9::BIGINT[], $10::INTEGER[], $11::BIGIN
   $14::BYTEA[]) AS v (session_no, position, turn_no, epoch, number, at, crc, data)
 JOIN turns t ON t.turn_no = v.turn_no
 
+-- name: held_epochs
+SELECT t.id, t.epoch FROM turns t WHERE t.id = ANY ($1::TEXT[]) AND t.state = 'running' AND t.worker IS NOT NULL
+
 -- The number goes as text: it has 64 bits and a type of its own.
 -- name: transaction_status
 SELECT pg_xact_status(CAST(CAST($1 AS TEXT) AS XID8)), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
@@ -89,6 +92,11 @@ WHERE lease_until > 0 AND lease_until < (extract(epoch FROM clock_timestamp()) *
 UPDATE workers SET lease_until = 0
 WHERE id = $1 AND lease_until > 0 AND lease_until < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
 RETURNING id
+
+-- Nobody waits for the spool of a worker any more that has been gone for so long.
+-- name: workers_forgotten
+SELECT id FROM workers
+WHERE lease_until = 0 AND seen_at < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT - $1::BIGINT
 
 -- name: writers_seal_former
 UPDATE writers w SET is_sealed = 1 FROM turns t
