@@ -479,7 +479,9 @@ class Memory:
         return {
             "provider": self.settings.provider,
             "providers": [msgspec.to_builtins(state) for state in self._watch.states()],
-            "under_way": sorted(self._under_way),
+            "under_way": len(self._under_way),
+            "sessions_under_way": sorted(self._under_way),
+            "tracked": self.tracked,
             "trouble": self.trouble,
         }
 

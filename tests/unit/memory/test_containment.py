@@ -1,0 +1,201 @@
+"""Plug-ins are found by entry point, and their slowness and faults stay theirs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from everturn.domain.errors import NotFound
+from everturn.domain.ids import Ids
+from everturn.memory import Memory, MemorySettings, Outcome, Providers
+from everturn.memory.containing import Apart
+from everturn.store import Store
+from everturn.testing import FakeClock, ScriptedModel
+from everturn.testing.harness import OWNER, open_harness
+from everturn.testing.memory import RecordingProvider
+from tests import acting
+from tests.acting import ME
+
+pytestmark = pytest.mark.anyio
+
+
+class Blocking(RecordingProvider):
+    """Blocks its thread where it is told to, as code that knows nothing of loops does."""
+
+    def __init__(self, *blocks: str) -> None:
+        super().__init__("blocking")
+        self._blocks = blocks
+        self.is_in = threading.Event()
+        self.may_go = threading.Event()
+
+    def _block(self, where: str) -> None:
+        if where in self._blocks:
+            self.is_in.set()
+            self.may_go.wait(30)
+
+    async def recall(self, owner: str, session_key: str, prompt: str) -> str:
+        self._block("recall")
+        return "slow words"
+
+    async def commit(self, segment: object) -> None:
+        self._block("commit")
+
+    async def close(self) -> None:
+        self._block("close")
+        self.closed += 1
+
+
+@pytest.fixture
+def blocked() -> Iterator[Callable[..., Blocking]]:
+    made: list[Blocking] = []
+
+    def make(*blocks: str) -> Blocking:
+        made.append(Blocking(*blocks))
+        return made[-1]
+
+    yield make
+    for provider in made:
+        provider.may_go.set()
+
+
+def memory_with(store: Store, clock: FakeClock, provider: Blocking) -> Memory:
+    providers = Providers({"blocking": lambda: Apart(lambda: provider, "blocking")}, {})
+    settings = MemorySettings(provider="blocking", drain_s=3)
+    return Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+
+
+async def owed(store: Store) -> str:
+    session = await acting.new_session(store)
+    held = await acting.start(store, session.id, "hello")
+    number = await acting.append(store, held, acting.answer("hi"))
+    await acting.complete(store, held, number, provider="blocking")
+    return session.id
+
+
+async def test_a_plug_in_that_blocks_its_thread_is_given_up_in_time_and_all_stays_owed(
+    store: Store, clock: FakeClock, blocked: Callable[..., Blocking]
+) -> None:
+    provider = blocked("commit")
+    memory = memory_with(store, clock, provider)
+    session_id = await owed(store)
+    results = []
+
+    async def settle() -> None:
+        results.append(await memory.settle(ME, session_id))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle)
+        await anyio.to_thread.run_sync(provider.is_in.wait)
+        # The loop is free: the store answers, other sessions go on.
+        assert (await store.sessions.get(ME, session_id)).id == session_id
+        assert memory.status()["under_way"] == 1
+        await clock.advance(memory.settings.commit_timeout_s)
+    assert results[0].outcome is Outcome.FAILED
+    assert "did not commit within 120 s" in results[0].error
+    (state,) = memory.states()
+    assert (state.state, state.failures) == ("silent", 1)
+    (owing,) = await store.ledger.owing()
+    assert owing.turns == 1
+    assert "did not commit" in (owing.error or "")
+
+
+async def test_a_recall_that_blocks_delays_a_turn_by_its_limit_and_no_more(
+    store: Store, clock: FakeClock, blocked: Callable[..., Blocking]
+) -> None:
+    provider = blocked("recall")
+    memory = memory_with(store, clock, provider)
+    model = ScriptedModel(clock=clock, then="fine")
+    async with open_harness(store, clock=clock, model=model, memory=memory) as h:
+        session = await h.new_session()
+        accepted = await h.send(session, "hello")
+        await anyio.to_thread.run_sync(provider.is_in.wait)
+        await clock.advance(1.0)  # for the agent
+        await clock.someone_sleeps(1.0)
+        await clock.advance(1.0)  # for the session
+        turn = await h.settled(accepted.turn.id)
+        assert turn.state == "completed"
+        assert "slow words" not in str(model.requests[0])
+        provider.may_go.set()
+    assert provider.closed == 1
+
+
+async def test_a_close_that_blocks_holds_up_shutdown_only_for_its_time(
+    store: Store, clock: FakeClock, blocked: Callable[..., Blocking]
+) -> None:
+    provider = blocked("close")
+    memory = memory_with(store, clock, provider)
+
+    async def pass_time() -> None:
+        await anyio.to_thread.run_sync(provider.is_in.wait)
+        await clock.advance(10)
+
+    async with (
+        anyio.create_task_group() as group,
+        open_harness(store, "fine", clock=clock, memory=memory) as h,
+    ):
+        await h.run(await h.new_session())
+        group.start_soon(pass_time)
+    assert await store.ledger.owing() == []
+
+
+async def test_a_plug_in_that_cannot_be_loaded_fails_its_commits_and_says_why(
+    store: Store, clock: FakeClock
+) -> None:
+    entry = EntryPoint("blocking", "no_such_module:open", "everturn.memory")
+    settings = MemorySettings(provider="blocking")
+    memory = Memory(
+        store.ledger, Providers({}, {"blocking": entry}), clock=clock, ids=Ids(clock), settings=settings
+    )
+    session_id = await owed(store)
+    done = await memory.settle(ME, session_id)
+    assert done.outcome is Outcome.FAILED
+    assert "no_such_module" in done.error
+    assert memory.states()[0].state == "failing"
+
+
+async def test_a_provider_that_is_not_installed_any_more_leaves_all_owed(
+    store: Store, clock: FakeClock
+) -> None:
+    memory = Memory(store.ledger, Providers({}, {}), clock=clock, ids=Ids(clock))
+    session_id = await owed(store)
+    done = await memory.settle(ME, session_id)
+    assert done.outcome is Outcome.NO_HANDLE
+    assert "blocking" in done.error
+    assert len(await store.ledger.owing()) == 1
+
+
+async def test_a_plug_in_is_found_by_its_entry_point_and_serves_a_turn(
+    store: Store, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "site"
+    example = Path(__file__).parents[3] / "docs" / "example_memory_provider.py"
+    (place / "lines-1.0.dist-info").mkdir(parents=True)
+    (place / "lines-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: lines\nVersion: 1.0\n"
+    )
+    (place / "lines-1.0.dist-info" / "entry_points.txt").write_text(
+        "[everturn.memory]\nlines = lines_plug_in:open_lines\n"
+    )
+    (place / "lines_plug_in.py").write_text(example.read_text())
+    monkeypatch.syspath_prepend(str(place))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    providers = Providers({})
+    assert "lines" in providers.names
+    settings = MemorySettings(provider="lines")
+    memory = Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+    model = ScriptedModel(clock=clock, then="fine")
+    async with open_harness(store, clock=clock, model=model, memory=memory) as h:
+        first = await h.new_session()
+        await h.run(first, "My bees live on the roof")
+        await memory.settle(OWNER, first.id)
+        second = await h.new_session()
+        await h.run(second, "What do bees eat?")
+        assert "- My bees live on the roof" in model.requests[-1].messages[0].text
+    with pytest.raises(NotFound):
+        providers.open("no such one")
