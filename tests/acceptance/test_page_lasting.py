@@ -91,7 +91,7 @@ async def test_a_draft_survives_a_browser_that_dies(data_dir: Path) -> None:
         await say(page, "hello")
         await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
         await page.type("[data-composer]", "a draft for this session")
-        await page.wait_for_function("Object.keys(localStorage).some(key => localStorage[key].includes('a draft for'))")
+        await page.wait_for_function("() => Object.keys(localStorage).some(key => localStorage[key].includes('a draft for'))")
         address = page.url
         await page.close(run_before_unload=False)
         page = await house.browser.contexts[0].new_page()
