@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from everturn.domain.errors import Busy, Gone, KeyReused, NotFound, Stale
+from everturn.domain.errors import Busy, Gone, JournalCorrupt, KeyReused, NotFound, Stale
 from everturn.domain.events import Event, Payload, SessionChanged, encode
 from everturn.domain.ids import checked
 from everturn.domain.messages import Message, Role
@@ -104,10 +104,18 @@ def add_events(
     return last
 
 
-def journal_of(session: SessionRow, turn: TurnRow) -> Script[list[Event]]:
-    """The turn's events in (epoch, number) order, checked."""
+def journal_of(session: SessionRow, turn: TurnRow, *, skips_damage: bool = False) -> Script[list[Event]]:
+    """The turn's events in (epoch, number) order, checked. ``skips_damage``: only the good ones, for a turn
+    that has to get its end whatever the disk has done to it. Raises JournalCorrupt otherwise."""
     rows = yield q("events_of_turn", session.no, turn.first_position, turn.no)
-    return [event_of(row, session.id, {turn.no: turn.id}) for row in rows]
+    events = []
+    for row in rows:
+        try:
+            events.append(event_of(row, session.id, {turn.no: turn.id}))
+        except JournalCorrupt:
+            if not skips_damage:
+                raise
+    return events
 
 
 def bump(tx: Tx, session: SessionRow, *, is_transcript: bool = True) -> Script[int]:

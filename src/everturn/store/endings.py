@@ -129,7 +129,7 @@ def end_active(
     goes_to_queue: bool = True,
 ) -> Script[Turn]:
     """End a running or waiting turn with what its journal holds, whoever was writing it."""
-    journal = yield from journal_of(session, turn)
+    journal = yield from journal_of(session, turn, skips_damage=True)
     is_interrupted = state is TurnState.INTERRUPTED
     folded = fold(turn.id, journal, is_ended=True, is_recovered=is_interrupted)
     yield from drop_messages(tx, session, turn.no)

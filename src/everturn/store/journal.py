@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from everturn.domain.errors import NotFound, WrongState
+from everturn.domain.errors import JournalCorrupt, NotFound, WrongState
 from everturn.domain.events import Event, Payload, Snapshot, encode
 from everturn.domain.fold import fold
 from everturn.domain.turns import Recovery, TurnState
@@ -97,7 +97,15 @@ def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Sc
         return [_snapshot(tx, session)]
     rows = yield q("events_after", session.no, position, limit)
     turn_ids = yield from _turn_ids(session, rows)
-    return [event_of(row, session_id, turn_ids) for row in rows]
+    events: list[Event] = []
+    for row in rows:
+        try:
+            events.append(event_of(row, session_id, turn_ids))
+        except JournalCorrupt:
+            if not events:
+                raise
+            break  # what lies before it is given first; the next look is told
+    return events
 
 
 def _snapshot(tx: Tx, session: SessionRow) -> Event:
@@ -212,7 +220,7 @@ def _recover_turn(
 
 def _thread_late(tx: Tx, session: SessionRow, turn: TurnRow, *, is_recovered: bool) -> Script[None]:
     """Fold the whole journal again: late events take their place by (epoch, number)."""
-    journal = yield from journal_of(session, turn)
+    journal = yield from journal_of(session, turn, skips_damage=True)
     folded = fold(turn.id, journal, is_ended=True, is_recovered=is_recovered)
     yield from drop_messages(tx, session, turn.no)
     yield from add_messages(tx, session, turn.no, folded.messages)

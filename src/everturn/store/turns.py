@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.errors import Busy, Invalid, NotFound, TextEmpty, TextTooLong, WrongState
+from everturn.domain.errors import Busy, Invalid, JournalCorrupt, NotFound, TextEmpty, TextTooLong, WrongState
 from everturn.domain.fold import Folded
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Attachment, Message, Role, Text
@@ -37,7 +37,6 @@ from everturn.store.rows import (
     SessionRow,
     TurnRow,
     ask_body,
-    kind_in,
     message_columns,
     message_of,
     session_of,
@@ -338,22 +337,28 @@ def _claim(
         if tx.dialect == "postgresql" and not (yield q("session_lock_skip", session_no)):
             continue  # another worker is writing this session; its next look will find the turn
         row = one((yield q("claimable_in_session", session_no)))
-        if row is not None:
-            claims.append((yield from _take(tx, worker, session_no, row[0])))
+        claim = None if row is None else (yield from _take(tx, worker, session_no, row[0]))
+        if claim is not None:
+            claims.append(claim)
     return claims
 
 
-def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim]:
+def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | None]:
     rows = yield q("session_row_by_no", session_no)
     session = session_of(rows[0])
     turn = yield from turn_row(turn_no)
     reason = turn.ready_reason or "new"
     is_queued = turn.state is TurnState.QUEUED
     parent = turn.parent_no if turn.has_parent else session.head_no
+    try:
+        journal = [] if is_queued else (yield from journal_of(session, turn))
+    except JournalCorrupt as damage:
+        yield from _give_up_damaged(tx, session, turn, damage)
+        return None
     if turn.state is TurnState.INTERRUPTED:
         # Its messages were folded at the interruption; the turn is live again and folds anew at its end.
         yield from drop_messages(tx, session, turn.no)
-    steps = [] if is_queued else (yield from _finished_steps(session, turn))
+    steps = [event.payload.step for event in journal if event.kind == "step.finished"]  # type: ignore[union-attr]
     epochs = yield q("turn_claim", turn.no, worker, tx.now, parent, int(reason == "crash"))
     epoch = epochs[0][0]
     yield q("writer_insert", turn.no, epoch, worker, 1)
@@ -373,19 +378,19 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim]:
         epoch=epoch,
         number=1,
         reason=reason,
-        journal=tuple((yield from journal_of(session, now_row))),
+        journal=tuple((yield from journal_of(session, now_row, skips_damage=True))),
         stopped_at=turn.stopped_at,
     )
 
 
-def _finished_steps(session: SessionRow, turn: TurnRow) -> Script[list[int]]:
-    rows = yield q("events_of_turn", session.no, turn.first_position, turn.no)
-    found = []
-    for row in rows:
-        if kind_in(row[7]) == "step.finished":
-            payload = ev.decode(row[7])
-            found.append(payload.step if isinstance(payload, ev.StepFinished) else 0)
-    return found
+def _give_up_damaged(tx: Tx, session: SessionRow, turn: TurnRow, damage: JournalCorrupt) -> Script[None]:
+    """A turn whose journal is damaged cannot be resumed: it says so, and holds up nobody else."""
+    if turn.state is TurnState.INTERRUPTED:
+        yield q("turns_unready", session.no)
+        yield from refresh(tx, session)
+        return
+    failure = Failure(damage.code, damage.message, damage.hint)
+    yield from endings.end_active(tx, session, turn, TurnState.FAILED, failure)
 
 
 def _lost(tx: Tx, held: tuple[tuple[str, int], ...]) -> Script[list[str]]:
