@@ -24,7 +24,7 @@ from everturn.web.build import described
 from everturn.web.passwords import Passwords
 from everturn.web.server import address_of, bind, serve
 
-PATIENCE_S = 10.0  # so that a hang fails
+PATIENCE_S = 30.0  # so that a hang fails
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -167,13 +167,13 @@ async def _closing_socket(listener: socket.socket) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _listening(web: Web, settings: WebSettings, engine: Engine) -> AsyncIterator[socket.socket]:
     listener = bind(settings)
+    # Small, so that a reader that does not read is felt soon; connections inherit it.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
     async with _closing_socket(listener), anyio.create_task_group() as group:
         ready = anyio.Event()
 
         async def run() -> None:
-            await serve(
-                web, settings, drain=engine.stop, on_ready=lambda _: ready.set(), sockets=[listener]
-            )
+            await serve(web, settings, drain=engine.stop, on_ready=lambda _: ready.set(), sockets=[listener])
 
         group.start_soon(run, name="server")
         await ready.wait()

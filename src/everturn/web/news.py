@@ -48,8 +48,9 @@ class Newsroom:
         """None if nothing happened that the list shows."""
         before = self._seen.get(session_id)
         if session is None:
+            # Said once: deletion is told when a session is hidden, and its row goes later.
             self._seen.pop(session_id, None)
-            return SessionNews("session.deleted", session_id)
+            return SessionNews("session.deleted", session_id) if before is not None else None
         self._remember(session)
         kind = self._kind(before, session)
         return None if kind is None else SessionNews(kind, session_id, session)

@@ -68,7 +68,7 @@ def test_each_change_has_its_word() -> None:
     assert kinds(session(title="x")) == ["session.renamed"]
     assert kinds(session(is_unread=True)) == ["session.unread"]
     assert kinds(session(pinned=True)) == ["session.changed"]
-    assert kinds(None) == ["session.deleted"]
+    assert kinds(None, None) == ["session.deleted", None]
 
 
 def test_progress_alone_is_no_news() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -176,6 +177,7 @@ class _Shared:
         # another session that are still waiting for the reader's buffer.
         self._lock = anyio.Lock(fast_acquire=True)
         self._has_snapshot = anyio.Event()
+        self._on_page: set[str] = set()
 
     async def run(self, stream: EventStream) -> str:
         sessions = await self._present(stream)
@@ -223,16 +225,30 @@ class _Shared:
         async with aclosing(self._store.changes(self._owner)) as changes:  # type: ignore[type-var]
             async for batch in changes:
                 await self._has_snapshot.wait()
-                if batch is None:  # another process wrote, nobody knows what
-                    await self._tell_snapshot(stream)
-                    continue
-                hidden = await self._deletions.hidden()
-                for session_id, session in batch:
-                    if session is not None and is_ephemeral(session):
-                        continue
-                    news = self._newsroom.about(session_id, None if session_id in hidden else session)
-                    if news is not None:
-                        await self._tell(stream, news)
+                # None: another process wrote, nobody knows what.
+                await self._tell_all(stream, await self._looked() if batch is None else batch)
+
+    async def _tell_all(self, stream: EventStream, batch: Iterable[tuple[str, Session | None]]) -> None:
+        hidden = await self._deletions.hidden()
+        for session_id, session in batch:
+            if session is not None and is_ephemeral(session):
+                continue
+            news = self._newsroom.about(session_id, None if session_id in hidden else session)
+            if news is not None:
+                await self._tell(stream, news)
+
+    async def _looked(self) -> list[tuple[str, Session | None]]:
+        """The first page as it is now, and what became of those that were on it before."""
+        page = await self._store.sessions.list(self._owner, limit=_FIRST_PAGE)
+        found: list[tuple[str, Session | None]] = [(one.id, one) for one in reversed(page.items)]
+        shown = {one.id for one in page.items}
+        for session_id in self._on_page - shown:
+            try:
+                found.append((session_id, await self._store.sessions.get(self._owner, session_id)))
+            except (e.NotFound, e.Gone):
+                found.append((session_id, None))
+        self._on_page = shown
+        return found
 
     async def _tell_snapshot(self, stream: EventStream) -> None:
         hidden = await self._deletions.hidden()
@@ -241,6 +257,7 @@ class _Shared:
         total, archived = await self._store.sessions.counts(self._owner)
         asks = len(await self._store.asks.open(self._owner))
         self._newsroom.known(shown)
+        self._on_page = {one.id for one in shown}
         snapshot = ListSnapshot(shown, Counts(total, archived, asks), page.cursor)
         async with self._lock:
             ident = self._cursors.text or None
