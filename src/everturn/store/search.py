@@ -139,7 +139,7 @@ def _next(tx: Tx, limit: int) -> Script[bool]:
 def _index(tx: Tx, limit: int) -> Script[int]:
     if tx.dialect == "postgresql":
         rows = yield q("index_take", limit)
-        yield Query("index_add", many=[(row[0], row[1], word_vector(row[2])) for row in rows])
+        yield Query("index_add", many=[(*row[:3], word_vector(row[3])) for row in rows])
     else:
         through = yield from _watermark()
         rows = yield q("index_next", through, limit)

@@ -184,6 +184,7 @@ CREATE UNIQUE INDEX messages_of_turn ON messages (turn_no, ordinal);
 -- transactions commit, so a smaller one can appear after a greater one was indexed.
 CREATE TABLE message_words (
   message_no BIGINT PRIMARY KEY REFERENCES messages ON DELETE CASCADE,
+  session_no BIGINT NOT NULL,
   owner TEXT COLLATE "C" NOT NULL,
   words TSVECTOR NOT NULL
 );

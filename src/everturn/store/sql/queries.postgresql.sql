@@ -105,21 +105,20 @@ WHERE w.worker = $1 AND w.is_sealed = 0 AND t.turn_no = w.turn_no
 
 -- ---------------------------------------------------------------- search
 
--- Most words that people look for are in a recent message: testing the newest rows one by one beats
--- collecting every match and sorting. Rarer words have few matches, which the index finds.
+-- macro: matching
+i.words @@ CAST(CAST($1 AS TEXT) AS TSQUERY) AND i.owner = $2
+  AND ($4 = '' OR i.session_no = (SELECT session_no FROM sessions WHERE id = $4))
+
+-- A common word is in many of the newest messages: testing those one by one beats collecting every match
+-- and sorting. A rarer word has few matches, which the index finds.
 -- name: search_newest
-WITH asked AS (SELECT CAST(CAST($1 AS TEXT) AS TSQUERY) AS words),
-recent AS (
-  SELECT r.message_no FROM (
-    SELECT i.message_no, i.owner, i.words FROM message_words i ORDER BY i.message_no DESC LIMIT 2000) r, asked
-  WHERE $4 = '' AND r.owner = $2 AND r.words @@ asked.words LIMIT $3
-),
-found AS (
+WITH recent AS (
+  SELECT i.message_no FROM (SELECT * FROM message_words ORDER BY message_no DESC LIMIT 500) i
+  WHERE {matching} LIMIT $3
+), found AS (
   SELECT message_no FROM recent
   UNION
-  (SELECT i.message_no FROM message_words i JOIN messages m ON m.message_no = i.message_no
-   WHERE (SELECT count(*) FROM recent) < $3 AND i.words @@ (SELECT words FROM asked) AND i.owner = $2
-     AND ($4 = '' OR m.session_no = (SELECT session_no FROM sessions WHERE id = $4))
+  (SELECT i.message_no FROM message_words i WHERE (SELECT count(*) FROM recent) < $3 AND {matching}
    ORDER BY i.message_no DESC LIMIT $3)
 )
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
@@ -127,14 +126,19 @@ FROM found f JOIN messages m ON m.message_no = f.message_no
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
 ORDER BY f.message_no DESC LIMIT $3
 
+-- The best of the newest matches: of a common word those among the newest messages, of a rarer one all, up
+-- to a bound that keeps the ranking short.
 -- name: search_best
-WITH matching AS (
-  SELECT i.message_no, i.words FROM message_words i JOIN messages m ON m.message_no = i.message_no
-  WHERE i.words @@ CAST(CAST($1 AS TEXT) AS TSQUERY) AND i.owner = $2
-    AND ($4 = '' OR m.session_no = (SELECT session_no FROM sessions WHERE id = $4))
-  ORDER BY i.message_no DESC LIMIT 5000
+WITH recent AS (
+  SELECT i.message_no, i.words FROM (SELECT * FROM message_words ORDER BY message_no DESC LIMIT 4000) i
+  WHERE {matching}
+), candidates AS (
+  SELECT message_no, words FROM recent WHERE (SELECT count(*) FROM recent) >= 400
+  UNION ALL
+  (SELECT i.message_no, i.words FROM message_words i WHERE (SELECT count(*) FROM recent) < 400 AND {matching}
+   ORDER BY i.message_no DESC LIMIT 5000)
 ), found AS (
-  SELECT message_no, ts_rank(words, CAST(CAST($1 AS TEXT) AS TSQUERY), 2) AS rank FROM matching
+  SELECT message_no, ts_rank(words, CAST(CAST($1 AS TEXT) AS TSQUERY), 2) AS rank FROM candidates
   ORDER BY rank DESC, message_no DESC LIMIT $3
 )
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
@@ -150,11 +154,12 @@ WITH taken AS (
   DELETE FROM unindexed WHERE message_no IN
     (SELECT message_no FROM unindexed ORDER BY message_no LIMIT $1 FOR UPDATE SKIP LOCKED)
   RETURNING message_no)
-SELECT m.message_no, m.owner, m.text FROM taken JOIN messages m ON m.message_no = taken.message_no
+SELECT m.message_no, m.session_no, m.owner, m.text FROM taken JOIN messages m ON m.message_no = taken.message_no
 ORDER BY m.message_no
 
 -- name: index_add
-INSERT INTO message_words (message_no, owner, words) VALUES ($1, $2, CAST(CAST($3 AS TEXT) AS TSVECTOR))
+INSERT INTO message_words (message_no, session_no, owner, words)
+VALUES ($1, $2, $3, CAST(CAST($4 AS TEXT) AS TSVECTOR))
 ON CONFLICT (message_no) DO UPDATE SET words = excluded.words
 
 -- name: index_again
