@@ -26,12 +26,12 @@ class Asks:
     async def answer(self, owner: str, ask_id: str, answer: str, *, by: str) -> Ask:
         if not answer.strip() or len(answer.encode()) > ANSWER_BYTES_MAX:
             raise Invalid("The answer is empty or too long.", hint=f"At most {ANSWER_BYTES_MAX} bytes.")
-        return await self._db.write(_answer, owner, ask_id, answer, by)
+        return await self._db.write(_answer, owner, ask_id, answer, by, True)
 
     async def expire(self, now_ms: int) -> int:
         expired = await self._db.read(_expired, now_ms)
         for ask_id, owner in expired:
-            await self._db.write(_answer, owner, ask_id, "expired", "expiry")
+            await self._db.write(_answer, owner, ask_id, "expired", "expiry", False)
         return len(expired)
 
 
@@ -52,7 +52,8 @@ def _expired(tx: Tx, now_ms: int) -> Script[list[tuple[str, str]]]:
     return [(row[0], row[1]) for row in rows]
 
 
-def _answer(tx: Tx, owner: str, ask_id: str, answer: str, by: str) -> Script[Ask]:
+def _answer(tx: Tx, owner: str, ask_id: str, answer: str, by: str, is_given: bool) -> Script[Ask]:
+    """``is_given``: by somebody, who may only choose among what an approval offers."""
     row = one((yield q("ask_get", ask_id, owner)))
     if row is None:
         raise NotFound("approval or question", ask_id)
@@ -68,6 +69,9 @@ def _answer(tx: Tx, owner: str, ask_id: str, answer: str, by: str) -> Script[Ask
             hint="Nothing more to do.",
             answer=ask.answer,
         )
+    if is_given and ask.topic == "approval" and ask.choices and answer not in ask.choices:
+        # Whatever is not a refusal lets the call run: a word that was not offered must decide nothing.
+        raise Invalid(f"{answer[:40]!r} is not offered here.", hint=f"Choose one of: {', '.join(ask.choices)}.")
     yield q("ask_answer", ask_id, answer, by, tx.now)
     number_row = one((yield q("writer_get", turn.no, turn.turn.epoch)))
     number = (number_row[0] if number_row else 0) + 1
