@@ -269,7 +269,7 @@ class AgentCache(Generic[A]):
             entry.drop(session_id)
             return
         kept = tuple(history)
-        entry.keep(session_id, Baseline(after, kept, sum(map(_size_of, kept))))
+        entry.keep(session_id, Baseline(after, kept, _size_after(entry.baselines.get(session_id), kept)))
         entry.version_of_any = None
         self._trim()
 
@@ -371,6 +371,14 @@ class AgentCache(Generic[A]):
             finally:
                 entry.retiring = None
                 ended.set()
+
+
+def _size_after(before: Baseline | None, history: tuple[Message, ...]) -> int:
+    """About what the history takes; only what is new is counted, where it goes on from the one before."""
+    known = len(before.history) if before is not None else 0
+    if before is None or not 0 < known <= len(history) or before.history[-1] is not history[known - 1]:
+        return sum(map(_size_of, history))
+    return before.size + sum(map(_size_of, history[known:]))
 
 
 def _size_of(message: Message) -> int:

@@ -94,6 +94,10 @@ def _whole(history: Iterable[Message]) -> Iterable[Message]:
     """Give every call its result and drop results without a call."""
     open_calls: dict[str, Call] = {}
     for message in history:
+        if not open_calls and _is_plain(message):
+            last = message
+            yield message
+            continue
         if open_calls and message.role is not Role.TOOL:
             yield _unknown(message, open_calls)
             open_calls = {}
@@ -115,6 +119,15 @@ def _whole(history: Iterable[Message]) -> Iterable[Message]:
         yield _unknown(last, open_calls)
 
 
+def _is_plain(message: Message) -> bool:
+    """Whether it is only words, which every model takes as they are. Nearly all are: in a long session
+    this look is what a warm turn costs."""
+    parts = message.parts
+    if len(parts) != 1 or type(parts[0]) is not Text or message.role is Role.TOOL:
+        return False
+    return bool(parts[0].text) and not parts[0].is_abandoned and message.role is not Role.SUMMARY
+
+
 def _unknown(after: Message, calls: Mapping[str, Call]) -> Message:
     return Message(
         id=after.id,
@@ -131,6 +144,8 @@ def _no_result(call: Call) -> Result:
 
 def _shaped(message: Message, model: str, abilities: Abilities, files: Mapping[str, bytes]) -> Message | None:
     """The message as this model can take it; None if nothing of it is left."""
+    if _is_plain(message):
+        return message
     parts: list[AnyPart] = []
     for part in message.parts:
         parts.extend(_shaped_part(part, model, abilities, files))
@@ -213,6 +228,9 @@ def estimate_tokens(request: ModelRequest) -> int:
 
 
 def tokens_of(message: Message) -> int:
+    parts = message.parts
+    if len(parts) == 1 and type(parts[0]) is Text:
+        return round(len(parts[0].text) / _CHARS_PER_TOKEN) + _MESSAGE_TOKENS
     chars = 0
     images = 0
     for part in message.parts:

@@ -156,6 +156,7 @@ class Agents:
         if told.is_trusted:
             system = f"{system}\n\nInstructions of this workspace (AGENTS.md):\n{told.text}"
         memory = None if session.private else gear.memory
+        is_new = self._cache.peek(key_of(session, profile)) is None
         known = await self._known(session, profile, memory)
         plain = Warm(system, gear.settings.small_prompt, tuple(tool.spec.schema for tool in tools))
         signature = _signature(plain, self._model(session, turn), memory, known.forgotten)
@@ -163,19 +164,27 @@ class Agents:
             key_of(session, profile), signature, lambda: self._build(plain, session, memory)
         ) as entry:
             warm = entry.agent or plain
-            recalled = await self._recalled(session, turn, memory, warm, known)
+            recalled = await self._recalled(session, turn, memory, warm, known, is_new)
             by_name = {tool.spec.name: tool for tool in tools}
             yield Agent(self._cache, entry, warm, gear, session, turn, by_name, recalled)
 
     async def _known(self, session: Session, profile: str | None, memory: Memory | None) -> Recalled:
-        """What was recalled for the session before, unless the user has deleted something of it since."""
+        """What was recalled for the session before. If the user has deleted something of what a warm agent
+        says, that is dropped here, and so the agent is built anew."""
         if memory is None:
             return Recalled()
         known = await memory.ledger.recalled(session.owner, session.id)
         entry = self._cache.peek(key_of(session, profile))
         warm = entry.agent if entry is not None else None
-        recalled = "\n".join(filter(None, (known.text, warm.recalled if warm is not None else "")))
-        if await memory.holds(warm.handle if warm is not None else None, session.owner, recalled):
+        if warm is None or warm.handle is None:
+            return known
+        return await self._still_held(session, memory, warm.handle, warm.recalled, known)
+
+    async def _still_held(
+        self, session: Session, memory: Memory, handle: MemoryProvider, recalled: str, known: Recalled
+    ) -> Recalled:
+        """What is known, if the user has deleted nothing of it; else what is left after dropping it."""
+        if await memory.holds(handle, session.owner, "\n".join(filter(None, (recalled, known.text)))):
             return known
         await memory.ledger.drop_recalled(session.owner)
         return await memory.ledger.recalled(session.owner, session.id)
@@ -197,11 +206,14 @@ class Agents:
         return warm, len(warm.system) + len(warm.small) + len(msgspec.json.encode(warm.schemas))
 
     async def _recalled(
-        self, session: Session, turn: Turn, memory: Memory | None, warm: Warm, known: Recalled
+        self, session: Session, turn: Turn, memory: Memory | None, warm: Warm, known: Recalled, is_new: bool
     ) -> str:
-        """What memory has for the session's first prompt, frozen from then on."""
+        """What memory has for the session's first prompt, frozen from then on. ``is_new``: the agent was
+        cold, so that nobody has looked yet whether what was recalled before still holds."""
         if memory is None or warm.handle is None:
             return ""
+        if known.text is not None and is_new:
+            known = await self._still_held(session, memory, warm.handle, "", known)
         if known.text is not None:
             return known.text
         return await memory.recall_frozen(warm.handle, session.owner, session.id, session.key, turn.text)
@@ -233,4 +245,5 @@ def is_tainted(history: list[Message]) -> bool:
         message.role is Role.SUMMARY
         or any(isinstance(part, Result) and part.is_untrusted for part in message.parts)
         for message in history
+        if message.role is Role.SUMMARY or message.role is Role.TOOL  # nobody else brings results
     )

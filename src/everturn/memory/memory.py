@@ -425,18 +425,16 @@ class Memory:
         text = await self.recall(handle, owner, session_key, prompt)
         return await self.ledger.keep_recalled(owner, session_id, text)
 
-    async def holds(self, handle: MemoryProvider | None, owner: str, recalled: str) -> bool:
+    async def holds(self, handle: MemoryProvider, owner: str, recalled: str) -> bool:
         """Whether what was recalled before may still be used. A provider whose user can delete things by
         himself has a method ``holds(owner, recalled)``; without one, or if it fails, it may."""
-        if not recalled or self.provider is None:
-            return True
-        ask = getattr(handle or await self._spare(self.provider), "holds", None)
-        if ask is None:
+        ask = getattr(handle, "holds", None)
+        if not recalled or ask is None:
             return True
         try:
             return bool(
                 await self._watch.call(
-                    self.provider, "look", self.settings.recall_timeout_s, lambda: ask(owner, recalled)
+                    handle.name, "look", self.settings.recall_timeout_s, lambda: ask(owner, recalled)
                 )
             )
         except ProviderFailed as error:
