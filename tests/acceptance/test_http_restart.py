@@ -64,8 +64,10 @@ class Reader:
 
 
 @asynccontextmanager
-async def child(folder: Path, port: int, tokens: int, pause_s: float) -> AsyncIterator[anyio.abc.Process]:
-    command = [sys.executable, str(_CHILD), str(folder), str(port), str(tokens), str(pause_s)]
+async def child(
+    folder: Path, port: int, tokens: int, pause_s: float, grace_s: float = 0.2
+) -> AsyncIterator[anyio.abc.Process]:
+    command = [sys.executable, str(_CHILD), *map(str, (folder, port, tokens, pause_s, grace_s))]
     async with await anyio.open_process(command, stderr=None) as process:
         try:
             assert process.stdout is not None
@@ -144,3 +146,35 @@ async def test_fifty_readers_survive_the_servers_end_without_gap_or_repeat(
 async def _checked(http: httpx2.AsyncClient, reader: Reader) -> None:
     await reader.has_seen_all.wait()
     await check(http, reader)
+
+
+async def test_a_stopping_server_refuses_work_and_a_second_signal_hurries_it(data_dir: Path) -> None:
+    port = free_port()
+    with anyio.fail_after(_PATIENCE_S):
+        async with (
+            child(data_dir, port, tokens=100_000, pause_s=0.02, grace_s=600.0) as server,
+            httpx2.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}", timeout=_PATIENCE_S, trust_env=False
+            ) as http,
+        ):
+            session = (await http.post("/api/sessions", json={})).json()
+            path = f"/api/sessions/{session['id']}"
+            await http.post(f"{path}/turns", json={"text": "count"})
+            async with http.stream("GET", f"{path}/events") as answer:
+                frames = frames_of(answer.aiter_bytes())
+                await anext(frames)
+                await http.get("/readyz")
+                server.send_signal(signal.SIGTERM)
+                # The listening socket closes; a connection that is open is still answered.
+                while (ready := await http.get("/readyz")).status_code == 200:
+                    await anyio.lowlevel.checkpoint()
+                assert ready.json()["code"] == "not_ready"
+                refused = await http.post("/api/sessions", json={})
+                assert (refused.status_code, refused.json()["code"]) == (503, "stopping")
+                assert refused.headers["retry-after"] == "1"
+                before = await anext(frames)  # running turns go on, and their readers see it
+                assert before.event != "stream.end"
+                server.send_signal(signal.SIGTERM)
+                rest = [frame async for frame in frames]
+                assert rest[-1].json == {"reason": "shutdown"}
+            assert await server.wait() == 0

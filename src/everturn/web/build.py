@@ -88,8 +88,14 @@ def build_web(
     )
     names = settings_api.names if settings_api is not None else None
     uploads = Uploads(settings.home / "uploads", settings.upload_bytes_max, settings.body_timeout_s)
-    description: dict[str, Any] = {}
-    server = ServerApi(engine, store, streams, metrics, lambda: description, lambda: web.is_stopping)
+    server = ServerApi(
+        engine,
+        store,
+        streams,
+        metrics,
+        lambda: described(web.table, settings.root),
+        lambda: web.is_stopping,
+    )
     table = Table(
         [
             *sessions.endpoints(),
@@ -106,8 +112,7 @@ def build_web(
             *more,
         ]
     )
-    description.update(described(table, settings.root))
-    web = Web(settings, table, accounts, streams, deletions, metrics, clock, ids)
+    web = Web(settings, table, accounts, streams, deletions, uploads, metrics, clock, ids)
     return web
 
 

@@ -24,6 +24,8 @@ NAME_LENGTH_MAX = 200
 _SNIFF_BYTES = 512
 _FLUSH_BYTES = 1_000_000
 _FIELD_BYTES_MAX = 10_000
+_PREFIX = "upload-"
+_LEFT_BEHIND_MS = 3_600_000
 
 # Only these are ever shown inside a page; everything else is handed over as a download.
 SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
@@ -125,6 +127,16 @@ class Uploads:
         finally:
             part.discard()
 
+    async def clear(self, now_ms: int) -> int:
+        """Remove what a crash left of uploads; younger ones may be another process's."""
+        return await anyio.to_thread.run_sync(self._clear, now_ms - _LEFT_BEHIND_MS)
+
+    def _clear(self, before_ms: int) -> int:
+        old = [path for path in self._folder.glob(f"{_PREFIX}*") if path.stat().st_mtime * 1000 < before_ms]
+        for path in old:
+            path.unlink(missing_ok=True)
+        return len(old)
+
     async def _read_form(self, given: str, receive: Receive, part: _Part, name: str | None) -> None:
         boundary = parse_options_header(given)[1].get(b"boundary")
         if not boundary:
@@ -213,7 +225,7 @@ class _Part:
 
     def begin(self, name: str) -> None:
         self._name = safe_name(name)
-        descriptor, path = tempfile.mkstemp(dir=self._folder, prefix="upload-")
+        descriptor, path = tempfile.mkstemp(dir=self._folder, prefix=_PREFIX)
         self._file = os.fdopen(descriptor, "wb", buffering=0)
         self._path = Path(path)
 

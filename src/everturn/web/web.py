@@ -37,6 +37,7 @@ from everturn.web.routing import (
 )
 from everturn.web.settings import WebSettings
 from everturn.web.streams import Streams
+from everturn.web.uploads import Uploads
 from everturn.web.visitor import Proxies, Visitor
 
 _log = logging.getLogger("everturn.web")
@@ -58,6 +59,7 @@ class Web:
         accounts: Accounts,
         streams: Streams,
         deletions: Deletions,
+        uploads: Uploads,
         metrics: Metrics,
         clock: Clock,
         ids: Ids,
@@ -67,6 +69,7 @@ class Web:
         self.accounts = accounts
         self.streams = streams
         self._deletions = deletions
+        self._uploads = uploads
         self._metrics = metrics
         self._clock = clock
         self._ids = ids
@@ -82,6 +85,7 @@ class Web:
     async def __aenter__(self) -> Self:
         if self.settings.password:
             await self.accounts.use_password(self.settings.password)
+        await self._uploads.clear(self._clock.now_ms())
         await self._exits.enter_async_context(self.streams)
         await self._exits.enter_async_context(self._deletions)
         return self

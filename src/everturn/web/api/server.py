@@ -27,7 +27,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class ServerApi:
-    """``describe`` gives the OpenAPI document; it needs the whole table, so it comes later."""
+    """``describe`` makes the OpenAPI document from the whole table; asked for when somebody wants it."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class ServerApi:
         self._metrics = metrics
         self._describe = describe
         self._is_stopping = is_stopping
+        self._document: dict[str, Any] | None = None
 
     def endpoints(self) -> list[AnyEndpoint]:
         tag = "server"
@@ -115,8 +116,13 @@ class ServerApi:
         return Raw(self._metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, call: Call[Nothing, Nothing]) -> Raw:
-        return Raw(msgspec.json.encode(self._describe()), "application/json")
+        return Raw(msgspec.json.encode(self._described()), "application/json")
 
     async def docs(self, call: Call[Nothing, Nothing]) -> Raw:
         headers = ((b"content-security-policy", _DOCS_POLICY.encode()),)
-        return Raw(docs_page.page(self._describe()), "text/html; charset=utf-8", 200, headers)
+        return Raw(docs_page.page(self._described()), "text/html; charset=utf-8", 200, headers)
+
+    def _described(self) -> dict[str, Any]:
+        if self._document is None:
+            self._document = self._describe()
+        return self._document
