@@ -56,6 +56,7 @@ const english = {
   discard: "Discard",
   you: "You",
   agent: "Everturn",
+  conversation: "Conversation",
   steered: "Sent into the running turn",
   steering: "Will be read at the next step",
   thinking: "Thinking",

@@ -257,12 +257,10 @@ class House:
 
 
 def _is_bad(message: Any) -> bool:
-    # A server that is away on purpose is reported by the browser itself; that is no fault of the page.
-    return (
-        message.type == "error"
-        and "Failed to load resource" not in message.text
-        and "ERR_" not in message.text
-    )
+    # Reported by the browser itself and no fault of the page: a server that is away on purpose, and a
+    # header that plain HTTP has no use for.
+    known = ("Failed to load resource", "ERR_", "Cross-Origin-Opener-Policy")
+    return message.type == "error" and not any(words in message.text for words in known)
 
 
 async def _drain(out: TextReceiveStream) -> None:

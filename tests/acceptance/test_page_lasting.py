@@ -97,7 +97,7 @@ async def test_a_draft_survives_a_browser_that_dies(data_dir: Path) -> None:
         page = await house.browser.contexts[0].new_page()
         await page.goto(address)
         await expect(page.locator("[data-composer]")).to_have_value("a draft for this session")
-        await page.get_by_label("New session").click()
+        await page.locator(".brand").get_by_label("New session").click()
         await expect(page.locator("[data-composer]")).to_have_value("")
 
 

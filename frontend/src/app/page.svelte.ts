@@ -317,6 +317,10 @@ export class Page {
     return [...this.talks.keys()].pop() ?? null;
   }
 
+  leaveSettings(): void {
+    this.go(this.leaving ? { at: "session", id: this.leaving } : { at: "new" });
+  }
+
   compose(text: string): void {
     this.wish = { text, focus: true, id: Date.now() };
   }

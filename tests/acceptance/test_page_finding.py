@@ -1,0 +1,160 @@
+"""Finding things again: search, palette, list, session menu, settings, the turn's timeline."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.acceptance.paging import PAGE, Gate, Tool, open_house, say
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
+]
+DONE = 'article[data-state="completed"]'
+
+
+async def test_search_finds_a_message_and_jumps_to_it(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        for number in range(8):
+            marked = "the heliotrope word" if number == 2 else f"plain words {number}"
+            await say(page, f"{marked}\n" + "filler\n" * 12)
+            # Only turns near the view are drawn: the newest is what can be waited for.
+            await expect(page.locator(".turnbox.last .say")).to_contain_text(marked)
+            await expect(page.locator(f".turnbox.last {DONE}")).to_have_count(1)
+        await page.locator(".brand").get_by_label("New session").click()
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("heliotrope")
+        hit = page.locator(".pal .hit").first
+        await expect(hit.locator("mark").first).to_have_text("heliotrope")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".turnbox.glow .say")).to_contain_text("heliotrope")
+        await expect(page.locator(".say", has_text="heliotrope")).to_be_in_viewport()
+        await expect(page.locator(".pill")).to_be_visible()
+        await page.locator(".pill").click()
+        await expect(page.locator(".say", has_text="plain words 7")).to_be_in_viewport()
+        assert house.complaints == []
+
+
+async def test_the_palette_runs_commands_and_the_map_shows_keys(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type(">dark")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        await page.reload()
+        await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        await page.evaluate("document.activeElement.blur()")
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog", name="Keyboard map")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        assert house.complaints == []
+
+
+async def test_a_session_is_renamed_pinned_tagged_archived_and_deleted_with_a_way_back(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "about the network")
+        await expect(page.locator(DONE)).to_have_count(1)
+
+        async def choose(name: str) -> None:
+            await page.locator(".bar").get_by_label("Session menu").click()
+            await page.get_by_role("menuitem", name=name, exact=True).click()
+
+        await choose("Rename")
+        await page.fill(".bar .title", "House network")
+        await page.press(".bar .title", "Enter")
+        await expect(page.locator(".side .row.sel .t")).to_have_text("House network")
+        await choose("Tags")
+        await page.fill(".bar .title", "homelab #net")
+        await page.press(".bar .title", "Enter")
+        await expect(page.locator(".bar .chip.tagged")).to_have_count(2)
+        await choose("Pin")
+        await expect(page.locator(".side .grp").first).to_have_text("Pinned")
+        await choose("Archive")
+        await expect(page.locator(".side .row")).to_have_count(0)
+        await page.get_by_label("Show archived").click()
+        await expect(page.locator(".side .row .t")).to_have_text("House network")
+        await page.get_by_label("Show archived").click()
+        await choose("Move back from archive")
+        await expect(page.locator(".side .row")).to_have_count(1)
+        await choose("Delete")
+        await expect(page.locator(".side .row")).to_have_count(0)
+        await page.locator(".toast .btn").click()
+        await expect(page.locator(".side .row")).to_have_count(1)
+        await expect(page.locator(".say")).to_have_text("about the network")
+        assert house.complaints == []
+
+
+async def test_what_finished_elsewhere_is_marked_unread_until_it_is_looked_at(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("slow", [gate, "Done now."])
+        page = await house.open()
+        await say(page, "a slow one")
+        await expect(page.locator(".side .spin")).to_be_visible()
+        await page.locator(".brand").get_by_label("New session").click()
+        gate.opened.set()
+        await expect(page.locator(".side .dot")).to_be_visible()
+        assert (await page.title()).startswith("(1)")
+        await page.locator(".side .row").first.click()
+        await expect(page.locator(".side .dot")).to_have_count(0)
+        await page.reload()
+        await expect(page.locator(".md")).to_contain_text("Done now.")
+        await expect(page.locator(".side .dot")).to_have_count(0)
+        assert house.complaints == []
+
+
+async def test_the_timeline_tells_how_a_turn_went(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("list", [Tool("list_files", {"path": "."})], ["Nothing there."])
+        page = await house.open()
+        await say(page, "list the files")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await page.keyboard.press("Control+.")
+        panel = page.get_by_role("complementary", name="Turn details")
+        await expect(panel.locator(".wf .r")).to_have_count(3)
+        await expect(panel.locator(".stats")).to_contain_text("2.6k")
+        rows = panel.locator("table tbody tr")
+        await expect(rows).to_have_count(3)
+        await expect(rows.nth(0)).to_contain_text("Model call 1")
+        await page.keyboard.press("Control+.")
+        await expect(panel).to_have_count(0)
+        assert house.complaints == []
+
+
+async def test_settings_show_what_the_server_is_and_take_changes(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await page.get_by_label("Settings").click()
+        await expect(page.locator(".pane h2")).to_have_text("Models")
+        await expect(page.locator(".srow", has_text="OpenAI").first).to_contain_text("Key from the environment")
+        for name, words in (
+            ("Tools and MCP", "terminal"),
+            ("Approvals", "No stored answers"),
+            ("Profiles", "default"),
+            ("Health", "Version"),
+            ("Appearance", "Theme"),
+            ("Keyboard", "Next, previous message"),
+        ):
+            await page.get_by_role("link", name=name).click()
+            await expect(page.locator(".pane")).to_contain_text(words)
+        await page.get_by_role("link", name="Password and tokens").click()
+        await page.get_by_label("Name").fill("phone")
+        await page.get_by_role("button", name="Create token").click()
+        await expect(page.locator(".secret input")).to_have_value(re.compile(r"^evt_"))
+        await page.get_by_role("link", name="Memory").click()
+        await page.get_by_role("button", name="New note").click()
+        await page.locator(".sform textarea").fill("The NAS is nas-01.")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator(".memo")).to_contain_text("The NAS is nas-01.")
+        await page.keyboard.press("Escape")
+        await expect(page.locator("[data-composer]")).to_be_visible()
+        assert house.complaints == []
+        assert house.elsewhere == []

@@ -1,0 +1,172 @@
+"""What the model writes can run nothing and fetch nothing; the page works for everybody, everywhere."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.acceptance.paging import PAGE, Gate, Tool, open_house, say
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
+]
+FRONTEND = Path(__file__).parents[2] / "frontend"
+AXE = FRONTEND / "node_modules/axe-core/axe.min.js"
+DONE = 'article[data-state="completed"]'
+
+
+async def test_hostile_text_runs_nothing_and_fetches_nothing(data_dir: Path) -> None:
+    corpus = json.loads((FRONTEND / "tests/fixtures/hostile.json").read_text())
+    async with open_house(data_dir) as house:
+        half = len(corpus) // 2
+        house.provider.on("first half", ["\n\n".join(corpus[:half])])
+        house.provider.on("second half", ["\n\n".join(corpus[half:])])
+        page = await house.open()
+        for number, words in enumerate(("first half", "second half")):
+            await say(page, words)
+            await expect(page.locator(DONE)).to_have_count(number + 1)
+        # As a user's own words, as a title, as a tool's output: everywhere text is shown.
+        house.provider.on("tool", [Tool("terminal", {"command": f"printf '%s' '{corpus[1]}'"})], ["ok"])
+        await say(page, "tool " + corpus[1])
+        await expect(page.locator(DONE)).to_have_count(3)
+        await page.reload()
+        await expect(page.locator("article").last).to_be_visible()
+        await page.evaluate("document.querySelectorAll('.md a').forEach(link => link.dispatchEvent(new MouseEvent('mouseover')))")
+        assert await page.evaluate("window.pwned") is None
+        assert house.elsewhere == []
+        assert await page.locator(".md script, .md iframe, .md form, .md img[src^='http']").count() == 0
+
+
+async def serious(page: Page) -> list[str]:
+    await page.evaluate(AXE.read_text())
+    found = await page.evaluate("async () => (await axe.run(document, { resultTypes: ['violations'] })).violations")
+    return [
+        f"{item['id']}: {node['html'][:160]}"
+        for item in found
+        if item["impact"] in ("serious", "critical")
+        for node in item["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+async def test_axe_finds_nothing_serious(data_dir: Path, look: str) -> None:
+    async with open_house(data_dir) as house:
+        rich = "# Title\n\nSome **text** and `code`.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nx = 1  # one\n```\n"
+        house.provider.on("rich", [Tool("write_file", {"path": "a.txt", "content": "1\n2\n"})], [rich])
+        house.provider.on("risky", [Tool("terminal", {"command": "$TOOL"})], ["No."])
+        page = await house.open(color_scheme=look)
+        assert await serious(page) == []
+        await say(page, "rich")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await expect(page.locator(".code .hljs-number")).to_have_count(1)
+        await page.keyboard.press("Control+.")
+        await say(page, "risky")
+        await page.locator(".card.wait").wait_for()
+        await page.fill("[data-composer]", "next")
+        assert await serious(page) == []
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("ri")
+        await page.locator(".pal .pr").first.wait_for()
+        assert await serious(page) == []
+        await page.keyboard.press("Escape")
+        await page.set_viewport_size({"width": 360, "height": 740})
+        await page.locator(".panel").get_by_label("Close").click()
+        assert await serious(page) == []
+        await page.locator(".bar").get_by_label("Sessions").click()
+        assert await serious(page) == []
+        await page.set_viewport_size({"width": 1280, "height": 860})
+        await page.goto(house.url + "#/settings/models")
+        await page.locator(".pane h2").wait_for()
+        assert await serious(page) == []
+
+
+async def test_it_works_at_360_pixels_with_nothing_sticking_out(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        wide = "```\n" + "x" * 300 + "\n```\n\n|" + " wide |" * 20 + "\n|" + "---|" * 20 + "\n|" + " cell |" * 20 + "\n\n" + "y" * 200
+        house.provider.on("wide", [Tool("terminal", {"command": "$TOOL " + "z" * 200})], [wide])
+        page = await house.open(has_touch=True, is_mobile=True)
+        await page.set_viewport_size({"width": 360, "height": 740})
+        await say(page, "wide " + "w" * 120)
+        await page.get_by_role("button", name="Allow once").click()
+        await expect(page.locator(DONE)).to_have_count(1)
+        assert await sticking_out(page) == []
+        await page.locator(".bar").get_by_label("Sessions").click()
+        await expect(page.locator(".app.drawer .side .row")).to_be_visible()
+        await page.locator(".side .row").first.click()
+        await expect(page.locator(".app.drawer")).to_have_count(0)
+        small = await page.evaluate(
+            "[...document.querySelectorAll('.bar .ib, .go, .tools .ib')].filter(b => b.offsetParent && b.offsetHeight < 40).map(b => b.outerHTML)"
+        )
+        assert small == []
+        assert house.complaints == []
+
+
+async def sticking_out(page: Page) -> list[str]:
+    return await page.evaluate(
+        """() => [...document.querySelectorAll('.roll *, .dock *, .bar *')]
+            .filter((node) => node.offsetParent && node.getBoundingClientRect().right > innerWidth + 1)
+            .filter((node) => !node.closest('pre, .table, .diff, .out, .vh'))
+            .map((node) => node.outerHTML.slice(0, 120))"""
+    )
+
+
+async def test_plain_http_under_a_lan_name(data_dir: Path) -> None:
+    """There is no randomUUID, no clipboard, no locks and no service worker there."""
+    async with open_house(data_dir, "--host-resolver-rules=MAP nas.home 127.0.0.1", starts=False) as house:
+        house.extra["EVERTURN_PASSWORD"] = "correct horse"
+        (data_dir / "config.toml").write_text('[server]\nhosts = ["nas.home"]\n')
+        await house.start()
+        context = await house.context()
+        page = await context.new_page()
+        await page.goto(f"http://nas.home:{house.port}/")
+        assert await page.evaluate("isSecureContext") is False
+        assert await page.evaluate("typeof crypto.randomUUID") == "undefined"
+        await page.fill(".dialog input", "correct horse")
+        await page.press(".dialog input", "Enter")
+        await expect(page.locator(".dialog")).to_have_count(0)
+        await say(page, "hello from the LAN")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await page.get_by_label("Copy answer").click()
+        await expect(page.locator(".toast")).to_contain_text("Copied")
+        await page.press("[data-composer]", "Control+v")
+        await expect(page.locator("[data-composer]")).to_have_value("You said: hello from the LAN")
+        assert house.complaints == []
+
+
+async def test_a_screen_reader_hears_starts_and_ends_never_tokens(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await page.evaluate(
+            """() => {
+                window.heard = [];
+                const region = document.querySelector('[role=status].vh');
+                new MutationObserver(() => window.heard.push(region.textContent)).observe(region, { childList: true, characterData: true, subtree: true });
+            }"""
+        )
+        gate = Gate()
+        house.provider.on("hello", ["Many", gate, " words in many pieces."])
+        await say(page, "hello")
+        await expect(page.locator("[role=status].vh")).to_have_text("Everturn is answering.")
+        gate.opened.set()
+        await expect(page.locator(DONE)).to_have_count(1)
+        await expect(page.locator("[role=status].vh")).to_have_text("Answer finished.")
+        heard = await page.evaluate("window.heard")
+        assert heard == ["Everturn is answering.", "Answer finished."]
+        assert await page.locator(".roll [aria-live=polite], .roll [aria-live=assertive]").count() == 0
+        assert await page.locator("article").get_attribute("aria-label") == "hello"
+
+
+def test_the_first_load_is_small() -> None:
+    """Everything that a first visit fetches before optional parts, compressed."""
+    folder = PAGE.parent
+    names = re.findall(r'(?:src|href)="\./([^"]+\.js)"', PAGE.read_text())
+    worker = [path.relative_to(folder).as_posix() for path in folder.glob("assets/worker-*.js")]
+    size = sum(len(gzip.compress((folder / name).read_bytes(), 9)) for name in [*names, *worker])
+    assert size <= 120_000, f"{size:,} bytes of JavaScript"
+
