@@ -73,6 +73,7 @@ def read_config(home: Path | None = None, environ: Mapping[str, str] | None = No
     if flags.get("opens_browser"):
         web["opens_browser"] = True
     engine = reader.table("engine")
+    direct = {"direct_url": top["database_direct_url"]} if top.get("database_direct_url") else {}
     return Config(
         home=home,
         database_url=top.get("database_url"),
@@ -80,7 +81,7 @@ def read_config(home: Path | None = None, environ: Mapping[str, str] | None = No
         model=top.get("model"),
         web=reader.convert(WebSettings, "server", {**web, "home": str(home)}),
         engine=reader.convert(EngineSettings, "engine", engine),
-        store=reader.convert(StoreSettings, "store", reader.table("store")),
+        store=reader.convert(StoreSettings, "store", {**reader.table("store"), **direct}),
         profiles=parse_profiles(reader.text, FILE, TOOL_NAMES),
         models=reader.raw("models"),
         memory=reader.convert(MemorySettings, "memory", reader.table("memory")),

@@ -11,7 +11,7 @@ import click
 from everturn.cli.frame import console, home_option, run, with_store
 from everturn.config import Config, read_config
 from everturn.domain.errors import Invalid
-from everturn.store import Store, open_store
+from everturn.store import Store, open_store, restore_database
 
 # What a backup holds besides the database and its files. Keys are left out: a backup travels.
 _KEPT = ("config.toml", "memory")
@@ -49,18 +49,20 @@ async def _backup(store: Store, config: Config, target: Path | None) -> Path:
 @click.argument("source", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @home_option
 def restore(source: Path, home: Path | None) -> None:
-    """Put a backup into an empty data folder, and check it there."""
+    """Put a backup into an empty data folder (and an empty PostgreSQL), and check it there."""
     config = read_config(home)
     target = config.home
     if target.exists() and any(target.iterdir()):
         raise Invalid(
             f"{target} is not empty; nothing was touched.", hint="Move it away, or name another --home."
         )
-    shutil.copytree(source, target, dirs_exist_ok=True)
-    found = run(_check(target))
+    found = run(_restore(source, config))
     console().print(f"Restored into [bold]{target}[/bold]; {found} finding(s).")
 
 
-async def _check(target: Path) -> int:
-    async with open_store(data_dir=target) as store:
+async def _restore(source: Path, config: Config) -> int:
+    # The database first: where backup and address do not fit, nothing has been touched yet.
+    await restore_database(config.database_url, source)
+    shutil.copytree(source, config.home, dirs_exist_ok=True, ignore=shutil.ignore_patterns("postgresql"))
+    async with open_store(config.database_url, data_dir=config.home) as store:
         return len(await store.upkeep.check())

@@ -6,6 +6,6 @@ once in the noun modules; ``sqlite/`` and ``postgres/`` run them.
 """
 
 from everturn.store.nouns import Store, StoreSettings
-from everturn.store.opening import open_store
+from everturn.store.opening import open_store, restore_database
 
-__all__ = ["Store", "StoreSettings", "open_store"]
+__all__ = ["Store", "StoreSettings", "open_store", "restore_database"]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import StoreRefused
@@ -43,16 +44,8 @@ async def open_store(
     settings = settings or StoreSettings()
     hub = Hub()
     address = str(url) if url else ""
-    if address.startswith(("postgresql://", "postgres://")):
-        try:
-            from everturn.store.postgres import open_postgres
-        except ModuleNotFoundError as error:
-            raise StoreRefused(
-                f"PostgreSQL needs the package {error.name}, which is not installed.",
-                hint="Install it with: pip install 'everturn[postgresql]'.",
-            ) from error
-
-        async with open_postgres(
+    if _is_postgres(address):
+        async with _postgres().open_postgres(
             address, folder, clock=clock, ids=ids, probe=probe, hub=hub, disk=disk, settings=settings
         ) as store:
             yield store
@@ -76,3 +69,34 @@ async def open_store(
     finally:
         await db.close()
         workers.close()
+
+
+async def restore_database(url: str | Path | None, source: Path) -> None:
+    """Fill an empty PostgreSQL from a backup's copy of one. A backup of SQLite needs nothing: the database is
+    a file among its files. Raises StoreRefused where backup and address do not fit."""
+    has_copy = (source / "postgresql").is_dir()
+    if has_copy != _is_postgres(str(url or "")):
+        kind = "PostgreSQL" if has_copy else "SQLite"
+        raise StoreRefused(
+            f"{source.name} is a backup of {kind}, which EVERTURN_DATABASE_URL does not name. Nothing was "
+            "restored.",
+            hint="Restore it into the same kind of database, or export and import its sessions.",
+        )
+    if has_copy:
+        await _postgres().restore_postgres(str(url), source)
+
+
+def _is_postgres(address: str) -> bool:
+    return address.startswith(("postgresql://", "postgres://"))
+
+
+def _postgres() -> ModuleType:
+    """The driver, loaded only where it is used: its package is an extra."""
+    try:
+        from everturn.store import postgres
+    except ModuleNotFoundError as error:
+        raise StoreRefused(
+            f"PostgreSQL needs the package {error.name}, which is not installed.",
+            hint="Install it with: pip install 'everturn[postgresql]'.",
+        ) from error
+    return postgres

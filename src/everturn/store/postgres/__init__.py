@@ -56,3 +56,4 @@ async def open_postgres(
     finally:
         await db.close()
         workers.close()
+        workers.close()
