@@ -29,10 +29,14 @@ class Asks:
         return await self._db.write(_answer, owner, ask_id, answer, by, True)
 
     async def expire(self, now_ms: int) -> int:
-        expired = await self._db.read(_expired, now_ms)
-        for ask_id, owner in expired:
-            await self._db.write(_answer, owner, ask_id, "expired", "expiry", False)
-        return len(expired)
+        count = 0
+        for ask_id, owner in await self._db.read(_expired, now_ms):
+            try:
+                await self._db.write(_answer, owner, ask_id, "expired", "expiry", False)
+                count += 1
+            except (WrongState, NotFound):
+                continue  # somebody answered it, or deleted its session, since we looked
+        return count
 
 
 def _open(tx: Tx, owner: str, session_id: str) -> Script[list[Ask]]:
@@ -71,7 +75,8 @@ def _answer(tx: Tx, owner: str, ask_id: str, answer: str, by: str, is_given: boo
         )
     if is_given and ask.topic == "approval" and ask.choices and answer not in ask.choices:
         # Whatever is not a refusal lets the call run: a word that was not offered must decide nothing.
-        raise Invalid(f"{answer[:40]!r} is not offered here.", hint=f"Choose one of: {', '.join(ask.choices)}.")
+        offered = ", ".join(ask.choices)
+        raise Invalid(f"{answer[:40]!r} is not offered here.", hint=f"Choose one of: {offered}.")
     yield q("ask_answer", ask_id, answer, by, tx.now)
     number_row = one((yield q("writer_get", turn.no, turn.turn.epoch)))
     number = (number_row[0] if number_row else 0) + 1

@@ -208,17 +208,15 @@ def _end_queued(
     *,
     by: str = "",
 ) -> Script[Turn]:
-    """End a turn that never began. A failed one joins the transcript, so that its reason is seen."""
+    """End a turn that never began. A failed one joins the transcript, so that its reason is seen; any other
+    is in no place of the tree, nor a sibling of those that are."""
     joins = state is TurnState.FAILED and session.active_no is None
+    parent = turn.parent_no if turn.has_parent else session.head_no
+    encoded = to_json(failure) if failure else None
+    place = (parent, 1) if joins else (None, 0)
+    yield q("turn_end_queued", turn.no, state.value, tx.now, encoded, *place)
     if joins:
-        parent = turn.parent_no if turn.has_parent else session.head_no
-        yield q("turn_end_queued", turn.no, state.value, tx.now, to_json(failure), parent, 1)
         yield from move_head(tx, session, turn.no)
-    else:
-        encoded = to_json(failure) if failure else None
-        yield q(
-            "turn_end_queued", turn.no, state.value, tx.now, encoded, turn.parent_no, int(turn.has_parent)
-        )
     version = yield from bump(tx, session)
     event = _end_event(state, failure, Recovery.NONE, by, version)
     yield from add_events(tx, session, turn, 0, 1, [event])

@@ -12,7 +12,7 @@ from everturn.domain.messages import Attachment, Message, Role, Summary, Text
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Page, Session
 from everturn.domain.storing import Accepted, Request
-from everturn.domain.turns import ENDED, Turn, TurnKind
+from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
 from everturn.store.common import (
     add_messages,
     bump,
@@ -242,6 +242,9 @@ def _select(tx: Tx, owner: str, session_id: str, turn_id: str, request: Request)
     if before is not None:
         return _session_decoder.decode(before)
     turn = yield from _turn_in(session, turn_id)
+    if not turn.has_parent or turn.state is TurnState.QUEUED:
+        # At the head it would become its own parent when it is claimed.
+        raise WrongState(f"Turn {turn.id} has not begun: there is nothing of it to show.")
     tip = turn.no
     while child := one((yield q("turn_newest_child", session.no, tip))):
         tip = child[0]
@@ -311,9 +314,9 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
         return _session_decoder.decode(before)
     refuse_stale(session, request.version)
     turn = yield from _turn_in(session, turn_id)
-    if turn.state not in ENDED:
+    if turn.state not in ENDED or not turn.has_parent:
         refuse_busy(session)
-        raise WrongState(f"Turn {turn.id} is {turn.state}: it has nothing to branch from yet.")
+        raise WrongState(f"Turn {turn.id} is {turn.state}: it has nothing to branch from.")
     rows = yield q("path", turn.no, _WHOLE_PATH)
     path = [row[0] for row in reversed(rows)]
     copy = yield from _copy_session(tx, session)
@@ -475,6 +478,8 @@ def _import_turns(
         if turn.state not in ENDED:
             raise BadImport(f"Turn {turn.id[:60]} is {turn.state}; only ended turns can be imported.")
         parent = renamed.get(turn.parent_id or "", turn.parent_id)
+        # One that was removed from the queue was never in the tree: without a parent it is no root either.
+        was_removed = turn.state is TurnState.CANCELLED and turn.started_at is None and parent is None
         rows = yield q(
             "import_turn",
             renamed.get(turn.id, turn.id),
@@ -496,6 +501,7 @@ def _import_turns(
             turn.recovered_at,
             to_json(turn.usage),
             to_json(turn.timeline),
+            int(not was_removed),
         )
         numbers[turn.id] = rows[0][0]
     return numbers

@@ -245,7 +245,7 @@ SELECT parent_no, is_off_path FROM turns WHERE turn_no = $1
 
 -- name: turn_newest_child
 SELECT turn_no FROM turns WHERE session_no = $1 AND parent_no = $2 AND has_parent = 1
-ORDER BY turn_no DESC LIMIT 1
+  AND state <> 'queued' ORDER BY turn_no DESC LIMIT 1
 
 -- name: writer_insert
 INSERT INTO writers (turn_no, epoch, worker, number, is_sealed) VALUES ($1, $2, $3, $4, 0)
@@ -430,7 +430,7 @@ ON CONFLICT (file_id, session_no) DO NOTHING
 INSERT INTO turns (id, owner, session_no, parent_no, has_parent, place, kind, state, epoch, is_ready, attempts,
   model, profile, note, created_at, started_at, ended_at, first_position, failure, recovery, recovered_at, usage,
   timeline, is_pruned)
-VALUES ($1, $2, $3, (SELECT p.turn_no FROM turns p WHERE p.id = $4), 1, 0, $5, $6, $7, 0, $8, $9, $10, $11, $12,
+VALUES ($1, $2, $3, (SELECT p.turn_no FROM turns p WHERE p.id = $4), $20, 0, $5, $6, $7, 0, $8, $9, $10, $11, $12,
   $13, $14, 0, $15, $16, $17, $18, $19, 1) RETURNING turn_no
 
 -- name: import_session
