@@ -184,11 +184,15 @@ def unindex(tx: Tx, messages: Sequence[tuple[int, str]]) -> Script[None]:
     try:
         yield Query("index_remove", many=many)
     except IndexBroken:
-        # A broken index never makes a write fail (A06): it is derived, so it is dropped and fills again.
-        yield q("index_drop")
-        yield q("index_create")
-        yield q("index_secure")
-        yield q("meta_put", "indexed_through", "0")
+        yield from renew_index()
+
+
+def renew_index() -> Script[None]:
+    """A broken index never makes a write fail (A06): it is derived, so it is dropped and fills again."""
+    yield q("index_drop")
+    yield q("index_create")
+    yield q("index_secure")
+    yield q("meta_put", "indexed_through", "0")
 
 
 def reindex(tx: Tx, message_no: int, old: str, new: str) -> Script[None]:
@@ -200,7 +204,10 @@ def reindex(tx: Tx, message_no: int, old: str, new: str) -> Script[None]:
     # Asked afterwards: where the index was broken and dropped, it fills again from the beginning.
     through = one((yield q("meta_get", "indexed_through")))
     if through is not None and message_no <= int(through[0]):
-        yield q("index_add", message_no, new)
+        try:
+            yield q("index_add", message_no, new)
+        except IndexBroken:
+            yield from renew_index()
 
 
 def move_head(

@@ -14,7 +14,8 @@ from everturn.domain.errors import Invalid
 from everturn.domain.ids import message_id
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Hit
-from everturn.store.script import Database, Query, Row, Script, Tx, one, q
+from everturn.store.common import renew_index
+from everturn.store.script import Database, IndexBroken, Query, Row, Script, Tx, one, q
 
 QUERY_CHARS_MAX = 500
 EXCERPT_CHARS = 180
@@ -140,24 +141,32 @@ def _index(tx: Tx, limit: int) -> Script[int]:
     if tx.dialect == "postgresql":
         rows = yield q("index_take", limit)
         yield Query("index_add", many=[(*row[:3], word_vector(row[3])) for row in rows])
-    else:
-        through = yield from _watermark()
-        rows = yield q("index_next", through, limit)
-        if not rows:
-            return 0
-        yield Query("index_add", many=[(row[0], row[1]) for row in rows])
-        yield q("meta_put", "indexed_through", str(rows[-1][0]))
+        tx.probe.pass_by(Moment.INDEXED)
+        return len(rows)
+    try:
+        return (yield from index_more(tx, limit))
+    except IndexBroken:
+        yield from renew_index()
+        return 1  # there is more to do: everything, once more
+
+
+def index_more(tx: Tx, limit: int) -> Script[int]:
+    """Bring messages behind the watermark into SQLite's index. Raises IndexBroken into the script."""
+    through = yield from _watermark()
+    rows = yield q("index_next", through, limit)
+    if not rows:
+        return 0
+    yield Query("index_add", many=[(row[0], row[1]) for row in rows])
+    yield q("meta_put", "indexed_through", str(rows[-1][0]))
     tx.probe.pass_by(Moment.INDEXED)
     return len(rows)
 
 
 def _drop(tx: Tx) -> Script[None]:
-    yield q("index_drop")
-    if tx.dialect == "postgresql":
-        yield q("index_clear")
-        yield q("index_create")
-        yield q("index_fill")
+    if tx.dialect != "postgresql":
+        yield from renew_index()
         return
+    yield q("index_drop")
+    yield q("index_clear")
     yield q("index_create")
-    yield q("index_secure")
-    yield q("meta_put", "indexed_through", "0")
+    yield q("index_fill")

@@ -15,7 +15,7 @@ from everturn.store.disk import hashed_path
 from everturn.store.files import Files
 from everturn.store.rows import event_of, session_of
 from everturn.store.script import Database, IndexBroken, Script, Tx, one, q
-from everturn.store.search import Search
+from everturn.store.search import Search, index_more
 
 SCAN_EVENTS = 5_000
 
@@ -110,6 +110,9 @@ def _check_index(tx: Tx) -> Script[list[Finding]]:
     if tx.dialect == "postgresql":
         return (yield from _check_words())
     try:
+        # The check compares with the messages, so what is only not indexed yet must be in it first.
+        while (yield from index_more(tx, SCAN_EVENTS)):
+            pass
         yield q("index_check")
     except IndexBroken as error:
         return [Finding("search index broken", str(error), True)]

@@ -12,10 +12,12 @@ WHERE message_index MATCH $1 AND m.owner = $2 AND ($4 = '' OR s.id = $4) ORDER B
 
 -- name: search_best
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
-FROM (SELECT rowid AS no FROM message_index WHERE message_index MATCH $1 ORDER BY rank LIMIT $3 * 4) i
-JOIN messages m ON m.message_no = i.no
-JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
-WHERE m.owner = $2 AND ($4 = '' OR s.id = $4) LIMIT $3
+FROM (SELECT i.rowid AS no, i.rank AS rank FROM message_index i JOIN messages w ON w.message_no = i.rowid
+  WHERE message_index MATCH $1 AND w.owner = $2
+    AND ($4 = '' OR w.session_no = (SELECT session_no FROM sessions WHERE id = $4))
+  ORDER BY i.rank LIMIT $3) f
+JOIN messages m ON m.message_no = f.no
+JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no ORDER BY f.rank
 
 -- name: index_add
 INSERT INTO message_index (rowid, text) VALUES ($1, $2)
@@ -24,7 +26,7 @@ INSERT INTO message_index (rowid, text) VALUES ($1, $2)
 INSERT INTO message_index (message_index, rowid, text) VALUES ('delete', $1, $2)
 
 -- name: index_check
-INSERT INTO message_index (message_index, rank) VALUES ('integrity-check', 0)
+INSERT INTO message_index (message_index, rank) VALUES ('integrity-check', 1)
 
 -- name: index_drop
 DROP TABLE IF EXISTS message_index

@@ -76,15 +76,32 @@ class Runs:
             query = next(script)
             while True:
                 try:
-                    rows = self.query(query)
-                except (apsw.CorruptError, apsw.SQLError) as error:
-                    if not query.name.startswith("index_"):
-                        raise
-                    failure = IndexBroken(str(error))
+                    is_derived = query.name.startswith("index_")
+                    rows = self._index_query(query) if is_derived else self.query(query)
+                except IndexBroken as error:
+                    failure = error
                 query = script.throw(failure) if failure else script.send(rows)
                 failure = None
         except StopIteration as end:
             return end.value
+
+    def _index_query(self, query: Query) -> Rows:
+        """In a savepoint: the index is derived, and its trouble must not undo the truth beside it.
+
+        FTS5 keeps what it is given in memory until a savepoint is opened or the transaction commits. The
+        second savepoint makes it write now: otherwise its damage would fail the whole commit.
+        """
+        self._cursor.execute("SAVEPOINT derived")
+        try:
+            rows = self.query(query)
+            self._cursor.execute("SAVEPOINT flushed")
+            self._cursor.execute("RELEASE flushed")
+            self._cursor.execute("RELEASE derived")
+        except (apsw.CorruptError, apsw.SQLError, apsw.ConstraintError) as error:
+            self._cursor.execute("ROLLBACK TO derived")
+            self._cursor.execute("RELEASE derived")
+            raise IndexBroken(str(error)) from error
+        return rows
 
     def query(self, query: Query) -> Rows:
         text = self._queries[query.name]

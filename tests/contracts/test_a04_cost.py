@@ -1,0 +1,66 @@
+"""A04: making progress durable costs what the new events cost, whatever the session's length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from everturn.domain import events as ev
+from everturn.domain.ids import Ids, message_id
+from everturn.domain.messages import Message, Role, Text
+from everturn.domain.turns import Turn, TurnState
+from everturn.store import Store, open_store
+from everturn.testing import FakeClock
+from everturn.testing.faulty_disk import FaultyVfs, Platter
+from tests.acting import ME, append, complete, new_session, start
+
+pytestmark = pytest.mark.anyio
+EVENTS = 50
+
+
+async def long_session(store: Store, turns: int) -> str:
+    """A session with so many turns of two messages."""
+    session = await new_session(store)
+    ids, parent = Ids(FakeClock()), None
+    tree: list[Turn] = []
+    messages: list[Message] = []
+    for _ in range(turns):
+        turn = Turn(ids.turn(), session.id, ME, TurnState.COMPLETED, 1, 1, parent_id=parent, ended_at=2)
+        tree.append(turn)
+        parent = turn.id
+        for ordinal, role in enumerate((Role.USER, Role.ASSISTANT)):
+            name = message_id(turn.id, ordinal)
+            messages.append(Message(name, turn.id, role, (Text("some words " * 20),), 1, ordinal))
+    asked = replace(session, head=parent)
+    return (await store.transcript.import_session(ME, asked, tree, messages)).id
+
+
+async def cost_of_a_turn(store: Store, platter: Platter, session_id: str) -> tuple[int, int]:
+    """(bytes written for its events, bytes written for its end)."""
+    held = await start(store, session_id, "one more")
+    begun = len(platter.log)
+    number = held.number
+    for count in range(EVENTS):
+        number = await append(store, held, [ev.TextDelta(1, f"word {count} ")], number)
+    streamed = len(platter.log)
+    await complete(store, held, number)
+    return _written(platter, begun, streamed), _written(platter, streamed, len(platter.log))
+
+
+def _written(platter: Platter, start: int, end: int) -> int:
+    return sum(len(operation.data) for operation in platter.log[start:end] if operation.kind == "write")
+
+
+async def test_a04_one_more_turn_writes_as_much_in_a_long_session_as_in_a_short_one(tmp_path: Path) -> None:
+    platter = Platter(tmp_path)
+    vfs = FaultyVfs(platter)
+    async with open_store(data_dir=tmp_path, vfs=vfs.name) as store:
+        short, long = await long_session(store, 5), await long_session(store, 1500)
+        await cost_of_a_turn(store, platter, short)  # the first one also fills caches
+        few = await cost_of_a_turn(store, platter, short)
+        many = await cost_of_a_turn(store, platter, long)
+    vfs.unregister()
+    assert many[0] <= few[0] * 1.05
+    assert many[1] <= few[1] * 1.5

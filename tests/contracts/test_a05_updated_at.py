@@ -1,0 +1,45 @@
+"""A05: progress moves ``updated_at``; maintenance leaves it as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from everturn.domain import events as ev
+from everturn.domain.sessions import SessionPatch
+from everturn.domain.storing import Request
+from everturn.store import Store
+from everturn.testing import FakeClock
+from tests.acting import CRASHED, ME, answered, append, late, new_session, say, start
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a05_a_long_turn_stays_at_the_top_of_the_list(store: Store, clock: FakeClock) -> None:
+    busy, idle = await new_session(store, "busy"), await new_session(store, "idle")
+    held = await start(store, busy.id, "work")
+    number = held.number
+    for _ in range(3):
+        await clock.advance(60)
+        await say(store, idle.id, "hello")
+        await clock.advance(60)
+        number = await append(store, held, [ev.TextDelta(1, "still here ")], number)
+        listed = (await store.sessions.list(ME)).items
+        assert [session.title for session in listed] == ["busy", "idle"]
+        assert listed[0].updated_at == clock.now_ms()
+
+
+async def test_a05_maintenance_leaves_the_time_as_it_was(store: Store, clock: FakeClock) -> None:
+    session = await new_session(store)
+    await answered(store, session.id, "a", "A")
+    held = await start(store, session.id, "b")
+    await store.turns.interrupt(held.turn.id, None, CRASHED)
+    before = (await store.sessions.get(ME, session.id)).updated_at
+    await clock.advance(3600)
+    await store.sessions.set_title(ME, session.id, "generated")
+    await store.sessions.change(ME, session.id, SessionPatch(title="given", pinned=True))
+    await store.journal.deliver_late(held.turn.id, held.epoch, late(held, 2, [ev.TextDelta(1, "late")]))
+    await store.journal.recover(ME, session.id)
+    await store.upkeep.prune(older_than_ms=0)
+    await store.upkeep.repair()
+    await store.transcript.undo(ME, session.id, Request())
+    assert (await store.sessions.get(ME, session.id)).updated_at == before

@@ -1,0 +1,154 @@
+"""A06: the list is exact, search may lag, both can be rebuilt, and a broken index fails no write."""
+
+from __future__ import annotations
+
+import apsw
+import asyncpg
+import pytest
+
+from everturn.domain.storing import Request
+from everturn.store import Store
+from tests.acting import CRASHED, ME, answered, append, ask, new_session, say, start, wish, words
+
+pytestmark = pytest.mark.anyio
+
+
+async def by_hand(url: str, *statements: str) -> None:
+    """Change the database past the store, as damage would."""
+    if url.startswith("sqlite://"):
+        database = apsw.Connection(url.removeprefix("sqlite://"))
+        for statement in statements:
+            database.execute(statement)
+        database.close()
+        return
+    connection = await asyncpg.connect(url)
+    for statement in statements:
+        await connection.execute(statement)
+    await connection.close()
+
+
+async def test_a06_the_list_is_exact_after_every_write(store: Store) -> None:
+    session = await new_session(store)
+
+    async def listed() -> tuple[object, ...]:
+        assert await store.upkeep.check() == []
+        (row,) = (await store.sessions.list(ME)).items
+        assert row == await store.sessions.get(ME, session.id)
+        return row.active_state, row.queued, row.asks, row.last_state, row.messages, row.preview
+
+    assert await listed() == (None, 0, 0, None, 0, "")
+    await say(store, session.id, "one")
+    assert await listed() == (None, 1, 0, None, 1, "one")
+    held = (await store.turns.claim("wrk_one"))[0]
+    assert await listed() == ("running", 0, 0, None, 1, "one")
+    number = await append(store, held, wish(is_started=False))
+    await store.turns.wait(held.turn.id, held.epoch, number + 1, [ask("ask_1", held.turn.id, session.id)], [])
+    assert await listed() == ("waiting", 0, 1, None, 1, "one")
+    await store.asks.answer(ME, "ask_1", "yes", by="me")
+    assert await listed() == ("waiting", 0, 0, None, 1, "one")
+    await store.turns.cancel(ME, held.turn.id)
+    assert await listed() == (None, 0, 0, "cancelled", 3, "Let me see.")
+    await answered(store, session.id, "two", "a longer\nanswer")
+    assert await listed() == (None, 0, 0, "completed", 5, "a longer answer")
+    await store.transcript.undo(ME, session.id, Request())
+    assert (await listed())[3:5] == ("cancelled", 5)
+
+
+async def test_a06_search_finds_what_was_indexed_and_forgets_what_was_deleted(store: Store) -> None:
+    one, two = await new_session(store, "first"), await new_session(store, "second")
+    await answered(store, one.id, "a green elephant", "Elephants are gray.")
+    await answered(store, two.id, "a green apple", "Apples can be green.")
+    assert await store.search.find(ME, "green") == []
+    while await store.search.index():
+        pass
+    assert [hit.title for hit in await store.search.find(ME, "green elephant")] == ["first"]
+    assert {hit.session_id for hit in await store.search.find(ME, "green")} == {one.id, two.id}
+    assert await store.search.find("somebody else", "green") == []
+    for order in ("newest", "best"):
+        hits = await store.search.find(ME, "green", session_id=one.id, order=order)
+        assert [hit.session_id for hit in hits] == [one.id]
+        hit = hits[0]
+        assert [hit.excerpt[start:end].lower() for start, end in hit.marks] == ["green"]
+    await store.sessions.delete(ME, one.id)
+    assert await store.search.find(ME, "elephant") == []
+    assert await store.upkeep.check() == []
+
+
+async def test_a06_the_best_hits_of_a_session_are_found_among_many_of_others(store: Store) -> None:
+    wanted, crowd = await new_session(store, "wanted"), await new_session(store, "crowd")
+    await answered(store, wanted.id, "the word owl is in a longer sentence here", "I see.")
+    for _ in range(30):
+        await answered(store, crowd.id, "owl owl owl", "owl")
+    while await store.search.index():
+        pass
+    hits = await store.search.find(ME, "owl", session_id=wanted.id, order="best", limit=2)
+    assert [hit.session_id for hit in hits] == [wanted.id]
+
+
+async def test_a06_an_edited_message_is_found_by_its_new_words_only(store: Store) -> None:
+    session = await new_session(store)
+    accepted = await say(store, session.id, "before the change")
+    while await store.search.index():
+        pass
+    await store.turns.edit_queued(ME, accepted.turn.id, "after it")
+    while await store.search.index():
+        pass
+    assert await store.search.find(ME, "before") == []
+    assert [hit.excerpt for hit in await store.search.find(ME, "after")] == ["after it"]
+    assert await store.upkeep.check() == []
+
+
+async def test_a06_a_broken_index_makes_no_write_fail_and_is_rebuilt(store: Store, store_url: str) -> None:
+    session, doomed = await new_session(store), await new_session(store)
+    await answered(store, session.id, "a green elephant", "Gray, rather.")
+    await answered(store, doomed.id, "a green apple", "Indeed.")
+    await store.search.index()
+    if store.kind == "sqlite":
+        await by_hand(store_url, "UPDATE message_index_data SET block = x'ffffffff' WHERE id > 10")
+    else:
+        await by_hand(store_url, "DROP INDEX message_words_index", "DELETE FROM message_words")
+    findings = await store.upkeep.check()
+    assert {(finding.what, finding.is_repairable) for finding in findings} == {("search index broken", True)}
+    await store.sessions.delete(ME, doomed.id)
+    await answered(store, session.id, "and a blue one", "Never seen.")
+    held = await start(store, session.id, "one more")
+    await store.turns.interrupt(held.turn.id, held.epoch, CRASHED)
+    await store.upkeep.repair()
+    assert await store.upkeep.check() == []
+    assert {hit.excerpt for hit in await store.search.find(ME, "green")} == {"a green elephant"}
+    assert {hit.excerpt for hit in await store.search.find(ME, "blue")} == {"and a blue one"}
+
+
+@pytest.mark.parametrize("damage", ["block = x'00'", "block = x'ffffffff' WHERE id > 10", "id = id + 99"])
+async def test_a06_indexing_into_a_broken_index_stops_nothing_and_it_is_rebuilt(
+    store: Store, store_url: str, damage: str
+) -> None:
+    if store.kind != "sqlite":
+        pytest.skip("PostgreSQL keeps its index itself")
+    session = await new_session(store)
+    await answered(store, session.id, "a green elephant", "Gray, rather.")
+    await store.search.index()
+    await by_hand(store_url, f"UPDATE message_index_data SET {damage}")
+    await answered(store, session.id, "a blue one", "Never seen.")
+    await store.search.index()
+    await store.upkeep.repair()
+    assert len(await store.search.find(ME, "green")) == 1
+    assert len(await store.search.find(ME, "blue")) == 1
+
+
+async def test_a06_a_damaged_list_is_rebuilt_from_the_truth(store: Store, store_url: str) -> None:
+    session = await new_session(store)
+    await answered(store, session.id, "a", "A")
+    await say(store, session.id, "b")
+    before = await store.sessions.get(ME, session.id)
+    await by_hand(
+        store_url,
+        "UPDATE sessions SET queued = 7, messages = 99, active_state = 'running', last_state = NULL",
+        "UPDATE tails SET position = 1, archived = 1",
+    )
+    assert {finding.what for finding in await store.upkeep.check()} == {"list differs", "position behind"}
+    repaired = await store.upkeep.repair()
+    assert all(finding.is_repaired for finding in repaired)
+    assert await store.sessions.get(ME, session.id) == before
+    assert await store.upkeep.check() == []
+    assert await words(store, session.id) == ["a", "A"]

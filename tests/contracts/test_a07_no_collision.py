@@ -1,0 +1,92 @@
+"""A07: any number of writers, in two processes, and every state that is read really existed."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from everturn.domain import events as ev
+from everturn.domain.errors import EverturnError, Refused, Stopped
+from everturn.domain.fold import fold
+from everturn.domain.sessions import SessionPatch
+from everturn.domain.storing import Request
+from everturn.domain.turns import ACTIVE, ENDED, TurnState
+from everturn.store import Store
+from tests.acting import ME, answer, new_session, positions, say
+from tests.conftest import OpenAnother
+
+pytestmark = pytest.mark.anyio
+ROUNDS = 25
+
+
+class Crowd:
+    """Everything at once to one session. What is refused is refused; nothing else may happen."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.refusals: list[str] = []
+        self.is_over = False
+
+    async def writer(self, store: Store, worker: str) -> None:
+        for _ in range(ROUNDS):
+            for held in await store.turns.claim(worker, session_id=self.session_id):
+                await self.tolerate(self.run(store, held.turn.id, held.epoch, held.number))
+            await self.tolerate(say(store, self.session_id, f"from {worker}"))
+
+    async def run(self, store: Store, turn_id: str, epoch: int, number: int) -> None:
+        payloads: list[ev.Payload] = answer("words")
+        await store.journal.append(turn_id, epoch, number + 1, payloads)
+        folded = fold(turn_id, await store.journal.of_turn(ME, turn_id), is_ended=True)
+        await store.turns.complete(turn_id, epoch, number + len(payloads), folded)
+
+    async def meddler(self, store: Store) -> None:
+        for count in range(ROUNDS):
+            await self.tolerate(store.transcript.undo(ME, self.session_id, Request()))
+            await self.tolerate(store.transcript.redo(ME, self.session_id, Request()))
+            await self.tolerate(store.sessions.change(ME, self.session_id, SessionPatch(title=f"{count}")))
+            session = await store.sessions.get(ME, self.session_id)
+            if session.active_turn and count % 3 == 0:
+                await self.tolerate(store.turns.cancel(ME, session.active_turn))
+
+    async def reader(self, store: Store) -> None:
+        last = 0
+        while not self.is_over:
+            session, turns, messages = await store.transcript.export(ME, self.session_id)
+            states = [turn.state for turn in turns]
+            assert session.messages == len(messages)
+            assert session.queued == states.count(TurnState.QUEUED)
+            assert [turn.id for turn in turns if turn.state in ACTIVE] == (
+                [session.active_turn] if session.active_turn else []
+            )
+            spoken = {message.turn_id for message in messages if message.ordinal > 0}
+            assert spoken <= {turn.id for turn in turns if turn.state in ENDED}
+            assert session.version >= last
+            last = session.version
+
+    async def tolerate(self, act: object) -> None:
+        try:
+            await act  # type: ignore[misc]
+        except (Refused, Stopped) as error:
+            self.refusals.append(error.code)
+
+
+async def test_a07_a_crowd_in_two_processes_never_collides(store: Store, open_another: OpenAnother) -> None:
+    other = await open_another()
+    session = await new_session(store)
+    crowd = Crowd(session.id)
+    with anyio.fail_after(100):
+        async with anyio.create_task_group() as readers:
+            readers.start_soon(crowd.reader, store)
+            readers.start_soon(crowd.reader, other)
+            async with anyio.create_task_group() as writers:
+                writers.start_soon(crowd.writer, store, "wrk_one")
+                writers.start_soon(crowd.writer, other, "wrk_two")
+                writers.start_soon(crowd.meddler, store)
+                writers.start_soon(crowd.meddler, other)
+            crowd.is_over = True
+    known = {"session_busy", "nothing_to_do", "fenced", "wrong_state"}
+    assert set(crowd.refusals) <= known
+    assert await store.upkeep.check() == []
+    found = await positions(store, session.id)
+    assert found == list(range(1, (await store.sessions.get(ME, session.id)).position + 1))
+    assert issubclass(EverturnError, Exception)
