@@ -285,6 +285,11 @@ async def test_health_metrics_and_the_description_of_the_api(store: Store, tmp_p
         metrics = (await server.http.get("/metrics")).text
         assert 'everturn_http_requests_total{method="POST",route="/api/sessions",status="201"} 1' in metrics
         assert "everturn_streams_open" in metrics
+        assert 'everturn_store_states{state="completed"} 1' in metrics
+        assert "everturn_store_asks 0" in metrics
+        if store.kind == "sqlite":
+            assert "everturn_writer_commit_seconds_p99 " in metrics
+            assert "everturn_writer_writes_per_commit " in metrics
         described = (await server.http.get("/openapi.json")).json()
         assert described["openapi"] == "3.1.0"
         events = described["paths"]["/api/sessions/{session}/events"]["get"]["responses"]["200"]["content"]

@@ -59,6 +59,15 @@ async def test_a_cursor_from_the_future_gets_a_snapshot_instead_of_silence(
                 assert (await anext(frames)).event == "turn.accepted"
 
 
+async def test_the_shared_stream_says_so_too(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, "Hi.") as server:
+        session_id = (await server.new_session())["id"]
+        seen = await server.run(session_id)
+        path = f"/api/events?sessions={session_id}&after={session_id}:999999"
+        frames = await server.read_until(path, "sessions.snapshot")
+        assert (frames[0].event, frames[0].id) == ("snapshot", f"{session_id}:{seen[-1].id}")
+
+
 async def test_last_event_ids_that_make_no_sense_are_refused(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path) as server:
         session_id = (await server.new_session())["id"]

@@ -42,6 +42,24 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
+def writer_figures(writer: Any) -> dict[str, Any]:
+    """Of a store's writer, where it keeps them: writes and commits so far, and how long commits take.
+
+    Writes per second is the rate of ``writes_total``; the batch size is writes divided by commits.
+    """
+    recent = sorted(getattr(writer, "commit_seconds", ()))
+    if not recent:
+        return {}
+    return {
+        "writes_total": writer.jobs_done,
+        "commits_total": writer.batches,
+        "writes_waiting": writer.waiting,
+        "writes_per_commit": writer.jobs_done / max(1, writer.batches),
+        "commit_seconds_p50": recent[len(recent) // 2],
+        "commit_seconds_p99": recent[min(len(recent) - 1, int(len(recent) * 0.99))],
+    }
+
+
 def _gauges(prefix: str, values: Mapping[str, Any]) -> Iterable[str]:
     for name, value in values.items():
         metric = f"{prefix}_{_safe(str(name))}"
@@ -66,10 +84,4 @@ def _safe(name: str) -> str:
 
 
 def _number(value: float) -> str:
-    return (
-        str(int(value))
-        if isinstance(value, bool)
-        else f"{value:.9g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    return f"{value:.9g}" if isinstance(value, float) else str(int(value))

@@ -12,7 +12,7 @@ from everturn.domain.errors import EverturnError
 from everturn.engine import Engine
 from everturn.store import Store
 from everturn.web import docs_page
-from everturn.web.metrics import Metrics
+from everturn.web.metrics import Metrics, writer_figures
 from everturn.web.problems import NotReady
 from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing, Raw
 from everturn.web.streams import Streams
@@ -112,6 +112,7 @@ class ServerApi:
             "streams": {"open": len(self._streams), "cut_off_total": self._streams.cut_off},
             "engine": self._engine.status(),
             "store": await self._store.upkeep.stats(),
+            "writer": writer_figures(getattr(self._store.database, "writer", None)),
         }
         return Raw(self._metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 

@@ -107,7 +107,7 @@ class StreamsApi:
             position = after
             if after > session.position:
                 position = session.position
-                await stream.write(sse.frames([self._rewound(session)]))
+                await stream.write(sse.frames([_rewound(session, self._clock.now_ms())]))
             return await run(stream, session, position)
 
         return EventStream(self._streams, call.caller, source)
@@ -131,12 +131,6 @@ class StreamsApi:
             await stream.write(sse.frames(events))
             position = events[-1].position
         return "replayed"
-
-    def _rewound(self, session: Session) -> Event:
-        """For a cursor from a future that does not exist here, e.g. after a backup was restored."""
-        payload = Snapshot(position=session.position, version=session.version)
-        now = self._clock.now_ms()
-        return Event(session.id, session.position, None, "snapshot", now, encode(payload))
 
     # --- one connection for everything ---------------------------------------------------------------
 
@@ -171,6 +165,7 @@ class _Shared:
         self._owner = owner
         self._wanted = wanted
         self._after = after
+        self._clock = clock
         self._newsroom = Newsroom(clock.now_ms())
         self._cursors = sse.Cursors({})
         # One frame at a time: an id names every session's position, so it must not overtake frames of
@@ -182,6 +177,9 @@ class _Shared:
     async def run(self, stream: EventStream) -> str:
         sessions = await self._present(stream)
         self._cursors = sse.Cursors({one.id: self._start(one) for one in sessions})
+        for session in sessions:
+            if self._after.get(session.id, 0) > session.position:
+                await stream.write(self._cursors.frames([_rewound(session, self._clock.now_ms())]))
         async with anyio.create_task_group() as group:
             for session in sessions:
                 group.start_soon(self._follow, stream, session, name=f"follow {session.id}")
@@ -266,6 +264,12 @@ class _Shared:
     async def _tell(self, stream: EventStream, news: SessionNews) -> None:
         async with self._lock:
             await stream.write(sse.plain(news.kind, _encoder.encode(news)))
+
+
+def _rewound(session: Session, now_ms: int) -> Event:
+    """For a cursor from a future that does not exist here, e.g. after a backup was restored."""
+    payload = Snapshot(position=session.position, version=session.version)
+    return Event(session.id, session.position, None, "snapshot", now_ms, encode(payload))
 
 
 def _ends(events: Any) -> bool:
