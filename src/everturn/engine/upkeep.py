@@ -54,8 +54,8 @@ class Upkeep:
             self._on_expired()
 
     async def _prune(self) -> None:
-        older_than = self._gear.clock.now_ms() - round(self._gear.settings.prune_grace_s * 1000)
-        while await self._gear.store.upkeep.prune(older_than_ms=older_than):
+        grace_ms = round(self._gear.settings.prune_grace_s * 1000)
+        while await self._gear.store.upkeep.prune(older_than_ms=grace_ms):
             pass
 
     async def _sweep(self) -> None:
