@@ -143,6 +143,11 @@ def _sweep(tx: Tx, before: int) -> Script[list[str]]:
     rows = yield q("files_unused", before, 200)
     free = []
     for file_id, sha256 in rows:
+        if tx.dialect == "postgresql":
+            # Waits for a message that is just being attached to; deleting would take its use along.
+            yield q("file_lock", file_id)
+        if (yield q("file_used", file_id)):
+            continue
         yield q("file_delete", file_id)
         if not (yield q("hash_used", sha256)):
             free.append(sha256)

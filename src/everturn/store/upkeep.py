@@ -161,9 +161,14 @@ def _prunable(tx: Tx, before: int) -> Script[bool]:
 def _prune(tx: Tx, before: int, limit: int) -> Script[int]:
     """Delete the events of ended turns whose messages hold everything that is worth keeping."""
     rows = yield q("turns_to_prune", before, limit)
-    for turn_no, session_no, first_position in sorted(rows, key=lambda row: (row[1], row[0])):
-        if tx.dialect == "postgresql":
+    if tx.dialect == "postgresql":
+        # Looked at again under the locks: late events that came meanwhile would be pruned before they are
+        # threaded in, and the next read would fold an empty journal over the answer.
+        locked = sorted({row[1] for row in rows})
+        for session_no in locked:
             yield q("session_lock_no", session_no)
+        rows = [row for row in (yield q("turns_to_prune", before, limit)) if row[1] in locked]
+    for turn_no, session_no, first_position in rows:
         last = one((yield q("turn_last_position", session_no, first_position, turn_no)))
         if last is not None and last[0] is not None:
             yield q("events_prune", session_no, first_position, last[0], turn_no)

@@ -113,8 +113,8 @@ def release(tx: Tx, worker: str, reason: str, is_sealed: bool) -> Script[int]:
     """Make a worker's turns claimable; with ``is_sealed`` say that nothing more will come from it."""
     rows = yield q("turns_of_worker", worker)
     for turn_no, session_no in rows:
-        if tx.dialect == "postgresql":
-            yield q("session_lock_no", session_no)
+        if tx.dialect == "postgresql" and not (yield q("session_lock_no", session_no)):
+            continue  # deleted meanwhile
         turn = yield from turn_row(turn_no)
         if turn.worker != worker:
             continue

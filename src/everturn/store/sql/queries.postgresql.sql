@@ -19,6 +19,9 @@ SELECT t.session_no FROM tails t
 WHERE t.session_no = (SELECT s.session_no FROM sessions s WHERE s.id = $1 AND s.owner = $2)
 FOR UPDATE SKIP LOCKED
 
+-- name: file_lock
+SELECT id FROM files WHERE id = $1 FOR UPDATE
+
 -- ---------------------------------------------------------------- the group commit
 
 -- name: append_lock

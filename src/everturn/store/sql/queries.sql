@@ -500,6 +500,9 @@ INSERT INTO file_uses (file_id, session_no) VALUES ($1, $2) ON CONFLICT (file_id
 SELECT f.id, f.sha256 FROM files f WHERE f.created_at < $1
   AND NOT EXISTS (SELECT 1 FROM file_uses u WHERE u.file_id = f.id) LIMIT $2
 
+-- name: file_used
+SELECT 1 FROM file_uses WHERE file_id = $1 LIMIT 1
+
 -- name: file_delete
 DELETE FROM files WHERE id = $1
 
