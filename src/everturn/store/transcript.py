@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from everturn.domain.errors import BadImport, Invalid, NotFound, NothingToDo, TextEmpty, WrongState
-from everturn.domain.ids import message_id, turn_id_of_message
+from everturn.domain.errors import BadImport, Invalid, InvalidId, NotFound, NothingToDo, TextEmpty, WrongState
+from everturn.domain.ids import checked, message_id, turn_id_of_message
 from everturn.domain.messages import Attachment, Message, Role, Summary, Text
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Page, Session
@@ -80,6 +80,7 @@ class Transcript:
     async def import_session(
         self, owner: str, session: Session, turns: Sequence[Turn], messages: Sequence[Message]
     ) -> Session:
+        _refuse_broken(session, turns, messages)
         return await self._db.write(_import, owner, session, tuple(turns), tuple(messages))
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
@@ -377,6 +378,20 @@ def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
     yield q("tail_insert", rows[0][0], session.owner, tx.now)
     found = yield q("session_row_by_no", rows[0][0])
     return session_of(found[0])
+
+
+def _refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Message]) -> None:
+    """Refuse a document that says the same thing twice or uses names that are none."""
+    try:
+        checked(session.id, "ses")
+        for turn in turns:
+            checked(turn.id, "trn")
+    except InvalidId as error:
+        raise BadImport(error.message) from error
+    if len({turn.id for turn in turns}) < len(turns):
+        raise BadImport("A turn is in this document twice.")
+    if len({(message.turn_id, message.ordinal) for message in messages}) < len(messages):
+        raise BadImport("Two messages of this document have the same place in their turn.")
 
 
 def _import(
