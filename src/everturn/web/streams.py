@@ -102,12 +102,23 @@ class EventStream(Streaming):
             return
         self._is_beating = True
         try:
-            if not await self._streams.is_still_welcome(self.caller):
+            if await self._is_welcome():
+                await self.write(sse.HEARTBEAT)
+            else:
                 self.end("signed_out")
-                return
-            await self.write(sse.HEARTBEAT)
+        except OSError:
+            # The root of a task beside all other streams: this one's connection must not end them.
+            self.end("gone")
         finally:
             self._is_beating = False
+
+    async def _is_welcome(self) -> bool:
+        try:
+            return await self._streams.is_still_welcome(self.caller)
+        except EverturnError as error:
+            # Nobody can tell while the store is away; the next heartbeat asks again.
+            _log.warning("a stream goes on unchecked: %s", error.message)
+            return True
 
     async def _run(self) -> None:
         try:

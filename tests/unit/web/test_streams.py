@@ -1,0 +1,108 @@
+"""Open streams when the store, or a connection, does not behave."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from everturn.domain.errors import StoreAway
+from everturn.testing import FakeClock
+from everturn.web.identity import EVERYTHING, Caller
+from everturn.web.sse import HEARTBEAT
+from everturn.web.streams import EventStream, Streams
+
+pytestmark = pytest.mark.anyio
+BEAT_S = 30.0
+
+
+class Reader:
+    """The other end of a stream: what it was sent, and when it leaves."""
+
+    def __init__(self, *, fails_at: int = 0) -> None:
+        self.sent: list[bytes] = []
+        self._fails_at = fails_at
+        self._arrived = anyio.Event()
+
+    async def send(self, message: Any) -> None:
+        body = message.get("body", b"")
+        self.sent.append(body)
+        self._arrived.set()
+        self._arrived = anyio.Event()
+        if body == HEARTBEAT and self.beats == self._fails_at:
+            raise OSError("The connection is gone.")
+
+    async def receive(self) -> Any:
+        await anyio.sleep_forever()
+
+    @property
+    def beats(self) -> int:
+        return self.sent.count(HEARTBEAT)
+
+    async def heard(self, beats: int) -> None:
+        with anyio.fail_after(5):
+            while self.beats < beats:
+                await self._arrived.wait()
+
+
+def _streams(clock: FakeClock, still_valid: Callable[[Caller], Awaitable[bool]]) -> Streams:
+    return Streams(
+        clock, still_valid, heartbeat_s=BEAT_S, send_timeout_s=10.0, streams_max=10, per_owner_max=10
+    )
+
+
+async def _idle(stream: EventStream) -> str:
+    await anyio.sleep_forever()
+    return ""
+
+
+def _stream(streams: Streams) -> EventStream:
+    return EventStream(streams, Caller("local", EVERYTHING, "open"), _idle)
+
+
+async def _open(group: Any, streams: Streams, reader: Reader) -> None:
+    scope = {"type": "http", "method": "GET"}
+    group.start_soon(_stream(streams), scope, reader.receive, reader.send)
+    with anyio.fail_after(5):
+        while len(reader.sent) < 2:
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_heartbeats_go_on_after_the_store_was_away(clock: FakeClock) -> None:
+    """Whether the reader is still welcome cannot be told then; it is asked again with the next one."""
+    troubles = [StoreAway("away")]
+
+    async def still_valid(caller: Caller) -> bool:
+        if troubles:
+            raise troubles.pop()
+        return True
+
+    reader = Reader()
+    async with anyio.create_task_group() as group:
+        async with _streams(clock, still_valid) as streams:
+            await _open(group, streams, reader)
+            await clock.advance(BEAT_S)
+            await clock.advance(BEAT_S)
+            await reader.heard(1)
+            assert not troubles
+        group.cancel_scope.cancel()
+
+
+async def test_a_heartbeat_into_a_broken_connection_harms_no_other_stream(clock: FakeClock) -> None:
+    async def still_valid(caller: Caller) -> bool:
+        return True
+
+    broken, whole = Reader(fails_at=1), Reader()
+    async with anyio.create_task_group() as group:
+        async with _streams(clock, still_valid) as streams:
+            await _open(group, streams, broken)
+            await _open(group, streams, whole)
+            await clock.advance(BEAT_S)
+            await whole.heard(1)
+            await clock.advance(BEAT_S)
+            await whole.heard(2)
+            assert len(streams) == 1, "the broken one has ended"
+        group.cancel_scope.cancel()
