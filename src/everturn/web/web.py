@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -260,14 +260,14 @@ class _Exchange:
         await self._start({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": body})
 
-    async def _start(self, message: Message) -> None:
-        """Send, with our headers on every answer."""
+    def _start(self, message: Message) -> Awaitable[None]:
+        """Send, with our headers on every answer. Not a coroutine itself: it is called for every token."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
             given = message["headers"]
             has_policy = any(name == b"content-security-policy" for name, _ in given)
             message["headers"] = [*given, *HEADERS] if has_policy else [*given, *HEADERS, _POLICY]
-        await self._send(message)
+        return self._send(message)
 
     # --- the body ------------------------------------------------------------------------------------
 
