@@ -288,3 +288,21 @@ async def test_notes_recall_and_prefix_belong_to_their_owner(
         await h.run(session, "bees and snakes")
         assert "Keeps bees" in str(model.requests[-1])
         assert "snakes." not in str(model.requests[-1]).replace("bees and snakes", "")
+
+
+async def test_what_was_deleted_while_nothing_ran_is_not_sent_by_the_next_process(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    model = ScriptedModel(clock=clock, then="fine")
+    built = built_over(store, clock, tmp_path, model, extraction_model="scripted:absent")
+    note = await built.notebooks.remember(OWNER, "Keeps bees.", clock.now_ms())
+    async with open_harness(store, clock=clock, model=model, memory=built.memory) as h:
+        session = await h.new_session()
+        await h.run(session, "What do my bees need?")
+        assert "Keeps bees" in model.requests[-1].messages[0].text
+    page = built.notebooks.folder_of(OWNER) / note.page
+    page.unlink()
+    again = built_over(store, clock, tmp_path, model, extraction_model="scripted:absent")
+    async with open_harness(store, clock=clock, model=model, memory=again.memory) as h:
+        await h.run(session, "And now?")
+        assert "Keeps bees" not in str(model.requests[-1])

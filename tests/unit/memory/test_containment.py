@@ -66,7 +66,7 @@ def blocked() -> Iterator[Callable[..., Blocking]]:
 
 def memory_with(store: Store, clock: FakeClock, provider: Blocking) -> Memory:
     providers = Providers({"blocking": lambda: Apart(lambda: provider, "blocking")}, {})
-    settings = MemorySettings(provider="blocking", drain_s=3)
+    settings = MemorySettings(provider="blocking", drain_s=3, recall_timeout_s=1.7)
     return Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
 
 
@@ -115,9 +115,9 @@ async def test_a_recall_that_blocks_delays_a_turn_by_its_limit_and_no_more(
         session = await h.new_session()
         accepted = await h.send(session, "hello")
         await anyio.to_thread.run_sync(provider.is_in.wait)
-        await clock.advance(1.0)  # for the agent
-        await clock.someone_sleeps(1.0)
-        await clock.advance(1.0)  # for the session
+        await clock.advance(1.7)  # for the agent
+        await clock.someone_sleeps(1.7)
+        await clock.advance(1.7)  # for the session
         turn = await h.settled(accepted.turn.id)
         assert turn.state == "completed"
         assert "slow words" not in str(model.requests[0])
