@@ -152,7 +152,9 @@ class Runner:
 
     async def _until_idle(self) -> None:
         while self._turns:
-            self._idle = anyio.Event()
+            # Shared, not made anew: stopping and a lost lease may wait at the same time.
+            if self._idle.is_set():
+                self._idle = anyio.Event()
             await self._idle.wait()
 
     # --- claiming ----------------------------------------------------------------------------------
@@ -305,6 +307,9 @@ class Runner:
                 return
             except (Retry, Stopped) as error:
                 _log.warning("turn %s has no fate yet: %s", running.id, error.message)
+            except Exception:
+                # Not even this may end the task: all turns of this worker would end with it.
+                _log.exception("turn %s has no fate yet", running.id)
             if running.is_handing_over:
                 return
             await self._gear.clock.sleep(self._gear.settings.store_patience_s)
@@ -319,6 +324,9 @@ class Runner:
                 await act()
             except (Retry, Stopped) as error:
                 _log.warning("%s: %s", getattr(act, "__name__", "task"), error.message)
+            except Exception:
+                # The root of a task beside all turns: recorded, tried again, and no turn ends for it.
+                _log.exception("%s failed", getattr(act, "__name__", "task"))
 
     async def _renew(self) -> None:
         asked_at = self._gear.clock.monotonic()
