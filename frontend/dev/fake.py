@@ -147,7 +147,9 @@ class Surface:
         result = self.house.move(ident, name, body)
         if result is None:
             return problem(409, "nothing_to_do", "There is nothing to undo.")
-        return reply(result, 201 if name == "branch" else 202 if name in ("retry", "edit", "compact") else 200)
+        return reply(
+            result, 201 if name == "branch" else 202 if name in ("retry", "edit", "compact") else 200
+        )
 
     async def turn(self, request: Request) -> Response:
         return reply(self.house.turn(request.path_params["turn"]).row)
@@ -228,7 +230,12 @@ class Surface:
                     }
                     chunk += head.encode() + b"data: " + msgspec.json.encode(body) + b"\n\n"
             for kind, row in self.house.list_news[seen:]:
-                chunk += f"event: {kind}\n".encode() + b"data: " + msgspec.json.encode({"kind": kind, "session_id": row.id, "session": row}) + b"\n\n"
+                chunk += (
+                    f"event: {kind}\n".encode()
+                    + b"data: "
+                    + msgspec.json.encode({"kind": kind, "session_id": row.id, "session": row})
+                    + b"\n\n"
+                )
             seen = self.house.list_position
             if chunk:
                 yield chunk
@@ -254,4 +261,10 @@ def application(house: House | None = None) -> Any:
 if __name__ == "__main__":
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 8421
     scene = sys.argv[2] if len(sys.argv) > 2 else "full"
-    uvicorn.run(application(getattr(scenes, scene)()), host="127.0.0.1", port=port, log_level="warning", lifespan="off")
+    uvicorn.run(
+        application(getattr(scenes, scene)()),
+        host="127.0.0.1",
+        port=port,
+        log_level="warning",
+        lifespan="off",
+    )

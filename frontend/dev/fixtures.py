@@ -1,6 +1,6 @@
 """Write the scenes' turns, as events and as the server folds them, for the page's reducer tests.
 
-    python frontend/dev/fixtures.py
+python frontend/dev/fixtures.py
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def main() -> None:
     house.now_ms = scenes.now_ms = lambda: 1_800_000_000_000
     turns = []
     for here in scenes.full().sessions.values():
-        if here.row.title in ("A very long talk", "Markdown of every kind") or here.row.title.startswith("An older"):
+        if here.row.title in ("A very long talk", "Markdown of every kind") or here.row.title.startswith(
+            "An older"
+        ):
             continue
         for turn in here.turns.values():
             folded = fold(turn.row.id, turn.events, is_ended=turn.row.state in house.ENDED)

@@ -96,22 +96,43 @@ class SessionHere:
         if row.state in ENDED:
             folded = fold(row.id, turn.events, is_ended=True)
             row = replace(row, usage=folded.usage, timeline=folded.timeline)
-            changes |= {"active_turn": None, "active_state": None, "last_state": row.state, "version": self.row.version + 1}
+            changes |= {
+                "active_turn": None,
+                "active_state": None,
+                "last_state": row.state,
+                "version": self.row.version + 1,
+            }
         else:
             changes |= {"active_turn": row.id, "active_state": row.state}
-        changes["asks"] = sum(1 for ask in turn.asks.values() if ask is None) if row.state == TurnState.WAITING else 0
+        changes["asks"] = (
+            sum(1 for ask in turn.asks.values() if ask is None) if row.state == TurnState.WAITING else 0
+        )
         turn.row = row
         kind = "session.done" if row.state in ENDED or row.state == TurnState.WAITING else "session.busy"
         self.house.tell(kind, self.row.id)
 
-    def begin(self, text: str, at: int | None = None, *, files: tuple[Attachment, ...] = (), kind: TurnKind = TurnKind.MESSAGE, parent: str | None = "") -> TurnHere:
+    def begin(
+        self,
+        text: str,
+        at: int | None = None,
+        *,
+        files: tuple[Attachment, ...] = (),
+        kind: TurnKind = TurnKind.MESSAGE,
+        parent: str | None = "",
+    ) -> TurnHere:
         at = at or now_ms()
         ident = self.house.ids.turn()
         if parent == "":
             parent = self.path[-1] if self.path else None
-        row = Turn(ident, self.row.id, "local", TurnState.QUEUED, 1, at, kind=kind, parent_id=parent, text=text)
+        row = Turn(
+            ident, self.row.id, "local", TurnState.QUEUED, 1, at, kind=kind, parent_id=parent, text=text
+        )
         turn = TurnHere(row)
-        turn.asked = Message(message_id(ident, 0), ident, Role.USER, (Text(text), *files), at) if kind == "message" else None
+        turn.asked = (
+            Message(message_id(ident, 0), ident, Role.USER, (Text(text), *files), at)
+            if kind == "message"
+            else None
+        )
         self.turns[ident] = turn
         turn.first_position = len(self.events) + 1
         if not self.row.title and text:
@@ -241,10 +262,16 @@ class House:
         return page
 
     def numbered(self, here: SessionHere, row: Turn) -> Turn:
-        brothers = [t.row.id for t in here.turns.values() if t.row.parent_id == row.parent_id and t.row.kind == row.kind]
+        brothers = [
+            t.row.id
+            for t in here.turns.values()
+            if t.row.parent_id == row.parent_id and t.row.kind == row.kind
+        ]
         if len(brothers) < 2:
             return row
-        return replace(row, sibling=brothers.index(row.id) + 1, siblings=len(brothers), sibling_ids=tuple(brothers))
+        return replace(
+            row, sibling=brothers.index(row.id) + 1, siblings=len(brothers), sibling_ids=tuple(brothers)
+        )
 
     def turn(self, ident: str) -> TurnHere:
         for here in self.sessions.values():
@@ -263,7 +290,14 @@ class House:
         how = body.get("when_busy", "queue")
         if active and how == "steer":
             turn = here.turns[active]
-            message = Message(message_id(active, 90 + len(turn.events)), active, Role.USER, (Text(body["text"]),), now_ms(), is_steering=True)
+            message = Message(
+                message_id(active, 90 + len(turn.events)),
+                active,
+                Role.USER,
+                (Text(body["text"]),),
+                now_ms(),
+                is_steering=True,
+            )
             here.emit(turn, ev.MessageAdded(message))
             self.keys[key] = {"turn": turn.row, "cursor": cursor, "is_steering": True}
             return self.keys[key]
@@ -317,7 +351,15 @@ class House:
                     payload = event.payload
                     if turn.asks.get(getattr(payload, "ask_id", ""), "x") is None:
                         topic = getattr(payload, "topic", "approval")
-                        found.append({"id": payload.ask_id, "session_id": here.row.id, "turn_id": turn.row.id, "topic": topic, "created_at": event.at})
+                        found.append(
+                            {
+                                "id": payload.ask_id,
+                                "session_id": here.row.id,
+                                "turn_id": turn.row.id,
+                                "topic": topic,
+                                "created_at": event.at,
+                            }
+                        )
         return found
 
     def answer(self, ask: str, value: str) -> None:
@@ -339,11 +381,24 @@ class House:
         here.emit(turn, ev.TurnResumed(2, "wrk_fake", "answered"))
         outcome = Outcome.DENIED if value == "deny" else Outcome.OK
         if payload.call_id:
-            call = next(c for e in turn.events if isinstance(e.payload, ev.StepFinished) for c in e.payload.calls if c.id == payload.call_id)
+            call = next(
+                c
+                for e in turn.events
+                if isinstance(e.payload, ev.StepFinished)
+                for c in e.payload.calls
+                if c.id == payload.call_id
+            )
             if value != "deny":
-                here.emit(turn, ev.ToolStarted(1, call.id, call.name, call.arguments, getattr(payload, "label", "")))
+                here.emit(
+                    turn, ev.ToolStarted(1, call.id, call.name, call.arguments, getattr(payload, "label", ""))
+                )
                 await asyncio.sleep(0.6)
-            here.emit(turn, ev.ToolFinished(call.id, call.name, outcome, "done" if outcome == "ok" else "Denied by the user."))
+            here.emit(
+                turn,
+                ev.ToolFinished(
+                    call.id, call.name, outcome, "done" if outcome == "ok" else "Denied by the user."
+                ),
+            )
         await self.answerer(here, turn)
 
     def move(self, ident: str, name: str, body: dict[str, Any]) -> Any:
@@ -357,13 +412,22 @@ class House:
             count = 1 if name == "undo" else len(here.path)
             here.undone = here.path[-count:]
             here.path = here.path[:-count]
-            here.row = replace(here.row, version=here.row.version + 1, redo_to=here.undone[-1], head=here.path[-1] if here.path else None)
+            here.row = replace(
+                here.row,
+                version=here.row.version + 1,
+                redo_to=here.undone[-1],
+                head=here.path[-1] if here.path else None,
+            )
         elif name == "redo":
             here.path += here.undone
             here.undone = []
             here.row = replace(here.row, version=here.row.version + 1, redo_to=None)
         elif name == "select":
-            index = next(i for i, t in enumerate(here.path) if here.turns[t].row.parent_id == here.turns[body["turn_id"]].row.parent_id)
+            index = next(
+                i
+                for i, t in enumerate(here.path)
+                if here.turns[t].row.parent_id == here.turns[body["turn_id"]].row.parent_id
+            )
             here.path = [*here.path[:index], body["turn_id"]]
             here.row = replace(here.row, version=here.row.version + 1)
         elif name == "branch":
@@ -401,8 +465,24 @@ class House:
                 for message in here.turns[turn_id].messages():
                     text = message.text
                     if words and all(word in text.lower() for word in words):
-                        marks = sorted((m.start(), m.end()) for word in words for m in [re.search(re.escape(word), text, re.I)] if m)
-                        hits.append(Hit(here.row.id, message.id, turn_id, message.role, here.row.title, text[:300], message.created_at, tuple(marks)))
+                        marks = sorted(
+                            (m.start(), m.end())
+                            for word in words
+                            for m in [re.search(re.escape(word), text, re.I)]
+                            if m
+                        )
+                        hits.append(
+                            Hit(
+                                here.row.id,
+                                message.id,
+                                turn_id,
+                                message.role,
+                                here.row.title,
+                                text[:300],
+                                message.created_at,
+                                tuple(marks),
+                            )
+                        )
         return hits[:20]
 
 

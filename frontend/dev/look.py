@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import urllib.request
-import json
 
 from playwright.sync_api import sync_playwright
 
-ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def main() -> None:
@@ -18,14 +26,20 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGS)
         for index, shot in enumerate(shots):
-            name, theme, width, height, *act = [*shot.split("|"), *["", "", ""][: max(0, 4 - len(shot.split("|")))]]
+            name, theme, width, height, *act = [
+                *shot.split("|"),
+                *["", "", ""][: max(0, 4 - len(shot.split("|")))],
+            ]
             context = browser.new_context(
                 viewport={"width": int(width or 1440), "height": int(height or 1000)},
                 color_scheme="dark" if theme == "dark" else "light",
                 device_scale_factor=1,
             )
             page = context.new_page()
-            page.on("console", lambda m: print("console:", m.type, m.text[:300]) if m.type in ("error", "warning") else None)
+            page.on(
+                "console",
+                lambda m: print("console:", m.type, m.text[:300]) if m.type in ("error", "warning") else None,
+            )
             page.on("pageerror", lambda e: print("pageerror:", str(e)[:600]))
             page.goto(address + (name if name.startswith("#") else f"#/s/{ids[name]}"))
             page.wait_for_timeout(1200)

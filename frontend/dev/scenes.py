@@ -10,19 +10,45 @@ from house import House, SessionHere, TurnHere, now_ms, replace
 
 from everturn.domain import events as ev
 from everturn.domain.ids import message_id
-from everturn.domain.messages import Call, Message, Outcome, Role, Summary, Text
+from everturn.domain.messages import Call, Message, Outcome, Role, Summary
 from everturn.domain.turns import Failure, Recovery, TurnKind, TurnState, Usage
 
 MODEL = "anthropic:claude-sonnet-4-5"
 MODELS = {
     "default": MODEL,
     "models": [
-        {"name": MODEL, "state": "ready", "label": "Claude Sonnet 4.5", "provider": "anthropic", "context_tokens": 200_000},
-        {"name": "openai:gpt-x", "state": "ready", "label": "GPT-X", "provider": "openai", "context_tokens": 400_000},
-        {"name": "pocket:smollm2", "state": "ready", "size": 98000000, "label": "SmolLM2 135M", "provider": "pocket", "context_tokens": 8_000, "is_small": True},
+        {
+            "name": MODEL,
+            "state": "ready",
+            "label": "Claude Sonnet 4.5",
+            "provider": "anthropic",
+            "context_tokens": 200_000,
+        },
+        {
+            "name": "openai:gpt-x",
+            "state": "ready",
+            "label": "GPT-X",
+            "provider": "openai",
+            "context_tokens": 400_000,
+        },
+        {
+            "name": "pocket:smollm2",
+            "state": "ready",
+            "size": 98000000,
+            "label": "SmolLM2 135M",
+            "provider": "pocket",
+            "context_tokens": 8_000,
+            "is_small": True,
+        },
     ],
 }
-USED = {"turns": 412, "input_tokens": 4_200_000, "output_tokens": 180_000, "cached_tokens": 3_900_000, "cost_usd": 12.4}
+USED = {
+    "turns": 412,
+    "input_tokens": 4_200_000,
+    "output_tokens": 180_000,
+    "cached_tokens": 3_900_000,
+    "cost_usd": 12.4,
+}
 DIFF = """--- a/ops/backup.sh
 +++ b/ops/backup.sh
 @@ -22,4 +22,4 @@
@@ -71,14 +97,24 @@ class Script:
 
     is_closed = True
 
-    def close(self, *calls: Call, finish: str = "", usage: Usage | None = None, missed: bool = False) -> Script:
+    def close(
+        self, *calls: Call, finish: str = "", usage: Usage | None = None, missed: bool = False
+    ) -> Script:
         self._open()
         self.is_closed = True
         self.emit(ev.StepFinished(self.step, finish or ("calls" if calls else "stop"), calls), 40)
         usage = usage or Usage(1500, 110, 1400, None, 0.002)
         return self.emit(ev.StepUsage(self.step, MODEL, usage, missed))
 
-    def call(self, name: str, label: str, result: str = "", ms: int = 400, outcome: Outcome = Outcome.OK, **more: Any) -> Script:
+    def call(
+        self,
+        name: str,
+        label: str,
+        result: str = "",
+        ms: int = 400,
+        outcome: Outcome = Outcome.OK,
+        **more: Any,
+    ) -> Script:
         self.want(name, label, more.pop("arguments", None))
         self.begin(label)
         return self.end(result, ms, outcome, **more)
@@ -86,11 +122,15 @@ class Script:
     def want(self, name: str, label: str, arguments: dict[str, Any] | None = None) -> Script:
         self.calls += 1
         given = arguments or {"command" if name == "terminal" else "path": label}
-        self.last = Call(f"call_{self.here.row.id[-6:]}_{len(self.here.turns)}_{self.calls}", name, json.dumps(given))
+        self.last = Call(
+            f"call_{self.here.row.id[-6:]}_{len(self.here.turns)}_{self.calls}", name, json.dumps(given)
+        )
         return self.close(self.last)
 
     def begin(self, label: str, attempt: int = 1) -> Script:
-        return self.emit(ev.ToolStarted(self.step, self.last.id, self.last.name, self.last.arguments, label, attempt), 20)
+        return self.emit(
+            ev.ToolStarted(self.step, self.last.id, self.last.name, self.last.arguments, label, attempt), 20
+        )
 
     def end(self, text: str, ms: int, outcome: Outcome = Outcome.OK, display: Any = None) -> Script:
         return self.emit(ev.ToolFinished(self.last.id, self.last.name, outcome, text, display=display), ms)
@@ -98,7 +138,19 @@ class Script:
     def approve(self, label: str, reason: str) -> Script:
         ask = self.here.house.ids.ask()
         self.turn.asks[ask] = None
-        self.emit(ev.ApprovalRequested(ask, self.last.id, self.last.name, self.last.arguments, "d1", reason, label, ("once", "session", "deny")), 10)
+        self.emit(
+            ev.ApprovalRequested(
+                ask,
+                self.last.id,
+                self.last.name,
+                self.last.arguments,
+                "d1",
+                reason,
+                label,
+                ("once", "session", "deny"),
+            ),
+            10,
+        )
         self.ask = ask
         return self.emit(ev.TurnWaiting((ask,)))
 
@@ -107,7 +159,9 @@ class Script:
         self.turn.asks[self.ask] = decision
         return self.emit(ev.TurnResumed(1, "wrk_fake", "answered"), 30)
 
-    def question(self, text: str, choices: tuple[str, ...], topic: str = "question", on_call: bool = True) -> Script:
+    def question(
+        self, text: str, choices: tuple[str, ...], topic: str = "question", on_call: bool = True
+    ) -> Script:
         ask = self.here.house.ids.ask()
         self.turn.asks[ask] = None
         self.emit(ev.QuestionAsked(ask, text, choices, topic, self.last.id if on_call else None), 10)
@@ -155,7 +209,9 @@ def full() -> House:
         here = house.add(title, at, **more)
         script = Script(here, title, at - 9_000)
         script.say("Here is what I found. Clients retry while the lock file is stale, every 5 s.").complete()
-        here.row = replace(here.row, updated_at=at, **({"last_state": more["last_state"]} if "last_state" in more else {}))
+        here.row = replace(
+            here.row, updated_at=at, **({"last_state": more["last_state"]} if "last_state" in more else {})
+        )
     for index in range(300):
         at = now - (20 + index // 3) * day
         here = house.add(f"An older session, number {index + 1}", at)
@@ -173,18 +229,48 @@ def fresh() -> House:
 def nightly(house: House, now: int) -> SessionHere:
     at = now - 4 * 60_000
     here = house.add("Nightly backup keeps failing", at, tags=("homelab",))
-    s = Script(here, "The restic backup on the NAS failed on Thursday and again last night. Find out why, fix the script, then check the repository.", at)
-    s.think("The user wants the cause first. Look at the journal of the unit, then at the script itself.", 6_000)
-    s.call("terminal", "journalctl -u restic-backup --since -4d", "unable to create lock in backend: repository is already locked", 400)
+    s = Script(
+        here,
+        "The restic backup on the NAS failed on Thursday and again last night. Find out why, fix the script, then check the repository.",
+        at,
+    )
+    s.think(
+        "The user wants the cause first. Look at the journal of the unit, then at the script itself.", 6_000
+    )
+    s.call(
+        "terminal",
+        "journalctl -u restic-backup --since -4d",
+        "unable to create lock in backend: repository is already locked",
+        400,
+    )
     s.call("read_file", "ops/backup.sh", "line\n" * 64, 30)
-    s.say("Both failures are the same. The weekly `prune` still holds the lock when the nightly run starts, and the script gives up. Restic now waits, and pruning is out of the nightly job.")
-    s.call("edit_file", "ops/backup.sh", "Edited.", 100, display={"type": "diff", "path": "ops/backup.sh", "diff": DIFF})
+    s.say(
+        "Both failures are the same. The weekly `prune` still holds the lock when the nightly run starts, and the script gives up. Restic now waits, and pruning is out of the nightly job."
+    )
+    s.call(
+        "edit_file",
+        "ops/backup.sh",
+        "Edited.",
+        100,
+        display={"type": "diff", "path": "ops/backup.sh", "diff": DIFF},
+    )
     s.want("terminal", "restic check --read-data-subset=5%")
     s.at = now - 72_000
     s.begin("restic check --read-data-subset=5%")
-    s.emit(ev.ToolOutput(s.last.id, "check all packs\ncheck snapshots, trees and blobs\n[1:09] 62.50%  15 / 24 packs\n"), 500)
+    s.emit(
+        ev.ToolOutput(
+            s.last.id, "check all packs\ncheck snapshots, trees and blobs\n[1:09] 62.50%  15 / 24 packs\n"
+        ),
+        500,
+    )
     s.emit(ev.StepStarted(7, MODEL), 300)
-    s.emit(ev.TextDelta(7, "While that runs: this drop-in makes the weekly job wait its turn.\n\n```ini restic-prune.service.d/order.conf\n[Unit]\n# start only after a running backup has ended\nAfter=restic-backup.service\n```\n\nI have not installed it yet, because it changes a system unit. If you"), 300)
+    s.emit(
+        ev.TextDelta(
+            7,
+            "While that runs: this drop-in makes the weekly job wait its turn.\n\n```ini restic-prune.service.d/order.conf\n[Unit]\n# start only after a running backup has ended\nAfter=restic-backup.service\n```\n\nI have not installed it yet, because it changes a system unit. If you",
+        ),
+        300,
+    )
     s.emit(ev.StepUsage(7, MODEL, Usage(37_200, 800, 36_000, None, 0.13)))
     return here
 
@@ -193,15 +279,26 @@ def approval(house: House, now: int) -> SessionHere:
     at = now - 6 * 60_000
     here = house.add("Renew the mail certificate", at)
     s = Script(here, "When does the mail certificate run out?", at)
-    s.call("terminal", "openssl x509 -enddate -noout -in /etc/ssl/mail.pem", "notAfter=Feb  9 12:00:00 2027 GMT", 100)
-    s.say("The file on disk is good until 9 February. The one that Dovecot hands out ends on Saturday, so it has not been reloaded since the renewal.", 2_000)
+    s.call(
+        "terminal",
+        "openssl x509 -enddate -noout -in /etc/ssl/mail.pem",
+        "notAfter=Feb  9 12:00:00 2027 GMT",
+        100,
+    )
+    s.say(
+        "The file on disk is good until 9 February. The one that Dovecot hands out ends on Saturday, so it has not been reloaded since the renewal.",
+        2_000,
+    )
     s.complete()
     s = Script(here, "Then make sure that Dovecot and Postfix both pick up the new one.", now - 3 * 60_000)
     s.call("terminal", "postconf smtpd_tls_cert_file", "smtpd_tls_cert_file = /etc/ssl/mail.pem", 100)
     s.say("Both read the same file. A reload is enough, and open connections are kept.")
     s.want("terminal", "sudo systemctl reload dovecot postfix")
     s.approve("sudo systemctl reload dovecot postfix", "it uses sudo. Your rule: always ask before root.")
-    for text in ("Then add a monthly check that warns me 14 days before it runs out", "Write down in the house notes what you changed today"):
+    for text in (
+        "Then add a monthly check that warns me 14 days before it runs out",
+        "Write down in the house notes what you changed today",
+    ):
         queued = here.begin(text, s.at)
         here.emit(queued, ev.TurnAccepted(queued.asked, place=1), s.at)
     here.row = replace(here.row, queued=2)
@@ -212,7 +309,9 @@ def crash(house: House, now: int) -> SessionHere:
     at = now - 12 * 60_000
     here = house.add("Postgres 17 for Paperless", at)
     s = Script(here, "Which compose services still use Postgres 16?", at)
-    s.say("Only `paperless`. The image tag is pinned to `16.4`, and the data sits in the volume `paperless_pgdata`.")
+    s.say(
+        "Only `paperless`. The image tag is pinned to `16.4`, and the data sits in the volume `paperless_pgdata`."
+    )
     s.emit(ev.TurnInterrupted(Failure("worker_lost", "The server stopped."), "pending"), 2_000)
     s.turn.row = replace(s.turn.row, recovery=Recovery.RECOVERED, recovered_at=s.at + 180_000)
     s = Script(here, "Move it to Postgres 17. Take a dump first.", now - 8 * 60_000)
@@ -225,12 +324,22 @@ def crash(house: House, now: int) -> SessionHere:
     s.emit(ev.TurnResumed(2, "wrk_b", "crash", 1, stopped, s.step - 1))
     s.emit(ev.StepStarted(s.step, MODEL, 2), 20)
     s.emit(ev.ReasoningDelta(s.step, "The dump exists already."), 3_000)
-    s.emit(ev.TextDelta(s.step, "The dump is complete, 412 MB. I start Postgres 17 beside the old one, load the dump into it, and only then switch Paperless over."), 6_000)
+    s.emit(
+        ev.TextDelta(
+            s.step,
+            "The dump is complete, 412 MB. I start Postgres 17 beside the old one, load the dump into it, and only then switch Paperless over.",
+        ),
+        6_000,
+    )
     s.call("terminal", "docker compose up -d db17", "started", 13_000)
     s.want("terminal", "psql -h db17 -f dump.sql")
     s.begin("psql -h db17 -f dump.sql")
     s.at += 18_000
-    s.question("The command ended without reporting a result. It may have loaded all, part or none of the dump, and running it twice is not safe.", ("check", "run again", "take it as done"), "doubt")
+    s.question(
+        "The command ended without reporting a result. It may have loaded all, part or none of the dump, and running it twice is not safe.",
+        ("check", "run again", "take it as done"),
+        "doubt",
+    )
     return here
 
 
@@ -244,7 +353,14 @@ def states(house: House, now: int) -> None:
     s.emit(ev.StepStarted(1, MODEL), 10)
     s.emit(ev.TurnFailed(Failure("model_overloaded", "Anthropic returned 529 three times in 40 s.")), 40_000)
     s = Script(here, "Run the scrub", at + 120_000)
-    s.call("terminal", "zpool scrub tank", "cannot open 'tank': no such pool", 200, Outcome.ERROR, display={"exit_code": 1})
+    s.call(
+        "terminal",
+        "zpool scrub tank",
+        "cannot open 'tank': no such pool",
+        200,
+        Outcome.ERROR,
+        display={"exit_code": 1},
+    )
     s.say("There is no pool called tank. Two pools are online, and both passed their last scrub.")
     s.want("terminal", "rm -r /srv/old", {"command": "rm -r /srv/old", "timeout_s": 20})
     s.approve("rm -r /srv/old", "it deletes files outside the workspace.")
@@ -276,7 +392,13 @@ def states(house: House, now: int) -> None:
     s.say("They are fine.").complete()
     turn = here.begin("", at + 60_000, kind=TurnKind.COMPACTION)
     here.path.append(turn.row.id)
-    part = Summary("## Backups\n\nThe nightly run waits for the weekly prune. All snapshots are listed.", "msg_x", 212, 148_000, 6_000)
+    part = Summary(
+        "## Backups\n\nThe nightly run waits for the weekly prune. All snapshots are listed.",
+        "msg_x",
+        212,
+        148_000,
+        6_000,
+    )
     turn.summary = Message(message_id(turn.row.id, 1), turn.row.id, Role.SUMMARY, (part,), at + 60_000)
     turn.row = replace(turn.row, state=TurnState.COMPLETED, ended_at=at + 61_000)
     s = Script(here, "And last night?", at + 120_000)
@@ -296,7 +418,9 @@ def long_talk(house: House, at: int, turns: int = 400) -> SessionHere:
         s = Script(here, f"Question {index + 1}: what about part {index + 1}?", at + index * 60_000)
         if index % 3 == 0:
             s.call("terminal", f"grep -n part{index} notes.txt", f"{index}: found", 120)
-        s.say(f"Part **{index + 1}** is fine.\n\n- It was read.\n- It was checked against `notes-{index + 1}.txt`.\n\nNothing else is to be done about it, and the next one follows.")
+        s.say(
+            f"Part **{index + 1}** is fine.\n\n- It was read.\n- It was checked against `notes-{index + 1}.txt`.\n\nNothing else is to be done about it, and the next one follows."
+        )
         s.complete()
     return here
 
@@ -363,7 +487,21 @@ async def answer(here: SessionHere, turn: TurnHere) -> None:
         return not turn.cancelled.is_set()
 
     if "think" in text and step == 1:
-        for word in "First look at the disk. Then read the kernel log and compare both.".split(" "):
+        for word in [
+            "First",
+            "look",
+            "at",
+            "the",
+            "disk.",
+            "Then",
+            "read",
+            "the",
+            "kernel",
+            "log",
+            "and",
+            "compare",
+            "both.",
+        ]:
             if live():
                 here.emit(turn, ev.ReasoningDelta(step, word + " "))
                 await asyncio.sleep(0.06)
@@ -375,10 +513,26 @@ async def answer(here: SessionHere, turn: TurnHere) -> None:
         here.emit(turn, ev.StepFinished(step, "calls", (call,)))
         ask = here.house.ids.ask()
         turn.asks[ask] = None
-        here.emit(turn, ev.ApprovalRequested(ask, call.id, call.name, call.arguments, "d", "it uses sudo.", "sudo ls", ("once", "session", "deny")))
+        here.emit(
+            turn,
+            ev.ApprovalRequested(
+                ask,
+                call.id,
+                call.name,
+                call.arguments,
+                "d",
+                "it uses sudo.",
+                "sudo ls",
+                ("once", "session", "deny"),
+            ),
+        )
         here.emit(turn, ev.TurnWaiting((ask,)))
         return
-    body = RICH if "markdown" in text else "Here is an answer that comes word by word. " * (40 if "long" in text else 6)
+    body = (
+        RICH
+        if "markdown" in text
+        else "Here is an answer that comes word by word. " * (40 if "long" in text else 6)
+    )
     pause = 0.01 if "fast" in text else 0.05
     for index in range(0, len(body), 6):
         if not live():
@@ -395,14 +549,90 @@ def around(path: str, method: str) -> Any:
     """Settings and the rest: enough to look at."""
     fixed: dict[str, Any] = {
         "me": {"owner": "local", "way": "open", "scopes": [], "version": "0.1.0"},
-        "settings": {"model": None, "profile": None, "default_model": MODEL, "keys": [{"name": "anthropic", "has_key": True, "source": "file"}, {"name": "openai", "has_key": True, "source": "environment"}]},
-        "tokens": {"items": [{"id": "tok_1", "label": "Phone", "scopes": ["chat"], "created_at": now_ms() - 9e8, "used_at": now_ms() - 4e6}]},
-        "profiles": {"profiles": [{"name": "default", "description": "The ordinary way", "model": None, "tools": None}]},
-        "tools": {"tools": [{"name": "terminal", "description": "Run a command."}, {"name": "read_file", "description": "Read a file."}], "sandbox": {"is_on": True, "level": "full", "detail": "bubblewrap works: no capabilities, nothing of the host in sight."}},
-        "mcp": {"servers": [{"name": "github", "state": "running", "is_connected": True, "detail": "", "tools": ["issues", "pulls"], "untrusted": []}, {"name": "calendar", "state": "failed", "is_connected": False, "detail": "Connection refused", "tools": [], "untrusted": []}]},
-        "policy": {"rules": [{"id": "r1", "key": "git status", "tool": "terminal", "label": "git status", "created_at": now_ms() - 8e8}]},
+        "settings": {
+            "model": None,
+            "profile": None,
+            "default_model": MODEL,
+            "keys": [
+                {"name": "anthropic", "has_key": True, "source": "file"},
+                {"name": "openai", "has_key": True, "source": "environment"},
+            ],
+        },
+        "tokens": {
+            "items": [
+                {
+                    "id": "tok_1",
+                    "label": "Phone",
+                    "scopes": ["chat"],
+                    "created_at": now_ms() - 9e8,
+                    "used_at": now_ms() - 4e6,
+                }
+            ]
+        },
+        "profiles": {
+            "profiles": [{"name": "default", "description": "The ordinary way", "model": None, "tools": None}]
+        },
+        "tools": {
+            "tools": [
+                {"name": "terminal", "description": "Run a command."},
+                {"name": "read_file", "description": "Read a file."},
+            ],
+            "sandbox": {
+                "is_on": True,
+                "level": "full",
+                "detail": "bubblewrap works: no capabilities, nothing of the host in sight.",
+            },
+        },
+        "mcp": {
+            "servers": [
+                {
+                    "name": "github",
+                    "state": "running",
+                    "is_connected": True,
+                    "detail": "",
+                    "tools": ["issues", "pulls"],
+                    "untrusted": [],
+                },
+                {
+                    "name": "calendar",
+                    "state": "failed",
+                    "is_connected": False,
+                    "detail": "Connection refused",
+                    "tools": [],
+                    "untrusted": [],
+                },
+            ]
+        },
+        "policy": {
+            "rules": [
+                {
+                    "id": "r1",
+                    "key": "git status",
+                    "tool": "terminal",
+                    "label": "git status",
+                    "created_at": now_ms() - 8e8,
+                }
+            ]
+        },
         "usage": {"days": 30, "total": USED, "models": {MODEL: USED}},
-        "memory": {"notes": [{"id": "n1", "text": "The NAS is nas-01, Debian 12.", "tags": ["homelab"], "updated_at": now_ms() - 8e8, "source": "Nightly backup"}, {"id": "n2", "text": "Always ask before anything with sudo.", "tags": ["rule"], "updated_at": now_ms() - 3e9}], "owed": 2},
+        "memory": {
+            "notes": [
+                {
+                    "id": "n1",
+                    "text": "The NAS is nas-01, Debian 12.",
+                    "tags": ["homelab"],
+                    "updated_at": now_ms() - 8e8,
+                    "source": "Nightly backup",
+                },
+                {
+                    "id": "n2",
+                    "text": "Always ask before anything with sudo.",
+                    "tags": ["rule"],
+                    "updated_at": now_ms() - 3e9,
+                },
+            ],
+            "owed": 2,
+        },
         "approvals": {"items": []},
         "health": {},
     }

@@ -283,7 +283,9 @@ async def open_house(home: Path, *flags: str, starts: bool = True) -> AsyncItera
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
         await stack.enter_async_context(listener)
         group = await stack.enter_async_context(anyio.create_task_group())
-        stack.callback(group.cancel_scope.cancel)  # after Playwright has ended, or that would be cancelled too
+        stack.callback(
+            group.cancel_scope.cancel
+        )  # after Playwright has ended, or that would be cancelled too
         provider = Provider(listener.extra(_PORT))
         group.start_soon(listener.serve, provider.serve, name="provider")
         playwright = await stack.enter_async_context(async_playwright())

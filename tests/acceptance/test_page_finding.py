@@ -57,7 +57,9 @@ async def test_the_palette_runs_commands_and_the_map_shows_keys(data_dir: Path) 
         assert house.complaints == []
 
 
-async def test_a_session_is_renamed_pinned_tagged_archived_and_deleted_with_a_way_back(data_dir: Path) -> None:
+async def test_a_session_is_renamed_pinned_tagged_archived_and_deleted_with_a_way_back(
+    data_dir: Path,
+) -> None:
     async with open_house(data_dir) as house:
         page = await house.open()
         await say(page, "about the network")
@@ -134,7 +136,9 @@ async def test_settings_show_what_the_server_is_and_take_changes(data_dir: Path)
         page = await house.open()
         await page.get_by_label("Settings").click()
         await expect(page.locator(".pane h2")).to_have_text("Models")
-        await expect(page.locator(".srow", has_text="OpenAI").first).to_contain_text("Key from the environment")
+        await expect(page.locator(".srow", has_text="OpenAI").first).to_contain_text(
+            "Key from the environment"
+        )
         for name, words in (
             ("Tools and MCP", "terminal"),
             ("Approvals", "No stored answers"),

@@ -81,7 +81,9 @@ async def test_a_message_written_while_the_server_is_away_is_sent_once_it_is_bac
         await expect(page.locator(".side .foot")).to_contain_text("All saved")
         sessions = await house.api("GET", "api/sessions")
         messages = await house.api("GET", f"api/sessions/{sessions['items'][0]['id']}/messages")
-        texts = [part["text"] for one in messages["messages"] if one["role"] == "user" for part in one["parts"]]
+        texts = [
+            part["text"] for one in messages["messages"] if one["role"] == "user" for part in one["parts"]
+        ]
         assert texts == ["first", "written in the dark"]
 
 
@@ -91,7 +93,9 @@ async def test_a_draft_survives_a_browser_that_dies(data_dir: Path) -> None:
         await say(page, "hello")
         await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
         await page.type("[data-composer]", "a draft for this session")
-        await page.wait_for_function("() => Object.keys(localStorage).some(key => localStorage[key].includes('a draft for'))")
+        await page.wait_for_function(
+            "() => Object.keys(localStorage).some(key => localStorage[key].includes('a draft for'))"
+        )
         address = page.url
         await page.close(run_before_unload=False)
         page = await house.browser.contexts[0].new_page()

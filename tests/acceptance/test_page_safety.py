@@ -37,7 +37,9 @@ async def test_hostile_text_runs_nothing_and_fetches_nothing(data_dir: Path) -> 
         await expect(page.locator(DONE)).to_have_count(3)
         await page.reload()
         await expect(page.locator("article").last).to_be_visible()
-        await page.evaluate("document.querySelectorAll('.md a').forEach(link => link.dispatchEvent(new MouseEvent('mouseover')))")
+        await page.evaluate(
+            "document.querySelectorAll('.md a').forEach(link => link.dispatchEvent(new MouseEvent('mouseover')))"
+        )
         assert await page.evaluate("window.pwned") is None
         assert house.elsewhere == []
         assert await page.locator(".md script, .md iframe, .md form, .md img[src^='http']").count() == 0
@@ -45,7 +47,9 @@ async def test_hostile_text_runs_nothing_and_fetches_nothing(data_dir: Path) -> 
 
 async def serious(page: Page) -> list[str]:
     await page.evaluate(AXE.read_text())
-    found = await page.evaluate("async () => (await axe.run(document, { resultTypes: ['violations'] })).violations")
+    found = await page.evaluate(
+        "async () => (await axe.run(document, { resultTypes: ['violations'] })).violations"
+    )
     return [
         f"{item['id']}: {node['html'][:160]}"
         for item in found
@@ -88,7 +92,18 @@ async def test_axe_finds_nothing_serious(data_dir: Path, look: str) -> None:
 
 async def test_it_works_at_360_pixels_with_nothing_sticking_out(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
-        wide = "```\n" + "x" * 300 + "\n```\n\n|" + " wide |" * 20 + "\n|" + "---|" * 20 + "\n|" + " cell |" * 20 + "\n\n" + "y" * 200
+        wide = (
+            "```\n"
+            + "x" * 300
+            + "\n```\n\n|"
+            + " wide |" * 20
+            + "\n|"
+            + "---|" * 20
+            + "\n|"
+            + " cell |" * 20
+            + "\n\n"
+            + "y" * 200
+        )
         house.provider.on("wide", [Tool("terminal", {"command": "$TOOL " + "z" * 200})], [wide])
         page = await house.open(has_touch=True, is_mobile=True)
         await page.set_viewport_size({"width": 360, "height": 740})
@@ -169,4 +184,3 @@ def test_the_first_load_is_small() -> None:
     worker = [path.relative_to(folder).as_posix() for path in folder.glob("assets/worker-*.js")]
     size = sum(len(gzip.compress((folder / name).read_bytes(), 9)) for name in [*names, *worker])
     assert size <= 120_000, f"{size:,} bytes of JavaScript"
-

@@ -38,7 +38,17 @@ async def long_session(data_dir: Path) -> str:
     for number in range(TURNS):
         turn_id, at = ids.turn(), start + number * 1000
         turns.append(
-            Turn(turn_id, session.id, "local", TurnState.COMPLETED, 1, at, parent_id=parent, started_at=at, ended_at=at + 900)
+            Turn(
+                turn_id,
+                session.id,
+                "local",
+                TurnState.COMPLETED,
+                1,
+                at,
+                parent_id=parent,
+                started_at=at,
+                ended_at=at + 900,
+            )
         )
         call = Call(f"call_{number}", "terminal", '{"command": "ls"}')
         said = f"Part **{number}** is done.\n\n- read\n- checked against `notes-{number}.txt`\n\nThe next one follows."
@@ -49,7 +59,9 @@ async def long_session(data_dir: Path) -> str:
             (Role.ASSISTANT, (Text(said),)),
         ]
         for ordinal, (role, content) in enumerate(parts):
-            messages.append(Message(message_id(turn_id, ordinal), turn_id, role, content, at + ordinal, ordinal))
+            messages.append(
+                Message(message_id(turn_id, ordinal), turn_id, role, content, at + ordinal, ordinal)
+            )
         parent = turn_id
     session = msgspec.structs.replace(session, head=parent)
     async with open_store(None, data_dir=data_dir) as store:
@@ -135,5 +147,7 @@ async def test_typing_stays_quick_while_an_answer_pours_in(data_dir: Path) -> No
         await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
         await expect(page.locator("[data-composer]")).to_have_value("typing while it pours in quickly")
         waits = sorted(await page.evaluate("window.waits")) or [0]
-        print(f"interaction to next paint: p50 {waits[len(waits) // 2]}, max {waits[-1]} ms over {len(waits)}")
+        print(
+            f"interaction to next paint: p50 {waits[len(waits) // 2]}, max {waits[-1]} ms over {len(waits)}"
+        )
         assert waits[len(waits) // 2] <= 200

@@ -44,7 +44,9 @@ async def as_after_a_reload(page: Page) -> bool:
 
 async def test_a_message_is_saved_then_answered_and_the_same_after_a_reload(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
-        house.provider.on("disks", [Think("Look at both."), "Both disks are **healthy**.\n\n- tank\n- vault\n"])
+        house.provider.on(
+            "disks", [Think("Look at both."), "Both disks are **healthy**.\n\n- tank\n- vault\n"]
+        )
         page = await house.open()
         await say(page, "How are the disks?")
         await expect(page.locator(".you .say")).to_have_text("How are the disks?")
@@ -106,7 +108,9 @@ async def test_an_approval_is_given_by_key_and_one_is_refused(data_dir: Path) ->
 
 async def test_a_question_is_answered_by_number_and_by_typing(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
-        question = Tool("ask_user", {"question": "Which pool holds the photos?", "choices": ["tank", "vault"]})
+        question = Tool(
+            "ask_user", {"question": "Which pool holds the photos?", "choices": ["tank", "vault"]}
+        )
         house.provider.on("photos", [question], ["Thank you."])
         page = await house.open()
         await say(page, "Where are the photos?")

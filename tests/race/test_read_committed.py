@@ -142,3 +142,27 @@ async def test_a01_a_message_whose_old_upload_is_swept_first_is_refused_whole(
 
     await between(held[0].files.sweep, attach)
     assert await store.turns.queue(ME, session.id) == []
+
+
+async def test_a17_a_reader_of_a_session_that_another_process_deletes_hears_of_it(
+    store: Store, held: tuple[Store, HoldingProbe]
+) -> None:
+    """Without a direct address there are no hints: the look at the positions finds no row."""
+    session = await new_session(store)
+    await say(store, session.id, "hello")
+    has_read, has_heard = anyio.Event(), anyio.Event()
+
+    async def read() -> None:
+        with pytest.raises(Gone):
+            async for _ in store.journal.follow(ME, session.id, 0):
+                has_read.set()
+        has_heard.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        await has_read.wait()
+        for _ in range(5):
+            await store.journal.after(ME, session.id, 0)  # by now the reader waits for news
+        await held[0].sessions.delete(ME, session.id)
+        with anyio.fail_after(10):
+            await has_heard.wait()
