@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - the lines that are changed are quoted as they stand
+
 """Whether the tests of B and D fail when the line they guard is gone: ``python -m tests.mutation_check``.
 
 Works on a copy. Each mutation changes one place; the tests of its contract must then fail. Prints, for each,
