@@ -1,4 +1,3 @@
-
 """Whether the tests of B and D fail when the line they guard is gone: ``python -m tests.mutation_check``.
 
 Works on a copy. Each mutation changes one place; the tests of its contract must then fail. Prints, for each,
