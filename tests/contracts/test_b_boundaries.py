@@ -195,16 +195,16 @@ async def test_b03_compaction_is_a_boundary(store: Store, clock: FakeClock) -> N
 
 async def test_b03_an_idle_session_is_committed_after_its_time(store: Store, clock: FakeClock) -> None:
     handle = RecordingProvider()
-    memory = memory_over(store, clock, opened=[handle], idle_s=60, look_s=20)
+    memory = memory_over(store, clock, opened=[handle], idle_s=60, look_s=23)
     async with engine_with(store, clock, memory) as h:
         session = await h.new_session()
         await h.run(session, "one")
         for _ in range(2):
-            await clock.someone_sleeps(20)
-            await clock.advance(20)
-        await clock.someone_sleeps(20)
-        assert handle.calls == [], "forty seconds are not a minute"
-        await clock.advance(20)
+            await clock.someone_sleeps(23)
+            await clock.advance(23)
+        await clock.someone_sleeps(23)
+        assert handle.calls == [], "46 seconds are not a minute"
+        await clock.advance(23)
         await handle.until(lambda: handle.words)
 
 
