@@ -93,8 +93,10 @@ class Noticer:
                 rows = await self._rows("positions", followed)
             except EverturnError:
                 continue  # the database is away: readers hear nothing new, which is true
-            for session_id, position in rows:
-                self._hub.notice(session_id, position)
+            found = dict(rows)
+            for session_id in followed:
+                # One that is not there was deleted: its reader finds out by looking.
+                self._hub.notice(session_id, found.get(session_id))
 
     async def _poll_lists(self) -> None:
         while True:
