@@ -358,6 +358,19 @@ async def test_a_cancelled_caller_leaves_its_write_whole(store: Store, probe: Ho
             await anyio.lowlevel.checkpoint()
 
 
+async def test_a_reader_that_is_cancelled_anywhere_leaves_no_transaction_open(store: Store) -> None:
+    """Cancelled as a task group cancels: again and again, at every await, until the task ends."""
+    claim = await running(store)
+    for rounds in range(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(store.turns.get, OWNER, claim.turn.id)
+            for _ in range(rounds):
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+        await store.sessions.change(OWNER, claim.session.id, SessionPatch(title=f"{rounds}"))
+        assert (await store.sessions.get(OWNER, claim.session.id)).title == f"{rounds}"
+
+
 async def test_a_client_that_falls_silent_inside_a_transaction_loses_it_and_its_locks(
     store: Store, open_another: OpenStore, probe: HoldingProbe
 ) -> None:

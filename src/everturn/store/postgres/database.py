@@ -258,8 +258,10 @@ class PostgresDatabase:
             yield connection
         except BaseException as error:
             self._connector.learn_from(error)
-            is_good = connection is not None and not isinstance(error, LOST)
-            if connection is not None and not (is_good and await _rolled_back(connection)):
+            # A cancelled task cannot wait for a rollback: it would be cancelled again in there, and the
+            # connection would go back with its transaction open.
+            is_usable = isinstance(error, Exception) and not isinstance(error, LOST)
+            if connection is not None and not (is_usable and await _rolled_back(connection)):
                 connection.terminate()
             raise
         finally:
@@ -285,12 +287,16 @@ def _unknown(error: BaseException) -> OutcomeUnknown:
 
 
 async def _rolled_back(connection: asyncpg.Connection) -> bool:
+    """Whether the connection is good for another transaction."""
     if connection.is_closed():
         return False
     try:
         await connection.execute("ROLLBACK")
     except (*LOST, asyncpg.PostgresError):
         return False
+    except BaseException:
+        connection.terminate()
+        raise
     return True
 
 
