@@ -78,6 +78,7 @@ class Files:
             if not await self._db.read(_unused, before):
                 return 0
             hashes = await self._db.write(_sweep, before)
+            # Only what this database named: another one may keep its files in the same folder.
             for sha256 in hashes:
                 hashed_path(self._folder, sha256).unlink(missing_ok=True)
             await self._db.probe.reach(Moment.SWEPT)

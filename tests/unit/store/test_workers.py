@@ -137,3 +137,13 @@ async def test_a_store_that_is_closed_without_retiring_leaves_its_turns_to_other
     await store.workers.register("wrk_one")
     assert await store.workers.take_over("wrk_one") == 1
     assert (await claim(store, "wrk_one")).reason == "crash"
+
+
+async def test_a_worker_that_nobody_knows_any_more_leaves_no_turn_behind(tmp_path: Path) -> None:
+    """Its lock file was deleted under it and its row taken; it went on claiming, and then it died."""
+    async with open_store(data_dir=tmp_path) as store:
+        session = await new_session(store)
+        await start(store, session.id, "hello", "wrk_forgotten")
+        await store.workers.register("wrk_one")
+        assert await store.workers.take_over("wrk_one") == 1
+        assert (await claim(store, "wrk_one")).reason == "crash"

@@ -518,6 +518,10 @@ ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, lease_until = exclude
 -- name: workers_all
 SELECT id, folder, seen_at, lease_until FROM workers ORDER BY id
 
+-- name: workers_unknown
+SELECT DISTINCT t.worker, '' FROM turns t WHERE t.worker IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = t.worker)
+
 -- name: worker_delete
 DELETE FROM workers WHERE id = $1
 

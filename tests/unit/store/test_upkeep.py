@@ -1,0 +1,87 @@
+"""Upkeep: backups of a store that is being written to, pruning, and what a check says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from everturn.domain import events as ev
+from everturn.domain.errors import NotFound
+from everturn.domain.storing import Submission
+from everturn.store import Store, open_store
+from everturn.testing import FakeClock
+from tests.acting import ME, answered, append, interrupted, new_session, start, transcript, words
+from tests.crash.checking import After
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_backup_of_a_busy_store_is_a_state_that_existed(tmp_path: Path) -> None:
+    async with open_store(data_dir=tmp_path / "data") as store:
+        session = await new_session(store, "kept")
+        file = await store.files.put(ME, "a.txt", "text/plain", b"attached")
+        await store.turns.accept(ME, session.id, Submission(text="look", attachments=(file.id,)))
+        busy = await new_session(store, "busy")
+        held = await start(store, busy.id, "talk")
+
+        async def talk() -> None:
+            number = held.number
+            while True:
+                number = await append(store, held, [ev.TextDelta(1, "bla ")], number)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(talk)
+            for count in range(3):
+                await store.upkeep.backup(tmp_path / f"backup-{count}")
+            group.cancel_scope.cancel()
+    for count in range(3):
+        async with open_store(data_dir=tmp_path / f"backup-{count}") as copy:
+            note = {"what": "accepted", "session": session.id, "text": "look", "key": None, "files": []}
+            turn_id = (await copy.turns.queue(ME, session.id))[0].id
+            await After(copy, [{**note, "turn": turn_id}]).check()
+            assert (await copy.files.path(ME, file.id)).read_bytes() == b"attached"
+
+
+async def test_a_backup_is_never_written_over_another(store: Store, tmp_path: Path) -> None:
+    await store.upkeep.backup(tmp_path / "backup")
+    before = sorted(path.name for path in (tmp_path / "backup").iterdir())
+    with pytest.raises(FileExistsError):
+        await store.upkeep.backup(tmp_path / "backup")
+    assert sorted(path.name for path in (tmp_path / "backup").iterdir()) == before
+
+
+async def test_pruning_keeps_the_transcript_and_the_turn_that_can_be_resumed(
+    store: Store, clock: FakeClock
+) -> None:
+    session = await new_session(store)
+    await answered(store, session.id, "a", "A")
+    held = await interrupted(store, session.id, "b", "half")
+    await clock.advance(3600)
+    before = await transcript(store, session.id)
+    assert await store.upkeep.prune(older_than_ms=1) == 1
+    assert await store.upkeep.prune(older_than_ms=1) == 0
+    assert await transcript(store, session.id) == before
+    await store.turns.resume(ME, held.turn.id)
+    (resumed,) = await store.turns.claim("wrk_two")
+    assert "text.delta" in [event.kind for event in resumed.journal]
+
+
+async def test_pruning_takes_so_many_turns_at_a_time(store: Store, clock: FakeClock) -> None:
+    session = await new_session(store)
+    for count in range(5):
+        await answered(store, session.id, f"q{count}", f"a{count}")
+    await clock.advance(10)
+    assert [await store.upkeep.prune(older_than_ms=1, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert len(await words(store, session.id)) == 10
+    assert await store.upkeep.check() == []
+
+
+async def test_a_file_that_is_gone_is_found_by_the_check(store: Store) -> None:
+    file = await store.files.put(ME, "a.txt", "text/plain", b"a")
+    (await store.files.path(ME, file.id)).unlink()
+    (finding,) = await store.upkeep.check()
+    assert (finding.what, finding.is_repairable) == ("file missing", False)
+    with pytest.raises(NotFound):
+        await store.files.path("eve", file.id)
