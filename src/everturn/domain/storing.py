@@ -31,6 +31,8 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str | None = None  # idempotency key
     kind: TurnKind = TurnKind.MESSAGE
     note: str = ""  # for a compaction: its focus
+    preferred_model: str | None = None  # where ``model`` is None; not part of what was asked for, so that
+    # a repeat is a repeat after the preference has changed
 
 
 class Accepted(msgspec.Struct, frozen=True):

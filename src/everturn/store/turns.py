@@ -170,7 +170,7 @@ _kept = msgspec.json.Decoder(_Kept)
 def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Accepted]:
     session = yield from locked_session(tx, owner, session_id)
     request = Request(key=asked.key)
-    digest = digest_of("turn", msgspec.structs.replace(asked, key=None))
+    digest = digest_of("turn", msgspec.structs.replace(asked, key=None, preferred_model=None))
     before = yield from first_answer(session, request, digest)
     if before is not None:
         return (yield from repeated(before))
@@ -189,7 +189,7 @@ def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Ac
             session,
             parts,
             created_at=tx.now,
-            model=asked.model,
+            model=asked.model or asked.preferred_model,
             profile=asked.profile,
             kind=asked.kind,
             note=asked.note,

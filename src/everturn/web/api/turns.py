@@ -214,7 +214,8 @@ class TurnsApi:
         submission = Submission(
             text=body.text,
             attachments=body.attachments,
-            model=body.model or await self._preferred_model(call.owner, session_id, body.profile),
+            model=body.model,
+            preferred_model=await self._preferred_model(call.owner, session_id, body.profile),
             profile=body.profile,
             when_busy=body.when_busy,
             key=key_from(call.headers),
