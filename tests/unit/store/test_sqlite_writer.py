@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
+import apsw
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.errors import Invalid, Stale, StoreBroken
+from everturn.domain.errors import Invalid, Stale, StoreAway, StoreBroken
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request
 from everturn.store import Store, open_store
@@ -126,3 +127,36 @@ async def test_text_that_cannot_be_stored_is_refused_with_a_code(store: Store, t
 async def test_a_list_cursor_that_is_none_is_refused(store: Store, cursor: str) -> None:
     with pytest.raises(Invalid):
         await store.sessions.list(ME, cursor=cursor)
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+async def test_nothing_is_acknowledged_that_goes_to_a_file_without_its_name(tmp_path: Path, how: str) -> None:
+    async with open_store(data_dir=tmp_path / "data") as store:
+        session = await new_session(store, "before")
+        path = tmp_path / "data" / "everturn.db"
+        content = path.read_bytes()
+        path.unlink() if how == "deleted" else path.rename(tmp_path / "elsewhere.db")
+        if how == "replaced":
+            path.write_bytes(content)
+        for _ in range(2):
+            with pytest.raises(StoreBroken) as refused:
+                await say(store, session.id, "hello")
+        assert refused.value.hint
+        assert (await store.sessions.get(ME, session.id)).title == "before"
+
+
+async def test_a_database_that_another_program_locks_is_away_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everturn.store.sqlite.connection.BUSY_TIMEOUT_MS", 50)
+    async with open_store(data_dir=tmp_path) as store:
+        session = await new_session(store)
+        stranger = apsw.Connection(str(tmp_path / "everturn.db"))
+        stranger.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreAway) as refused:
+            await say(store, session.id, "hello", key="k")
+        assert "Nothing was written" in refused.value.message
+        assert (await store.sessions.get(ME, session.id)).queued == 0
+        stranger.execute("ROLLBACK")
+        stranger.close()
+        assert not (await say(store, session.id, "hello", key="k")).is_repeat

@@ -134,6 +134,8 @@ class Writer:
     ) -> None:
         self._connection = connection
         self._path = path
+        self._place = path.resolve()  # wherever the process goes afterwards
+        self._file = _file_at(self._place)
         self._runs = Runs(connection, queries)
         self._queries = queries
         self._clock = clock
@@ -231,6 +233,7 @@ class Writer:
         self._wake(batch, stored)
 
     def _transact(self, batch: list[Job]) -> list[Stored]:
+        self._refuse_moved_file()
         cursor = self._connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")
         self._refuse_newer_schema()
@@ -270,6 +273,14 @@ class Writer:
             job.tx = tx
             stored.extend(tx.events)
         cursor.execute("RELEASE job")
+
+    def _refuse_moved_file(self) -> None:
+        """SQLite would go on writing to a file that has no name any more, and all of it would be lost."""
+        if _file_at(self._place) != self._file:
+            raise StoreBroken(
+                f"{self._path.name} was moved, deleted or replaced while it was open. Writing has stopped.",
+                hint="Put the file back or restore a backup, then restart.",
+            )
 
     def _refuse_newer_schema(self) -> None:
         found: list[Any] = self._connection.execute(self._queries["schema_version"]).fetchall()
@@ -348,6 +359,15 @@ class Writer:
     def _read_data_version(self) -> int:
         found: list[Any] = self._connection.execute("PRAGMA data_version").fetchall()
         return int(found[0][0])
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file the path names now, if any."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class _Facts(NamedTuple):
