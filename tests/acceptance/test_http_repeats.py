@@ -32,4 +32,4 @@ async def test_a01_a_repeat_is_the_same_turn_after_another_model_was_preferred(
         assert again.status_code == 202, again.text
         assert again.json()["turn"]["id"] == first.json()["turn"]["id"]
         other = await server.http.post(f"{path}/turns", json={"text": "other"}, headers=sent["headers"])
-        assert other.json()["code"] == "key_reused"
+        assert other.json()["code"] == "idempotency_key_reused"
