@@ -314,14 +314,14 @@ def crash(house: House, now: int) -> SessionHere:
     )
     s.emit(ev.TurnInterrupted(Failure("worker_lost", "The server stopped."), "pending"), 2_000)
     s.turn.row = replace(s.turn.row, recovery=Recovery.RECOVERED, recovered_at=s.at + 180_000)
-    s = Script(here, "Move it to Postgres 17. Take a dump first.", now - 8 * 60_000)
+    s = Script(here, "Move it to Postgres 17. Take a dump first.", now - 170_000)
     s.think("Read the compose file, dump, then start the new one beside the old one.", 4_000)
     s.call("read_file", "paperless/compose.yml", "line\n" * 41, 20)
     s.call("terminal", "pg_dump -U paperless -Fp -f dump.sql", "", 48_000)
     s.say("The dump is complete, 412 MB. Next I start a second container with", 6_000)
     stopped = s.at
-    s.emit(ev.StepAbandoned(s.step, "crash"), 41_000)
-    s.emit(ev.TurnResumed(2, "wrk_b", "crash", 1, stopped, s.step - 1))
+    s.emit(ev.TurnResumed(2, "wrk_b", "crash", 1, stopped, s.step - 1), 41_000)
+    s.emit(ev.StepAbandoned(s.step, "crash"))
     s.emit(ev.StepStarted(s.step, MODEL, 2), 20)
     s.emit(ev.ReasoningDelta(s.step, "The dump exists already."), 3_000)
     s.emit(
@@ -334,7 +334,7 @@ def crash(house: House, now: int) -> SessionHere:
     s.call("terminal", "docker compose up -d db17", "started", 13_000)
     s.want("terminal", "psql -h db17 -f dump.sql")
     s.begin("psql -h db17 -f dump.sql")
-    s.at += 18_000
+    s.at = now - 20_000
     s.question(
         "The command ended without reporting a result. It may have loaded all, part or none of the dump, and running it twice is not safe.",
         ("check", "run again", "take it as done"),

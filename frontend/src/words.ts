@@ -22,7 +22,7 @@ const english = {
   decideTag: "Decide",
   allSaved: "All saved",
   notSaving: (why: string) => `Not saving: ${why}`,
-  unsent: (count: number) => (count === 1 ? "1 message not sent" : `${count} messages not sent`),
+  unsent: (count: number) => `${count} not sent`,
   keyboardMap: "Keyboard map",
   settings: "Settings",
   working: "working",

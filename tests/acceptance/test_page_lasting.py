@@ -69,7 +69,7 @@ async def test_a_message_written_while_the_server_is_away_is_sent_once_it_is_bac
         await house.kill()
         await say(page, "written in the dark")
         await expect(page.locator(".you.failed")).to_contain_text("Not sent. Kept in this browser.")
-        await expect(page.locator(".side .foot")).to_contain_text("1 message not sent")
+        await expect(page.locator(".side .foot")).to_contain_text("1 not sent")
         await page.close()
         await house.start()
         # Another visit of the same browser finds it and sends it, under the key it had.

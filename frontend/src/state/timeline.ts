@@ -68,6 +68,7 @@ function row(turn: TurnView, bar: Bar, isAgain: boolean, to: number, place: (at:
   const left = place(bar.start_at);
   const width = Math.max(0.6, place(end) - left);
   const call = turn.items.find((item) => item.kind === "call" && item.callId === bar.call_id);
+  const isUnknown = bar.state === "unknown" || (bar.kind === "tool" && call?.kind === "call" && call.state === "doubt");
   const icon: IconName =
     bar.kind === "model"
       ? isAgain
@@ -77,7 +78,7 @@ function row(turn: TurnView, bar: Bar, isAgain: boolean, to: number, place: (at:
         ? bar.label === "Approval"
           ? "shield"
           : "circle-help"
-        : bar.state === "unknown"
+        : isUnknown
           ? "circle-help"
           : lookOf(call?.kind === "call" ? call.name : bar.label).icon;
   const step = turn.items.find((item) => (item.kind === "text" || item.kind === "thought") && item.step === bar.step);
@@ -85,8 +86,8 @@ function row(turn: TurnView, bar: Bar, isAgain: boolean, to: number, place: (at:
     label: nameOf(turn, bar, isAgain),
     title: bar.label,
     icon,
-    value: bar.state === "unknown" ? "?" : durationShort(end - bar.start_at),
-    pieces: pieces(bar, left, width, place),
+    value: isUnknown ? "?" : durationShort(end - bar.start_at),
+    pieces: pieces(isUnknown ? { ...bar, state: "unknown" } : bar, left, width, place),
     target: bar.call_id ?? step?.id ?? "",
   };
 }

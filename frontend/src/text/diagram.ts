@@ -1,4 +1,6 @@
-/** Diagrams, drawn only when one is there. The result is shown as a picture: it can run nothing. */
+/** Diagrams, drawn only when one is there: cleaned, and apart from the page's own elements and styles. */
+
+import DOMPurify from "dompurify";
 
 let count = 0;
 
@@ -16,10 +18,16 @@ export async function drawDiagram(place: HTMLElement, source: string): Promise<v
   count += 1;
   try {
     const { svg } = await mermaid.render(`diagram-${count}`, source);
-    const image = new Image();
-    image.alt = source;
-    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
-    place.replaceChildren(image);
+    // A cleaner of its own: the one for prose takes away the classes that a diagram's styles need.
+    const cleaner = DOMPurify(window);
+    const host = document.createElement("div");
+    host.setAttribute("role", "img");
+    host.setAttribute("aria-label", source);
+    host.attachShadow({ mode: "open" }).innerHTML = cleaner.sanitize(svg, {
+      USE_PROFILES: { svg: true, svgFilters: true },
+      FORBID_TAGS: ["a", "image", "foreignObject"],
+    });
+    place.replaceChildren(host);
   } catch {
     // Not a diagram after all: its text stays on the screen.
     document.getElementById(`ddiagram-${count}`)?.remove();
