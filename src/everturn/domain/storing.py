@@ -33,6 +33,7 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str = ""  # for a compaction: its focus
     preferred_model: str | None = None  # where ``model`` is None; not part of what was asked for, so that
     # a repeat is a repeat after the preference has changed
+    version: int | None = None  # of the session that it is based on, where that matters
 
 
 class Accepted(msgspec.Struct, frozen=True):

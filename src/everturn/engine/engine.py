@@ -163,7 +163,9 @@ class Engine:
         page = await self.store.transcript.messages(owner, session_id, limit=2)
         if len(page.items) < 2:
             raise NothingToDo("There is nothing to compact yet.", hint="Go on; it is short enough.")
-        submission = Submission(kind=TurnKind.COMPACTION, note=focus, key=request.key)
+        submission = Submission(
+            kind=TurnKind.COMPACTION, note=focus, key=request.key, version=request.version
+        )
         return await self.submit(owner, session_id, submission)
 
     # --- sessions ----------------------------------------------------------------------------------

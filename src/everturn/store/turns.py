@@ -28,6 +28,7 @@ from everturn.store.common import (
     locked_turn,
     move_head,
     refresh,
+    refuse_stale,
     reindex,
     say_changed,
     session_row,
@@ -170,10 +171,11 @@ _kept = msgspec.json.Decoder(_Kept)
 def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Accepted]:
     session = yield from locked_session(tx, owner, session_id)
     request = Request(key=asked.key)
-    digest = digest_of("turn", msgspec.structs.replace(asked, key=None, preferred_model=None))
+    digest = digest_of("turn", msgspec.structs.replace(asked, key=None, preferred_model=None, version=None))
     before = yield from first_answer(session, request, digest)
     if before is not None:
         return (yield from repeated(before))
+    refuse_stale(session, asked.version)
     files = yield from _files(tx, session, asked.attachments)
     is_active = session.active_no is not None
     if asked.when_busy == "steer" and (yield from _can_steer(session, asked)):
