@@ -17,6 +17,7 @@ from everturn.domain.errors import (
     NotADatabase,
     OutcomeUnknown,
     StoreAway,
+    StoreBroken,
     StoreRefused,
     StoreTooNew,
     WrongState,
@@ -369,6 +370,27 @@ async def test_a_reader_that_is_cancelled_anywhere_leaves_no_transaction_open(st
             group.cancel_scope.cancel()
         await store.sessions.change(OWNER, claim.session.id, SessionPatch(title=f"{rounds}"))
         assert (await store.sessions.get(OWNER, claim.session.id)).title == f"{rounds}"
+
+
+async def test_a_closed_store_refuses_and_leaves_no_connection(store_url: str, data_dir: Path) -> None:
+    async with open_store(store_url, data_dir=data_dir) as store:
+        claim = await running(store)
+    with pytest.raises(StoreBroken):
+        await store.sessions.create(OWNER)
+    with pytest.raises(StoreBroken):
+        await store.sessions.get(OWNER, claim.session.id)
+    with pytest.raises(StoreBroken):
+        await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("x"))
+    connection = await asyncpg.connect(store_url)
+    with anyio.fail_after(10):
+        while (
+            await connection.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            )
+            > 1
+        ):
+            await anyio.lowlevel.checkpoint()
+    await connection.close()
 
 
 async def test_a_client_that_falls_silent_inside_a_transaction_loses_it_and_its_locks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,7 +68,7 @@ class PostgresDatabase:
         self._begin = writes(round(lease_s * IDLE_OF_LEASE * 1000))
         self._idle: list[asyncpg.Connection] = []
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
-        self._writes: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Task[Any]] = set()
         self._noticer = Noticer(hub, self._rows, direct_address, ids.make("prc"))
         self.flusher = Flusher(
             self._connector,
@@ -97,7 +97,7 @@ class PostgresDatabase:
     async def close(self) -> None:
         self._is_open = False
         await self._noticer.close()
-        await asyncio.gather(*self._writes, return_exceptions=True)
+        await asyncio.gather(*self._under_way, return_exceptions=True)
         await self.flusher.close()
         for connection in self._idle:
             await _close(connection)
@@ -121,13 +121,23 @@ class PostgresDatabase:
         If cancelled, the transaction goes on by itself and is published when it is durable. Raises
         StoreAway (nothing was written) and OutcomeUnknown (nobody can tell).
         """
-        task = asyncio.create_task(self._write(script, args), name="everturn-write")
-        self._writes.add(task)
+        self._refuse_closed()
+        return await self._apart(self._write(script, args), "everturn-write")
+
+    def _refuse_closed(self) -> None:
+        if not self._is_open:
+            raise StoreBroken("The store is not open.", hint="Enter it with 'async with'.")
+
+    async def _apart(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """Let work come to its end whatever becomes of the caller: a cancelled query would cost its
+        connection, and a cancelled commit the knowledge of its outcome."""
+        task = asyncio.create_task(work, name=name)
+        self._under_way.add(task)
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._writes.discard(task)
+        self._under_way.discard(task)
         if not task.cancelled():
             task.exception()  # looked at, for a caller that has gone
 
@@ -195,13 +205,15 @@ class PostgresDatabase:
     # --- reading -------------------------------------------------------------------------------------
 
     async def read(self, script: Callable[..., Script[T]], *args: Any) -> T:
+        self._refuse_closed()
+
         async def act(connection: asyncpg.Connection) -> T:
             deferred = DeferredProbe()
             tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
             result: T = await Runs(connection, self._queries).run(script(tx, *args), deferred, self.probe)
             return result
 
-        return await self._read(act)
+        return await self._apart(self._read(act), "everturn-read")
 
     async def _rows(self, name: str, *args: Any) -> Sequence[Any]:
         """One query on a snapshot of its own."""
@@ -244,8 +256,6 @@ class PostgresDatabase:
     async def _connection(self, *, is_fresh: bool = False) -> AsyncIterator[asyncpg.Connection]:
         """A connection with no transaction open. One that is left inside a transaction is not used again:
         the server rolls back when it goes."""
-        if not self._is_open and not self._writes:
-            raise StoreBroken("The store is not open.", hint="Enter it with 'async with'.")
         await self._places.acquire()
         connection: asyncpg.Connection | None = None
         try:
