@@ -80,9 +80,28 @@ class Files:
             hashes = await self._db.write(_sweep, before)
             # Only what this database named: another one may keep its files in the same folder.
             for sha256 in hashes:
-                hashed_path(self._folder, sha256).unlink(missing_ok=True)
+                await self._remove(sha256)
             await self._db.probe.reach(Moment.SWEPT)
         return len(hashes)
+
+    async def _remove(self, sha256: str) -> None:
+        """Delete the bytes that no row names. Another process may be naming them at this moment: they are
+        put aside first, and come back if it has. Whoever names them later finds them missing, and puts
+        them there again."""
+        path = hashed_path(self._folder, sha256)
+        aside = path.with_name(f"{INCOMING}{self._db.ids.file()}")
+        try:
+            path.rename(aside)
+        except FileNotFoundError:
+            return
+        is_named = True  # unless the store says otherwise
+        try:
+            is_named = await self._db.read(_is_named, sha256)
+        finally:
+            if is_named:
+                aside.rename(path)
+            else:
+                aside.unlink()
 
     async def copy_to(self, target: Path) -> None:
         """Copy every file into a backup's folder, and make the whole folder durable."""
@@ -137,6 +156,10 @@ def _get(tx: Tx, owner: str, file_id: str) -> Script[File]:
 
 def _unused(tx: Tx, before: int) -> Script[bool]:
     return bool((yield q("files_unused", before, 1)))
+
+
+def _is_named(tx: Tx, sha256: str) -> Script[bool]:
+    return bool((yield q("hash_used", sha256)))
 
 
 def _sweep(tx: Tx, before: int) -> Script[list[str]]:

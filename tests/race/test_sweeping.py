@@ -1,0 +1,39 @@
+"""Sweeping in one process while another is given the same bytes."""
+
+import anyio
+import pytest
+
+from everturn.domain.probe import Moment
+from everturn.store import Store
+from everturn.testing import FakeClock, HoldingProbe
+from tests.acting import ME
+from tests.conftest import OpenAnother
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a01_bytes_that_come_again_between_the_sweep_of_their_row_and_of_their_file_stay(
+    store: Store, open_another: OpenAnother, clock: FakeClock
+) -> None:
+    probe = HoldingProbe()
+    sweeper = await open_another(probe=probe)
+    old = await store.files.put(ME, "cat.txt", "text/plain", b"a cat")
+    await clock.advance(3 * 24 * 3600)
+    async with anyio.create_task_group() as group:
+        probe.hold(Moment.BATCH_COMMITTED)
+        group.start_soon(sweeper.files.sweep)
+        await probe.reached(Moment.BATCH_COMMITTED)
+        new = await store.files.put(ME, "again.txt", "text/plain", b"a cat")
+        probe.release(Moment.BATCH_COMMITTED)
+    assert new.sha256 == old.sha256
+    assert (await store.files.path(ME, new.id)).read_bytes() == b"a cat"
+
+
+async def test_bytes_that_nobody_names_any_more_are_gone_and_leave_nothing(
+    store: Store, clock: FakeClock
+) -> None:
+    file = await store.files.put(ME, "cat.txt", "text/plain", b"a cat")
+    path = await store.files.path(ME, file.id)
+    await clock.advance(3 * 24 * 3600)
+    assert await store.files.sweep() == 1
+    assert list(path.parent.iterdir()) == []
