@@ -54,12 +54,16 @@ class Workers:
         self._locks: dict[str, WorkerLock] = {}
 
     async def register(self, worker: str) -> None:
+        self._lock(worker)
+        await self._db.write(_register, worker, self._identity, None)
+
+    def _lock(self, worker: str) -> None:
+        """Hold the worker's lock from now on. Raises StoreRefused."""
         if worker not in self._locks:
             lock = WorkerLock(self._folder / f"{worker}.lock")
             if not lock.try_take():
                 raise StoreRefused(f"Worker {worker} is registered by another process.")
             self._locks[worker] = lock
-        await self._db.write(_register, worker, self._identity, None)
 
     async def heartbeat(self, worker: str) -> bool:
         return True

@@ -35,11 +35,7 @@ class PostgresWorkers(Workers):
     async def register(self, worker: str) -> None:
         """Take the worker's lock and a fresh lease. Registering again, after a lost lease, says that the
         spool is empty: the journals it wrote before are sealed."""
-        if worker not in self._locks:
-            lock = WorkerLock(self._folder / f"{worker}.lock")
-            if not lock.try_take():
-                raise RuntimeError(f"Worker {worker} is registered by another process.")
-            self._locks[worker] = lock
+        self._lock(worker)
         spool = self._spool(worker)
         if self._postgres.is_away:
             raise StoreAway("The database is away: the worker cannot register.")
