@@ -195,13 +195,17 @@ async def test_d05_the_refresh_after_a_turn_touches_only_its_own_session(
     other = await open_another()
     async with engine(store, clock) as h:
         a, b = await h.new_session(key=KEY), await h.new_session(key=KEY)
-        await h.run(a, "a1")
-        await h.run(a, "a2")
+        for text in ("a1", "a2", "a3"):
+            await h.run(a, text)
         await other.transcript.undo(OWNER, a.id, Request())
-        await h.run(b, "b1")  # must not make a look up to date
-        await h.run(a, "a3")
+        await other.transcript.undo(OWNER, a.id, Request())
+        for text in ("b1", "b2", "b3", "b4"):
+            await h.run(b, text)
+        versions = [(await store.sessions.get(OWNER, each.id)).transcript_version for each in (a, b)]
+        assert versions[0] == versions[1], "b's refresh would make a look up to date, if it touched a"
+        await h.run(a, "a4")
         assert count(h, "reloads_foreign") == 1
-        assert said_to(h.model.requests[-1]) == ["a1", "fine", "a3"]
+        assert said_to(h.model.requests[-1]) == ["a1", "fine", "a4"]
 
 
 async def test_d06_a_turn_writes_only_to_its_own_session(store: Store, clock: FakeClock) -> None:
@@ -213,6 +217,8 @@ async def test_d06_a_turn_writes_only_to_its_own_session(store: Store, clock: Fa
         assert builds(h) == 1
         assert [turn.session_id for turn in turns] == [a.id, b.id, a.id]
         assert [call.session_id for call in tool.calls] == [a.id, b.id, a.id]
+        asked = [[m.text for m in each.messages if m.role is Role.USER] for each in h.model.requests]
+        assert asked == [["a1"], ["a1"], ["b1"], ["b1"], ["a1", "a2"], ["a1", "a2"]]
         assert [t for t in await h.texts(a) if "b" in t.split(": ")[1]] == []
         assert (await h.texts(b))[0] == "user: b1"
         assert (await h.texts(b))[-1] == "assistant: for b"
