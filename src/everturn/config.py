@@ -17,6 +17,7 @@ import msgspec
 from everturn.domain.errors import Invalid
 from everturn.engine.settings import EngineSettings
 from everturn.memory import MemorySettings
+from everturn.memory.tool import MemoryTool
 from everturn.store import StoreSettings
 from everturn.tools.profiles import Profiles, key_lines, parse_profiles
 from everturn.tools.toolbox import TOOL_NAMES
@@ -82,7 +83,7 @@ def read_config(home: Path | None = None, environ: Mapping[str, str] | None = No
         web=reader.convert(WebSettings, "server", {**web, "home": str(home)}),
         engine=reader.convert(EngineSettings, "engine", engine),
         store=reader.convert(StoreSettings, "store", {**reader.table("store"), **direct}),
-        profiles=parse_profiles(reader.text, FILE, TOOL_NAMES),
+        profiles=parse_profiles(reader.text, FILE, TOOL_NAMES | {MemoryTool.name}),
         models=reader.raw("models"),
         memory=reader.convert(MemorySettings, "memory", reader.table("memory")),
     )
