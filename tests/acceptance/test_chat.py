@@ -111,7 +111,7 @@ async def chatting(environ: dict[str, str], port: int) -> AsyncIterator[Program]
 
 async def test_a_conversation_in_the_terminal(data_dir: Path, wires: WireServer) -> None:
     wires.play(
-        Answer(openai_answer(["Hello", " there."])),
+        Answer(openai_answer(["Hello", " there.\u2028And\u0085more."])),
         Answer(openai_answer(["Greeting"])),
         Answer(openai_answer(["Still here."])),
     )
@@ -121,7 +121,7 @@ async def test_a_conversation_in_the_terminal(data_dir: Path, wires: WireServer)
         program(environ, "chat", "--server", f"http://127.0.0.1:{port}") as chat,
     ):
         await chat.type("Hi")
-        await chat.until("Hello there.")
+        await chat.until("more.")
         await chat.type("And now?")
         await chat.until("Still here.")
         await chat.leave()

@@ -110,13 +110,23 @@ class Client:
                 await answer.aread()
                 raise _refusal(answer)
             has_position = False
-            async for line in answer.aiter_lines():
-                if line.startswith("id:"):
+            async for line in _lines(answer):
+                if line.startswith(b"id:"):
                     has_position = True
-                elif line.startswith("data:") and has_position:
+                elif line.startswith(b"data:") and has_position:
                     yield _wire.decode(line[5:].strip())
                 elif not line:
                     has_position = False
+
+
+async def _lines(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """Lines as server-sent events have them: the client's own would also cut at separators that a model
+    may well write, such as U+2028."""
+    rest = b""
+    async for piece in answer.aiter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line
 
 
 def _refusal(answer: httpx2.Response) -> EverturnError:
