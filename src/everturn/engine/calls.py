@@ -26,7 +26,7 @@ from everturn.domain.tooling import (
     Verdict,
 )
 from everturn.domain.turns import Turn
-from everturn.engine.context import head_and_tail
+from everturn.engine.context import head_and_tail, storable
 from everturn.engine.facts import digest_of
 from everturn.engine.gear import Gear
 from everturn.engine.prefix import Agent
@@ -137,6 +137,7 @@ class Calls:
         await self._gear.probe.reach(Moment.TOOL_RAN, self._turn.id)
         if isinstance(result, ToolQuestion):
             return self._ask(state, "question", result.text, result.choices)
+        result = msgspec.structs.replace(result, text=storable(result.text))
         artifact, text = await self._kept(tool, call, result)
         result = ToolResult(text, result.outcome, result.display)
         await self._finish(state, result, artifact=artifact, is_untrusted=tool.spec.is_untrusted)
@@ -281,6 +282,7 @@ class LiveOutput:
     async def emit(self, text: str) -> None:
         if self._left <= 0 or not text:
             return
+        text = storable(text)
         data = text.encode()
         if len(data) > self._left:
             text = data[: self._left].decode("utf-8", "ignore")

@@ -244,6 +244,15 @@ def tokens_of(message: Message) -> int:
     return round(chars / _CHARS_PER_TOKEN) + _MESSAGE_TOKENS + images * _IMAGE_TOKENS
 
 
+def storable(text: str) -> str:
+    """The text without halves of characters, which no store and no wire can hold; plug-ins may make some."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
 def head_and_tail(text: str, bytes_max: int) -> str:
     """The beginning and the end of a long output, and how much is missing between them."""
     data = text.encode()

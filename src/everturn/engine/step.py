@@ -31,7 +31,7 @@ from everturn.domain.turns import Failure, Turn
 from everturn.engine.asking import backoff_s
 from everturn.engine.attachments import Attachments
 from everturn.engine.compaction import Compactor
-from everturn.engine.context import build_request, estimate_tokens
+from everturn.engine.context import build_request, estimate_tokens, storable
 from everturn.engine.gear import Gear
 from everturn.engine.prefix import Agent
 from everturn.engine.resume import choose_model, continues
@@ -153,10 +153,10 @@ class ModelSteps:
                 async for chunk in chunks:
                     kind = type(chunk)
                     if kind is TextChunk:
-                        await log.offer_text(step, chunk.text)  # type: ignore[union-attr]
+                        await log.offer_text(step, storable(chunk.text))  # type: ignore[union-attr]
                         await probe.reach(Moment.DELTA_OFFERED, turn_id)
                     elif isinstance(chunk, ReasoningChunk):
-                        await log.offer_reasoning(step, chunk.text)
+                        await log.offer_reasoning(step, storable(chunk.text))
                         await probe.reach(Moment.DELTA_OFFERED, turn_id)
                     elif isinstance(chunk, ProgressChunk):
                         await log.offer(ev.Progress(chunk.label, chunk.done, chunk.total))

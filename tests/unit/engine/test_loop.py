@@ -569,3 +569,12 @@ async def test_past_the_threshold_a_compaction_follows_by_itself(store, clock):
         await h.seen(session, "turn.completed", 3)
         await h.run(session, "c")
         assert "SUMMARY" in model.requests[-1].messages[0].text
+
+
+async def test_halves_of_characters_from_a_model_or_a_tool_do_not_fail_the_turn(store, clock):
+    broken = FakeTool("look", "bad \udcff")
+    script = ([Say("half \ud83d"), Call("look", {})], "Done.")
+    async with open_harness(store, *script, tools=[broken], clock=clock) as h:
+        session = await h.new_session()
+        assert (await h.run(session, "go")).state is TurnState.COMPLETED
+        assert (await h.texts(session))[1] == "assistant: half ?"
