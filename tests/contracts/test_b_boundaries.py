@@ -16,7 +16,9 @@ from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, ScriptedModel
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.memory import RecordingProvider
-from tests.contracts.memory_acting import memory_over
+from tests import acting
+from tests.acting import ME
+from tests.contracts.memory_acting import memory_over, said
 
 pytestmark = pytest.mark.anyio
 
@@ -108,22 +110,37 @@ async def test_b12_eviction_commits_every_session_served_then_closes_once(
     assert new.words == ["of b", "b again"]
 
 
-async def test_b12_eviction_waits_for_the_commit_under_way(store: Store, clock: FakeClock) -> None:
-    handle, other = RecordingProvider(), RecordingProvider()
-    memory = memory_over(store, clock, opened=[handle, other])
-    async with engine_with(store, clock, memory) as h:
-        session = await h.new_session(key="agent:main:telegram:dm:a")
-        await h.run(session, "one")
-        handle.hold()
-        async with anyio.create_task_group() as group:
-            group.start_soon(memory.commit, OWNER, session.id)
-            await handle.entered()
-            await h.engine.clear(OWNER, session.id, Request())  # evicts
+@pytest.mark.parametrize("is_undone", [False, True])
+async def test_b12_eviction_waits_for_the_commit_under_way(
+    store: Store, clock: FakeClock, is_undone: bool
+) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle])
+    session = await acting.new_session(store)
+    memory.register(session.id, await memory.open())
+    await said(store, memory, session.id, "one")
+    handle.hold()
+    async with anyio.create_task_group() as group:
+        group.start_soon(memory.commit, ME, session.id)
+        await handle.entered()
+        if is_undone:
+            # Now it is not owed any more; the commit that has it still runs.
+            await store.transcript.undo(ME, session.id, Request())
+        released = anyio.Event()
+
+        async def release() -> None:
+            await memory.release(handle)
+            released.set()
+
+        group.start_soon(release)
+        for _ in range(5):
+            await store.ledger.owing()  # as long as the release needs to find out what is owed
             await anyio.wait_all_tasks_blocked()
-            assert handle.closed == 0
-            handle.release()
-        await handle.until(lambda: handle.closed)
-        assert len(handle.calls) == 1
+        assert not released.is_set()
+        handle.release()
+        with anyio.fail_after(10):
+            await released.wait()
+    assert (len(handle.calls), handle.closed, handle.was_closed_at_work) == (1, 1, False)
 
 
 async def test_b14_clearing_returns_and_the_session_takes_turns_while_its_agent_is_evicted(

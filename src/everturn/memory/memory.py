@@ -85,6 +85,7 @@ class Memory:
         self._handles = Handles(self._holder)
         self._watch = Watch(clock)
         self._under_way: dict[str, anyio.Event] = {}
+        self._at_work: dict[str, set[str]] = {}  # handle -> sessions whose commit it runs now
         self._spares: dict[str, MemoryProvider] = {}
         self.trouble = ""  # why the last look for what is owed failed, if it did
 
@@ -200,8 +201,18 @@ class Memory:
             held_ms = round(self.settings.commit_timeout_s * 1000) + _GRACE_MS
             begun = await self.ledger.begin(owner, session_id, found, name, self._holder, held_ms)
             if begun is not None:
-                return await self._hand_over(begun, name, handle)
+                return await self._working(begun, name, handle)
         return _BUSY
+
+    async def _working(self, begun: Begun, name: str, handle: MemoryProvider) -> Committed:
+        sessions = self._at_work.setdefault(name, set())
+        sessions.add(begun.segment.session_id)
+        try:
+            return await self._hand_over(begun, name, handle)
+        finally:
+            sessions.discard(begun.segment.session_id)
+            if not sessions:
+                self._at_work.pop(name, None)
 
     def _pick(
         self, session_id: str, found: NextCommit, given: MemoryProvider | None
@@ -305,6 +316,11 @@ class Memory:
             return
         if not is_last:
             await self._settle_for(name)
+        # Also one whose turns are not owed any more, because they were undone while it runs.
+        for session_id in list(self._at_work.get(name, ())):
+            under_way = self._under_way.get(session_id)
+            if under_way is not None:
+                await under_way.wait()
         if self._handles.detach(handle):
             # Whoever released it at the same time finds it detached: it is closed once.
             await self._close(handle)

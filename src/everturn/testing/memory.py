@@ -28,6 +28,8 @@ class RecordingProvider:
         self.observed: list[tuple[str, str]] = []
         self.prompts: list[str] = []
         self.closed = 0
+        self.was_closed_at_work = False
+        self._at_work = 0
         self._gate: anyio.Event | None = None
         self._entered = anyio.Event()
         self._changed = anyio.Event()
@@ -82,8 +84,12 @@ class RecordingProvider:
         gate = self._gate
         self._entered.set()
         if gate is not None:
-            with anyio.fail_after(_PATIENCE_S):
-                await gate.wait()
+            self._at_work += 1
+            try:
+                with anyio.fail_after(_PATIENCE_S):
+                    await gate.wait()
+            finally:
+                self._at_work -= 1
         self.calls.append(segment)
         if self.failures > 0:
             self.failures -= 1
@@ -93,4 +99,5 @@ class RecordingProvider:
 
     async def close(self) -> None:
         self.closed += 1
+        self.was_closed_at_work |= self._at_work > 0
         self._tell()
