@@ -28,12 +28,13 @@ const policy: Config = {
 
 const ownClasses = new Set(["math", "remote", "table", "box", "on", "to-left", "to-right", "to-center"]);
 
-let isReady = false;
+let made: typeof DOMPurify | null = null;
 
-function prepare(): void {
-  if (isReady) return;
-  isReady = true;
-  DOMPurify.addHook("afterSanitizeAttributes", (node) => {
+/** A cleaner of our own: hooks on the shared one would also reach the libraries that use it. */
+function cleaner(): typeof DOMPurify {
+  if (made) return made;
+  made = DOMPurify(window);
+  made.addHook("afterSanitizeAttributes", (node) => {
     const element = node as Element;
     const named = element.getAttribute("class");
     // A class from the text must not borrow the look of the page's own controls.
@@ -51,11 +52,11 @@ function prepare(): void {
       element.replaceWith(element.getAttribute("alt") ?? "");
     }
   });
+  return made;
 }
 
 export function clean(html: string): string {
-  prepare();
-  return DOMPurify.sanitize(html, policy) as string;
+  return cleaner().sanitize(html, policy) as string;
 }
 
 const known = new Map<string, string>();
