@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from everturn.domain.clock import Clock
+from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import ModelOverloaded
 from everturn.domain.ids import Ids
 from everturn.domain.modelling import Abilities
@@ -21,6 +22,7 @@ from tests import acting
 from tests.acting import ME
 
 pytestmark = pytest.mark.anyio
+OpenAnother = Callable[..., Awaitable[Store]]
 
 
 def facts(*texts: str, turn: int = 1) -> str:
@@ -249,8 +251,10 @@ async def test_what_was_learnt_in_one_session_is_known_in_the_next_and_gone_once
 
 
 async def test_the_agents_tool_remembers_looks_up_and_forgets(
-    store: Store, clock: FakeClock, tmp_path: Path
+    open_another: OpenAnother, tmp_path: Path
 ) -> None:
+    clock = SystemClock()  # a claim that meets a commit's lock on the session looks again, by the clock
+    store = await open_another(clock=clock)
     model = ScriptedModel(
         [Call("memory", {"action": "remember", "text": "Sings in a choir."})],
         "noted",
@@ -291,8 +295,10 @@ async def test_notes_recall_and_prefix_belong_to_their_owner(
 
 
 async def test_what_was_deleted_while_nothing_ran_is_not_sent_by_the_next_process(
-    store: Store, clock: FakeClock, tmp_path: Path
+    open_another: OpenAnother, tmp_path: Path
 ) -> None:
+    clock = SystemClock()  # a claim that meets a commit's lock on the session looks again, by the clock
+    store = await open_another(clock=clock)
     model = ScriptedModel(clock=clock, then="fine")
     built = built_over(store, clock, tmp_path, model, extraction_model="scripted:absent")
     note = await built.notebooks.remember(OWNER, "Keeps bees.", clock.now_ms())
