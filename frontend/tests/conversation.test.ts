@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Message, MessagesPage, Payload, SessionEvent, Turn } from "../src/api/types";
-import { acknowledge, apply, open, place, prepend, type Conversation } from "../src/state/conversation";
+import { acknowledge, apply, open, place, prepend, replaced, type Conversation } from "../src/state/conversation";
 import { textOf } from "../src/state/items";
 
 const session = "ses_a";
@@ -78,7 +78,16 @@ describe("a conversation", () => {
     const now = apply(start, event(11, "trn_2", { kind: "turn.accepted", message: message("trn_2", "hi") }));
     expect(now.unplaced).toBe("trn_2");
     expect(place(now, row("trn_2", "running", "trn_1")).isStale).toBe(false);
-    expect(place(now, row("trn_2", "running", null)).isStale).toBe(true);
+    expect(place(now, row("trn_2", "running", null)).turns.map((turn) => turn.id)).toEqual(["trn_2"]);
+    expect(place(now, row("trn_2", "running", "trn_unknown")).isStale).toBe(true);
+  });
+
+  it("puts another version in the place of the old one at once, and drops what followed", () => {
+    const start = open(session, page([message("trn_1", "a"), message("trn_2", "b"), message("trn_3", "c")], [row("trn_1"), row("trn_2", "completed", "trn_1"), row("trn_3", "completed", "trn_2")]));
+    const now = replaced(start, "trn_2", row("trn_4", "queued", "trn_1"), message("trn_4", "b again"));
+    expect(now.turns.map((turn) => turn.id)).toEqual(["trn_1", "trn_4"]);
+    const later = all(now, event(11, "trn_4", { kind: "turn.accepted", message: message("trn_4", "b again") }), event(12, "trn_4", { kind: "turn.started", epoch: 1, worker: "w" }));
+    expect(later.turns.map((turn) => [turn.id, turn.state])).toEqual([["trn_1", "completed"], ["trn_4", "running"]]);
   });
 
   it("leaves an ended turn alone when late output of it passes by, and reopens it on resumption", () => {

@@ -1,5 +1,5 @@
 import { Api, Problem, freshKey } from "../api/client";
-import type { Accepted, MessagesPage, Session, SessionEvent, Turn } from "../api/types";
+import type { Accepted, Message, MessagesPage, Session, SessionEvent, Turn } from "../api/types";
 import type { Unsent } from "../keep/outbox";
 import * as conv from "../state/conversation";
 import type { Conversation } from "../state/conversation";
@@ -183,11 +183,20 @@ export class Talk {
   }
 
   async retry(turn: TurnView): Promise<void> {
-    await this.move("retry", { turn_id: turn.id });
+    await this.again("retry", turn, { turn_id: turn.id }, turn.asked);
   }
 
   async edit(turn: TurnView, text: string): Promise<void> {
-    await this.move("edit", { turn_id: turn.id, text });
+    const kept = turn.asked?.parts.filter((part) => part.type !== "text") ?? [];
+    const asked = turn.asked ? { ...turn.asked, parts: [{ type: "text" as const, text }, ...kept] } : null;
+    await this.again("edit", turn, { turn_id: turn.id, text }, asked);
+  }
+
+  private async again(name: string, turn: TurnView, body: Record<string, unknown>, asked: Message | null): Promise<void> {
+    const accepted = await this.api.post<Accepted>(`api/sessions/${this.id}/${name}`, { key: freshKey(), body });
+    if (!this.conversation) return;
+    this.conversation = conv.replaced(this.conversation, turn.id, accepted.turn, asked);
+    if (this.conversation.isStale) await this.load();
   }
 
   async select(turn: TurnView, offset: number): Promise<void> {

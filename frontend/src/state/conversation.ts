@@ -184,7 +184,8 @@ export function place(conversation: Conversation, row: Turn): Conversation {
   const unplaced = conversation.unplaced === row.id ? null : conversation.unplaced;
   if (index < 0) return { ...conversation, unplaced };
   const before = conversation.turns[index - 1]?.id ?? null;
-  const hangsElsewhere = row.state !== "queued" && (row.parent_id ?? null) !== before && !(before === null && conversation.before);
+  const parent = row.parent_id ?? null;
+  const hangsElsewhere = row.state !== "queued" && parent !== before && !(before === null && conversation.before);
   const turns = [...conversation.turns];
   turns[index] = {
     ...turns[index]!,
@@ -193,7 +194,22 @@ export function place(conversation: Conversation, row: Turn): Conversation {
     siblingIds: row.sibling_ids ?? [],
     parentId: row.parent_id ?? null,
   };
-  return { ...conversation, turns, unplaced, isStale: conversation.isStale || hangsElsewhere };
+  if (!hangsElsewhere) return { ...conversation, turns, unplaced };
+  // Another version of an earlier message: what followed that one is no longer on the path.
+  const at = turns.findIndex((turn) => turn.id === parent);
+  if (parent !== null && at < 0) return { ...conversation, turns, unplaced, isStale: true };
+  if (parent === null && conversation.before) return { ...conversation, turns, unplaced, isStale: true };
+  return { ...conversation, turns: [...turns.slice(0, at + 1), ...turns.slice(index)], unplaced };
+}
+
+/** This page asked for another version of a turn, and the server has it: it takes the place of the old one. */
+export function replaced(conversation: Conversation, oldId: string, row: Turn, message: Message | null): Conversation {
+  const index = conversation.turns.findIndex((turn) => turn.id === oldId);
+  if (index < 0) return { ...conversation, isStale: true };
+  const known = find(conversation, row.id);
+  const turn: TurnView = known ?? { ...describe(emptyTurn(row.id, row.created_at), row), asked: message };
+  const queue = conversation.queue.filter((other) => other.id !== row.id);
+  return { ...conversation, turns: [...conversation.turns.slice(0, index), turn], queue };
 }
 
 export function activeTurn(conversation: Conversation): TurnView | null {
