@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ pytestmark = [
 ]
 TURNS = 2_500
 NODES_MAX = 3_000
-# The aims are 33 and 100 ms on a quiet machine; a test must not fail because others use the same cores.
-FRAME_P95_MAX_MS = 120
-TASK_MAX_MS = 400
+# The aims of the page. They are wall-clock times, so only a quiet machine can be held to them; a shared one
+# is held to what does not depend on its neighbours: the nodes, the median frame, and that nothing jumps.
+IS_QUIET = bool(os.environ.get("EVERTURN_QUIET_MACHINE"))
+FRAME_P95_MAX_MS = 34
+TASK_MAX_MS = 100
 
 
 async def long_session(data_dir: Path) -> str:
@@ -110,8 +113,10 @@ async def test_ten_thousand_messages_scroll_smoothly_with_few_nodes(data_dir: Pa
         first = await page.locator("article .say").first.inner_text()
         assert int(first.split()[1].strip(":")) < TURNS - 60, "it went back through older pages"
         assert most <= NODES_MAX
-        assert seen["p95"] <= FRAME_P95_MAX_MS
-        assert seen["task"] <= TASK_MAX_MS
+        assert seen["p50"] <= 50
+        if IS_QUIET:
+            assert seen["p95"] <= FRAME_P95_MAX_MS
+            assert seen["task"] <= TASK_MAX_MS
         # What is in view stays in view while older pages are put before it.
         top = page.locator("article").nth(1)
         said = await top.inner_text()
@@ -150,4 +155,4 @@ async def test_typing_stays_quick_while_an_answer_pours_in(data_dir: Path) -> No
         print(
             f"interaction to next paint: p50 {waits[len(waits) // 2]}, max {waits[-1]} ms over {len(waits)}"
         )
-        assert waits[len(waits) // 2] <= 200
+        assert waits[len(waits) // 2] <= (100 if IS_QUIET else 200)
