@@ -1,5 +1,5 @@
 import { getContext, setContext } from "svelte";
-import { Api, Away, explain, freshKey } from "../api/client";
+import { Api, Away, Problem, explain, freshKey } from "../api/client";
 import type { Ask, Hit, ListEvent, Session } from "../api/types";
 import { Disk } from "../keep/disk";
 import * as lists from "../state/list";
@@ -454,6 +454,8 @@ export class Page {
   }
 
   complain(error: unknown): void {
+    // The sign-in dialog is over the page then, and says it better.
+    if (error instanceof Problem && error.status === 401) return;
     this.toast(explain(error, words.serverAway));
   }
 
