@@ -204,7 +204,7 @@ async def test_retry_edit_versions_undo_redo_and_branch(data_dir: Path) -> None:
         await page.locator("[data-edit]").click()
         await page.locator(".edit textarea").fill("Which shade?")
         await page.locator(".edit textarea").press("Enter")
-        await expect(page.locator(".md")).to_have_text("Dark blue.")
+        await expect(page.locator(".md").last).to_have_text("Dark blue.")
         await expect(page.locator(".sib")).to_contain_text("3 of 3")
         await page.get_by_label("Previous version").click()
         await expect(page.locator(".sib")).to_contain_text("2 of 3")
