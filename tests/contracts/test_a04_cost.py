@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 from msgspec.structs import replace
 
@@ -64,3 +67,43 @@ async def test_a04_one_more_turn_writes_as_much_in_a_long_session_as_in_a_short_
     vfs.unregister()
     assert many[0] <= few[0] * 1.05
     assert many[1] <= few[1] * 1.5
+
+
+class Effort:
+    """Counts the steps that SQLite's machine takes, on every connection opened while it is in place."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def watch(self, connection: apsw.Connection) -> None:
+        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self._add, id=self)
+
+    def _add(self, event: dict[str, Any]) -> None:
+        self.steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+
+
+@pytest.fixture
+def effort() -> Iterator[Effort]:
+    counting = Effort()
+    apsw.connection_hooks.append(counting.watch)
+    yield counting
+    apsw.connection_hooks.remove(counting.watch)
+
+
+async def test_a04_one_more_turn_takes_as_many_steps_in_a_long_session_as_in_a_short_one(
+    tmp_path: Path, effort: Effort
+) -> None:
+    async def steps_of_a_turn(session_id: str) -> int:
+        before = effort.steps
+        held = await start(store, session_id, "one more")
+        number = await append(store, held, [ev.TextDelta(1, "a word")])
+        await store.journal.after(ME, session_id, held.session.position)
+        await complete(store, held, number)
+        await store.sessions.list(ME)
+        await store.transcript.messages(ME, session_id, limit=4)
+        return effort.steps - before
+
+    async with open_store(data_dir=tmp_path) as store:
+        short, long = await long_session(store, 5), await long_session(store, 1500)
+        await steps_of_a_turn(short)
+        assert await steps_of_a_turn(long) <= await steps_of_a_turn(short) * 1.05

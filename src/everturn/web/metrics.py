@@ -53,6 +53,7 @@ def writer_figures(writer: Any) -> dict[str, Any]:
     return {
         "writes_total": writer.jobs_done,
         "commits_total": writer.batches,
+        "log_trouble": int(bool(writer.log_trouble)),
         "writes_waiting": writer.waiting,
         "writes_per_commit": writer.jobs_done / max(1, writer.batches),
         "commit_seconds_p50": recent[len(recent) // 2],

@@ -32,7 +32,7 @@ from everturn.store.postgres import restore_postgres
 from everturn.store.postgres.connection import refuse_unsafe
 from everturn.store.postgres.copying import verify_copy
 from everturn.store.script import Script, Tx, q
-from everturn.store.sqlite.connection import open_connection
+from everturn.store.sqlite.connection import SCHEMA, open_connection
 from everturn.testing import HoldingProbe
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
@@ -179,7 +179,8 @@ async def test_both_stores_have_the_same_tables_and_columns(
     await connection.close()
     here = {(table, column) for table, column in rows if table not in ("message_words", "unindexed")}
     sqlite = open_connection(tmp_path / "other.db")
-    sqlite.execute(sql.schema(1, "sqlite"))
+    for number in range(1, SCHEMA + 1):
+        sqlite.execute(sql.schema(number, "sqlite"))
     there = {
         (table, column)
         for table, column in sqlite.execute(

@@ -13,6 +13,7 @@ from everturn.domain.errors import Invalid, Stale, StoreAway, StoreBroken
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request
 from everturn.store import Store, open_store
+from everturn.store.sqlite import database
 from everturn.testing import FakeClock
 from tests.acting import ME, append, new_session, positions, say, start
 
@@ -160,3 +161,29 @@ async def test_a_database_that_another_program_locks_is_away_and_comes_back(
         stranger.execute("ROLLBACK")
         stranger.close()
         assert not (await say(store, session.id, "hello", key="k")).is_repeat
+
+
+async def test_under_steady_load_the_log_is_started_over_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers that never pause, readers that never pause: the log stays near its bound, not near the sum."""
+    monkeypatch.setattr(database, "CHECKPOINT_EVERY_S", 0.01)
+    monkeypatch.setattr(database, "CHECKPOINT_PAGES", 100)
+    monkeypatch.setattr(database, "LOG_BYTES_MAX", 1_000_000)
+    log = tmp_path / "everturn.db-wal"
+    sizes: list[int] = []
+    async with open_store(data_dir=tmp_path) as store:
+
+        async def write() -> None:
+            held = await start(store, (await new_session(store)).id, "go")
+            number = held.number
+            for _ in range(300):
+                number = await append(store, held, [ev.TextDelta(1, "x" * 8000)], number)
+                sizes.append(log.stat().st_size)
+                await store.sessions.list(ME)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(write)
+    assert max(sizes) < 12_000_000  # of 30 MB and more
+    assert min(sizes[len(sizes) // 2 :]) < 1_000_000

@@ -96,7 +96,8 @@ UPDATE sessions SET
   active_state = (SELECT state FROM turns WHERE session_no = $1 AND state IN ('running','waiting')),
   queued = (SELECT count(*) FROM turns WHERE session_no = $1 AND state = 'queued'),
   asks = (SELECT count(*) FROM asks a JOIN turns t ON t.turn_no = a.turn_no
-          WHERE t.session_no = $1 AND t.state = 'waiting' AND a.answer IS NULL),
+          WHERE t.session_no = $1 AND t.state IN ('running','waiting') AND t.state = 'waiting'
+            AND a.answer IS NULL),
   last_state = (SELECT state FROM turns WHERE turn_no = sessions.head_no AND ended_at IS NOT NULL)
 WHERE session_no = $1
 
@@ -120,7 +121,7 @@ UPDATE tails SET position = position + $2, updated_at = $3 WHERE session_no = $1
 UPDATE tails SET position = position + $2 WHERE session_no = $1 RETURNING position
 
 -- name: sessions_on_key
-SELECT id FROM sessions WHERE owner = $1 AND key = $2 ORDER BY session_no
+SELECT id FROM sessions WHERE owner = $1 AND key = $2 AND key <> '' ORDER BY session_no
 
 -- name: session_counts
 SELECT count(*), coalesce(sum(CASE WHEN archived = 1 THEN 1 ELSE 0 END), 0) FROM tails WHERE owner = $1
@@ -185,15 +186,18 @@ SELECT q.turn_no, q.session_no FROM (
   SELECT t.turn_no, t.session_no, row_number() OVER (PARTITION BY t.session_no ORDER BY t.place, t.turn_no) AS nth
   FROM turns t WHERE t.state = 'queued') q
 WHERE q.nth = 1
-  AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = q.session_no
-                  AND (o.state IN ('running','waiting') OR o.is_ready = 1))
+  AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = q.session_no AND o.state IN ('running','waiting'))
+  AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = q.session_no AND o.is_ready = 1)
 ORDER BY 1 LIMIT $1
 
 -- name: claimable_in_session
-SELECT turn_no FROM turns WHERE session_no = $1 AND (is_ready = 1 OR state = 'queued')
-  AND (is_ready = 1 OR NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = $1
-       AND (o.state IN ('running','waiting') OR o.is_ready = 1)))
-ORDER BY is_ready DESC, place, turn_no LIMIT 1
+-- Two narrow looks: one with OR would pass by every turn of the session.
+SELECT c.turn_no FROM (
+  SELECT turn_no, place, 0 AS rank FROM turns WHERE session_no = $1 AND is_ready = 1
+  UNION ALL
+  SELECT turn_no, place, 1 FROM turns WHERE session_no = $1 AND state = 'queued'
+    AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = $1 AND o.state IN ('running','waiting'))
+) c ORDER BY c.rank, c.place, c.turn_no LIMIT 1
 
 -- name: turn_claim
 UPDATE turns SET state = 'running', epoch = epoch + 1, worker = $2, is_ready = 0, ready_reason = '',

@@ -22,7 +22,7 @@ from everturn.domain.errors import (
 )
 from everturn.store import sql
 
-SCHEMA = 1
+SCHEMA = 2
 SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a WAL database when the log is reset
 BUSY_TIMEOUT_MS = 10_000
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"})

@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 READERS = 4
 CHECKPOINT_EVERY_S = 0.25
+PAGE_BYTES = 4096
+LOG_BYTES_MAX = 64 * 1024 * 1024
 
 
 class SqliteDatabase:
@@ -48,7 +50,6 @@ class SqliteDatabase:
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="everturn-reader")
         self._writer: Writer | None = None
         self._checkpointer: asyncio.Task[None] | None = None
-        self.last_checkpoint_error: str | None = None
 
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
@@ -161,14 +162,17 @@ class SqliteDatabase:
     def _checkpoint(self, connection: apsw.Connection) -> None:
         wal = self.path.with_name(self.path.name + "-wal")
         try:
-            if wal.stat().st_size > CHECKPOINT_PAGES * 4096:
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            self.last_checkpoint_error = None
+            size = wal.stat().st_size
+            if size > CHECKPOINT_PAGES * PAGE_BYTES:
+                pages, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                if size > LOG_BYTES_MAX and pages - moved < CHECKPOINT_PAGES:
+                    self.writer.empty_log()
+            self.writer.log_trouble = ""
         except (apsw.BusyError, FileNotFoundError):
             return  # another process is at it, or there is no log yet
         except (apsw.Error, OSError) as error:
-            # Nothing is lost: the log keeps everything. The next round tries again, and stats tell.
-            self.last_checkpoint_error = str(error)
+            # Nothing is lost: the log keeps everything. The next round tries again, and the metrics tell.
+            self.writer.log_trouble = str(error)
 
 
 def verify_copy(target: Path) -> None:

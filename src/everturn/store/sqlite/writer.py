@@ -31,11 +31,12 @@ from everturn.domain.errors import (
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
 from everturn.store.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx
-from everturn.store.sqlite.connection import SCHEMA, explained
+from everturn.store.sqlite.connection import BUSY_TIMEOUT_MS, SCHEMA, explained
 
 OTHERS_POLL_S = 0.05  # how soon another process's commit is noticed
 BATCH_JOBS_MAX = 4_000
 CHECKPOINT_PAGES = 4_000
+LOG_READERS_WAIT_MS = 20  # how long emptying the log may wait for readers; a backup reads for longer
 FACTS_MAX = 20_000
 
 
@@ -146,6 +147,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()  # None: stop after what came before
         self._is_stopping = False
+        self._is_log_long = False
         self._broken: EverturnError | None = None
         self._data_version = self._read_data_version()
         self._looked_at = time.monotonic()
@@ -153,6 +155,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="everturn-writer", daemon=True)
         self.batches = 0
         self.jobs_done = 0
+        self.log_trouble = ""
         self.commit_seconds: deque[float] = deque(maxlen=512)
         self._thread.start()
 
@@ -171,6 +174,11 @@ class Writer:
         self._is_stopping = True
         self._jobs.put(None)
 
+    def empty_log(self) -> None:
+        """Ask the thread to start the log over between two transactions. Under steady load nobody else can:
+        a checkpoint beside the writer never quite catches up with it, and the log would grow without end."""
+        self._is_log_long = True
+
     def join(self) -> None:
         """Wait for the end of the thread. Blocks; call it from a thread."""
         self._thread.join()
@@ -187,6 +195,8 @@ class Writer:
             batch, goes_on = self._take()
             if batch:
                 self._write(batch)
+            if self._is_log_long and self._broken is None:
+                self._empty_log()
             if goes_on and time.monotonic() - self._looked_at >= OTHERS_POLL_S:
                 self._look_for_others()
         self._connection.close()
@@ -253,6 +263,20 @@ class Writer:
         self._probe.pass_by(Moment.BATCH_WRITTEN)
         cursor.execute("COMMIT")
         return stored
+
+    def _empty_log(self) -> None:
+        """Most of the log is in the database already; this moves the rest and cuts the file."""
+        self._is_log_long = False
+        self._connection.set_busy_timeout(LOG_READERS_WAIT_MS)
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            return  # a long reader needs it: the checkpointer will ask again
+        except apsw.Error as error:
+            # Nothing is lost: the log keeps everything. The checkpointer asks again, and the metrics tell.
+            self.log_trouble = str(error)
+        finally:
+            self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
 
     def _script(self, cursor: apsw.Cursor, job: Job, now: int, stored: list[Stored]) -> None:
         """Run one script inside a savepoint, so that its refusal leaves the batch as it was."""
