@@ -46,8 +46,10 @@ SELECT t.turn_no, t.session_no, s.id, t.owner FROM turns t JOIN sessions s ON s.
 WHERE t.id = $1
 
 -- name: append_look
-SELECT {held_state}, t.epoch, w.number, l.position FROM turns t JOIN tails l ON l.session_no = t.session_no
-LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = $2 WHERE t.turn_no = $1
+-- All turns of a run at once, as a JSON list of their numbers: a statement for each costs more than its rows.
+SELECT t.turn_no, {held_state}, t.epoch, coalesce(w.number, -1), l.position FROM json_each($1) j
+CROSS JOIN turns t ON t.turn_no = j.value CROSS JOIN tails l ON l.session_no = t.session_no
+LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = t.epoch
 
 -- name: append_tail
 UPDATE tails SET position = $2, updated_at = $3 WHERE session_no = $1

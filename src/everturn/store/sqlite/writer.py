@@ -403,8 +403,27 @@ class _Facts(NamedTuple):
     owner: str
 
 
+class _Found(NamedTuple):
+    """A turn as it is now. ``number`` is its writer's last event in the journal; -1: it has no writer."""
+
+    facts: _Facts
+    state: str
+    epoch: int
+    number: int
+    position: int
+
+
+def _refusal(turn_id: str, epoch: int, found: _Found | None) -> EverturnError | None:
+    """Why this epoch may not write to the turn, if it may not."""
+    if found is None:
+        return NotFound("turn", turn_id)
+    if found.state == "running" and found.epoch == epoch and found.number >= 0:
+        return None
+    return Fenced(turn_id, epoch, found.state, found.epoch)
+
+
 class _Appends:
-    """Writes a run of appends: one look at each turn, one insert for all events."""
+    """Writes a run of appends: one look at all their turns, one insert for all events."""
 
     def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
         self._cursor = connection.cursor()
@@ -417,13 +436,18 @@ class _Appends:
             append = job.append
             assert append is not None  # noqa: S101 - the caller chose appends
             by_turn.setdefault((append.turn_id, append.epoch), []).append(job)
+        known = self._look([turn_id for turn_id, _ in by_turn])
         events: list[tuple[Any, ...]] = []
         tails: list[tuple[int, int, int]] = []
         numbers: list[tuple[int, int, int]] = []
         for (turn_id, epoch), own in by_turn.items():
-            facts, last, position = self._look(turn_id, epoch, own)
-            if facts is None:
+            found = known.get(turn_id)
+            refusal = _refusal(turn_id, epoch, found)
+            if found is None or refusal is not None:
+                for job in own:
+                    job.error = refusal
                 continue
+            facts, _, _, last, position = found
             fresh = _fresh(own, last, position)
             if not fresh:
                 continue
@@ -443,25 +467,18 @@ class _Appends:
             self._cursor.executemany(self._queries["append_tail"], tails)
             self._cursor.executemany(self._queries["writer_number"], numbers)
 
-    def _look(self, turn_id: str, epoch: int, jobs: list[Job]) -> tuple[_Facts | None, int, int]:
-        """What is known of the turn, its last number and its session's position; refuses the jobs if
-        the turn is not this epoch's to write."""
-        facts = self._facts_of(turn_id)
-        found: list[Any] = []
-        if facts is not None:
-            look = self._cursor.execute(self._queries["append_look"], (facts.turn_no, epoch))
-            found = look.fetchall()
-        if not found:
-            self._facts.pop(turn_id, None)
-            refusal: EverturnError = NotFound("turn", turn_id)
-        else:
-            state, current, number, position = found[0]
-            if state == "running" and current == epoch and number is not None:
-                return facts, number, position
-            refusal = Fenced(turn_id, epoch, state, current)
-        for job in jobs:
-            job.error = refusal
-        return None, 0, 0
+    def _look(self, turn_ids: list[str]) -> dict[str, _Found]:
+        """The turns as they are now, under the lock of the transaction."""
+        facts = {turn_id: self._facts_of(turn_id) for turn_id in turn_ids}
+        by_no = {each.turn_no: (turn_id, each) for turn_id, each in facts.items() if each is not None}
+        asked = f"[{','.join(map(str, by_no))}]"
+        known: dict[str, _Found] = {}
+        for turn_no, *rest in self._cursor.execute(self._queries["append_look"], (asked,)):
+            turn_id, each = by_no.pop(turn_no)
+            known[turn_id] = _Found(each, *rest)
+        for turn_id, _ in by_no.values():
+            del self._facts[turn_id]  # deleted since it was looked up
+        return known
 
     def _facts_of(self, turn_id: str) -> _Facts | None:
         facts = self._facts.get(turn_id)
