@@ -34,6 +34,9 @@ def open_connection(path: Path, *, vfs: str | None = None, is_reader: bool = Fal
     try:
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=STATEMENTS_KEPT)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        # Plans that do not look at bound values. Otherwise a statement whose plan might (any lookup by number
+        # beside a partial index) is parsed and planned anew each time it is run: 100 µs instead of 10.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute("PRAGMA temp_store=MEMORY")
