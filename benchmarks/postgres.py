@@ -182,10 +182,12 @@ async def recovery(report: Report, server: PostgresServer, turns: int) -> None:
         async with open_store(address, data_dir=folder) as store:
             await store.workers.register("wrk_next")
             released = await store.workers.take_over("wrk_next")
+            stated = time.perf_counter() - started
             again = await store.turns.claim("wrk_next", limit=turns)
             seconds = time.perf_counter() - started
             assert released == len(again) == turns
-    report.at_most(f"{turns:,} turns of a dead worker taken over and claimed", seconds, "s", 3)
+    report.at_most(f"{turns:,} turns of a dead worker: opened, all with a stated fate", stated, "s", 3)
+    report.at_most(f"{turns:,} turns of a dead worker: all claimed again", seconds, "s", 3)
 
 
 async def _make_tables(address: str) -> None:

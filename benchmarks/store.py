@@ -407,11 +407,13 @@ async def recovery(report: Report, base: Path, turns: int) -> None:
     async with open_store(data_dir=folder, ids=Ids(SystemClock())) as store:
         await store.workers.register("wrk_next")
         released = await store.workers.take_over("wrk_next")
+        stated = time.perf_counter() - started
         again = await store.turns.claim("wrk_next", limit=turns)
         seconds = time.perf_counter() - started
         assert released == len(again) == turns
     shutil.rmtree(folder)
-    report.at_most(f"{turns:,} turns of a dead worker taken over and claimed", seconds, "s", 3)
+    report.at_most(f"{turns:,} turns of a dead worker: opened, all with a stated fate", stated, "s", 3)
+    report.at_most(f"{turns:,} turns of a dead worker: all claimed again", seconds, "s", 3)
 
 
 async def run(arguments: argparse.Namespace) -> int:

@@ -91,17 +91,18 @@ class Transcript:
 
 
 def _messages(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -> Script[Page[Message]]:
-    """Walks back from the end turn by turn: the cost follows the page, not the session."""
+    """Walks back from the end: the cost follows the page, not the session."""
     session = yield from session_row(tx, owner, session_id)
     turn_no, ordinal = session.head_no, _WHOLE_PATH
     if before is not None:
         turn_no, ordinal = yield from _from_cursor(session, before)
     found: list[Message] = []
     while turn_no is not None and len(found) <= limit:
-        turn = yield from turn_row(turn_no)
-        rows = yield q("messages_of_turn_before", turn_no, ordinal, limit + 1 - len(found))
-        found.extend(message_of(row, turn.id) for row in rows)
-        turn_no, ordinal = turn.parent_no, _WHOLE_PATH
+        wanted = limit + 1 - len(found)
+        ancestors = wanted // 2  # a turn has two messages at least, as a rule
+        rows = yield q("path_page", turn_no, ancestors, ordinal, wanted + ancestors + 1)
+        found.extend(message_of(row, row[9]) for row in rows if row[0] is not None)
+        turn_no, ordinal = rows[-1][10], _WHOLE_PATH
     page = tuple(reversed(found[:limit]))
     return Page(page, page[0].id if len(found) > limit else None)
 

@@ -40,6 +40,7 @@ from everturn.store.rows import (
     ask_body,
     message_columns,
     message_of,
+    published,
     session_of,
     to_json,
     turn_of,
@@ -315,19 +316,19 @@ def _claimable(
     tx: Tx, limit: int, session_id: str | None, without_owners: tuple[str, ...]
 ) -> Script[list[tuple[int, int]]]:
     """Candidates as (session_no, turn_no), in the order in which they are to be taken."""
-    rows = yield q("claimable", limit if not without_owners and session_id is None else 10_000)
-    found = []
-    for turn_no, session_no in rows:
-        if session_id is not None or without_owners:
-            session = one((yield q("session_row_by_no", session_no)))
-            if session is None or session[2] in without_owners:
-                continue
-            if session_id is not None and session[1] != session_id:
-                continue
-        found.append((session_no, turn_no))
-        if len(found) == limit:
-            break
-    return found
+    only = None
+    if session_id is not None:
+        only = one((yield q("session_no_of_id", session_id)))
+        if only is None:
+            return []
+    is_choosy = only is not None or bool(without_owners)
+    rows = yield q("claimable", 10_000 if is_choosy else limit)
+    found = [
+        (session_no, turn_no)
+        for turn_no, session_no, owner in rows
+        if owner not in without_owners and (only is None or session_no == only[0])
+    ]
+    return found[:limit]
 
 
 def _claim(
@@ -371,6 +372,10 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
         attempt = turn.turn.attempts + (reason == "crash")
         event = ev.TurnResumed(epoch, worker, reason, attempt, turn.stopped_at, max(steps, default=0))
     yield from add_events(tx, session, turn, epoch, 1, [event])
+    if is_queued:
+        journal = yield from journal_of(session, turn, skips_damage=True)
+    else:
+        journal += published(tx.events[-1])
     yield from refresh(tx, session)
     now_row = yield from turn_row(turn_no)
     session_rows = yield q("session_row_by_no", session_no)
@@ -380,7 +385,7 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
         epoch=epoch,
         number=1,
         reason=reason,
-        journal=tuple((yield from journal_of(session, now_row, skips_damage=True))),
+        journal=tuple(journal),
         stopped_at=turn.stopped_at,
     )
 

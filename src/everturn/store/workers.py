@@ -9,12 +9,11 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import Any
 
 from everturn.domain.errors import StoreRefused
 from everturn.domain.probe import Moment
-from everturn.store.common import refresh, turn_row
-from everturn.store.rows import session_of
-from everturn.store.script import Database, Row, Script, Tx, one, q
+from everturn.store.script import Database, Row, Script, Tx, q
 
 
 class WorkerLock:
@@ -120,18 +119,15 @@ def _all(tx: Tx) -> Script[list[Row]]:
 
 def release(tx: Tx, worker: str, reason: str, is_sealed: bool) -> Script[int]:
     """Make a worker's turns claimable; with ``is_sealed`` say that nothing more will come from it."""
-    rows = yield q("turns_of_worker", worker)
-    for turn_no, session_no in rows:
-        if tx.dialect == "postgresql" and not (yield q("session_lock_no", session_no)):
-            continue  # deleted meanwhile
-        turn = yield from turn_row(turn_no)
-        if turn.worker != worker:
-            continue
-        session = session_of((yield q("session_row_by_no", session_no))[0])
-        last = one((yield q("event_last_at", session_no, turn.first_position, turn_no)))
-        yield q("turn_ready", turn_no, reason, last[0] if last else tx.now)
-        yield from refresh(tx, session)
-        tx.moments.append((Moment.TAKEN_OVER, turn.id))
+    locked: tuple[Any, ...] = ()
+    if tx.dialect == "postgresql":
+        locked = ([row[0] for row in (yield q("sessions_lock_of_worker", worker))],)
+    names = {row[0]: (row[1], row[2]) for row in (yield q("turns_of_worker", worker))}
+    rows = yield q("turns_release", worker, reason, tx.now, *locked)
+    for (turn_id,) in rows:
+        session_id, owner = names[turn_id]
+        tx.touch(owner, session_id)
+        tx.moments.append((Moment.TAKEN_OVER, turn_id))
     if is_sealed:
         yield q("writers_seal_worker", worker)
         yield q("worker_delete", worker)

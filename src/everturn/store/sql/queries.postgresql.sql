@@ -11,6 +11,18 @@ WHERE t.session_no = (SELECT s.session_no FROM sessions s WHERE s.id = $1 AND s.
 -- name: session_lock_no
 SELECT session_no FROM tails WHERE session_no = $1 FOR UPDATE
 
+-- name: sessions_lock_of_worker
+SELECT l.session_no FROM tails l WHERE l.session_no IN (SELECT t.session_no FROM turns t WHERE t.worker = $1)
+ORDER BY l.session_no FOR UPDATE
+
+-- name: turns_release
+-- Those in the sessions that are locked: of a turn that the worker claims meanwhile, a write may be under way.
+UPDATE turns SET is_ready = 1, ready_reason = $2, worker = NULL, stopped_at = coalesce(
+  (SELECT e.at FROM events e WHERE e.session_no = turns.session_no AND e.position >= turns.first_position
+   AND e.turn_no = turns.turn_no ORDER BY e.position DESC LIMIT 1), $3)
+WHERE worker = $1 AND session_no = ANY ($4::BIGINT[])
+RETURNING id
+
 -- name: session_lock_skip
 SELECT session_no FROM tails WHERE session_no = $1 FOR UPDATE SKIP LOCKED
 

@@ -52,6 +52,9 @@ WHERE s.id = $1 AND s.owner = $2
 -- name: session_row_by_no
 SELECT {session_columns} FROM sessions s JOIN tails t ON t.session_no = s.session_no WHERE s.session_no = $1
 
+-- name: session_no_of_id
+SELECT session_no FROM sessions WHERE id = $1
+
 -- name: session_no_of_turn
 SELECT t.session_no, s.id, s.owner FROM turns t JOIN sessions s ON s.session_no = t.session_no WHERE t.id = $1
 
@@ -178,12 +181,12 @@ SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_n
 WHERE t.session_no = $1 AND t.state = 'queued' ORDER BY t.place, t.turn_no
 
 -- name: claimable
-SELECT t.turn_no, t.session_no FROM turns t
+SELECT t.turn_no, t.session_no, t.owner FROM turns t
 WHERE t.is_ready = 1 AND NOT (t.state = 'interrupted' AND EXISTS
     (SELECT 1 FROM turns o WHERE o.session_no = t.session_no AND o.state IN ('running','waiting')))
 UNION ALL
-SELECT q.turn_no, q.session_no FROM (
-  SELECT t.turn_no, t.session_no, row_number() OVER (PARTITION BY t.session_no ORDER BY t.place, t.turn_no) AS nth
+SELECT q.turn_no, q.session_no, q.owner FROM (
+  SELECT t.turn_no, t.session_no, t.owner, row_number() OVER (PARTITION BY t.session_no ORDER BY t.place, t.turn_no) AS nth
   FROM turns t WHERE t.state = 'queued') q
 WHERE q.nth = 1
   AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = q.session_no AND o.state IN ('running','waiting'))
@@ -236,7 +239,7 @@ SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_n
 WHERE t.session_no = $1 AND (t.recovery = 'pending' OR t.is_late = 1) AND t.ended_at IS NOT NULL
 
 -- name: turns_of_worker
-SELECT t.turn_no, t.session_no FROM turns t WHERE t.worker = $1 ORDER BY t.session_no
+SELECT t.id, s.id, s.owner FROM turns t JOIN sessions s ON s.session_no = t.session_no WHERE t.worker = $1
 
 -- name: turn_states
 SELECT state, count(*) FROM turns WHERE owner = $1 OR $1 = '' GROUP BY state
@@ -292,10 +295,6 @@ ORDER BY e.position LIMIT $3
 SELECT {event_columns} FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3
 ORDER BY e.epoch, e.number
 
--- name: event_last_at
-SELECT e.at FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3
-ORDER BY e.position DESC LIMIT 1
-
 -- name: late_numbers
 SELECT e.number FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3 AND e.epoch = $4
 
@@ -339,9 +338,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 -- name: messages_of_turn
 SELECT {message_columns} FROM messages m WHERE m.turn_no = $1 ORDER BY m.ordinal
 
--- name: messages_of_turn_before
-SELECT {message_columns} FROM messages m WHERE m.turn_no = $1 AND m.ordinal < $2 ORDER BY m.ordinal DESC LIMIT $3
-
 -- name: messages_of_turn_after_first
 SELECT m.message_no, m.text FROM messages m WHERE m.turn_no = $1 AND m.ordinal > 0
 
@@ -380,6 +376,19 @@ WITH RECURSIVE path (turn_no, parent_no, depth) AS (
 )
 SELECT {message_columns}, t.id FROM path p JOIN turns t ON t.turn_no = p.turn_no
 JOIN messages m ON m.turn_no = p.turn_no ORDER BY p.depth DESC, m.ordinal
+
+-- name: path_page
+-- Newest first: what turn $1 said before ordinal $3, then its $2 next ancestors. A silent turn has a row too,
+-- so that the walk can go on from its parent.
+WITH RECURSIVE path (turn_no, parent_no, depth) AS (
+  SELECT turn_no, parent_no, 0 FROM turns WHERE turn_no = $1
+  UNION ALL
+  SELECT t.turn_no, t.parent_no, p.depth + 1 FROM path p JOIN turns t ON t.turn_no = p.parent_no
+  WHERE p.depth < $2
+)
+SELECT {message_columns}, t.id, t.parent_no FROM path p JOIN turns t ON t.turn_no = p.turn_no
+LEFT JOIN messages m ON m.turn_no = p.turn_no AND (p.depth > 0 OR m.ordinal < $3)
+ORDER BY p.depth, m.ordinal DESC LIMIT $4
 
 -- name: newest_summary
 WITH RECURSIVE path (turn_no, parent_no, depth, has_summary) AS (

@@ -53,3 +53,11 @@ LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = t.epoch
 
 -- name: append_tail
 UPDATE tails SET position = $2, updated_at = $3 WHERE session_no = $1
+
+-- name: turns_release
+-- All turns of a worker become claimable at once; each stopped when its last event came.
+UPDATE turns SET is_ready = 1, ready_reason = $2, worker = NULL, stopped_at = coalesce(
+  (SELECT e.at FROM events e WHERE e.session_no = turns.session_no AND e.position >= turns.first_position
+   AND e.turn_no = turns.turn_no ORDER BY e.position DESC LIMIT 1), $3)
+WHERE worker = $1
+RETURNING id
