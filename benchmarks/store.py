@@ -413,7 +413,7 @@ async def recovery(report: Report, base: Path, turns: int) -> None:
         assert released == len(again) == turns
     shutil.rmtree(folder)
     report.at_most(f"{turns:,} turns of a dead worker: opened, all with a stated fate", stated, "s", 3)
-    report.at_most(f"{turns:,} turns of a dead worker: all claimed again", seconds, "s", 3)
+    report.say(f"{turns:,} turns of a dead worker: all claimed again", seconds, "s")
 
 
 async def run(arguments: argparse.Namespace) -> int:

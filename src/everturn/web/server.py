@@ -87,7 +87,9 @@ async def serve(
 def bind(settings: WebSettings) -> socket.socket:
     """Raises StartRefused if the address is taken or not ours."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio switches Nagle's algorithm off only where it can see that it is
+    # TCP: without it, the body of a small answer waits 40 ms for the reader's acknowledgement of the head.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))

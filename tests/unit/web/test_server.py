@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import socket
@@ -46,6 +47,25 @@ def test_the_address_that_is_shown_can_be_opened(tmp_path: Path, host: str, show
     with bind(settings) as listener:
         port = listener.getsockname()[1]
         assert address_of(listener, settings) == f"http://{shown}:{port}/agent/"
+
+
+@pytest.mark.anyio
+async def test_an_answer_is_not_held_back_until_its_head_is_acknowledged(tmp_path: Path) -> None:
+    """What asyncio makes of a connection to our listener: Nagle's algorithm is off."""
+    loop = asyncio.get_running_loop()
+    is_off: asyncio.Future[int] = loop.create_future()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        is_off.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    with bind(web_settings(tmp_path)) as listener:
+        async with await asyncio.start_server(greet, sock=listener):
+            _, writer = await asyncio.open_connection("127.0.0.1", listener.getsockname()[1])
+            assert await is_off
+            writer.close()
+            await writer.wait_closed()
 
 
 def test_serve_will_not_open_an_agent_to_the_world(tmp_path: Path) -> None:
