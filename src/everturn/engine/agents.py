@@ -21,6 +21,7 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.messages import Message
 from everturn.domain.turns import Usage
+from everturn.engine.context import Shown
 
 A = TypeVar("A")
 
@@ -43,6 +44,7 @@ class Baseline(msgspec.Struct, frozen=True):
     version: int
     history: tuple[Message, ...]
     size: int
+    given: Shown | None = None  # what of it the last model call was given
 
 
 class Entry(Generic[A]):
@@ -87,6 +89,10 @@ class Entry(Generic[A]):
         before = self.baselines.pop(session_id, None)
         if before is not None:
             self._history_bytes -= before.size
+
+    def given(self, session_id: str) -> Shown | None:
+        baseline = self.baselines.get(session_id)
+        return baseline.given if baseline is not None else None
 
     def is_foreign(self, session_id: str, version: int | None) -> bool:
         """Whether somebody else has written the session since its baseline. Unknown is never foreign."""
@@ -257,6 +263,7 @@ class AgentCache(Generic[A]):
         before: int,
         after: int,
         history: Sequence[Message],
+        given: Shown | None = None,
     ) -> None:
         """A turn of this session has completed here: its end is the session's new baseline.
 
@@ -269,7 +276,8 @@ class AgentCache(Generic[A]):
             entry.drop(session_id)
             return
         kept = tuple(history)
-        entry.keep(session_id, Baseline(after, kept, _size_after(entry.baselines.get(session_id), kept)))
+        size = _size_after(entry.baselines.get(session_id), kept)
+        entry.keep(session_id, Baseline(after, kept, size, given))
         entry.version_of_any = None
         self._trim()
 

@@ -62,7 +62,7 @@ class Attachments:
 
 
 def _attached(history: Sequence[Message]) -> list[Attachment]:
-    found = [part for message in history for part in message.parts if isinstance(part, Attachment)]
+    found = [part for message in history for part in message.parts if type(part) is Attachment]
     return list(reversed(found))
 
 

@@ -41,29 +41,70 @@ class Prefix(msgspec.Struct, frozen=True):
     recalled: str = ""  # what memory has for this session; it stands before the first message
 
 
-def build_request(
-    prefix: Prefix,
+class Shown(msgspec.Struct, frozen=True):
+    """A history as one model is given it. Kept from turn to turn, so that a turn shapes what is new in it."""
+
+    model: str
+    abilities: Abilities
+    count: int  # of the messages it was made of, and the last of them: what tells one history from another
+    last: Message | None
+    has_files: bool  # what the model sees of them depends on what else is attached: shaped anew each time
+    messages: tuple[Message, ...]
+    tokens: int
+
+    def begins(self, history: Sequence[Message], model: str, abilities: Abilities) -> bool:
+        """Whether the history goes on from this one, for the same model."""
+        return (
+            not self.has_files
+            and 0 < self.count <= len(history)
+            and history[self.count - 1] is self.last
+            and self.model == model
+            and self.abilities == abilities
+            and all(message.role is not Role.SUMMARY for message in history[self.count :])
+        )
+
+
+def show(
     history: Sequence[Message],
     *,
     model: str,
     abilities: Abilities,
     files: Mapping[str, bytes] | None = None,
+    before: Shown | None = None,
+) -> Shown:
+    """The history as this model is given it; ``before`` is what an earlier look at its beginning gave."""
+    known = before if before is not None and before.begins(history, model, abilities) else None
+    new = history[known.count :] if known is not None else since_summary(history)
+    messages = tuple(
+        shaped
+        for message in _whole(new)
+        if (shaped := _shaped(message, model, abilities, files or {})) is not None
+    )
+    tokens = sum(map(tokens_of, messages))
+    has_files = any(type(part) is Attachment for message in new for part in message.parts)
+    if known is not None:
+        messages, tokens = known.messages + messages, known.tokens + tokens
+    last = history[-1] if history else None
+    return Shown(model, abilities, len(history), last, has_files, messages, tokens)
+
+
+def build_request(
+    prefix: Prefix,
+    shown: Shown,
+    *,
+    files: Mapping[str, bytes] | None = None,
     continue_from: str = "",
     output_tokens_max: int | None = None,
 ) -> ModelRequest:
     """The request for one model call."""
-    shown = dict(files or {})
-    messages = tuple(
-        shaped
-        for message in _whole(since_summary(history))
-        if (shaped := _shaped(message, model, abilities, shown)) is not None
-    )
+    abilities = shown.abilities
+    seen = files if files and abilities.images else {}
     return ModelRequest(
         system=prefix.system,
-        messages=_with_recalled(messages, prefix.recalled),
+        messages=_with_recalled(shown.messages, prefix.recalled),
         tools=prefix.tools if abilities.tools else (),
         prefix=continue_from,
-        files={key: data for key, data in shown.items() if abilities.images and _is_shown(key, messages)},
+        files={key: data for key, data in seen.items() if _is_shown(key, shown.messages)},
         output_tokens_max=output_tokens_max,
     )
 
@@ -220,11 +261,12 @@ def _is_shown(file_id: str, messages: Iterable[Message]) -> bool:
 # --- how much it is -----------------------------------------------------------------------------------
 
 
-def estimate_tokens(request: ModelRequest) -> int:
+def estimate_tokens(prefix: Prefix, shown: Shown | None = None, continue_from: str = "") -> int:
     """A cautious guess at the size of a request, for the budget; the provider counts for the bill."""
-    tools = sum(len(tool.name) + len(tool.description) + len(str(tool.parameters)) for tool in request.tools)
-    head = (len(request.system) + tools + len(request.prefix)) / _CHARS_PER_TOKEN
-    return round(head) + sum(tokens_of(message) for message in request.messages)
+    tools = prefix.tools if shown is None or shown.abilities.tools else ()
+    described = sum(len(tool.name) + len(tool.description) + len(str(tool.parameters)) for tool in tools)
+    head = len(prefix.system) + len(prefix.recalled) + described + len(continue_from)
+    return round(head / _CHARS_PER_TOKEN) + (shown.tokens if shown is not None else 0)
 
 
 def tokens_of(message: Message) -> int:

@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from everturn.domain.messages import Message, Result, Role
-from everturn.domain.modelling import Abilities, Model, ModelRequest, ToolSchema
+from everturn.domain.modelling import Abilities, Model, ToolSchema
 from everturn.domain.remembering import MemoryProvider, Recalled
 from everturn.domain.sessions import Session
 from everturn.domain.tooling import Instructions, Tool
 from everturn.domain.turns import Turn, Usage
 from everturn.engine.agents import AgentCache, Entry
-from everturn.engine.context import Prefix, estimate_tokens
+from everturn.engine.context import Prefix, Shown, estimate_tokens, show
 from everturn.engine.gear import Gear
 from everturn.memory import Memory
 
@@ -37,7 +37,7 @@ class Warm(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        return estimate_tokens(ModelRequest(self.system, (), self.schemas))
+        return estimate_tokens(Prefix(self.system, self.schemas))
 
 
 class Agent:
@@ -61,6 +61,7 @@ class Agent:
         self._session = session
         self._turn = turn
         self._recalled = recalled
+        self._given: Shown | None = entry.given(session.id)
         self.tools = tools
 
     @property
@@ -103,6 +104,14 @@ class Agent:
         is_own = bool(page.items) and (page.items[0].turn_id, page.items[0].ordinal) == (self._turn.id, 0)
         return page.items[0] if is_own else None
 
+    def given(self, history: Sequence[Message], model: Model, files: Mapping[str, bytes]) -> Shown:
+        """The history before the turn as this model is given it. In a long session nearly all of it was
+        given to the model in the turn before."""
+        self._given = show(
+            history, model=model.name, abilities=model.abilities, files=files, before=self._given
+        )
+        return self._given
+
     def completed(self, turn: Turn, history: Sequence[Message]) -> None:
         """The turn's end is its session's new baseline; other sessions' are left alone."""
         self._cache.refresh(
@@ -112,6 +121,7 @@ class Agent:
             before=turn.version_before,
             after=turn.version_after,
             history=history,
+            given=self._given,
         )
 
     def missed_cache(self, model: Model, usage: Usage) -> bool:

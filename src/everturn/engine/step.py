@@ -31,7 +31,7 @@ from everturn.domain.turns import Failure, Turn
 from everturn.engine.asking import backoff_s
 from everturn.engine.attachments import Attachments
 from everturn.engine.compaction import Compactor
-from everturn.engine.context import build_request, estimate_tokens, storable
+from everturn.engine.context import build_request, estimate_tokens, show, storable
 from everturn.engine.gear import Gear
 from everturn.engine.prefix import Agent
 from everturn.engine.resume import choose_model, continues
@@ -113,11 +113,9 @@ class ModelSteps:
         """The request, after making room where the window would be too small for it."""
         request = await self._build(step, model)
         self.window = model.abilities.context_tokens
-        self.input_tokens = estimate_tokens(request)
         if self.window and self.input_tokens > self.window * _FULL and not self._log.facts.compactions:
             await self._make_room(model)
             request = await self._build(step, model)
-            self.input_tokens = estimate_tokens(request)
         return request
 
     async def _build(self, step: int, model: Model) -> ModelRequest:
@@ -134,14 +132,14 @@ class ModelSteps:
                 folded = self._log.folded()
         own = _without_open(folded.messages) if text else folded.messages
         history = [*self._history, *own]
+        abilities = model.abilities
+        files = await self._attachments.load(history, abilities)
+        given = self._agent.given(self._history, model, files)
+        shown = show(history, model=model.name, abilities=abilities, files=files, before=given)
+        prefix = self._agent.prefix(abilities)
+        self.input_tokens = estimate_tokens(prefix, shown, text)
         return build_request(
-            self._agent.prefix(model.abilities),
-            history,
-            model=model.name,
-            abilities=model.abilities,
-            files=await self._attachments.load(history, model.abilities),
-            continue_from=text,
-            output_tokens_max=model.abilities.output_tokens,
+            prefix, shown, files=files, continue_from=text, output_tokens_max=abilities.output_tokens
         )
 
     async def _stream(self, step: int, model: Model, request: ModelRequest) -> Finish:

@@ -14,13 +14,14 @@ from everturn.domain.messages import (
     Summary,
     Text,
 )
-from everturn.domain.modelling import Abilities, ModelRequest, ToolSchema
+from everturn.domain.modelling import Abilities, ToolSchema
 from everturn.engine.context import (
     Prefix,
     build_request,
     estimate_tokens,
     head_and_tail,
     mark_untrusted,
+    show,
     since_summary,
 )
 
@@ -35,8 +36,9 @@ def user(text, ident="msg_u"):
     return said(Role.USER, Text(text), ident=ident)
 
 
-def built(history, model="m", abilities=None, **more):
-    return build_request(PREFIX, history, model=model, abilities=abilities or Abilities(), **more)
+def built(history, model="m", abilities=None, files=None, **more):
+    shown = show(history, model=model, abilities=abilities or Abilities(), files=files)
+    return build_request(PREFIX, shown, files=files, **more)
 
 
 def test_a_call_without_a_result_gets_the_stated_unknown():
@@ -133,11 +135,47 @@ def test_equal_inputs_give_equal_requests():
 
 
 def test_the_estimate_grows_with_everything_that_is_sent():
-    small = estimate_tokens(ModelRequest("s", (user("x"),)))
-    assert estimate_tokens(ModelRequest("s" * 3600, (user("x"),))) >= small + 900
-    assert estimate_tokens(ModelRequest("s", (user("x" * 3600),))) >= small + 900
+    def size(*history, system="s", tools=(), recalled="", more=""):
+        shown = show(list(history), model="m", abilities=Abilities())
+        return estimate_tokens(Prefix(system, tools, recalled), shown, more)
+
+    small = size(user("x"))
+    assert size(user("x"), system="s" * 3600) >= small + 900
+    assert size(user("x"), recalled="r" * 3600) >= small + 900
+    assert size(user("x"), more="m" * 3600) >= small + 900
+    assert size(user("x"), tools=(ToolSchema("look", "L" * 3600, {}),)) >= small + 900
+    assert size(user("x" * 3600)) >= small + 900
     image = said(Role.USER, Attachment("f", "a.png", "image/png", 5))
-    assert estimate_tokens(ModelRequest("s", (user("x"), image))) > small + 1000
+    seen = show([user("x"), image], model="m", abilities=Abilities(images=True), files={"f": b"png"})
+    assert estimate_tokens(Prefix("s"), seen) > small + 1000
+
+
+@st.composite
+def turns(draw):
+    """One turn's messages, of the kinds that a history can have."""
+    said_first = user(draw(st.sampled_from(["a", ""])))
+    if draw(st.booleans()):
+        said_first = said(Role.USER, Text("see"), Attachment("f", "a.txt", "text/plain", 3))
+    calls = [Call(f"c{i}", "look", "{}") for i in range(draw(st.integers(0, 2)))]
+    turn = [said_first, said(Role.ASSISTANT, Text("b"), *calls)]
+    results = [Result(call.id, "look", "r", Outcome.OK) for call in calls if draw(st.booleans())]
+    if results:
+        turn.append(said(Role.TOOL, *results))
+    if draw(st.integers(0, 5)) == 0:
+        turn.append(said(Role.SUMMARY, Summary("short", covers="")))
+    return [*turn, said(Role.ASSISTANT, draw(st.sampled_from([Text("end"), Text("x", is_abandoned=True)])))]
+
+
+@given(st.lists(turns(), max_size=6), st.integers(0, 6), st.booleans())
+def test_what_is_kept_of_a_history_changes_nothing_of_what_is_shown(all_turns, known, is_same_model):
+    """Shaped in one go, or shaped up to a turn before and then gone on with: the same request."""
+    files = {"f": b"abc"}
+    history = [message for turn in all_turns for message in turn]
+    begin = history[: sum(len(turn) for turn in all_turns[:known])]
+    at = {"model": "m", "abilities": Abilities(), "files": files}
+    before = show(begin, **{**at, "model": "m" if is_same_model else "other"})
+    kept, fresh = show(history, **at, before=before), show(history, **at)
+    assert (kept.messages, kept.tokens, kept.count) == (fresh.messages, fresh.tokens, fresh.count)
 
 
 def test_long_output_keeps_its_head_and_tail():
