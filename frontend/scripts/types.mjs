@@ -18,7 +18,7 @@ export async function generate(document) {
 /** What the page speaks of; the rest of the server's description may change without the page noticing. */
 const spoken = [
   "Accepted", "Ask", "Hit", "ListSnapshot", "Me", "Messages", "ModelLine", "ProfileOut", "Rule", "ServerOut",
-  "SessionEvent", "SessionNews", "Settings", "TokenInfo", "ToolsOut", "Uploaded",
+  "SessionEvent", "SessionNews", "Settings", "StoreNews", "TokenInfo", "ToolsOut", "Uploaded",
 ];
 
 export function reduced(document) {

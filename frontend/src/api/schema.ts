@@ -193,13 +193,16 @@ export interface components {
         };
         /**
          * ListSnapshot
-         * @description The first event of the shared stream: the first page of the list, as it is now.
+         * @description The first event of the shared stream: the first page of the list, as it is now, and why nothing can
+         *         be stored, if so.
          */
         ListSnapshot: {
             sessions: components["schemas"]["Session"][];
             counts: components["schemas"]["Counts"];
             /** @default null */
             cursor?: string | null;
+            /** @default null */
+            trouble?: components["schemas"]["Trouble"] | null;
         };
         /**
          * Me
@@ -597,6 +600,15 @@ export interface components {
             missed_cache?: boolean;
         };
         /**
+         * StoreNews
+         * @description ``kind``: store.trouble (nothing can be stored, for this reason) | store.mended.
+         */
+        StoreNews: {
+            kind: string;
+            /** @default null */
+            trouble?: components["schemas"]["Trouble"] | null;
+        };
+        /**
          * Summary
          * @description Stands for everything up to and including ``covers``.
          */
@@ -688,6 +700,15 @@ export interface components {
         ToolsOut: {
             tools: components["schemas"]["ToolOut"][];
             sandbox: components["schemas"]["Sandboxed"];
+        };
+        /**
+         * Trouble
+         * @description Why nothing can be stored at the moment. ``code`` is that of the error which a write meets.
+         */
+        Trouble: {
+            code: string;
+            message: string;
+            hint: string;
         };
         /**
          * Turn

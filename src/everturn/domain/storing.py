@@ -53,6 +53,14 @@ class Request(msgspec.Struct, frozen=True):
 NO_REQUEST = Request()
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """Why nothing can be stored at the moment. ``code`` is that of the error which a write meets."""
+
+    code: str
+    message: str
+    hint: str
+
+
 class Claim(msgspec.Struct, frozen=True):
     """A turn that this worker may run. Every write of it carries the epoch.
 
@@ -457,4 +465,13 @@ class Store(Protocol):
     def is_away(self) -> bool:
         """The database cannot be reached at the moment: appends go to the spool, everything else raises
         StoreAway. Never on SQLite."""
+        ...
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the last write was not stored; None as soon as one is."""
+        ...
+
+    async def other_trouble(self, known: Trouble | None) -> Trouble | None:
+        """The trouble, once it is another than the one that is known."""
         ...

@@ -11,7 +11,9 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from everturn.domain.errors import EverturnError
 from everturn.domain.events import Event
+from everturn.domain.storing import Trouble
 from everturn.store.rows import published
 from everturn.store.script import Stored
 
@@ -117,6 +119,8 @@ class Hub:
         self._watchers: list[Watcher] = []
         self._work: set[asyncio.Event] = set()
         self._told: dict[str, int] = {}  # the newest position that a followed session's readers know of
+        self._trouble: Trouble | None = None
+        self._trouble_moved = asyncio.Event()  # a new one after each change
 
     def follow(self, session_id: str) -> Follower:
         follower = Follower()
@@ -173,6 +177,26 @@ class Hub:
                     watcher.offer(session_id)
         if has_changes:
             self.say_work()
+
+    # --- whether writes are stored -----------------------------------------------------------------------
+
+    @property
+    def trouble(self) -> Trouble | None:
+        return self._trouble
+
+    def say_trouble(self, error: EverturnError | None) -> None:
+        """The last write failed for this reason; None: it was stored."""
+        trouble = None if error is None else Trouble(error.code, error.message, error.hint)
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._trouble_moved.set()
+            self._trouble_moved = asyncio.Event()
+
+    async def other_trouble(self, known: Trouble | None) -> Trouble | None:
+        """The trouble, once it is another than the one that is known."""
+        while self._trouble == known:
+            await self._trouble_moved.wait()
+        return self._trouble
 
     # --- what a store's own look at the database needs -------------------------------------------------
 

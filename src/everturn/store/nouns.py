@@ -9,6 +9,7 @@ import msgspec
 
 from everturn.domain.errors import Gone, NotFound
 from everturn.domain.sessions import Session
+from everturn.domain.storing import Trouble
 from everturn.store.asks import Asks
 from everturn.store.common import session_row
 from everturn.store.disk import Disk
@@ -78,6 +79,15 @@ class Store:
     def is_away(self) -> bool:
         """The database cannot be reached at the moment; appends go to the spool."""
         return self._db.is_away
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the last write was not stored; None as soon as one is."""
+        return self._hub.trouble
+
+    async def other_trouble(self, known: Trouble | None) -> Trouble | None:
+        """The trouble, once it is another than the one that is known."""
+        return await self._hub.other_trouble(known)
 
     @property
     def database(self) -> Database:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 import msgspec
 
 from everturn.domain.sessions import Session
+from everturn.domain.storing import Trouble
 
 _SEEN_MAX = 5_000
 
@@ -25,12 +26,21 @@ class Counts(msgspec.Struct, frozen=True):
     asks: int
 
 
+class StoreNews(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``kind``: store.trouble (nothing can be stored, for this reason) | store.mended."""
+
+    kind: str
+    trouble: Trouble | None = None
+
+
 class ListSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first event of the shared stream: the first page of the list, as it is now."""
+    """The first event of the shared stream: the first page of the list, as it is now, and why nothing can
+    be stored, if so."""
 
     sessions: tuple[Session, ...]
     counts: Counts
     cursor: str | None = None
+    trouble: Trouble | None = None
 
 
 class Newsroom:

@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 import asyncpg
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, OutcomeUnknown, StoreAway, StoreBroken
+from everturn.domain.errors import (
+    DiskFull,
+    EverturnError,
+    OutcomeUnknown,
+    StoreAway,
+    StoreBroken,
+    StoreRefused,
+    StoreTooNew,
+)
 from everturn.domain.events import Event
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
@@ -39,6 +47,10 @@ _IN_THE_WAY = (
     asyncpg.UniqueViolationError,
     asyncpg.InvalidCachedStatementError,
 )
+
+
+# What says that the database takes no writes now, not that it refused this one.
+_TROUBLE = (StoreAway, DiskFull, StoreBroken, StoreRefused, StoreTooNew)
 
 
 class PostgresDatabase:
@@ -79,6 +91,7 @@ class PostgresDatabase:
             publish=self._publish,
             look=hub.look,
             deliver_late=self._deliver_late,
+            say_trouble=self._say_trouble,
         )
         self._is_open = False
 
@@ -122,7 +135,29 @@ class PostgresDatabase:
         StoreAway (nothing was written) and OutcomeUnknown (nobody can tell).
         """
         self._refuse_closed()
-        return await self._apart(self._write(script, args), "everturn-write")
+        return await self._apart(self._told(self._write(script, args)), "everturn-write")
+
+    async def _told(self, write: Coroutine[Any, Any, T]) -> T:
+        """Let everybody know whether writes are stored."""
+        try:
+            result = await write
+        except _TROUBLE as error:
+            self._say_trouble(error)
+            raise
+        self._say_trouble(None)
+        return result
+
+    def _is_reached(self) -> None:
+        """A read went well: that the database is away, if that was the trouble, is over."""
+        trouble = self._hub.trouble
+        if trouble is not None and trouble.code == StoreAway.code:
+            self._say_trouble(None)
+
+    def _say_trouble(self, error: EverturnError | None) -> None:
+        if error is None and self.flusher.is_away:
+            return  # not everything is stored before the spool is empty
+        if error is None or isinstance(error, _TROUBLE):
+            self._hub.say_trouble(error)
 
     def _refuse_closed(self) -> None:
         if not self._is_open:
@@ -232,10 +267,16 @@ class PostgresDatabase:
                     await connection.execute(READS)
                     result = await act(connection)
                     await connection.execute(READ_ENDS)
+                    self._is_reached()
                     return result
+            except StoreAway as error:
+                self._say_trouble(error)
+                raise
             except LOST as error:
                 if is_fresh:
-                    raise explained(error, self._address) from error
+                    away = explained(error, self._address)
+                    self._say_trouble(away)
+                    raise away from error
             except asyncpg.PostgresError as error:
                 raise explained(error, self._address) from error
         raise AssertionError("the second try returns or raises")

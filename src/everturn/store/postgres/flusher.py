@@ -133,6 +133,7 @@ class Flusher:
         publish: Publish,
         look: Callable[[], None],
         deliver_late: DeliverLate,
+        say_trouble: Callable[[EverturnError | None], None],
     ) -> None:
         self._connector = connector
         self._queries = queries
@@ -142,6 +143,7 @@ class Flusher:
         self._publish = publish
         self._look = look
         self._deliver_late = deliver_late
+        self._say_trouble = say_trouble
         self._jobs: deque[Job] = deque()
         self._has_jobs = asyncio.Event()
         self._connection: asyncpg.Connection | None = None
@@ -222,9 +224,11 @@ class Flusher:
             try:
                 await self._flush(batch)
             except EverturnError as error:
+                self._say_trouble(error)
                 self._fail(batch, error)
             except BaseException as error:
                 self._broken = StoreBroken(f"The flusher met an unexpected error: {error!r}.")
+                self._say_trouble(self._broken)
                 self._fail([*batch, *self._jobs], self._broken)
                 raise
 
@@ -245,14 +249,16 @@ class Flusher:
         for _ in range(SENDS_MAX):
             try:
                 await self._send(batch)
-            except StoreAway:
+            except StoreAway as error:
+                away = error
                 await self._drop_connection()
                 # Whether that commit happened is unknown. Sent again as formed, a batch that did is
                 # recognised by its numbers; its events were never published, so readers must look.
                 self._look()
             else:
+                self._say_trouble(None)
                 return
-        await self._stay_away(batch)
+        await self._stay_away(batch, away)
 
     async def _send(self, batch: list[Job]) -> None:
         if self._connection is None:
@@ -318,9 +324,10 @@ class Flusher:
 
     # --- while the database is away ------------------------------------------------------------------
 
-    async def _stay_away(self, batch: list[Job]) -> None:
+    async def _stay_away(self, batch: list[Job], away: StoreAway) -> None:
         """Spool this batch and what follows, until the database is back and has it all."""
         self._is_back.clear()
+        self._say_trouble(away)
         await self._put_by(batch)
         while True:
             await self._spool_until_connected()
@@ -335,6 +342,7 @@ class Flusher:
                 break
         self._spooled.clear()
         self._is_back.set()
+        self._say_trouble(None)
         self._look()
 
     async def _spool_until_connected(self) -> None:

@@ -26,6 +26,10 @@ e.position, e.turn_no, e.epoch, e.number, e.is_late, e.at, e.crc, e.data
 -- name: schema_version
 SELECT value FROM meta WHERE name = 'schema'
 
+-- name: schema_touch
+-- A write that changes nothing, to see whether writes are taken.
+UPDATE meta SET value = value WHERE name = 'schema'
+
 -- name: meta_get
 SELECT value FROM meta WHERE name = $1
 

@@ -63,6 +63,7 @@ class SqliteDatabase:
             probe=self.probe,
             publish=self._hub.publish,
             notice_others=self._hub.look,
+            say_trouble=self._hub.say_trouble,
         )
         for _ in range(READERS):
             reader = open_connection(self.path, vfs=self._vfs, is_reader=True)

@@ -34,6 +34,7 @@ from everturn.store.script import Append, IndexBroken, Query, Rows, Script, Stor
 from everturn.store.sqlite.connection import BUSY_TIMEOUT_MS, SCHEMA, explained
 
 OTHERS_POLL_S = 0.05  # how soon another process's commit is noticed
+TRY_AGAIN_S = 1.0  # how often a store that refused a write is asked whether it takes one again
 BATCH_JOBS_MAX = 4_000
 CHECKPOINT_PAGES = 4_000
 LOG_READERS_WAIT_MS = 20  # how long emptying the log may wait for readers; a backup reads for longer
@@ -132,6 +133,7 @@ class Writer:
         probe: Probe,
         publish: Callable[[list[Stored], list[tuple[str, str]]], None],
         notice_others: Callable[[], None],
+        say_trouble: Callable[[EverturnError | None], None],
     ) -> None:
         self._connection = connection
         self._path = path
@@ -144,11 +146,14 @@ class Writer:
         self._probe = probe
         self._publish = publish
         self._notice_others = notice_others
+        self._say_trouble = say_trouble
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()  # None: stop after what came before
         self._is_stopping = False
         self._is_log_long = False
         self._broken: EverturnError | None = None
+        self._has_trouble = False
+        self._tried_at = 0.0
         self._data_version = self._read_data_version()
         self._looked_at = time.monotonic()
         self._appends = _Appends(connection, queries)
@@ -199,6 +204,8 @@ class Writer:
                 self._empty_log()
             if goes_on and time.monotonic() - self._looked_at >= OTHERS_POLL_S:
                 self._look_for_others()
+            if goes_on and self._has_trouble and self._broken is None:
+                self._try_again()
         self._connection.close()
 
     def _take(self) -> tuple[list[Job], bool]:
@@ -240,6 +247,7 @@ class Writer:
         self.batches += 1
         self.jobs_done += len(batch)
         self._probe.pass_by(Moment.BATCH_COMMITTED)
+        self._end_trouble()
         self._wake(batch, stored)
 
     def _transact(self, batch: list[Job]) -> list[Stored]:
@@ -329,7 +337,37 @@ class Writer:
                 self._broken = error
         if isinstance(error, (StoreBroken, StoreTooNew)):
             self._broken = error
+        self._begin_trouble(error)
         self._fail(batch, error)
+
+    def _begin_trouble(self, error: EverturnError) -> None:
+        self._has_trouble = True
+        self._tried_at = time.monotonic()
+        self._on_loop(self._say_trouble, error)
+
+    def _end_trouble(self) -> None:
+        if self._has_trouble:
+            self._has_trouble = False
+            self._on_loop(self._say_trouble, None)
+
+    def _try_again(self) -> None:
+        """Find out whether writes are taken again, so that nobody has to lose one to learn it.
+
+        The schema's number is written once more as it is: a real page and a real sync.
+        """
+        if time.monotonic() - self._tried_at < TRY_AGAIN_S:
+            return
+        self._tried_at = time.monotonic()
+        try:
+            self._refuse_moved_file()
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._refuse_newer_schema()
+            self._connection.execute(self._queries["schema_touch"])
+            self._connection.execute("COMMIT")
+        except (apsw.Error, EverturnError) as error:
+            self._give_up([], explained(error, self._path) if isinstance(error, apsw.Error) else error)
+        else:
+            self._end_trouble()
 
     def _fail(self, batch: list[Job], error: EverturnError) -> None:
         for job in batch:
@@ -375,6 +413,7 @@ class Writer:
             return  # another process recovers the log; the next look will tell
         except apsw.Error as error:
             self._broken = explained(error, self._path)
+            self._begin_trouble(self._broken)
             return
         if version != self._data_version:
             self._data_version = version

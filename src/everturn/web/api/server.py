@@ -105,6 +105,11 @@ class ServerApi:
             await self._store.records.get("system", "ready", "ready")
         except EverturnError as error:
             raise NotReady(f"The store does not answer: {error.message}", hint=error.hint) from error
+        trouble = self._store.trouble
+        if trouble is not None:
+            raise NotReady(
+                f"Nothing can be stored: {trouble.message}", hint=trouble.hint, reason=trouble.code
+            )
         return Health("ready", __version__)
 
     async def metrics(self, call: Call[Nothing, Nothing]) -> Raw:

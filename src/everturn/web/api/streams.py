@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -16,11 +16,12 @@ from everturn.domain.clock import Clock
 from everturn.domain.events import Event, Snapshot, encode
 from everturn.domain.ids import checked
 from everturn.domain.sessions import Session
+from everturn.domain.storing import Trouble
 from everturn.engine import Engine
 from everturn.store import Store
 from everturn.web import sse
 from everturn.web.deleting import Deletions, is_ephemeral
-from everturn.web.news import Counts, ListSnapshot, Newsroom, SessionNews
+from everturn.web.news import Counts, ListSnapshot, Newsroom, SessionNews, StoreNews
 from everturn.web.routing import EVENT_STREAM, AnyEndpoint, Call, Endpoint, Nothing
 from everturn.web.streams import EventStream, Streams
 
@@ -83,7 +84,7 @@ class StreamsApi:
                 summary="The session list's news and the events of some sessions, on one connection.",
                 tag="streams",
                 query=SharedQuery,
-                answer=(sse.SessionEvent, ListSnapshot, SessionNews, sse.StreamEnd),
+                answer=(sse.SessionEvent, ListSnapshot, SessionNews, StoreNews, sse.StreamEnd),
                 media=EVENT_STREAM,
                 headers=("Last-Event-IDs",),
                 is_stream=True,
@@ -113,8 +114,7 @@ class StreamsApi:
         return EventStream(self._streams, call.caller, source)
 
     async def _followed(self, stream: EventStream, session: Session, after: int) -> str:
-        batches = self._engine.follow(session.owner, session.id, after)
-        async with aclosing(batches) as closing:  # type: ignore[type-var]
+        async with aclosing(_patient(self._engine, self._store, session, after)) as closing:
             async for events in closing:
                 await stream.write(sse.frames(events))
                 if _ends(events):
@@ -183,12 +183,13 @@ class _Shared:
         async with anyio.create_task_group() as group:
             for session in sessions:
                 group.start_soon(self._follow, stream, session, name=f"follow {session.id}")
-            group.start_soon(self._watch, stream, name="list news")
+            group.start_soon(self._watch_patiently, stream, name="list news")
             # The watcher subscribes in its first step, before the list is read: what changes in between
             # comes as news after the snapshot.
             await anyio.lowlevel.checkpoint()
-            await self._tell_snapshot(stream)
+            trouble = await self._tell_snapshot(stream)
             self._has_snapshot.set()
+            await self._watch_store(stream, trouble)
         return "deleted"
 
     async def _present(self, stream: EventStream) -> list[Session]:
@@ -207,9 +208,9 @@ class _Shared:
         return min(self._after.get(session.id, session.position), session.position)
 
     async def _follow(self, stream: EventStream, session: Session) -> None:
-        batches = self._engine.follow(self._owner, session.id, self._start(session))
+        batches = _patient(self._engine, self._store, session, self._start(session))
         try:
-            async with aclosing(batches) as closing:  # type: ignore[type-var]
+            async with aclosing(batches) as closing:
                 async for events in closing:
                     async with self._lock:
                         await stream.write(self._cursors.frames(events))
@@ -225,6 +226,21 @@ class _Shared:
                 await self._has_snapshot.wait()
                 # None: another process wrote, nobody knows what.
                 await self._tell_all(stream, await self._looked() if batch is None else batch)
+
+    async def _watch_patiently(self, stream: EventStream) -> None:
+        while True:
+            try:
+                await self._watch(stream)
+            except e.StoreAway as away:
+                await _mended(self._store, away)
+                # What changed until somebody watches again, nobody told: look.
+                await self._tell_all(stream, await self._looked())
+
+    async def _watch_store(self, stream: EventStream, known: Trouble | None) -> None:
+        """Without reading the store: it may not be there to be read."""
+        while True:
+            known = await self._store.other_trouble(known)
+            await self._tell(stream, StoreNews("store.trouble" if known else "store.mended", known))
 
     async def _tell_all(self, stream: EventStream, batch: Iterable[tuple[str, Session | None]]) -> None:
         hidden = await self._deletions.hidden()
@@ -248,7 +264,8 @@ class _Shared:
         self._on_page = shown
         return found
 
-    async def _tell_snapshot(self, stream: EventStream) -> None:
+    async def _tell_snapshot(self, stream: EventStream) -> Trouble | None:
+        """Returns the trouble that the snapshot told of."""
         hidden = await self._deletions.hidden()
         page = await self._store.sessions.list(self._owner, limit=_FIRST_PAGE)
         shown = tuple(one for one in page.items if one.id not in hidden and not is_ephemeral(one))
@@ -256,14 +273,39 @@ class _Shared:
         asks = len(await self._store.asks.open(self._owner))
         self._newsroom.known(shown)
         self._on_page = {one.id for one in shown}
-        snapshot = ListSnapshot(shown, Counts(total, archived, asks), page.cursor)
+        trouble = self._store.trouble
+        snapshot = ListSnapshot(shown, Counts(total, archived, asks), page.cursor, trouble)
         async with self._lock:
             ident = self._cursors.text or None
             await stream.write(sse.plain("sessions.snapshot", _encoder.encode(snapshot), ident=ident))
+        return trouble
 
-    async def _tell(self, stream: EventStream, news: SessionNews) -> None:
+    async def _tell(self, stream: EventStream, news: SessionNews | StoreNews) -> None:
         async with self._lock:
             await stream.write(sse.plain(news.kind, _encoder.encode(news)))
+
+
+async def _patient(
+    engine: Engine, store: Store, session: Session, after: int
+) -> AsyncGenerator[Sequence[Event], None]:
+    """The session's events, across times in which the database cannot be reached."""
+    while True:
+        try:
+            async with aclosing(engine.follow(session.owner, session.id, after)) as batches:  # type: ignore[type-var]
+                async for events in batches:
+                    after = events[-1].position
+                    yield events
+        except e.StoreAway as away:
+            await _mended(store, away)
+
+
+async def _mended(store: Store, away: e.StoreAway) -> None:
+    """Return when the database is back. Raises what was met if the store itself knows of no trouble."""
+    trouble = store.trouble
+    if trouble is None:
+        raise away
+    while trouble is not None:
+        trouble = await store.other_trouble(trouble)
 
 
 def _rewound(session: Session, now_ms: int) -> Event:
