@@ -240,6 +240,74 @@ async def test_an_untrusted_client_cannot_choose_the_address_it_is_throttled_by(
         assert codes == [401] * 5 + [429]
 
 
+# --- changing the password ---------------------------------------------------------------------------
+
+NEW = "staple of another kind"
+
+
+async def change(
+    server: Running, jar: dict[str, str], old: str = PASSWORD, new: str = NEW
+) -> httpx2.Response:
+    answer = await server.http.put("/api/password", json={"old": old, "new": new}, headers=jar)
+    server.http.cookies.clear()
+    return answer
+
+
+async def test_a_new_password_ends_every_sign_in_but_the_one_that_set_it(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with run_web(store, tmp_path, clock=clock) as server:
+        await server.web.accounts.set_password(PASSWORD)
+        mine, other = jar_of(await sign_in(server)), jar_of(await sign_in(server))
+        bearer = await token(server, "chat")
+        changed = await change(server, mine)
+        assert changed.status_code == 204
+        fresh = jar_of(changed)
+        assert fresh != mine
+        for jar, status in ((mine, 401), (other, 401), (fresh, 200), (bearer, 200)):
+            assert (await server.http.get("/api/me", headers=jar)).status_code == status
+        assert (await sign_in(server)).status_code == 401
+        assert (await sign_in(server, NEW)).status_code == 200
+        entries = (await server.http.get("/api/audit", headers=fresh)).json()["items"]
+        assert "password.changed" in [entry["what"] for entry in entries]
+        assert NEW not in str(entries)
+
+
+async def test_the_old_password_cannot_be_guessed_by_whoever_has_a_cookie(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with run_web(store, tmp_path, clock=clock) as server:
+        await server.web.accounts.set_password(PASSWORD)
+        jar = jar_of(await sign_in(server))
+        tries = [await change(server, jar, old=f"guess {n}") for n in range(6)]
+        assert [one.status_code for one in tries] == [403] * 5 + [429]
+        assert tries[0].json()["code"] == "wrong_password"
+        assert (await change(server, jar)).status_code == 429, "the right one waits too"
+        assert (await server.http.get("/api/me", headers=jar)).status_code == 200
+        await clock.advance(60.0)
+        assert (await change(server, jar, new="short")).status_code == 422
+        entries = (await server.http.get("/api/audit", headers=jar)).json()["items"]
+        assert [entry["what"] for entry in entries].count("password.failed") == 7
+        assert (await change(server, jar)).status_code == 204
+
+
+async def test_a_password_that_is_not_there_not_ours_or_not_theirs_is_not_changed(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        answer = await change(server, {})
+        assert (answer.status_code, answer.json()["code"]) == (409, "wrong_state")
+        await server.web.accounts.set_password(PASSWORD)
+        chat = await token(server, "chat", "approve")
+        assert (await change(server, chat)).status_code == 403
+        admin = await change(server, await token(server, "admin"))
+        assert (admin.status_code, "set-cookie" in admin.headers) == (204, False)
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        answer = await change(server, jar_of(await sign_in(server)))
+        assert (answer.status_code, answer.json()["code"]) == (409, "wrong_state")
+        assert "EVERTURN_PASSWORD" in answer.json()["detail"]
+
+
 # --- tokens ------------------------------------------------------------------------------------------
 
 

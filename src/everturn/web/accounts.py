@@ -113,15 +113,28 @@ class Accounts:
 
     async def sign_in(self, password: str, visitor: Visitor, *, agent: str, old: str | None) -> str:
         """The value of a new cookie; ``old``, the one presented, ends. Raises Throttled, WrongPassword."""
+        await self._verify(password, visitor)
+        if old is not None:
+            await self.sign_out(old.partition(".")[0])
+        await self._drop_expired()
+        return await self._new_sign_in(agent)
+
+    async def change_password(self, old: str, new: str, visitor: Visitor, *, agent: str) -> str:
+        """The value of a new cookie; every earlier sign-in has ended. Guessing the old password is slowed
+        as signing in is. Raises Throttled, WrongPassword, Invalid."""
+        await self._verify(old, visitor)
+        await self.set_password(new)
+        return await self._new_sign_in(agent)
+
+    async def _verify(self, password: str, visitor: Visitor) -> None:
         self._throttle.check(visitor.address)
         known = await self._records.get(SYSTEM, "password", LOCAL_OWNER)
         if known is None or not await self._passwords.verify(known["hash"], password):
             self._throttle.failed(visitor.address)
             raise WrongPassword
         self._throttle.succeeded(visitor.address)
-        if old is not None:
-            await self.sign_out(old.partition(".")[0])
-        await self._drop_expired()
+
+    async def _new_sign_in(self, agent: str) -> str:
         ident, secret, now = self._ids.make("sin"), self._secret(), self._clock.now_ms()
         entry = SignIn(LOCAL_OWNER, _digest(secret), now, now, agent[:200])
         await self._records.put(SYSTEM, "signin", ident, msgspec.to_builtins(entry))

@@ -110,6 +110,12 @@ class WrongPassword(Refused):
         super().__init__("The password is wrong.", hint="'everturn password' sets a new one.")
 
 
+class OldPasswordWrong(WrongPassword):
+    """Not 401: whoever asks is signed in, and stays so."""
+
+    status = 403
+
+
 class ScopeMissing(Refused):
     code = "scope_missing"
     status = 403

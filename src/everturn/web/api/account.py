@@ -12,7 +12,8 @@ from everturn.domain import errors as e
 from everturn.web.accounts import Accounts, TokenInfo, clear_cookie, cookie_from, set_cookie
 from everturn.web.audit import Audit, Entry
 from everturn.web.identity import LOCAL_OWNER, Scope
-from everturn.web.problems import Throttled, WrongPassword
+from everturn.web.passwords import PASSWORD_LENGTH_MIN
+from everturn.web.problems import OldPasswordWrong, Throttled, WrongPassword
 from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing
 
 
@@ -22,6 +23,11 @@ class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class SignOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     everywhere: bool = False
+
+
+class ChangePassword(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    old: Annotated[str, Meta(min_length=1, max_length=1024)]
+    new: Annotated[str, Meta(min_length=PASSWORD_LENGTH_MIN, max_length=1024)]
 
 
 class Me(msgspec.Struct, frozen=True):
@@ -59,9 +65,12 @@ class AuditPage(msgspec.Struct, frozen=True):
 
 
 class AccountApi:
-    def __init__(self, accounts: Accounts, audit: Audit) -> None:
+    """``is_password_configured``: config.toml or the environment says the password at each start."""
+
+    def __init__(self, accounts: Accounts, audit: Audit, *, is_password_configured: bool = False) -> None:
         self._accounts = accounts
         self._audit = audit
+        self._is_password_configured = is_password_configured
 
     def endpoints(self) -> list[AnyEndpoint]:
         return [*self._signing("account"), *self._tokens("account")]
@@ -87,6 +96,17 @@ class AccountApi:
                 tag=tag,
                 body=SignOut,
                 status=204,
+            ),
+            Endpoint(
+                method="PUT",
+                path="/api/password",
+                run=self.change_password,
+                summary="Change the password; every other sign-in ends.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                body=ChangePassword,
+                status=204,
+                errors=(OldPasswordWrong, Throttled, e.WrongState),
             ),
             Endpoint(method="GET", path="/api/me", run=self.me, summary="Who you are.", tag=tag, answer=Me),
         ]
@@ -162,6 +182,31 @@ class AccountApi:
         what = "signout.everywhere" if call.body.everywhere else "signout"
         await self._audit.write(what, caller.name, address=caller.address)
         return Answer(None, headers=(clear_cookie(call.visitor),))
+
+    async def change_password(self, call: Call[Nothing, ChangePassword]) -> Answer:
+        await self._refuse_change()
+        caller, agent = call.caller, call.headers.get("user-agent", "")
+        try:
+            cookie = await self._accounts.change_password(
+                call.body.old, call.body.new, call.visitor, agent=agent
+            )
+        except (WrongPassword, Throttled) as error:
+            where, code = caller.address, error.code
+            await self._audit.write("password.failed", caller.name, address=where, detail=code)
+            if isinstance(error, WrongPassword):
+                raise OldPasswordWrong from error
+            raise
+        await self._audit.write("password.changed", caller.name, address=caller.address)
+        return Answer(None, headers=(set_cookie(cookie, call.visitor),) if caller.way == "cookie" else ())
+
+    async def _refuse_change(self) -> None:
+        if not await self._accounts.is_sign_in_on():
+            raise e.WrongState("This server has no sign-in.", hint="'everturn password' switches it on.")
+        if self._is_password_configured:
+            raise e.WrongState(
+                "The password comes from config.toml or EVERTURN_PASSWORD: it would be back after a restart.",
+                hint="Change it there.",
+            )
 
     async def me(self, call: Call[Nothing, Nothing]) -> Me:
         caller = call.caller
