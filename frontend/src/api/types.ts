@@ -29,10 +29,14 @@ export type MessagesPage = Schemas["Messages"];
 export type SessionEvent = Schemas["SessionEvent"];
 export type Payload = SessionEvent["event"];
 
+export type Trouble = Schemas["Trouble"];
+
 /** News about the session list, on the same connection. */
 export interface ListEvent {
   kind: string;
   session_id?: string;
   sessions?: Session[];
   session?: Session | null;
+  /** Why nothing can be stored: in the snapshot and in store.trouble. */
+  trouble?: Trouble | null;
 }

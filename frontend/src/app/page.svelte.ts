@@ -1,6 +1,6 @@
 import { getContext, setContext } from "svelte";
 import { Api, Away, Problem, explain, freshKey } from "../api/client";
-import type { Ask, Hit, ListEvent, Session } from "../api/types";
+import type { Ask, Hit, ListEvent, Session, Trouble } from "../api/types";
 import { Disk } from "../keep/disk";
 import * as lists from "../state/list";
 import { answerOf, textOf } from "../state/items";
@@ -46,6 +46,8 @@ export class Page {
   list = $state.raw<lists.SessionList>(lists.emptyList);
   listCursor = $state<string | null>(null);
   isListRead = $state(false);
+  /** Why the server can store nothing at the moment, as it says. */
+  trouble = $state.raw<Trouble | null>(null);
   talk = $state.raw<Talk | null>(null);
   linkState = $state<LinkState>("connecting");
   isReconnecting = $state(false);
@@ -57,6 +59,7 @@ export class Page {
   announcement = $state("");
   models = $state.raw<ModelInfo[]>([]);
   defaultModel = $state<string | null>(null);
+  profiles = $state.raw<{ name: string; description?: string }[]>([]);
   /** What each waiting session waits for: approval, question or doubt. */
   topics = $state.raw<ReadonlyMap<string, string>>(new Map());
   /** The turn that the panel shows; null: the last one. */
@@ -180,12 +183,21 @@ export class Page {
     for (const event of events) list = lists.hear(list, event);
     this.list = list;
     for (const event of events) {
+      if (event.kind === "sessions.snapshot" || event.kind.startsWith("store.")) this.troubled(event.trouble ?? null);
       if (event.kind === "session.done" && event.session) this.notify(event.session);
       if (event.kind === "session.deleted") this.forget(event);
     }
     this.title();
     this.markRead();
     void this.readTopics();
+  }
+
+  private troubled(trouble: Trouble | null): void {
+    const was = this.trouble;
+    this.trouble = trouble;
+    if (trouble && !was) this.announcement = words.notSaving(words.troubles[trouble.code] ?? trouble.message);
+    // What could not be sent meanwhile is tried again as soon as it can be kept.
+    if (was && !trouble) void this.post.outbox.retryAll();
   }
 
   private async readTopics(): Promise<void> {
@@ -228,12 +240,25 @@ export class Page {
     return this.route.at === "session" ? (this.list.rows.get(this.route.id) ?? null) : null;
   }
 
+  /** Until a session has a title it is called by its first words, which stay, not by its last, which change. */
+  titleOf(session: Session): string {
+    if (session.title) return session.title;
+    const known = this.talks.get(session.id)?.conversation;
+    const first = known && !known.before ? textOf(known.turns[0]?.asked ?? null) : "";
+    return first.split("\n")[0] || session.preview || words.untitled;
+  }
+
   /** The next session that waits for the user, after the one that is open. */
   nextAsk(): void {
     const waiting = this.rows.filter(lists.needsYou).sort((left, right) => right.updated_at - left.updated_at);
     if (!waiting.length) return;
     const at = waiting.findIndex((row) => row.id === this.session?.id);
     this.go({ at: "session", id: waiting[(at + 1) % waiting.length]!.id });
+  }
+
+  /** Ask for the rest of an answer that ended early. */
+  goOn(session: string): Promise<unknown> {
+    return this.post.outbox.send({ session, leaving: null, text: words.continuePrompt, files: [], model: null, profile: null, whenBusy: "queue" });
   }
 
   // --- places ---------------------------------------------------------------------------------
@@ -254,6 +279,7 @@ export class Page {
   private routed(): void {
     this.route = readRoute(location.hash);
     this.shownTurn = null;
+    this.isDrawerOpen = false;
     if (this.route.at === "session") this.open(this.route.id);
     else if (this.route.at === "new") this.talk = null;
     this.title();
@@ -396,6 +422,10 @@ export class Page {
   }
 
   // --- models ---------------------------------------------------------------------------------
+
+  async readProfiles(): Promise<void> {
+    this.profiles = (await this.api.get<{ profiles: { name: string; description?: string }[] }>("api/profiles")).profiles;
+  }
 
   async readModels(): Promise<void> {
     try {

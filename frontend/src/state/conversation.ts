@@ -189,6 +189,7 @@ export function place(conversation: Conversation, row: Turn): Conversation {
   const turns = [...conversation.turns];
   turns[index] = {
     ...turns[index]!,
+    kind: row.kind ?? "message",
     sibling: row.sibling ?? 1,
     siblings: row.siblings ?? 1,
     siblingIds: row.sibling_ids ?? [],

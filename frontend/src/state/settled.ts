@@ -34,7 +34,7 @@ export function settle(turn: Turn | null, turnId: string, messages: Message[]): 
   const asked = messages.find((message) => message.role === "user" && !message.is_steering) ?? null;
   const summary = messages.flatMap((message) => message.parts).find((part) => part.type === "summary") ?? null;
   const rest = messages.filter((message) => message !== asked && message.role !== "summary");
-  const bars = turn?.timeline ?? [];
+  const bars = (turn?.timeline ?? []).map((bar) => closedWith(bar, view));
   return {
     ...view,
     asked,
@@ -45,6 +45,12 @@ export function settle(turn: Turn | null, turnId: string, messages: Message[]): 
     model: rest.find((message) => message.model)?.model ?? view.model,
     items: new Threader(rest, bars, isEnded(view.state)).items(),
   };
+}
+
+/** What was under way when the turn ended, ended with it: as its events would have closed it. */
+function closedWith(bar: Bar, view: TurnView): Bar {
+  if (bar.end_at != null || view.endedAt === null || !isEnded(view.state)) return bar;
+  return { ...bar, end_at: view.endedAt, state: bar.kind === "tool" ? "unknown" : "abandoned" };
 }
 
 interface StepParts {
@@ -250,13 +256,14 @@ class Threader {
   }
 
   private seam(bar: Bar): void {
+    const before = this.bars.filter((known) => known.kind === "model" && (known.state ?? "done") === "done" && (known.end_at ?? Infinity) <= bar.start_at);
     this.out.push({
       kind: "seam",
       id: `seam:${bar.start_at}`,
       reason: bar.label,
       stoppedAt: bar.start_at,
       backAt: bar.end_at ?? bar.start_at,
-      step: null,
+      step: Math.max(0, ...before.map((known) => known.step ?? 0)),
     });
   }
 }

@@ -128,7 +128,8 @@ function marks(span: number): Picture["marks"] {
 function restart(bars: Bar[], down: Bar | undefined): Picture["restart"] {
   if (!down) return null;
   const before = bars.filter((bar) => bar.kind !== "down" && bar.kind !== "wait" && (bar.end_at ?? Infinity) <= down.start_at);
-  const kept = before.filter((bar) => bar.state === "done" || bar.state === "failed").length;
+  // Absent means done.
+  const kept = before.filter((bar) => !bar.state || bar.state === "done" || bar.state === "failed").length;
   const cut = bars.filter((bar) => bar.kind === "model" && bar.state === "abandoned").map((bar) => bar.step);
   const again = bars.filter((bar) => bar.kind === "model" && bar.start_at >= (down.end_at ?? 0) && cut.includes(bar.step)).length;
   return { stoppedAt: down.start_at, backAt: down.end_at ?? down.start_at, kept, again };

@@ -15,6 +15,11 @@ export function duration(ms: number): string {
   return `${Math.round(hours / 24)}${nb}days`;
 }
 
+/** For what a person does not notice, but an operator asks about. */
+export function milliseconds(ms: number): string {
+  return `${ms < 10 ? trim(ms.toFixed(1)) : Math.round(ms)}${nb}ms`;
+}
+
 /** For narrow columns: one number and one unit. */
 export function durationShort(ms: number): string {
   if (ms < 59_500) return duration(ms);
@@ -33,6 +38,14 @@ function pair(big: number, bigUnit: string, small: number, smallUnit: string): s
 
 function trim(number: string): string {
   return number.replace(/\.0$/, "");
+}
+
+/** Whole sentences: a text that was cut in the middle of one ends before it, or says that it goes on. */
+export function sentences(text: string): string {
+  const said = text.trim();
+  if (!said || /[.!?)]$/.test(said)) return said;
+  const end = Math.max(...[". ", "! ", "? "].map((mark) => said.lastIndexOf(mark)));
+  return end > 20 ? said.slice(0, end + 1) : `${said}…`;
 }
 
 export function count(value: number): string {
