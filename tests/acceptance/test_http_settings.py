@@ -13,6 +13,7 @@ from everturn.models.settings import parse_settings
 from everturn.store import Store
 from everturn.testing import FakeClock
 from everturn.testing.web_server import Running, run_web
+from everturn.testing.wires import Answer, WireServer, openai_answer, wire_server
 from everturn.tools import TOOL_NAMES, EverturnToolbox, parse_profiles
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +60,132 @@ async def test_a_key_is_written_and_never_read_back(store: Store, tmp_path: Path
         assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
         for method in ("GET", "POST"):
             assert (await server.http.request(method, "/api/keys/openai", json={})).status_code == 405
+
+
+# --- a server of one's own ---------------------------------------------------------------------------
+
+OWN_KEY = "secret-of-my-own-server"
+
+
+@pytest.fixture
+async def own(anyio_backend: str) -> AsyncIterator[WireServer]:
+    async with wire_server() as server:
+        server.route("/v1/models", {"object": "list", "data": [{"id": "bear"}, {"id": "ant"}]})
+        server.route("/models", {"error": "not here"}, status=404)
+        yield server
+
+
+async def names(server: Running) -> list[str]:
+    return [model["name"] for model in (await server.http.get("/api/models")).json()["models"]]
+
+
+async def test_an_own_server_is_tried_stored_used_and_forgotten(
+    store: Store, tmp_path: Path, clock: FakeClock, own: WireServer
+) -> None:
+    body = {"base_url": f"{own.url}/", "key": OWN_KEY}  # people leave out /v1
+    async with running(store, tmp_path, clock) as server:
+        trial = (await server.http.post("/api/keys/mine/test", json=body)).json()
+        assert trial["ok"], trial
+        assert "mine:ant" not in await names(server), "trying stores nothing"
+        assert (await server.http.put("/api/keys/mine", json=body)).status_code == 204
+        assert own.requests[-1].headers["authorization"] == f"Bearer {OWN_KEY}"
+        assert {"mine:ant", "mine:bear"} <= set(await names(server))
+    async with running(store, tmp_path, clock) as server:  # after a restart
+        assert {"mine:ant", "mine:bear"} <= set(await names(server))
+        state = {one["name"]: one for one in (await server.http.get("/api/settings")).json()["keys"]}
+        assert state["mine"] == {
+            "name": "mine",
+            "has_key": True,
+            "source": "file",
+            "base_url": f"{own.url}/v1",
+        }
+        own.play(Answer(openai_answer(["Growl."])))
+        frames = await server.run((await server.new_session())["id"], "hello", model="mine:bear")
+        assert "Growl." in "".join(frame.data for frame in frames if frame.event == "text.delta")
+        asked = own.requests[-1]
+        assert (asked.path, asked.json["model"]) == ("/v1/chat/completions", "bear")
+        assert asked.headers["authorization"] == f"Bearer {OWN_KEY}"
+        audit = (await server.http.get("/api/audit")).text
+        assert "server.connected" in audit
+        assert OWN_KEY not in audit
+        assert (await server.http.delete("/api/keys/mine")).status_code == 204
+        assert "mine:ant" not in await names(server)
+        assert (await server.http.delete("/api/keys/mine")).status_code == 404
+    assert OWN_KEY not in (tmp_path / "secrets.toml").read_text()
+
+
+async def test_a_server_that_does_not_do_is_not_stored(
+    store: Store, tmp_path: Path, clock: FakeClock, own: WireServer
+) -> None:
+    own.route("/locked/v1/models", {"error": "no"}, status=401)
+    own.route("/page/models", "<html>", status=200)
+    own.route("/page/v1/models", "<html>", status=200)
+    own.route("/empty/v1/models", {"data": []})
+    async with running(store, tmp_path, clock) as server:
+        for path, reason in (
+            ("/locked/v1", "model_refused"),
+            ("/page", "model_trouble"),
+            ("/nothing/v1", "model_trouble"),
+            ("/empty/v1", "model_unknown"),
+        ):
+            refused = await server.http.put("/api/keys/mine", json={"base_url": own.url + path})
+            assert (refused.status_code, refused.json()["code"]) == (422, "server_not_usable"), path
+            assert refused.json()["reason"] == reason
+            assert refused.json()["hint"]
+        gone = await server.http.put("/api/keys/mine", json={"base_url": "http://127.0.0.1:9/v1"})
+        assert gone.json()["reason"] == "model_dropped"
+        assert not (tmp_path / "secrets.toml").exists()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "nonsense",
+        "ftp://127.0.0.1/v1",
+        "file:///etc/passwd",
+        "http://",
+        "http:///v1",
+        "http://ada:secret@127.0.0.1/v1",
+        "http://127.0.0.1:99999/v1",
+        "http://127.0.0.1/v1?x=1",
+        "http://127.0.0.1/v1#x",
+        "http://127.0.0.1/a b",
+        "http://[::1/v1",
+        "http://exa\nmple.com",
+    ],
+)
+async def test_what_is_no_address_is_refused_saying_why(
+    store: Store, tmp_path: Path, clock: FakeClock, address: str
+) -> None:
+    async with running(store, tmp_path, clock) as server:
+        for method, path in (("PUT", "/api/keys/mine"), ("POST", "/api/keys/mine/test")):
+            refused = await server.http.request(method, path, json={"base_url": address})
+            assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
+            assert "secret" not in refused.json()["detail"]
+
+
+async def test_known_names_keep_their_address_and_a_key_never_moves_to_another_one(
+    store: Store, tmp_path: Path, clock: FakeClock, own: WireServer
+) -> None:
+    own.route("/other/v1/models", {"data": [{"id": "cat"}]})
+    async with running(store, tmp_path, clock) as server:
+        for taken in ("openai", "ollama", "pocket", "everturn"):
+            refused = await server.http.put(f"/api/keys/{taken}", json={"base_url": f"{own.url}/v1"})
+            assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
+        nothing = await server.http.put("/api/keys/openai", json={})
+        assert (nothing.status_code, nothing.json()["code"]) == (422, "invalid")
+        first = {"base_url": f"{own.url}/v1", "key": OWN_KEY}
+        assert (await server.http.put("/api/keys/mine", json=first)).status_code == 204
+        same = {"base_url": f"{own.url}/v1"}
+        assert (await server.http.put("/api/keys/mine", json=same)).status_code == 204
+        assert own.requests[-1].headers["authorization"] == f"Bearer {OWN_KEY}"
+        seen = len(own.requests)
+        other = {"base_url": f"{own.url}/other/v1"}
+        await server.http.post("/api/keys/mine/test", json=other)
+        assert (await server.http.put("/api/keys/mine", json=other)).status_code == 204
+        assert "mine:cat" in await names(server)
+        assert [one for one in own.requests[seen:] if "authorization" in one.headers] == []
+        assert OWN_KEY not in (tmp_path / "secrets.toml").read_text()
 
 
 async def test_models_tools_profiles_and_servers_are_listed(

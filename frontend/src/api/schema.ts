@@ -190,6 +190,8 @@ export interface components {
             has_key: boolean;
             /** @default null */
             source?: string | null;
+            /** @default null */
+            base_url?: string | null;
         };
         /**
          * ListSnapshot

@@ -1,5 +1,8 @@
 """Keys of providers: from the environment, else from ``secrets.toml`` (0600) in the data folder.
 
+The same file holds the addresses of servers that were connected in the settings, beside their keys: what
+belongs together is written and forgotten together.
+
 A key leaves this module only as a ``Secret``, whose text is asked for in one place: where a request's
 headers are made. ``redact`` takes keys out of any text that may be shown, stored or logged.
 """
@@ -22,6 +25,7 @@ _FILE = "secrets.toml"
 # What keys of the known providers look like; also catches the half-masked ones that errors echo.
 _KEY_SHAPE = re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|key|AIza)[-_][-_*.A-Za-z0-9]{6,}")
 _PROVIDER_SHAPE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_TABLES = ("keys", "servers")
 _SHORTEST_KEY = 6  # a shorter one would redact ordinary words
 
 
@@ -53,6 +57,13 @@ class KeyFound(msgspec.Struct, frozen=True):
     source: str  # environment | file
 
 
+class _Secrets(msgspec.Struct):
+    """What the file holds, by provider."""
+
+    keys: dict[str, str] = {}
+    servers: dict[str, str] = {}
+
+
 class Keys:
     """Reads and writes keys. The environment wins, as it does for every other setting.
 
@@ -69,35 +80,48 @@ class Keys:
             value = self._environ.get(variable, "").strip()
             if value:
                 return KeyFound(Secret(value), "environment")
-        stored = self._read().get(provider)
+        stored = self._read().keys.get(provider)
         return KeyFound(Secret(stored), "file") if stored else None
 
     def stored(self) -> tuple[str, ...]:
         """The providers that have a key in the file."""
-        return tuple(sorted(self._read()))
+        return tuple(sorted(self._read().keys))
+
+    def servers(self) -> dict[str, str]:
+        """The addresses of one's own servers, by provider."""
+        return self._read().servers
 
     def put(self, provider: str, key: str) -> None:
         """Store a key, durably. Raises Invalid; the message never holds the key."""
-        if not _PROVIDER_SHAPE.fullmatch(provider):
-            raise Invalid(f"{provider[:80]!r} is not the name of a provider.")
-        key = key.strip()
-        if not key or not key.isascii() or not key.isprintable():
-            raise Invalid(f"The key for {provider} is empty or has characters that no key has.")
-        self._write({**self._read(), provider: key})
+        secrets = self._read()
+        secrets.keys[_checked_name(provider)] = _checked_key(provider, key)
+        self._write(secrets)
+
+    def put_server(self, provider: str, base_url: str, key: str | None) -> None:
+        """Store a server's address with its key, durably. A key that was stored for another address is
+        forgotten: it must not be sent to this one. Raises Invalid."""
+        secrets = self._read()
+        if key is not None:
+            secrets.keys[_checked_name(provider)] = _checked_key(provider, key)
+        elif secrets.servers.get(provider) != base_url:
+            secrets.keys.pop(provider, None)
+        secrets.servers[_checked_name(provider)] = base_url
+        self._write(secrets)
 
     def delete(self, provider: str) -> bool:
-        """Forget a stored key. False: there was none."""
-        keys = self._read()
-        if keys.pop(provider, None) is None:
+        """Forget a stored key, and a server's address with it. False: there was neither."""
+        secrets = self._read()
+        found = [table.pop(provider, None) for table in (secrets.keys, secrets.servers)]
+        if found == [None, None]:
             return False
-        self._write(keys)
+        self._write(secrets)
         return True
 
     def redact(self, text: str) -> str:
         """The text without any key: those stored, and whatever looks like one."""
-        return redact(text, (Secret(key) for key in self._read().values()))
+        return redact(text, (Secret(key) for key in self._read().keys.values()))
 
-    def _read(self) -> dict[str, str]:
+    def _read(self) -> _Secrets:
         try:
             with self._path.open("rb") as file:
                 if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
@@ -105,9 +129,9 @@ class Keys:
                     # cannot be changed (mounted, another owner's) is its owner's decision.
                     with suppress(OSError):
                         os.fchmod(file.fileno(), 0o600)
-                table = tomllib.load(file).get("keys", {})
+                found = tomllib.load(file)
         except FileNotFoundError:
-            return {}
+            return _Secrets()
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             # Chained to nothing: the parser's message may quote the line, and with it a key.
             line = getattr(error, "lineno", None)
@@ -116,11 +140,17 @@ class Keys:
                 f"{_FILE} in the data folder cannot be read{where}. No key was used.",
                 hint=f'Each line of its [keys] table is: provider = "key". Repair or delete {_FILE}.',
             ) from None
-        return {str(name): str(value) for name, value in table.items()}
+        return _Secrets(
+            *({str(key): str(value) for key, value in found.get(name, {}).items()} for name in _TABLES)
+        )
 
-    def _write(self, keys: Mapping[str, str]) -> None:
-        lines = ["# Keys of model providers. Readable by its owner only.", "[keys]"]
-        lines += [f"{_quoted(name)} = {_quoted(value)}" for name, value in sorted(keys.items())]
+    def _write(self, secrets: _Secrets) -> None:
+        lines = ["# Keys of model providers. Readable by its owner only."]
+        for table in _TABLES:
+            lines += [f"[{table}]"]
+            lines += [
+                f"{_quoted(k)} = {_quoted(value)}" for k, value in sorted(getattr(secrets, table).items())
+            ]
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self._path.with_name(f"{_FILE}.{os.getpid()}.partial")
         partial.unlink(missing_ok=True)
@@ -131,6 +161,19 @@ class Keys:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._path)
+
+
+def _checked_name(provider: str) -> str:
+    if not _PROVIDER_SHAPE.fullmatch(provider):
+        raise Invalid(f"{provider[:80]!r} is not the name of a provider.")
+    return provider
+
+
+def _checked_key(provider: str, key: str) -> str:
+    key = key.strip()
+    if not key or not key.isascii() or not key.isprintable():
+        raise Invalid(f"The key for {provider} is empty or has characters that no key has.")
+    return key
 
 
 def redact(text: str, secrets: Iterable[Secret] = ()) -> str:

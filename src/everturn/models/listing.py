@@ -69,20 +69,26 @@ class Listings:
         if kept is not None and kept.until > self._clock.monotonic():
             return kept.entries
         found = self._find_key(provider)
-        path = "/v1/models" if provider.wire == "anthropic" else "/models"
-        headers = auth_headers(provider, found.secret if found else None)
         try:
-            response = await self._client_of(provider).get(
-                provider.base_url + path, headers=headers, timeout=timeout_s
-            )
-            response.raise_for_status()
-            listed = msgspec.json.decode(response.content, type=_Listed)
+            entries = await self.ask(provider, found.secret if found else None, timeout_s)
         except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError):
             return ()
-        entries = tuple(sorted(listed.data, key=lambda entry: entry.id))
         if entries:
             self._kept[provider.name] = _Kept(entries, self._clock.monotonic() + _AGE_MAX_S)
         return entries
+
+    async def ask(self, provider: Provider, key: Secret | None, timeout_s: float) -> tuple[Entry, ...]:
+        """The models by name. Raises HTTPError, InvalidURL, and DecodeError for what is no such list."""
+        path = "/v1/models" if provider.wire == "anthropic" else "/models"
+        response = await self._client_of(provider).get(
+            provider.base_url + path, headers=auth_headers(provider, key), timeout=timeout_s
+        )
+        response.raise_for_status()
+        listed = msgspec.json.decode(response.content, type=_Listed)
+        return tuple(sorted(listed.data, key=lambda entry: entry.id))
+
+    def forget(self, provider_name: str) -> None:
+        self._kept.pop(provider_name, None)
 
 
 def auth_headers(provider: Provider, key: Secret | None) -> dict[str, str]:

