@@ -4,6 +4,14 @@ Imports ``domain`` only. ``engine`` calls it through ``domain.tooling.Toolbox``;
 and ``cli`` show its state (sandbox, rules, servers).
 """
 
+from everturn.tools.browsing import (
+    WorkspaceFile,
+    WorkspaceFiles,
+    WorkspaceText,
+    files_in,
+    files_named,
+    text_of,
+)
 from everturn.tools.fetching import Fetcher
 from everturn.tools.mcp_servers import ServerState
 from everturn.tools.policy import Policy, Rule
@@ -27,8 +35,14 @@ __all__ = [
     "ServerState",
     "ToolFailed",
     "Trust",
+    "WorkspaceFile",
+    "WorkspaceFiles",
+    "WorkspaceText",
     "built_in",
+    "files_in",
+    "files_named",
     "parse_profiles",
     "read_profiles",
+    "text_of",
     "tool",
 ]

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from everturn.tools.limits import Limits
+
 
 class Concern(msgspec.Struct, frozen=True):
     """One reason to ask.
@@ -40,6 +42,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     has_network: bool  # inside the sandbox; outside there always is one
     has_host_network: bool = False  # not only the web: also this machine and those around it
     is_tainted: bool = False
+    limits: Limits = Limits()
 
 
 def one_line(text: str, limit: int = 80) -> str:

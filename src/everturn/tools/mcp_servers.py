@@ -32,6 +32,7 @@ from everturn.domain.tooling import Emit, ToolCall, ToolResult, ToolSpec
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.output import Capture, head_and_tail
 from everturn.tools.profiles import McpServer
+from everturn.tools.running import until_breach
 from everturn.tools.sandbox import Child, Sandbox, View, program_folders
 from everturn.tools.schema import ToolFailed, failure
 
@@ -176,6 +177,7 @@ class McpServers:
             read=(*program_folders(program), *folders),
             write=tuple(Path(path).expanduser() for path in server.write),
             env={**server.env, **secrets},
+            limits=server.limits,
         )
 
     async def stored(self, owner: str, server: McpServer) -> list[Definition] | None:
@@ -279,18 +281,19 @@ class _Connection:
                     limit.deadline = float("inf")
                     self._client = client
                     self._settled.set()
-                    await self._until_over(child.process)
+                    await self._until_over(child)
         finally:
             await child.end()
 
-    async def _until_over(self, process: Process) -> None:
+    async def _until_over(self, child: Child) -> None:
         async with anyio.create_task_group() as group:
 
             async def until(condition: Callable[[], Any]) -> None:
                 await condition()
                 group.cancel_scope.cancel()
 
-            group.start_soon(until, process.wait, name="mcp exit")
+            group.start_soon(until, child.process.wait, name="mcp exit")
+            group.start_soon(until, lambda: self._until_breach(child), name="mcp limits")
             group.start_soon(until, self._stop.wait, name="mcp stop")
             while self._calls or self._clock.monotonic() - self._used_at < _IDLE_S:
                 await self._clock.sleep(_IDLE_S / 4)
@@ -298,6 +301,11 @@ class _Connection:
         # Calls that start from here on must not find a session that is being taken down.
         self._client = None
         self.is_ended = True
+
+    async def _until_breach(self, child: Child) -> None:
+        limits = self._view.limits
+        breach = await until_breach(child, limits)
+        self._failure = f"The MCP server {self._server.name} was ended: {breach}."
 
     async def call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
         if self._client is None:
@@ -331,7 +339,7 @@ class _Connection:
             self._give_up()
             return Died(
                 f"The MCP server {self._server.name} died during {name}; whether it took effect is unknown."
-                f"{self._last_words()}"
+                f"{' ' + self._failure if self._failure else self._last_words()}"
             )
         return ToolFailed(f"{self._server.name} refused {name}: {error}")
 

@@ -6,11 +6,15 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from everturn.domain.errors import Invalid
+from everturn.tools.limits import Limits
+
+Mebibytes = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
+Processes = Annotated[int, msgspec.Meta(ge=4, le=1_000_000)]  # the sandbox itself is two or three
 
 DEFAULT = "default"
 POCKET = "pocket"
@@ -53,7 +57,8 @@ You cannot browse the web or open files. For code, give a short fenced example."
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``tools`` None: every built-in tool. ``network``: the sandbox reaches the web (http and https,
     public addresses); ``host_network``: everything that the machine reaches, itself included. ``sandbox``
-    False: terminal and Python run on the machine itself, and ask each time."""
+    False: terminal and Python run on the machine itself, and ask each time. ``memory_mib``, ``processes``,
+    ``file_mib``: what one command in the sandbox may use (``limits``)."""
 
     name: str = DEFAULT
     prompt: str = DEFAULT_PROMPT
@@ -63,6 +68,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host_network: bool = False
     sandbox: bool = True
     mcp: tuple[str, ...] = ()
+    memory_mib: Mebibytes | None = None
+    processes: Processes = Limits().processes
+    file_mib: Mebibytes = Limits().file_mib
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.memory_mib, self.processes, self.file_mib)
 
 
 class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,6 +91,13 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: bool = False
     host_network: bool = False
     timeout_s: float = 60.0
+    memory_mib: Mebibytes | None = None
+    processes: Processes = Limits().processes
+    file_mib: Mebibytes = Limits().file_mib
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.memory_mib, self.processes, self.file_mib)
 
 
 class Profiles(msgspec.Struct, frozen=True):

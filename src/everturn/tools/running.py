@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.tooling import Emit
+from everturn.tools.limits import Limits
 from everturn.tools.output import Capture, Live
 from everturn.tools.sandbox import Child, Sandbox, View
+
+_LOOK_EVERY_S = 0.1  # a fork bomb makes a few hundred processes in that time
 
 
 class Ran(msgspec.Struct, frozen=True):
     output: bytes
     exit_code: int
     is_timed_out: bool = False
+    breach: str = ""  # the limit for which it was ended, in words
 
 
 async def run(
@@ -33,19 +37,44 @@ async def run(
 ) -> Ran:
     """Run it. If cancelled, the process and everything it started are dead when this returns."""
     child = await sandbox.spawn(argv, view, is_sandboxed=is_sandboxed)
+    breach = ""
     capture = Capture()
     live = Live(emit, clock)
     try:
         with anyio.move_on_after(timeout_s) as limit:
-            await _talk(child, stdin, capture, live)
-            await child.process.wait()
+            breach = await _watched(child, view.limits, lambda: _talk(child, stdin, capture, live))
     finally:
         # Also after an ordinary end: what it left in the background must not outlive the call.
         await child.end()
     await live.flush()
     code = child.process.returncode
+    return Ran(capture.content(), -1 if code is None else code, limit.cancelled_caught, breach)
 
-    return Ran(capture.content(), -1 if code is None else code, limit.cancelled_caught)
+
+async def _watched(child: Child, limits: Limits, work: Callable[[], Awaitable[None]]) -> str:
+    """Do the work until the process ends or passes a limit; say which."""
+    breach = ""
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            nonlocal breach
+            breach = await until_breach(child, limits)
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch, name="tool limits")
+        await work()
+        await child.process.wait()
+        group.cancel_scope.cancel()
+    return breach
+
+
+async def until_breach(child: Child, limits: Limits) -> str:
+    """Return when the sandbox has passed a limit, and say which; outside a sandbox never."""
+    while True:
+        await anyio.sleep(_LOOK_EVERY_S if child.is_sandboxed else math.inf)
+        breach = limits.breach(await child.used(limits))
+        if breach:
+            return breach
 
 
 async def _talk(child: Child, stdin: bytes, capture: Capture, live: Live) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import select
 import shutil
 import signal
 import stat
@@ -30,6 +31,7 @@ import msgspec
 from anyio.abc import Process
 
 from everturn.tools import forwarding
+from everturn.tools.limits import Limits, Used, processes_in, used_by
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
@@ -58,6 +60,7 @@ _GATE = "/tmp/.gate"  # noqa: S108 - private inside the sandbox
 _GATE_PORT = 3128
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _TRIAL_TIMEOUT_S = 10
+_SHARED_BYTES = str(256 * 1024**2)
 _USER = ("--unshare-user", "--uid", "1000", "--gid", "1000")
 # From the strongest to the weakest; older versions of bubblewrap lack some options.
 _LEVELS = (
@@ -108,6 +111,7 @@ class View(msgspec.Struct, frozen=True):
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
     env: dict[str, str] = {}
+    limits: Limits = Limits()
 
 
 class Sandbox:
@@ -145,8 +149,10 @@ class Sandbox:
             return Child(process, mark=mark)
         kept = () if view.workspace.is_relative_to(self._home) else _git_places(view.workspace)
         told, tell = os.pipe()
+        go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
         try:
-            with _args_pipe([*self._options(view, kept), "--info-fd", str(tell)], tell) as fd:
+            options = [*self._options(view, kept), "--info-fd", str(tell), "--block-fd", str(go)]
+            with _args_pipe(options, tell, go) as fd:
                 process = await anyio.open_process(
                     [
                         str(self._program),
@@ -160,10 +166,14 @@ class Sandbox:
                     env={},
                     stderr=stderr,
                     start_new_session=True,
-                    pass_fds=(fd, tell),
+                    pass_fds=(fd, tell, go),
                 )
-            return Child(process, namespace=await _namespace(told))
+            first = await _first_process(told)
+            if first is not None:
+                _impose(view.limits, first[0])
+            return Child(process, first=first)
         finally:
+            os.close(hold)
             os.close(told)
 
     def _options(self, view: View, kept: Sequence[Place] = ()) -> list[str]:
@@ -178,6 +188,9 @@ class Sandbox:
         for name in ("passwd", "group"):
             options += ["--ro-bind-try", str(self._folder / name), f"/etc/{name}"]
         options += ["--proc", "/proc", "--dev", "/dev", *self._size, "--tmpfs", _TMP]
+        if self._size:
+            # Else both are as large as half of the machine's memory.
+            options += ["--size", _SHARED_BYTES, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
         if any(self._home.is_relative_to(folder) for folder in _SYSTEM):
             options += ["--tmpfs", str(self._home)]
         for path in view.read:
@@ -253,14 +266,33 @@ class Sandbox:
 class Child:
     """A process that a tool started, with whatever it starts in turn."""
 
-    def __init__(self, process: Process, *, mark: str = "", namespace: int | None = None) -> None:
+    def __init__(self, process: Process, *, mark: str = "", first: tuple[int, int] | None = None) -> None:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the process was started without pipes")
         self.process = process
         self.stdin = process.stdin
         self.stdout = process.stdout
         self._mark = mark
-        self._namespace = namespace  # a handle of the first process inside the sandbox
+        # The first process inside the sandbox, and a handle of it.
+        self._first = first[0] if first else 0
+        self._namespace: int | None = first[1] if first else None
+
+    @property
+    def is_sandboxed(self) -> bool:
+        return self._namespace is not None
+
+    async def used(self, limits: Limits) -> Used:
+        """What it uses now, with everything it has started. Outside a sandbox nobody can tell."""
+        if self._namespace is None:
+            return Used()
+        processes = processes_in(self._first)
+        if len(processes) >= limits.processes:
+            # Without a closer look: under a fork bomb that would not end while the machine is still ours.
+            used = Used(len(processes))
+        else:
+            used = await anyio.to_thread.run_sync(used_by, self._first, processes, limits)
+        # Once it has ended, its number may already be another's.
+        return used if self._namespace is not None and not _is_over(self._namespace) else Used()
 
     async def end(self) -> None:
         """Kill it with everything it started, and wait until all of that is gone.
@@ -388,8 +420,8 @@ def _args_pipe(options: Sequence[str], *others: int) -> Iterator[int]:
             os.close(each)
 
 
-async def _namespace(told: int) -> int | None:
-    """A handle of the sandbox's first process; None if bubblewrap could not even start it."""
+async def _first_process(told: int) -> tuple[int, int] | None:
+    """The sandbox's first process and a handle of it; None if bubblewrap could not even start it."""
     info = b""
     with anyio.CancelScope(shield=True):
         # To its end: bubblewrap writes in pieces, and dies of a pipe that closes too early.
@@ -403,9 +435,20 @@ async def _namespace(told: int) -> int | None:
     if found is None:
         return None
     try:
-        return os.pidfd_open(int(found[1]))
+        return int(found[1]), os.pidfd_open(int(found[1]))
     except ProcessLookupError:
         return None  # it has ended already
+
+
+def _impose(limits: Limits, pid: int) -> None:
+    try:
+        limits.impose(pid)
+    except ProcessLookupError:
+        return  # bubblewrap could not build the sandbox; it says why
+
+
+def _is_over(handle: int) -> bool:
+    return bool(select.select([handle], [], [], 0)[0])
 
 
 async def _kill_namespace(handle: int) -> None:

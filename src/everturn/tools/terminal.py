@@ -14,6 +14,7 @@ from everturn.domain.messages import Outcome
 from everturn.domain.tooling import Emit, ToolCall, ToolResult
 from everturn.tools.commands import judge_command
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
+from everturn.tools.limits import Limits
 from everturn.tools.output import head_and_tail
 from everturn.tools.running import Ran, run
 from everturn.tools.sandbox import Sandbox, View, python_program
@@ -82,7 +83,7 @@ class Terminal(Action):
             timeout_s=timeout_s,
             is_sandboxed=around.is_sandboxed,
         )
-        return shown(ran, timeout_s, self.spec.output_bytes_max)
+        return shown(ran, timeout_s, self.spec.output_bytes_max, around.limits)
 
     def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
         return judge_command(arguments["command"], around)
@@ -121,7 +122,7 @@ class Python(Action):
             stdin=code.encode(),
             is_sandboxed=around.is_sandboxed,
         )
-        return shown(ran, timeout_s, self.spec.output_bytes_max)
+        return shown(ran, timeout_s, self.spec.output_bytes_max, around.limits)
 
     def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
         code = arguments["code"]
@@ -143,21 +144,25 @@ def _view(call: ToolCall, around: Surroundings, read: tuple[Path, ...] = ()) -> 
         network=around.has_network,
         host_network=around.has_host_network,
         read=read,
+        limits=around.limits,
     )
 
 
-def shown(ran: Ran, timeout_s: float, bytes_max: int) -> ToolResult:
+def shown(ran: Ran, timeout_s: float, bytes_max: int, limits: Limits) -> ToolResult:
     """What the model and the page see of a process that ended."""
     text, is_cut = head_and_tail(ran.output, bytes_max)
-    if ran.is_timed_out:
+    if ran.breach:
+        note = f"[ended, with everything it had started: {ran.breach}]"
+    elif ran.is_timed_out:
         note = f"[stopped after {timeout_s:g} s; everything it had started was ended]"
     elif ran.exit_code:
-        note = f"[exit {ran.exit_code}]"
+        hint = limits.hint(ran.exit_code, ran.output)
+        note = f"[exit {ran.exit_code}; {hint}]" if hint else f"[exit {ran.exit_code}]"
     else:
         note = "" if text.strip() else "[no output]"
     return ToolResult(
         text="\n".join(part for part in (text.rstrip("\n"), note) if part),
-        outcome=Outcome.ERROR if ran.is_timed_out or ran.exit_code else Outcome.OK,
+        outcome=Outcome.ERROR if ran.breach or ran.is_timed_out or ran.exit_code else Outcome.OK,
         display={"kind": "terminal", "exit": ran.exit_code, "timed_out": ran.is_timed_out},
         full_output=ran.output if is_cut else None,
     )

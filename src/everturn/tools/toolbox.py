@@ -226,6 +226,7 @@ class EverturnToolbox:
             has_network=profile.network or profile.host_network,
             has_host_network=profile.host_network,
             is_tainted=call.is_tainted,
+            limits=profile.limits,
         )
 
     def _project_folder(self, project: str) -> Path:

@@ -1,0 +1,120 @@
+"""What a sandboxed command may use: memory, processes, the size of a file.
+
+Two means, because neither is enough. Limits of the kernel (``setrlimit``) hold at once, but count memory per
+process only, and processes not at all where the server runs as root. So somebody also looks at the whole
+sandbox a few times a second. Control groups would do both, but are seldom ours to write to.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+_MIB = 1024 * 1024
+_MEMORY_MIB_MAX = 4096  # where nothing is configured
+_NICE = 10
+_THREADS, _RSS = 17, 21  # fields of /proc/N/stat after the program's name
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """``memory_mib`` None: half of the machine's, at most 4 GiB. ``processes`` counts threads too."""
+
+    memory_mib: int | None = None
+    processes: int = 512
+    file_mib: int = 4096
+
+    @property
+    def memory(self) -> int:
+        """In bytes."""
+        if self.memory_mib is not None:
+            return self.memory_mib * _MIB
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return min(_MEMORY_MIB_MAX * _MIB, machine // 2)
+
+    def impose(self, pid: int) -> None:
+        """Set them on a process that has not begun its work; what it starts inherits them.
+
+        Memory is what can be written to: address space alone is no use of memory, and some runtimes
+        reserve terabytes of it. The server goes first where both want the processor: it must be able to end
+        what it started.
+        """
+        os.setpriority(os.PRIO_PROCESS, pid, max(_NICE, os.getpriority(os.PRIO_PROCESS, pid)))
+        limits = (
+            (resource.RLIMIT_DATA, self.memory),
+            (resource.RLIMIT_NPROC, self.processes),
+            (resource.RLIMIT_FSIZE, self.file_mib * _MIB),
+            (resource.RLIMIT_CORE, 0),
+        )
+        for kind, most in limits:
+            hard = resource.prlimit(pid, kind)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(pid, kind, (most, most))
+
+    def breach(self, used: Used) -> str:
+        """Which limit is passed, in words; empty if none is."""
+        if used.tasks >= self.processes:
+            return f"it ran {used.tasks} processes and threads at once, and the limit is {self.processes}"
+        if used.memory > self.memory:
+            return f"it used {used.memory // _MIB} MiB of memory, and the limit is {self.memory // _MIB} MiB"
+        return ""
+
+    def hint(self, exit_code: int, output: bytes) -> str:
+        """Why a command that ended badly may have, if a limit of the kernel was in its way."""
+        tail = output[-2000:].lower()
+        if exit_code == 128 + 25 or b"file too large" in tail or b"file size limit" in tail:
+            return f"no file may become larger than {self.file_mib} MiB here"
+        if any(words in tail for words in (b"memoryerror", b"cannot allocate memory", b"out of memory")):
+            return f"the limit of memory here is {self.memory // _MIB} MiB"
+        if b"resource temporarily unavailable" in tail or b"can't start new thread" in tail:
+            return f"the limit here is {self.processes} processes and threads at once"
+        return ""
+
+
+class Used(msgspec.Struct, frozen=True):
+    tasks: int = 0  # processes with their threads
+    memory: int = 0  # bytes
+
+
+def processes_in(pid: int) -> list[str]:
+    """The processes in the sandbox of this first process; none where they cannot be seen (yet)."""
+    proc = f"/proc/{pid}/root/proc"
+    try:
+        if os.stat(proc).st_dev == os.stat("/proc").st_dev:
+            return []  # the sandbox is still being built: that is the machine's own
+        return [entry for entry in os.listdir(proc) if entry.isdigit()]
+    except OSError:
+        return []
+
+
+def used_by(pid: int, processes: Sequence[str], limits: Limits) -> Used:
+    """What these processes of the sandbox use together."""
+    proc = Path(f"/proc/{pid}/root/proc")
+    tasks = memory = 0
+    for process in processes:
+        fields = _fields(proc / process / "stat")
+        if fields:
+            tasks += int(fields[_THREADS])
+            memory += int(fields[_RSS]) * resource.getpagesize()
+    if memory > limits.memory:
+        # Pages that processes share were counted for each of them. Exact figures cost more, so only now.
+        memory = sum(_own_share(proc / process / "smaps_rollup") for process in processes)
+    return Used(tasks, memory)
+
+
+def _fields(stat: Path) -> list[bytes]:
+    try:
+        return stat.read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return []  # it has ended
+
+
+def _own_share(rollup: Path) -> int:
+    try:
+        lines = rollup.read_bytes().splitlines()
+    except OSError:
+        return 0  # it has ended
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:"))

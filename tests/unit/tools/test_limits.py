@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from everturn.domain.messages import Outcome
+from everturn.tools import Profile
+from everturn.tools.limits import Limits, Used
+from tests.unit.tools.kit import Kit, open_kit, profiles_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+SMALL = {"profile": "small"}
+
+
+async def run(home: Path, tool: str, **arguments: str | int) -> tuple[str, Outcome, Kit]:
+    profile = Profile(name="small", memory_mib=200, processes=60, file_mib=5)
+    async with open_kit(home, profiles=profiles_of(profile)) as kit:
+        result = await kit.run(tool, SMALL, **arguments)
+        after = await kit.run("terminal", SMALL, command="echo alive")
+        assert after.text == "alive"
+        return result.text, result.outcome, kit
+
+
+async def test_a_fork_bomb_is_ended_with_everything_it_started_and_says_why(tmp_path: Path) -> None:
+    mark = f"bomb-{os.getpid()}"
+    command = f"b() {{ sleep 30.{os.getpid()} & b & b; }}; echo {mark}; b"
+    with anyio.fail_after(30):
+        text, outcome, _ = await run(tmp_path, "terminal", command=command)
+    assert outcome is Outcome.ERROR
+    assert "processes and threads at once" in text
+    assert text.splitlines()[-1].endswith("the limit is 60]")
+    left = [pid for pid in os.listdir("/proc") if pid.isdigit() and f"30.{os.getpid()}" in _command(pid)]
+    assert left == []
+
+
+async def test_one_process_that_takes_too_much_memory_is_told_the_limit(tmp_path: Path) -> None:
+    text, outcome, _ = await run(tmp_path, "python", code="held = bytearray(600 * 1024 * 1024)")
+    assert outcome is Outcome.ERROR
+    assert text.endswith("MemoryError\n[exit 1; the limit of memory here is 200 MiB]")
+
+
+async def test_processes_that_take_too_much_memory_together_are_ended(tmp_path: Path) -> None:
+    code = (
+        "import os, time\n"
+        "for _ in range(4):\n"
+        "    if os.fork() == 0:\n"
+        "        held = bytearray(b'x') * (90 * 1024 * 1024)\n"
+        "        time.sleep(50)\n"
+        "time.sleep(50)\n"
+    )
+    text, outcome, _ = await run(tmp_path, "python", code=code)
+    assert outcome is Outcome.ERROR
+    assert "MiB of memory, and the limit is 200 MiB" in text
+
+
+async def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
+    code = (
+        "import os\n"
+        "held = bytearray(b'x') * (120 * 1024 * 1024)\n"
+        "ends = [os.fork() for _ in range(3)]\n"
+        "if 0 in ends:\n"
+        "    import time; time.sleep(1); os._exit(0)\n"
+        "for _ in ends: os.wait()\n"
+        "print('done')\n"
+    )
+    text, outcome, _ = await run(tmp_path, "python", code=code)
+    assert (text, outcome) == ("done", Outcome.OK)
+
+
+async def test_a_file_does_not_grow_beyond_its_limit(tmp_path: Path) -> None:
+    text, outcome, kit = await run(tmp_path, "terminal", command="head -c 20000000 /dev/zero > big")
+    assert outcome is Outcome.ERROR
+    assert "no file may become larger than 5 MiB here" in text
+    assert (kit.workspace / "big").stat().st_size == 5 * 1024 * 1024
+
+
+async def test_shared_memory_is_bounded_and_devices_are_no_place_for_files(kit: Kit) -> None:
+    command = "head -c 300M /dev/zero > /dev/shm/x; stat -c %s /dev/shm/x; : > /dev/y"
+    result = await kit.run("terminal", command=command)
+    assert str(256 * 1024**2) in result.text
+    assert "No space left" in result.text
+    assert "/dev/y: Read-only file system" in result.text
+
+
+def test_the_default_leaves_half_of_the_machine() -> None:
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert Limits().memory == min(4 * 1024**3, machine // 2)
+    assert Limits(memory_mib=7).memory == 7 * 1024**2
+
+
+def test_what_is_below_the_limits_is_no_breach() -> None:
+    limits = Limits(memory_mib=10, processes=5)
+    assert limits.breach(Used(4, 10 * 1024**2)) == ""
+    assert "5" in limits.breach(Used(5, 0))
+    assert "11 MiB" in limits.breach(Used(1, 11 * 1024**2))
+
+
+def _command(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
