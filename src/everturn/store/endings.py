@@ -25,7 +25,7 @@ from everturn.store.common import (
     refresh,
     turn_row,
 )
-from everturn.store.rows import SessionRow, TurnRow, to_json
+from everturn.store.rows import SessionRow, TurnRow, timeline_json, to_json
 from everturn.store.script import Script, Tx, one, q
 
 # The number of an end that somebody else wrote while events of the turn's worker may still arrive: it
@@ -178,7 +178,7 @@ def _close(
         tx.now,
         to_json(failure) if failure else None,
         to_json(folded.usage),
-        to_json(folded.timeline),
+        timeline_json(folded.timeline),
         recovery.value,
     )
     if number < LAST_NUMBER:

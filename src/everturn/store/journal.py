@@ -19,7 +19,16 @@ from everturn.store.common import (
     session_row,
 )
 from everturn.store.hub import Hub
-from everturn.store.rows import SessionRow, TurnRow, crc_of, event_of, session_of, to_json, turn_of
+from everturn.store.rows import (
+    SessionRow,
+    TurnRow,
+    crc_of,
+    event_of,
+    session_of,
+    timeline_json,
+    to_json,
+    turn_of,
+)
 from everturn.store.script import Database, Query, Row, Script, Stored, Tx, append_of, one, q
 
 READ_EVENTS_MAX = 2_000
@@ -224,7 +233,7 @@ def _thread_late(tx: Tx, session: SessionRow, turn: TurnRow, *, is_recovered: bo
     folded = fold(turn.id, journal, is_ended=True, is_recovered=is_recovered)
     yield from drop_messages(tx, session, turn.no)
     yield from add_messages(tx, session, turn.no, folded.messages)
-    yield q("turn_outcome", turn.no, to_json(folded.usage), to_json(folded.timeline))
+    yield q("turn_outcome", turn.no, to_json(folded.usage), timeline_json(folded.timeline))
 
 
 def _settle(tx: Tx, session: SessionRow, turn: TurnRow, recovery: Recovery, attempts: int) -> Script[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from everturn.store.script import Row, Stored
 _json = msgspec.json.Encoder()
 _usage = msgspec.json.Decoder(Usage)
 _failure = msgspec.json.Decoder(Failure)
-_timeline: msgspec.json.Decoder[tuple[Bar, ...]] = msgspec.json.Decoder(tuple[Bar, ...])
+_bars: msgspec.json.Decoder[list[list[Any] | Bar]] = msgspec.json.Decoder(list[list[Any] | Bar])
 _tags: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
 _parts: msgspec.json.Decoder[tuple[tuple[int, ...], tuple[AnyPart, ...]]] = msgspec.json.Decoder(
     tuple[tuple[int, ...], tuple[AnyPart, ...]]
@@ -32,6 +32,30 @@ _IS_RECOVERED = 2
 
 def to_json(value: Any) -> str:
     return _json.encode(value).decode()
+
+
+def timeline_json(bars: Iterable[Bar]) -> str:
+    """A timeline in few bytes: every turn has one, and names would be most of it."""
+    return to_json([_trimmed(bar) for bar in bars])
+
+
+def _trimmed(bar: Bar) -> list[Any]:
+    """The bar's fields in their order, without the defaults at the end."""
+    values: list[Any] = list(msgspec.structs.astuple(bar))
+    while values and values[-1] in (None, False):
+        values.pop()
+    return values
+
+
+def timeline_of(text: str | None) -> tuple[Bar, ...]:
+    """The bars of a stored timeline, also of one that was stored with names."""
+    if not text:
+        return ()
+    return tuple(bar if isinstance(bar, Bar) else _bar_of(bar) for bar in _bars.decode(text))
+
+
+def _bar_of(values: list[Any]) -> Bar:
+    return msgspec.convert(dict(zip(Bar.__struct_fields__, values, strict=False)), Bar)
 
 
 class SessionRow(msgspec.Struct, frozen=True):
@@ -132,7 +156,7 @@ def turn_of(row: Row) -> TurnRow:
         recovery=Recovery(row[16]),
         recovered_at=row[17],
         usage=_usage.decode(row[18]) if row[18] else Usage(),
-        timeline=_timeline.decode(row[19]) if row[19] else (),
+        timeline=timeline_of(row[19]),
         private_note=row[20],
         first_position=row[31],
     )

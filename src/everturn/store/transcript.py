@@ -30,7 +30,16 @@ from everturn.store.common import (
     turn_row,
 )
 from everturn.store.endings import queue_turn
-from everturn.store.rows import SessionRow, TurnRow, message_columns, message_of, session_of, to_json, turn_of
+from everturn.store.rows import (
+    SessionRow,
+    TurnRow,
+    message_columns,
+    message_of,
+    session_of,
+    timeline_json,
+    to_json,
+    turn_of,
+)
 from everturn.store.script import Database, Query, Row, Script, Tx, one, q
 from everturn.store.turns import refuse_text, repeated, with_siblings
 
@@ -516,7 +525,7 @@ def _import_turns(
             "final" if turn.recovery == "pending" else turn.recovery.value,
             turn.recovered_at,
             to_json(turn.usage),
-            to_json(turn.timeline),
+            timeline_json(turn.timeline),
             int(not was_removed),
         )
         numbers[turn.id] = rows[0][0]
