@@ -42,7 +42,7 @@ def timeline_json(bars: Iterable[Bar]) -> str:
 def _trimmed(bar: Bar) -> list[Any]:
     """The bar's fields in their order, without the defaults at the end."""
     values: list[Any] = list(msgspec.structs.astuple(bar))
-    while values and values[-1] in (None, False):
+    while values[-1] is None or values[-1] is False:
         values.pop()
     return values
 
