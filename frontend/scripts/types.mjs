@@ -19,6 +19,7 @@ export async function generate(document) {
 const spoken = [
   "Accepted", "Ask", "Hit", "ListSnapshot", "Me", "Messages", "ModelLine", "ProfileOut", "Rule", "ServerOut",
   "SessionEvent", "SessionNews", "Settings", "StoreNews", "TokenInfo", "ToolsOut", "Uploaded",
+  "WorkspaceFiles", "WorkspaceText",
 ];
 
 export function reduced(document) {

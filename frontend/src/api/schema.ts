@@ -876,6 +876,37 @@ export interface components {
             /** @default null */
             cost_usd?: number | null;
         };
+        /**
+         * WorkspaceFile
+         * @description ``kind``: file | folder | link | other. ``path`` begins at the workspace.
+         */
+        WorkspaceFile: {
+            path: string;
+            name: string;
+            kind: string;
+            size: number;
+            modified_at: number;
+        };
+        /**
+         * WorkspaceFiles
+         * @description ``is_cut``: there are more than these.
+         */
+        WorkspaceFiles: {
+            path: string;
+            files: components["schemas"]["WorkspaceFile"][];
+            is_cut: boolean;
+        };
+        /**
+         * WorkspaceText
+         * @description ``is_cut``: the text goes on; ``size`` is that of the whole file, in bytes.
+         */
+        WorkspaceText: {
+            path: string;
+            text: string;
+            size: number;
+            modified_at: number;
+            is_cut: boolean;
+        };
     };
     responses: never;
     parameters: never;

@@ -95,11 +95,14 @@ def text_of(workspace: Path, path: str) -> WorkspaceText:
     with Beneath(workspace) as beneath:
         # NONBLOCK: a pipe in the workspace must not hold the reader.
         name, fd = _opened(beneath, path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as file:
+        try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
                 raise Invalid(f"{name} is not a file that can be shown.")
-            content = file.read(TEXT_BYTES_MAX + 1)
+            with open(fd, "rb", closefd=False) as file:
+                content = file.read(TEXT_BYTES_MAX + 1)
+        finally:
+            os.close(fd)
     is_cut = len(content) > TEXT_BYTES_MAX
     if b"\0" in content:
         raise Invalid(f"{name} is not text.", hint="Ask the agent about it.")

@@ -25,6 +25,7 @@ from everturn.web.api.sessions import SessionsApi
 from everturn.web.api.settings import SettingsApi
 from everturn.web.api.streams import StreamsApi
 from everturn.web.api.turns import TurnsApi
+from everturn.web.api.workspace import WorkspaceApi
 from everturn.web.audit import Audit
 from everturn.web.completions import Completions
 from everturn.web.deleting import Deletions
@@ -108,6 +109,7 @@ def build_web(
             *AccountApi(accounts, audit, is_password_configured=bool(settings.password)).endpoints(),
             *_openai(engine, store, models, names, deletions, streams, settings, clock, ids).endpoints(),
             *(settings_api.endpoints() if settings_api is not None else ()),
+            *(WorkspaceApi(engine, toolbox, deletions, clock).endpoints() if toolbox is not None else ()),
             *server.endpoints(),
             *more,
         ]
