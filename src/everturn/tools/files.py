@@ -96,6 +96,7 @@ class EditFile(_Writing):
     """Replace one exact piece of text in a file. The old text must occur exactly once, spaces included."""
 
     name = "edit_file"
+    is_safe_to_repeat = True  # see replace_exact
     is_untrusted = False
 
     async def act(
@@ -110,10 +111,13 @@ class EditFile(_Writing):
         def edit() -> tuple[str, str]:
             before = _read_text(call.workspace, path)
             after = replace_exact(before, old, new, path, everywhere=everywhere)
-            _replace(call.workspace, path, after)
+            if after != before:
+                _replace(call.workspace, path, after)
             return before, after
 
         before, after = await anyio.to_thread.run_sync(edit)
+        if after == before:
+            return ToolResult(f"{path} has the new text already; nothing was changed.")
         display = diff_display(path, before, after)
         return ToolResult(f"Edited {path}: +{display['added']} -{display['removed']}.", display=display)
 
@@ -121,6 +125,8 @@ class EditFile(_Writing):
 class ApplyPatch(_Writing):
     """Apply a unified diff to one or more files: all of it, or nothing if any part does not fit."""
 
+    # Not safe to repeat: a crash may leave some files patched and others not, and a patch that only adds
+    # lines can fit twice. If its outcome is unknown, the user is asked.
     name = "apply_patch"
     is_untrusted = False
 

@@ -21,25 +21,71 @@ def lines_of(text: str) -> list[str]:
 
 
 def replace_exact(content: str, old: str, new: str, path: str, *, everywhere: bool) -> str:
-    """The content with ``old`` replaced. It must occur exactly once, unless ``everywhere``."""
+    """The content with ``old`` replaced. It must occur exactly once, unless ``everywhere``.
+
+    A repeat changes nothing, so a call whose outcome a crash left unknown can simply be made once more: what
+    was put there is not replaced again, and where that cannot be told apart the edit is refused. The content
+    comes back as it was if the edit is done already.
+    """
     if not old:
         raise ToolFailed("The text to replace is empty. Use write_file to make a file.")
     if old == new:
         raise ToolFailed("The old and the new text are the same; nothing was changed.")
+    after = _replaced(content, old, new, path, everywhere)
+    try:
+        is_stable = _replaced(after, old, new, path, everywhere) == after
+    except ToolFailed:
+        is_stable = True  # a repeat is refused
+    if not is_stable:
+        raise ToolFailed(
+            f"In {path} the new text would make the old text again, with what stands beside it; nothing was "
+            "changed. Give more of the text around it."
+        )
+    return after
+
+
+def _replaced(content: str, old: str, new: str, path: str, everywhere: bool) -> str:
     if old not in content and "\r\n" in content:
         # Lines are shown without their CR, so the text to replace comes without it too.
         old, new = (text.replace("\r\n", "\n").replace("\n", "\r\n") for text in (old, new))
-    count = content.count(old)
-    if count == 0:
+    places = _places(content, old, new)
+    if not places and new and new in content:
+        return content
+    if not places:
         raise ToolFailed(
             f"{path} does not contain that text exactly; nothing was changed.{_near(content, old)}"
         )
-    if count > 1 and not everywhere:
+    if len(places) > 1 and not everywhere:
         raise ToolFailed(
-            f"{path} contains that text {count} times; nothing was changed. Give more of the text around "
-            "it, or set everywhere."
+            f"{path} contains that text {len(places)} times; nothing was changed. Give more of the text "
+            "around it, or set everywhere."
         )
-    return content.replace(old, new)
+    pieces = []
+    end = 0
+    for at in places:
+        pieces += [content[end:at], new]
+        end = at + len(old)
+    return "".join([*pieces, content[end:]])
+
+
+def _places(content: str, old: str, new: str) -> list[int]:
+    """Where ``old`` stands, except inside what is ``new`` already."""
+    done = _occurrences(content, new) if old in new else []
+    return [
+        at
+        for at in _occurrences(content, old)
+        if not any(start <= at and at + len(old) <= start + len(new) for start in done)
+    ]
+
+
+def _occurrences(content: str, text: str) -> list[int]:
+    """Without overlaps, from the left, as ``str.replace`` finds them."""
+    found = []
+    at = content.find(text)
+    while at >= 0:
+        found.append(at)
+        at = content.find(text, at + len(text))
+    return found
 
 
 def _near(content: str, old: str) -> str:
@@ -128,7 +174,11 @@ def _is_body(lines: list[str], at: int) -> bool:
 
 
 def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
-    """The content with every hunk applied, or ToolFailed and nothing."""
+    """The content with every hunk applied, or ToolFailed and nothing.
+
+    A repeat mostly does not fit, but may: a hunk that only adds lines finds its context a second time, and
+    nothing in it tells whether it is there already.
+    """
     lines = content.split("\n")
     shift = 0
     for number, hunk in enumerate(hunks, 1):

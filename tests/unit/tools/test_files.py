@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everturn.domain.messages import Outcome
-from tests.unit.tools.kit import Kit
+from tests.unit.tools.kit import OWNER, SESSION, Kit
 
 pytestmark = pytest.mark.anyio
 
@@ -142,3 +142,19 @@ async def test_files_outside_are_refused_by_every_tool(kit: Kit, tmp_path: Path)
         assert result.outcome is Outcome.ERROR
         assert "keep" not in result.text
     assert outside.read_text() == "keep"
+
+
+async def test_an_edit_made_twice_says_that_it_is_done_and_leaves_the_file_alone(kit: Kit) -> None:
+    (kit.workspace / "a.txt").write_text("one\n")
+    assert (await kit.run("edit_file", path="a.txt", old="one", new="one two")).text == "Edited a.txt: +1 -1."
+    before = (kit.workspace / "a.txt").stat()
+    again = await kit.run("edit_file", path="a.txt", old="one", new="one two")
+    assert again.text == "a.txt has the new text already; nothing was changed."
+    assert (kit.workspace / "a.txt").stat() == before
+
+
+async def test_which_file_tools_can_be_repeated_after_a_crash(kit: Kit) -> None:
+    tools = {tool.spec.name: tool.spec for tool in await kit.toolbox.tools(OWNER, SESSION, None)}
+    assert tools["edit_file"].is_safe_to_repeat
+    assert tools["write_file"].is_safe_to_repeat
+    assert not tools["apply_patch"].is_safe_to_repeat

@@ -60,3 +60,39 @@ def test_the_drawing_of_a_diff_accounts_for_every_line(before: str, after: str) 
             assert lines_of(before)[row["old"] - 1] == row["text"]
         if row["new"] is not None:
             assert lines_of(after)[row["new"] - 1] == row["text"]
+
+
+PIECES = st.text(alphabet="ab\n\r", max_size=12)
+
+
+@settings(deadline=None)  # how long it takes is not the question
+@given(PIECES, PIECES, PIECES, st.booleans())
+def test_a_repeated_edit_changes_nothing(content: str, old: str, new: str, everywhere: bool) -> None:
+    try:
+        after = replace_exact(content, old, new, "f", everywhere=everywhere)
+    except ToolFailed:
+        return
+    try:
+        again = replace_exact(after, old, new, "f", everywhere=everywhere)
+    except ToolFailed:
+        return
+    assert again == after
+
+
+def test_an_edit_that_keeps_the_old_text_in_the_new_is_made_once() -> None:
+    once = replace_exact("x\nfoo()\ny\n", "foo()\n", "foo()\nbar()\n", "f", everywhere=False)
+    assert once == "x\nfoo()\nbar()\ny\n"
+    assert replace_exact(once, "foo()\n", "foo()\nbar()\n", "f", everywhere=False) == once
+    many = replace_exact("a b a", "a", "aa", "f", everywhere=True)
+    assert many == "aa b aa"
+    assert replace_exact(many, "a", "aa", "f", everywhere=True) == many
+
+
+def test_an_edit_that_would_fit_again_beside_its_own_text_is_refused() -> None:
+    with pytest.raises(ToolFailed, match="make the old text again"):
+        replace_exact("xaab", "ab", "b", "f", everywhere=False)
+
+
+def test_a_text_that_is_not_there_is_refused_although_nothing_should_take_its_place() -> None:
+    with pytest.raises(ToolFailed, match="does not contain"):
+        replace_exact("abc", "x", "", "f", everywhere=False)
