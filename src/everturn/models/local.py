@@ -50,6 +50,7 @@ class LocalSpec(msgspec.Struct, frozen=True):
     cache_mib: int
     extra: dict[str, Any]
     calls_in_text: bool = False
+    hidden_tools: frozenset[str] = frozenset()
 
 
 POCKET_SPEC = LocalSpec(
@@ -67,6 +68,9 @@ CODER_SPEC = LocalSpec(
     cache_mib=256,
     extra={"temperature": 0.1},
     calls_in_text=True,
+    # Each costs it time to read, and with two ways to one end it takes the wrong one: asked to write and run
+    # a file, it ran the code and wrote none.
+    hidden_tools=frozenset({"apply_patch", "ask_user", "python", "search_sessions", "todo"}),
 )
 
 
@@ -263,7 +267,7 @@ class LocalModel:
             keeps_alive=False,
         )
         model = OpenAIModel(target, self._client, self._clock)
-        return TextCalls(model) if self._spec.calls_in_text else model
+        return TextCalls(model, self._spec.hidden_tools) if self._spec.calls_in_text else model
 
 
 def check_runtime(name: str) -> None:

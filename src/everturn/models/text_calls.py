@@ -24,7 +24,7 @@ from everturn.models.wire import digest, encode
 
 _HELD_CHARS_MAX = 64_000
 
-_ASK = """You can use tools. These are the tools, as JSON:
+_ASK = """You can use tools, one step at a time. These are the tools; arguments with ? can be left out:
 {tools}
 
 To use a tool, answer with nothing but one block like this:
@@ -33,16 +33,29 @@ To use a tool, answer with nothing but one block like this:
 ```
 Then you are given its result. There are no other tools. When no tool is needed, and to show text or code,
 answer in plain words."""
+# Without it a small model writes a program on one line, and tells what it would print instead of running it.
+_EXAMPLE = """
+
+For example, to write a program and run it, first
+```json
+{"name": "write_file", "arguments": {"path": "count.py", "content": "for i in range(3):\\n    print(i)\\n"}}
+```
+and after its result
+```json
+{"name": "terminal", "arguments": {"command": "python3 count.py"}}
+```"""
 _AFTER_RESULT = (
-    "Use this result to answer in plain words. Use another tool only if this result is not enough."
+    "If a step of what was asked is still to be done, use the next tool now. If all is done, answer in "
+    "plain words with what this result says, even if you expected something else. Do not repeat a call."
 )
 
 
 class TextCalls:
-    """A model whose calls are read from its text."""
+    """A model whose calls are read from its text. It is not told of the ``hidden`` tools."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, hidden: frozenset[str] = frozenset()) -> None:
         self._model = model
+        self._hidden = hidden
 
     @property
     def name(self) -> str:
@@ -54,6 +67,8 @@ class TextCalls:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
+        tools = tuple(tool for tool in request.tools if tool.name not in self._hidden)
+        request = msgspec.structs.replace(request, tools=tools)
         async with (
             self._model.stream(as_text(request)) as chunks,
             aclosing(_read(chunks, request)) as read,
@@ -94,16 +109,44 @@ def as_text(request: ModelRequest) -> ModelRequest:
     system = request.system
     if request.tools:
         tools = "\n".join(_described(tool) for tool in sorted(request.tools, key=lambda tool: tool.name))
-        system = f"{system}\n\n{_ASK.format(tools=tools)}".strip()
+        names = {tool.name for tool in request.tools}
+        example = _EXAMPLE if {"write_file", "terminal"} <= names else ""
+        system = f"{system}\n\n{_ASK.format(tools=tools)}{example}".strip()
     messages = tuple(_message(message) for message in request.messages)
     return msgspec.structs.replace(request, system=system, messages=messages, tools=())
 
 
 def _described(tool: ToolSchema) -> str:
-    """In the order in which people read it, whatever order the schema was built in."""
-    schema = encode(tool.parameters).decode()
-    name, description = json.dumps(tool.name), json.dumps(tool.description, ensure_ascii=False)
-    return f'{{"name": {name}, "description": {description}, "parameters": {schema}}}'
+    """The tool in one line, as a function. A schema says the same in four times as many tokens, and a small
+    model on one core reads thirty to a hundred of them in a second."""
+    schema = tool.parameters
+    required = schema.get("required", ())
+    parts = [
+        f"{name}{'' if name in required else '?'}: {_kind(about)}"
+        for name, about in sorted(
+            schema.get("properties", {}).items(), key=lambda item: _place(item[0], required)
+        )
+    ]
+    about = " ".join(tool.description.split("\n\n")[0].split())
+    return f"- {tool.name}({', '.join(parts)}): {about}"
+
+
+def _place(name: str, required: Sequence[str]) -> tuple[int, str]:
+    """What must be given comes first, in its own order; the rest by name."""
+    return (list(required).index(name), "") if name in required else (len(required), name)
+
+
+def _kind(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return "any"
+    if "enum" in schema:
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
+    if schema.get("type") == "array":
+        return f"[{_kind(schema.get('items'))}]"
+    if schema.get("type") == "object" and schema.get("properties"):
+        inner = (f"{name}: {_kind(about)}" for name, about in sorted(schema["properties"].items()))
+        return "{" + ", ".join(inner) + "}"
+    return str(schema.get("type", "any"))
 
 
 def _message(message: Message) -> Message:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.messages import Call, Result, Role, Text
-from everturn.domain.modelling import ModelRequest
+from everturn.domain.modelling import ModelRequest, ToolSchema
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.text_calls import CallReader, TextCalls, as_text
 from everturn.models.wire import Target
@@ -102,11 +102,49 @@ def test_the_request_is_plain_text_in_the_form_that_is_asked_for() -> None:
     )
     plain = as_text(request)
     assert plain.tools == ()
-    assert plain.system.index('"name": "add"') < plain.system.index('"name": "write"')
+    assert plain.system.index("\n- add(") < plain.system.index("\n- write(")
     assert plain.messages[1].text == f"Sure.\n\n```json\n{CALL}\n```"
     assert plain.messages[2].role is Role.USER
     assert plain.messages[2].text.startswith("Result of add:\n3")
     assert as_text(ModelRequest("Be brief.", request.messages, TOOLS[::-1])) == plain
+
+
+def test_a_tool_is_told_in_one_line_with_what_must_be_given_first() -> None:
+    step = {"type": "object", "properties": {"state": {"enum": ["open", "done"]}, "text": {"type": "string"}}}
+    parameters = {
+        "properties": {
+            "b": {"type": "integer"},
+            "a": {"type": "array", "items": step},
+            "c": {},
+            "z": {"type": "string"},
+        },
+        "required": ["z", "a"],
+    }
+    tool = ToolSchema("plan", "Keep a plan,\nin order.\n\nMore about it.", parameters)
+    lines = as_text(ModelRequest("", (user("Hi."),), (tool,))).system.splitlines()
+    assert (
+        '- plan(z: string, a: [{state: "open" | "done", text: string}], b?: integer, c?: any): '
+        "Keep a plan, in order."
+    ) in lines
+
+
+def test_the_example_is_shown_only_with_the_tools_it_uses() -> None:
+    both = tuple(ToolSchema(name, "", {}) for name in ("terminal", "write_file"))
+    assert "count.py" in as_text(ModelRequest("", (user("Hi."),), both)).system
+    assert "count.py" not in as_text(ModelRequest("", (user("Hi."),), both[:1])).system
+
+
+@pytest.mark.anyio
+async def test_hidden_tools_are_not_told_and_not_called(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())
+    model = TextCalls(wire, hidden=frozenset({"write"}))
+    server.play(Answer(openai_answer(["Hello."])))
+    await collect(model, asks(tools=TOOLS))
+    system = server.requests[0].json["messages"][0]["content"]
+    assert "- add(" in system
+    assert "- write(" not in system
 
 
 @pytest.mark.anyio
