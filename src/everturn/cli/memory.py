@@ -22,6 +22,7 @@ from everturn.memory.notes import Note, one_line
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.settings import parse_settings
+from everturn.models.weights import weights_folder
 from everturn.store import Store
 
 T = TypeVar("T")
@@ -174,7 +175,7 @@ def _with_memory(home: Path | None, work: Callable[[BuiltMemory, Store], Awaitab
             Keys(config.home, os.environ),
             clock,
             os.environ,
-            weights_folder=config.home / "models",
+            weights_folder=weights_folder(config.home, os.environ),
             default=config.model,
         ) as models:
             built = build_memory(
