@@ -222,7 +222,7 @@ class DiskReadOnly(Stopped):
 
 class NotADatabase(Stopped):
     code = "not_a_database"
-    hint = "Name another file, or restore a backup with 'everturn backup'."
+    hint = "Name another file, or restore a backup with 'everturn restore'."
 
 
 class StoreTooNew(Stopped):
