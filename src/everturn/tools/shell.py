@@ -17,6 +17,8 @@ import tree_sitter
 import tree_sitter_bash
 
 _DEPTH_MAX = 8
+_SPLIT_WORD = re.compile(r"\S\\\n\S")
+_ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|[nrt\\'\"])")
 _NAME_OF_PATH = re.compile(r"^(?:/usr/local/s?bin|/usr/s?bin|/s?bin)/")
 
 
@@ -71,6 +73,10 @@ def parse(command: str) -> Parsed:
     """Never raises: what does not parse is opaque."""
     reader = _Reader()
     reader.script(command, (), 0)
+    if _SPLIT_WORD.search(command):
+        # Bash joins the two halves, the grammar does not. Inside quotes it may be the other way round, so
+        # both readings count.
+        reader.script(command.replace("\\\n", ""), (), 0)
     return Parsed(
         tuple(reader.commands), tuple(reader.redirects), tuple(dict.fromkeys(reader.opaque)), reader.assigns
     )
@@ -162,6 +168,8 @@ def _word(node: tree_sitter.Node) -> Word:
         return Word(text[1:-1])
     if node.type == "string":
         return _quoted(node, text)
+    if node.type == "ansi_c_string":
+        return _ansi(text)
     if node.type == "concatenation":
         parts = [_word(child) for child in node.named_children]
         # Pieces the grammar left unnamed (braces, stray characters) would be lost: then nothing is fixed.
@@ -186,6 +194,22 @@ def _quoted(node: tree_sitter.Node, text: str) -> Word:
     if any(child.type != "string_content" for child in node.named_children):
         return Word(text, is_fixed=False)
     return Word(re.sub(r'\\([$`"\\\n])', lambda found: found[1].strip("\n"), text[1:-1]))
+
+
+def _ansi(text: str) -> Word:
+    """``$'…'`` with the escapes that everybody writes; with any other its value is not known here."""
+    if "\\" in _ANSI_ESCAPE.sub("", text):
+        return Word(text, is_fixed=False)
+    return Word(_ANSI_ESCAPE.sub(_unescaped, text[2:-1]))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    code = found[1]
+    if code[0] == "x":
+        return chr(int(code[1:], 16))
+    if code.isdigit():
+        return chr(int(code, 8) & 0xFF)
+    return {"n": "\n", "r": "\r", "t": "\t"}.get(code, code)
 
 
 def _is_pattern(text: str) -> bool:
