@@ -29,6 +29,9 @@ export type MessagesPage = Schemas["Messages"];
 export type SessionEvent = Schemas["SessionEvent"];
 export type Payload = SessionEvent["event"];
 
+export type WorkspaceFile = Schemas["WorkspaceFile"];
+export type WorkspaceFiles = Schemas["WorkspaceFiles"];
+export type WorkspaceText = Schemas["WorkspaceText"];
 export type Trouble = Schemas["Trouble"];
 
 /** News about the session list, on the same connection. */

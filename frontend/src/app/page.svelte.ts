@@ -66,7 +66,7 @@ export class Page {
   shownTurn = $state<string | null>(null);
   now = $state(Date.now());
   /** Asked of the composer: put this text in, or take the focus. */
-  wish = $state.raw<{ text?: string; focus?: boolean; id: number } | null>(null);
+  wish = $state.raw<{ text?: string; mention?: string; focus?: boolean; id: number } | null>(null);
   private readonly talks = new Map<string, Talk>();
   private marking = false;
   private topicsFor = "";
@@ -254,6 +254,11 @@ export class Page {
     if (!waiting.length) return;
     const at = waiting.findIndex((row) => row.id === this.session?.id);
     this.go({ at: "session", id: waiting[(at + 1) % waiting.length]!.id });
+  }
+
+  /** Put a file's path into the message that is being written. */
+  mention(path: string): void {
+    this.wish = { mention: path, focus: true, id: Date.now() };
   }
 
   /** Ask for the rest of an answer that ended early. */

@@ -11,6 +11,7 @@ export class Prefs {
   size = $state<"normal" | "large">("normal");
   isSideOpen = $state(true);
   isPanelOpen = $state(false);
+  panelTab = $state<"turn" | "files">("turn");
   sideWidth = $state(264);
   notifies = $state(false);
   private readonly dark = matchMedia("(prefers-color-scheme: dark)");
@@ -42,8 +43,9 @@ export class Prefs {
     this.isSideOpen = !this.isSideOpen;
     writeText("everturn.side", this.isSideOpen ? null : "closed");
   }
-  setPanel(isOpen: boolean): void {
+  setPanel(isOpen: boolean, tab: "turn" | "files" = this.panelTab): void {
     this.isPanelOpen = isOpen;
+    this.panelTab = tab;
     writeText("everturn.panel", isOpen ? "open" : null);
   }
   setSideWidth(width: number): void {

@@ -43,10 +43,11 @@ const handlers: { [K in Payload["kind"]]?: Handler<K> } = {
       "interrupted",
       at,
     ),
-  "message.added": (turn, payload) => ({
-    ...turn,
-    items: [...closed(turn.items), { kind: "steer", id: payload.message.id, message: payload.message }],
-  }),
+  "message.added": (turn, payload) => {
+    const summary = payload.message.parts.find((part) => part.type === "summary");
+    if (summary) return { ...turn, summary };
+    return { ...turn, items: [...closed(turn.items), { kind: "steer", id: payload.message.id, message: payload.message }] };
+  },
 };
 
 // --- steps --------------------------------------------------------------------------------------
