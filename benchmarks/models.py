@@ -123,7 +123,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chunks", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, for CI")
     options = parser.parse_args()
+    if options.quick:
+        options.chunks, options.rounds = options.chunks // 10, 1
     report = Report("Model wires: CPU per streamed chunk")
     for title, gap_s in (("burst", 0.0), ("paced", GAP_S)):
         here, there = multiprocessing.Pipe()
