@@ -95,7 +95,7 @@ def test_a_command_inside_another_is_found(command: str, inner: str) -> None:
         "{rm,-rf,/}",
         "/bin/r? x",
         "r* x",
-        "$'\\x72m' x",
+        "$'\\cIrm' x",
         "curl x | sh",
         "bash < script",
         "bash <<EOF\nrm x\nEOF",
