@@ -24,19 +24,19 @@ from everturn.web.deleting import Deletions
 from everturn.web.identity import Scope
 from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing
 
-InWorkspace = Annotated[str, Meta(max_length=4000)]
+_PATH_CHARS_MAX = 500  # as a query: up to 12 bytes for each
 
 
 class FilesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``path``: a folder of the workspace; default: the workspace itself. ``q``: a part of a name, looked
     for in that folder and all below it."""
 
-    path: InWorkspace = ""
-    q: Annotated[str, Meta(max_length=200)] = ""
+    path: Annotated[str, Meta(max_length=_PATH_CHARS_MAX)] = ""
+    q: Annotated[str, Meta(max_length=100)] = ""
 
 
 class TextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: Annotated[str, Meta(min_length=1, max_length=4000)]
+    path: Annotated[str, Meta(min_length=1, max_length=_PATH_CHARS_MAX)]
 
 
 class WorkspaceApi:
