@@ -40,7 +40,7 @@ async def fresh(server: PostgresServer) -> AsyncIterator[tuple[Store, str]]:
 def flushes(store: Store) -> int:
     database = store.database
     assert isinstance(database, PostgresDatabase)
-    return database.flusher.flushes
+    return database.flusher.batches
 
 
 async def throughput(report: Report, server: PostgresServer, events: int) -> None:

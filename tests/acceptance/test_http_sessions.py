@@ -281,15 +281,20 @@ async def test_health_metrics_and_the_description_of_the_api(store: Store, tmp_p
     async with run_web(store, tmp_path, "Ok.") as server:
         assert (await server.http.get("/healthz")).json()["status"] == "ok"
         assert (await server.http.get("/readyz")).json()["status"] == "ready"
-        await server.run((await server.new_session())["id"])
+        session_id = (await server.new_session())["id"]
+        await server.run(session_id)
         metrics = (await server.http.get("/metrics")).text
         assert 'everturn_http_requests_total{method="POST",route="/api/sessions",status="201"} 1' in metrics
         assert "everturn_streams_open" in metrics
         assert 'everturn_store_states{state="completed"} 1' in metrics
+        events = len(await server.read_until(f"/api/sessions/{session_id}/events?follow=0", "stream.end")) - 1
+        assert (
+            f"# TYPE everturn_store_events_total counter\neverturn_store_events_total {events}\n" in metrics
+        )
+        assert "everturn_store_is_failing 0" in metrics
         assert "everturn_store_asks 0" in metrics
-        if store.kind == "sqlite":
-            assert "everturn_writer_commit_seconds_p99 " in metrics
-            assert "everturn_writer_writes_per_commit " in metrics
+        for figure in ("commits_total", "writes_per_commit", "commit_seconds_p50", "commit_seconds_p99"):
+            assert f"\neverturn_writer_{figure} " in metrics
         described = (await server.http.get("/openapi.json")).json()
         assert described["openapi"] == "3.1.0"
         events = described["paths"]["/api/sessions/{session}/events"]["get"]["responses"]["200"]["content"]

@@ -119,6 +119,7 @@ class Hub:
         self._watchers: list[Watcher] = []
         self._work: set[asyncio.Event] = set()
         self._told: dict[str, int] = {}  # the newest position that a followed session's readers know of
+        self.events_total = 0  # made durable by this process
         self._trouble: Trouble | None = None
         self._trouble_moved = asyncio.Event()  # a new one after each change
 
@@ -159,6 +160,7 @@ class Hub:
         """Called once per commit, after it is durable."""
         by_session: dict[str, list[Event]] = {}
         for stored in events:
+            self.events_total += len(stored.data)
             if stored.session_id in self._followers:
                 by_session.setdefault(stored.session_id, []).extend(published(stored))
         for session_id, batch in by_session.items():

@@ -45,7 +45,7 @@ class Metrics:
 def writer_figures(writer: Any) -> dict[str, Any]:
     """Of a store's writer, where it keeps them: writes and commits so far, and how long commits take.
 
-    Writes per second is the rate of ``writes_total``; the batch size is writes divided by commits.
+    The batch size is writes divided by commits. A write of a running turn holds one event or more.
     """
     recent = sorted(getattr(writer, "commit_seconds", ()))
     if not recent:
@@ -53,7 +53,7 @@ def writer_figures(writer: Any) -> dict[str, Any]:
     return {
         "writes_total": writer.jobs_done,
         "commits_total": writer.batches,
-        "log_trouble": int(bool(writer.log_trouble)),
+        "log_trouble": int(bool(getattr(writer, "log_trouble", ""))),
         "writes_waiting": writer.waiting,
         "writes_per_commit": writer.jobs_done / max(1, writer.batches),
         "commit_seconds_p50": recent[len(recent) // 2],
@@ -71,7 +71,7 @@ def _gauges(prefix: str, values: Mapping[str, Any]) -> Iterable[str]:
         elif isinstance(value, Mapping):
             yield from _gauges(metric, value)
         elif isinstance(value, (bool, int, float)):
-            yield f"# TYPE {metric} gauge"
+            yield f"# TYPE {metric} {'counter' if metric.endswith('_total') else 'gauge'}"
             yield f"{metric} {_number(value)}"
 
 

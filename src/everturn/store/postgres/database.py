@@ -117,6 +117,11 @@ class PostgresDatabase:
         self._idle.clear()
 
     @property
+    def writer(self) -> Flusher:
+        """Whose figures the metrics show."""
+        return self.flusher
+
+    @property
     def is_away(self) -> bool:
         return self.flusher.is_away
 

@@ -7,6 +7,7 @@ is away, appends go to the spool, and are delivered in order when it is back, be
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -155,7 +156,9 @@ class Flusher:
         self._is_back.set()
         self._is_closing = False
         self._broken: EverturnError | None = None
-        self.flushes = 0
+        self.batches = 0
+        self.jobs_done = 0
+        self.commit_seconds: deque[float] = deque(maxlen=512)
         self.trouble = ""  # why the database is away, if it is
 
     # --- what others may ask -------------------------------------------------------------------------
@@ -163,6 +166,10 @@ class Flusher:
     @property
     def is_away(self) -> bool:
         return not self._is_back.is_set()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._jobs)
 
     def use_spool(self, spool: Spool | None) -> None:
         """From now on events go here while the database is away."""
@@ -263,8 +270,11 @@ class Flusher:
     async def _send(self, batch: list[Job]) -> None:
         if self._connection is None:
             self._connection = await self._connector.connect()
+        started = time.perf_counter()
         stored = await self._transact(self._connection, batch)
-        self.flushes += 1
+        self.commit_seconds.append(time.perf_counter() - started)
+        self.batches += 1
+        self.jobs_done += len(batch)
         await self._probe.reach(Moment.BATCH_COMMITTED)
         self._answer(batch, stored)
 

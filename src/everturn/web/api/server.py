@@ -116,7 +116,11 @@ class ServerApi:
         gauges: dict[str, Any] = {
             "streams": {"open": len(self._streams), "cut_off_total": self._streams.cut_off},
             "engine": self._engine.status(),
-            "store": await self._store.upkeep.stats(),
+            "store": {
+                **await self._store.upkeep.stats(),
+                "events_total": self._store.hub.events_total,
+                "is_failing": self._store.trouble is not None,
+            },
             "writer": writer_figures(getattr(self._store.database, "writer", None)),
         }
         return Raw(self._metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
