@@ -356,4 +356,4 @@ if __name__ == "__main__":
     from everturn.web.server import raise_file_limit
 
     raise_file_limit()
-    sys.exit(asyncio.run(main(parser.parse_args().quick)) > 0)
+    asyncio.run(main(parser.parse_args().quick))
