@@ -10,7 +10,7 @@ from everturn.domain.errors import StoreAway
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request
-from everturn.memory import Outcome
+from everturn.memory import Memory, Outcome
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.memory import RecordingProvider
@@ -251,29 +251,46 @@ async def test_b05_what_failed_is_retried_as_it_was_before_newer_turns(store: St
     assert handle.words == ["one", "two"]
 
 
-async def test_b06_b07_b08_a_new_handle_takes_future_turns_and_the_old_segment_goes_first(
-    store: Store, clock: Clock
-) -> None:
-    memory = memory_over(store, clock)
-    old, new = RecordingProvider(), RecordingProvider()
+async def two_segments(store: Store, memory: Memory, old: RecordingProvider, new: RecordingProvider) -> str:
+    """A session that owes one turn to a handle, and one more to the handle that followed it."""
     session = await acting.new_session(store)
     memory.register(session.id, old)
     await said(store, memory, session.id, "seen by old")
     memory.register(session.id, new)
     await said(store, memory, session.id, "seen by new")
+    return session.id
 
-    # B07: asked for with the new handle, the old segment is settled, by the old handle.
-    first = await memory.commit(ME, session.id, new)
+
+async def test_b06_a_new_handle_takes_over_future_turns_only(store: Store, clock: Clock) -> None:
+    memory, old, new = memory_over(store, clock), RecordingProvider(), RecordingProvider()
+    session_id = await two_segments(store, memory, old, new)
+    await memory.drain()
+    assert (old.words, new.words) == (["seen by old"], ["seen by new"])
+    assert not await owes(memory, session_id)
+
+
+async def test_b07_asked_for_with_the_new_handle_the_old_segment_is_settled_first_by_the_old_one(
+    store: Store, clock: Clock
+) -> None:
+    memory, old, new = memory_over(store, clock), RecordingProvider(), RecordingProvider()
+    session_id = await two_segments(store, memory, old, new)
+    first = await memory.commit(ME, session_id, new)
     assert (first.outcome, first.turns, first.left) == (Outcome.SETTLED, 1, 1)
     assert (old.words, new.words) == (["seen by old"], [])
-    assert await owes(memory, session.id)
+    assert await owes(memory, session_id)
 
-    # B08: now the new one is the one that a plain commit uses.
-    assert memory.current(session.id) is new
-    assert (await memory.commit(ME, session.id)).turns == 1
+
+async def test_b08_after_the_old_segment_the_waiting_handle_is_the_current_one(
+    store: Store, clock: Clock
+) -> None:
+    memory, old, new = memory_over(store, clock), RecordingProvider(), RecordingProvider()
+    session_id = await two_segments(store, memory, old, new)
+    await memory.commit(ME, session_id, new)
+    assert memory.current(session_id) is new
+    assert (await memory.commit(ME, session_id)).turns == 1
     assert (old.words, new.words) == (["seen by old"], ["seen by new"])
-    await said(store, memory, session.id, "later")
-    await memory.commit(ME, session.id)
+    await said(store, memory, session_id, "later")
+    await memory.commit(ME, session_id)
     assert new.words == ["seen by new", "later"]
 
 
