@@ -20,6 +20,8 @@ from everturn.testing.web_server import Running, run_web
 
 pytestmark = pytest.mark.anyio
 
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+
 
 @asynccontextmanager
 async def client_of(server: Running) -> AsyncIterator[openai.AsyncOpenAI]:
@@ -231,8 +233,30 @@ async def test_in_a_session_the_same_key_is_the_same_turn(store: Store, tmp_path
         second = await client.chat.completions.create(
             model="everturn", messages=asking(), extra_headers=headers
         )
-        assert first.choices == second.choices
-        assert first.usage == second.usage
+        assert first == second
+        stream = await client.chat.completions.create(
+            model="everturn", messages=asking(), extra_headers=headers, stream=True
+        )
+        assert {chunk.id async for chunk in stream} == {first.id}
+
+
+async def test_an_image_that_is_sent_again_is_the_same_image(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, "A dot.") as server, client_of(server) as client:
+        headers = {"Idempotency-Key": "k1", "X-Everturn-Session": "s"}
+
+        async def ask(image: str) -> openai.types.chat.ChatCompletion:
+            parts = [
+                {"type": "text", "text": "What is it?"},
+                {"type": "image_url", "image_url": {"url": image}},
+            ]
+            messages = [{"role": "user", "content": parts}]
+            return await client.chat.completions.create(
+                model="everturn", messages=messages, extra_headers=headers
+            )
+
+        assert await ask(PIXEL) == await ask(PIXEL)
+        with pytest.raises(openai.UnprocessableEntityError, match="another body"):
+            await ask(PIXEL.replace("AAAA", "BBBB", 1))
 
 
 async def test_models_are_listed_with_the_agent_first(store: Store, tmp_path: Path) -> None:

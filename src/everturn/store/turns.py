@@ -172,7 +172,7 @@ _kept = msgspec.json.Decoder(_Kept)
 def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Accepted]:
     session = yield from locked_session(tx, owner, session_id)
     request = Request(key=asked.key)
-    digest = digest_of("turn", msgspec.structs.replace(asked, key=None, preferred_model=None, version=None))
+    digest = yield from _digest(session, asked)
     before = yield from first_answer(session, request, digest)
     if before is not None:
         return (yield from repeated(before))
@@ -206,6 +206,19 @@ def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Ac
     tx.probe.pass_by(Moment.ACCEPT_WRITTEN, accepted.turn.id)
     tx.moments.append((Moment.ACCEPT_COMMITTED, accepted.turn.id))
     return accepted
+
+
+def _digest(session: SessionRow, asked: Submission) -> Script[str]:
+    """What is asked for. Attachments count by their content: a client that repeats a request whose answer
+    was lost may have uploaded them again."""
+    contents = []
+    for file_id in asked.attachments:
+        row = one((yield q("file_get", file_id, session.owner)))
+        contents.append(file_id if row is None else str(row[5]))
+    plain = msgspec.structs.replace(
+        asked, key=None, preferred_model=None, version=None, attachments=tuple(contents)
+    )
+    return digest_of("turn", plain)
 
 
 def _can_steer(session: SessionRow, asked: Submission) -> Script[bool]:

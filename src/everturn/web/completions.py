@@ -39,10 +39,11 @@ _RESTART = "\n\n[The connection to the model broke; the answer starts again.]\n\
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of an answer on its way."""
+    """A part of an answer on its way; the first one of an agent's answer says which turn it is."""
 
     text: str = ""
     reasoning: str = ""
+    turn: Turn | None = None
 
 
 class End(msgspec.Struct, frozen=True):
@@ -212,7 +213,7 @@ class Completions:
     # --- a turn as an answer -------------------------------------------------------------------------
 
     async def _answer_of(self, owner: str, session_id: str, accepted: Accepted) -> Answering:
-        yield Piece()  # accepted: from here on the client may wait
+        yield Piece(turn=accepted.turn)  # accepted: from here on the client may wait
         turn = accepted.turn
         if accepted.is_repeat and turn.state in ENDED:
             for piece in await self._told_again(owner, session_id, turn):

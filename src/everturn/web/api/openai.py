@@ -168,6 +168,7 @@ class _Reply:
             return Answer(await self._finish(), headers=self._headers)
         # The first piece is awaited before the head goes out, so that a refusal is an ordinary answer.
         first = await anext(pieces, End())
+        self._take_name(first)
         self._api._streams.check_room(self._call.owner)
 
         async def source(stream: EventStream) -> str:
@@ -231,7 +232,14 @@ class _Reply:
         elif piece.reasoning:
             await stream.write(self._chunk(wire.Delta(reasoning_content=piece.reasoning)))
 
+    def _take_name(self, piece: Piece | End) -> None:
+        """An answer is named for its turn, so that a repeated request gets the same one."""
+        if isinstance(piece, Piece) and piece.turn is not None:
+            self._id = f"chatcmpl_{piece.turn.id.removeprefix('trn_')}"
+            self._created = piece.turn.created_at // 1000
+
     def _take(self, piece: Piece | End) -> None:
+        self._take_name(piece)
         if isinstance(piece, End):
             self._end = piece
         else:
