@@ -309,7 +309,7 @@ def tried(copy: Path, mutation: Mutation) -> str | None:
             "-m",
             "pytest",
             "-x",
-            "-q",
+            "-v",
             "-p",
             "no:cacheprovider",
             "--timeout=20",
@@ -331,9 +331,11 @@ def tried(copy: Path, mutation: Mutation) -> str | None:
     if done.returncode == 5:
         raise SystemExit(f"no test is called {mutation.contract}")
     found = re.search(r"(?:FAILED|ERROR) \S+::(\S+)", done.stdout)
-    # A test that hangs is ended by its timeout, which takes the run with it.
-    hung = re.search(r"in (test_\w+)", done.stdout + done.stderr)
-    return found[1] if found else f"hung: {hung[1] if hung else 'one of them'}"
+    if found:
+        return found[1]
+    # A test that hangs is ended by its timeout, which takes the run with it: it is the last one that began.
+    begun = re.findall(r"^\S+::(\S+)", done.stdout, re.MULTILINE)
+    return f"hung: {begun[-1]}" if begun else "hung before the first test"
 
 
 def main() -> int:
