@@ -42,6 +42,7 @@ from tests.acting import ME, answer, append, claim, complete, say
 from tests.crash.notes import Notes
 
 PROVIDER = "filed"
+COUNTED = ("charge", "book", "sign")  # the tools whose effects are counted
 _PATIENCE_S = 60.0
 SETTINGS = EngineSettings(
     title_model="scripted:titles", poll_s=0.05, keep_messages_min=1, keep_recent=0.0001, stop_grace_s=0.0
@@ -88,9 +89,7 @@ async def engine_on(store: Store, folder: Path, probe: Probe, *script: Answer) -
     titles = ScriptedModel(name="scripted:titles", then="A made title")
     effects = folder / "effects"
     tools = FakeToolbox(
-        CountingTool("charge", effects),
-        CountingTool("book", effects, takes_key=True),
-        CountingTool("sign", effects),
+        *(CountingTool(name, effects, takes_key=name == "book") for name in COUNTED),
         rules={"sign": Verdict.ASK},
         workspace=folder,
     )

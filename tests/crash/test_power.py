@@ -9,21 +9,24 @@ from pathlib import Path
 import pytest
 
 from everturn.domain.errors import Gone, NotFound, StoreBroken
+from everturn.store.sqlite import database
+from everturn.testing.faulty_disk import Platter
 from tests.crash.power import check_cut, cuts, live_on
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+CUTS_IN_LOG = {"lost": 14, "torn": 8, "mixed": 8}
 CUTS_IN_CI = {"lost": 60, "torn": 25, "mixed": 25, "kept": 15}
 
 
-async def test_what_was_acknowledged_survives_a_power_cut_at_any_operation(tmp_path: Path) -> None:
-    platter = await live_on(tmp_path / "life")
+async def survive_cuts(platter: Platter, folder: Path, chosen: dict[str, int]) -> int:
+    """Cut the power in so many places for each way of losing what was not synced, and check what is found."""
     choice = random.Random(20)
     tried = 0
-    for way, count in CUTS_IN_CI.items():
+    for way, count in chosen.items():
         places = cuts(platter, way)
-        chosen = places if len(places) <= count else sorted({places[-1], *choice.sample(places, count)})
-        for upto in chosen:
-            folder = tmp_path / "found"
+        if len(places) > count:
+            places = sorted({places[-1], *choice.sample(places, count)})
+        for upto in places:
             try:
                 await check_cut(platter, folder, upto, way, seed=upto)
             except Exception as error:
@@ -31,7 +34,24 @@ async def test_what_was_acknowledged_survives_a_power_cut_at_any_operation(tmp_p
                 raise
             shutil.rmtree(folder)
             tried += 1
-    assert tried > 100
+    return tried
+
+
+async def test_what_was_acknowledged_survives_a_power_cut_at_any_operation(tmp_path: Path) -> None:
+    platter = await live_on(tmp_path / "life")
+    assert await survive_cuts(platter, tmp_path / "found", CUTS_IN_CI) > 100
+
+
+async def test_it_survives_a_power_cut_while_the_log_is_started_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is moved into the database and cut after nearly every commit, so that most cuts fall there."""
+    monkeypatch.setattr(database, "CHECKPOINT_EVERY_S", 0.0)
+    monkeypatch.setattr(database, "PAGE_BYTES", 0)  # a log of any length is long
+    monkeypatch.setattr(database, "LOG_BYTES_MAX", 0)
+    platter = await live_on(tmp_path / "life")
+    assert sum(op.kind == "truncate" and op.path.endswith("-wal") for op in platter.log) > 10
+    assert await survive_cuts(platter, tmp_path / "found", CUTS_IN_LOG) >= 30
 
 
 async def test_a_disk_that_only_pretends_to_sync_is_caught(tmp_path: Path) -> None:
