@@ -67,8 +67,9 @@ def read_config(home: Path | None = None, environ: Mapping[str, str] | None = No
             web[name] = top[name]
     if top.get("port") is not None:
         web["port"] = _port(top["port"])
-    if environ.get("EVERTURN_TRUSTED_PROXIES"):
-        web["trusted_proxies"] = _words(environ["EVERTURN_TRUSTED_PROXIES"])
+    for name in ("trusted_proxies", "hosts"):
+        if environ.get(f"EVERTURN_{name.upper()}"):
+            web[name] = _words(environ[f"EVERTURN_{name.upper()}"])
     if environ.get("EVERTURN_BASE_PATH"):
         web["base_path"] = environ["EVERTURN_BASE_PATH"]
     if flags.get("opens_browser"):

@@ -31,7 +31,7 @@ async def wires() -> AsyncIterator[WireServer]:
 def environment(home: Path, wires: WireServer | None = None) -> dict[str, str]:
     """An environment with nothing of ours in it but the data folder and the model."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVERTURN", "OPENAI"))}
-    kept |= {"EVERTURN_HOME": str(home), "COLUMNS": "100"}
+    kept |= {"EVERTURN_HOME": str(home)}
     if wires is not None:
         kept |= {"OPENAI_BASE_URL": wires.url + "/v1", "OPENAI_API_KEY": "sk-test-000000000000"}
         kept["EVERTURN_MODEL"] = "openai:test-model"
@@ -39,12 +39,12 @@ def environment(home: Path, wires: WireServer | None = None) -> dict[str, str]:
 
 
 async def command(
-    home: Path, *arguments: str, wires: WireServer | None = None, stdin: str = ""
+    home: Path, *arguments: str, wires: WireServer | None = None, stdin: str = "", columns: int = 100
 ) -> subprocess.CompletedProcess[str]:
     def call() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "everturn", *arguments],
-            env=environment(home, wires),
+            env=environment(home, wires) | {"COLUMNS": str(columns)},
             input=stdin,
             capture_output=True,
             text=True,
@@ -163,6 +163,16 @@ async def test_a_token_is_shown_once_listed_and_revoked(data_dir: Path) -> None:
     ident = next(word for word in listed.stdout.split() if word.startswith("tok_"))
     assert (await command(data_dir, "token", "revoke", ident)).returncode == 0
     assert "no tokens" in (await command(data_dir, "token", "list")).stdout
+
+
+async def test_ids_are_whole_in_a_narrow_terminal_and_brackets_stay_in_errors(data_dir: Path) -> None:
+    made = await command(data_dir, "token", "create", "a rather long label for one token", "--scope", "admin")
+    ident = made.stderr.split()[1]
+    assert ident in (await command(data_dir, "token", "list", columns=60)).stdout.split()
+    (data_dir / "config.toml").write_text("server = 3\n")
+    wrong = await command(data_dir, "token", "list")
+    assert wrong.returncode == 1
+    assert "Write [server]." in wrong.stderr
 
 
 async def test_serve_stops_cleanly_and_refuses_other_addresses_without_a_password(data_dir: Path) -> None:

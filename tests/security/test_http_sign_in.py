@@ -366,6 +366,7 @@ async def test_a_chat_token_cannot_approve_or_touch_keys_settings_tokens_or_poli
         refused = await server.http.post(f"/api/approvals/{ask['id']}", json={"decision": "once"})
         assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
         assert refused.json()["scope"] == "approve"
+        assert "the scope 'approve'." in refused.json()["detail"]
         admin = [e for e in server.web.table.endpoints if e.scope is Scope.ADMIN]
         assert {"/api/tokens", "/api/audit"} <= {e.path for e in admin}
         for endpoint in admin:

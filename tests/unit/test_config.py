@@ -30,6 +30,13 @@ def test_the_environment_wins_over_the_file_and_a_flag_over_both(tmp_path: Path)
     assert (config.web.port, config.model, config.web.host) == (3, "env:two", "127.0.0.2")
 
 
+def test_names_and_proxies_come_from_the_environment_as_the_errors_say(tmp_path: Path) -> None:
+    environ = {"EVERTURN_HOSTS": "agent.example, other.example", "EVERTURN_TRUSTED_PROXIES": "10.0.0.0/8"}
+    web = read_config(tmp_path, environ).web
+    assert web.hosts == ("agent.example", "other.example")
+    assert web.trusted_proxies == ("10.0.0.0/8",)
+
+
 def test_tables_reach_their_rooms(tmp_path: Path) -> None:
     home = write(
         tmp_path,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from everturn.config import Config, read_config
 from everturn.domain.errors import EverturnError
@@ -60,9 +61,10 @@ def _leaves(group: BaseExceptionGroup[EverturnError]) -> Iterator[EverturnError]
 
 def tell(error: EverturnError) -> None:
     out = console(stderr=True)
-    out.print(f"[red]{error.message}[/red]", markup=True, soft_wrap=True)
+    # As text, not as markup: a message may hold [brackets], those of config.toml above all.
+    out.print(Text(error.message, "red"), soft_wrap=True)
     if error.hint:
-        out.print(f"[dim]{error.hint}[/dim]", soft_wrap=True)
+        out.print(Text(error.hint, "dim"), soft_wrap=True)
 
 
 @asynccontextmanager

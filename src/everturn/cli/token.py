@@ -6,10 +6,13 @@ import time
 from pathlib import Path
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from everturn.cli.frame import OWNER, console, home_option, with_store
 from everturn.web import Scope, open_accounts
+
+_MORE = ("Label", "Scopes", "Made", "Last used")
+_ID_CHARS = 30
 
 
 @click.group()
@@ -46,7 +49,8 @@ def create(label: str, scopes: tuple[str, ...], days: int | None, home: Path | N
 def list_(home: Path | None) -> None:
     """List the tokens that exist."""
     found = with_store(home, lambda store, config: open_accounts(store).tokens(OWNER))
-    table = Table("Id", "Label", "Scopes", "Made", "Last used", box=None, header_style="bold")
+    # An id is there to be copied: the other columns give way.
+    table = Table(Column("Id", no_wrap=True, min_width=_ID_CHARS), *_MORE, box=None, header_style="bold")
     for info in found:
         table.add_row(
             info.id, info.label, ", ".join(info.scopes), _date(info.created_at), _date(info.used_at)

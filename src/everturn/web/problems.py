@@ -122,7 +122,7 @@ class ScopeMissing(Refused):
 
     def __init__(self, scope: str) -> None:
         super().__init__(
-            f"This token does not have the scope {scope!r}. Nothing was changed.",
+            f"This token does not have the scope '{scope}'. Nothing was changed.",
             hint="Use another token, or sign in with the password.",
             scope=scope,
         )
