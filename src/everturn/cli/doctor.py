@@ -30,9 +30,11 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
     facts = Table.grid(padding=(0, 2))
     facts.add_row("Data folder", str(config.home))
     facts.add_row("Store", store.kind)
-    for name, value in (await store.upkeep.stats()).items():
-        shown = ", ".join(f"{count:,} {state}" for state, count in value.items()) if name == "states" else value
-        facts.add_row("Turns by state" if name == "states" else name.capitalize(), str(shown))
+    stats = await store.upkeep.stats()
+    states = stats.pop("states")
+    for name, value in stats.items():
+        facts.add_row(name.capitalize(), f"{value:,}")
+    facts.add_row("Turns by state", ", ".join(f"{count:,} {state}" for state, count in states.items()))
     facts.add_row("Free space", f"{shutil.disk_usage(config.home).free / 1e9:.1f} GB")
     facts.add_row("Sandbox", await _sandbox(config))
     out.print(facts)
