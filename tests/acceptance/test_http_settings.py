@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from everturn.domain.turns import Usage
 from everturn.models import Keys, ModelRegistry
 from everturn.models.settings import parse_settings
 from everturn.store import Store
@@ -204,7 +205,10 @@ async def test_models_tools_profiles_and_servers_are_listed(
         profiles = (await server.http.get("/api/profiles")).json()["profiles"]
         assert "careful" in [profile["name"] for profile in profiles]
         assert (await server.http.get("/api/mcp")).json() == {"servers": []}
-        assert (await server.http.get("/api/usage")).json()["total"]["turns"] == 0
+        # What memory costs is spent, but it is no turn.
+        await store.ledger.spend("local", "memory", "openai:m", Usage(input_tokens=7, output_tokens=2))
+        total = (await server.http.get("/api/usage")).json()["total"]
+        assert (total["turns"], total["input_tokens"]) == (0, 7)
         listed = (await server.http.get("/v1/models")).json()
         assert listed["data"][0]["id"] == "everturn"
 

@@ -69,8 +69,9 @@ class Upkeep:
     async def stats(self) -> dict[str, Any]:
         return await self._db.read(_stats)
 
-    async def usage(self, owner: str, since_ms: int) -> list[tuple[str | None, str, int]]:
-        """(model, usage JSON, ended_at) of every ended turn since then."""
+    async def usage(self, owner: str, since_ms: int) -> list[tuple[str | None, str, int, str]]:
+        """(model, usage JSON, when, purpose) of every ended turn since then, and of what was spent beside
+        turns. The purpose of a turn is ``turn``."""
         return await self._db.read(_usage, owner, since_ms)
 
     async def _check_journal(self) -> list[Finding]:
@@ -192,5 +193,5 @@ def _stats(tx: Tx) -> Script[dict[str, Any]]:
     }
 
 
-def _usage(tx: Tx, owner: str, since_ms: int) -> Script[list[tuple[str | None, str, int]]]:
-    return [(row[0], row[1], row[2]) for row in (yield q("usage_rows", owner, since_ms))]
+def _usage(tx: Tx, owner: str, since_ms: int) -> Script[list[tuple[str | None, str, int, str]]]:
+    return [(row[0], row[1], row[2], row[3]) for row in (yield q("usage_rows", owner, since_ms))]

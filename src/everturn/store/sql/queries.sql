@@ -701,8 +701,8 @@ SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns), (SELECT co
   (SELECT count(*) FROM asks WHERE answer IS NULL), (SELECT coalesce(sum(attempts), 0) FROM turns)
 
 -- name: usage_rows
-SELECT model, usage, ended_at FROM turns WHERE owner = $1 AND usage IS NOT NULL AND ended_at >= $2
-UNION ALL SELECT model, usage, at FROM spendings WHERE owner = $1 AND at >= $2
+SELECT model, usage, ended_at, 'turn' FROM turns WHERE owner = $1 AND usage IS NOT NULL AND ended_at >= $2
+UNION ALL SELECT model, usage, at, purpose FROM spendings WHERE owner = $1 AND at >= $2
 ORDER BY 3
 
 -- name: session_id_taken

@@ -384,11 +384,11 @@ class SettingsApi:
     async def usage(self, call: Call[UsageQuery, Nothing]) -> UsageOut:
         since = self._clock.now_ms() - call.query.days * _DAY_MS
         rows = await self._store.upkeep.usage(call.owner, since)
-        by_model: dict[str, list[Usage]] = {}
-        for model, text, _ in rows:
-            found = msgspec.json.decode(text, type=Usage) if text else Usage()
-            by_model.setdefault(model or self._registry.default, []).append(found)
-        lines = {model: _line(usages) for model, usages in sorted(by_model.items())}
+        by_model: dict[str, list[Spent]] = {}
+        for model, text, _, purpose in rows:
+            usage = msgspec.json.decode(text, type=Usage) if text else Usage()
+            by_model.setdefault(model or self._registry.default, []).append((usage, purpose == "turn"))
+        lines = {model: _line(spent) for model, spent in sorted(by_model.items())}
         return UsageOut(call.query.days, _line([one for all_ in by_model.values() for one in all_]), lines)
 
     # --- models and keys -----------------------------------------------------------------------------
@@ -540,12 +540,15 @@ def _server_out(state: ServerState) -> ServerOut:
     return ServerOut(**given, is_connected=state.state == "running")
 
 
-def _line(usages: list[Usage]) -> UsageLine:
+Spent = tuple[Usage, bool]  # and whether it was a turn: memory is extracted beside turns
+
+
+def _line(spent: list[Spent]) -> UsageLine:
     total = Usage()
-    for usage in usages:
+    for usage, _ in spent:
         total = total.plus(usage)
     return UsageLine(
-        len(usages),
+        sum(is_turn for _, is_turn in spent),
         total.input_tokens or 0,
         total.output_tokens or 0,
         total.cached_tokens or 0,
