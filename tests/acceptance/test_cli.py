@@ -16,7 +16,15 @@ import anyio.to_thread
 import pytest
 
 import everturn
-from everturn.testing.wires import Answer, WireServer, openai_answer, wire_server
+from everturn.testing.wires import (
+    Answer,
+    WireServer,
+    openai_answer,
+    openai_call,
+    openai_delta,
+    sse,
+    wire_server,
+)
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 60
@@ -85,6 +93,18 @@ async def test_run_says_why_a_turn_failed_and_its_exit_code_says_it_too(data_dir
     done = await command(data_dir, "run", "--model", "nowhere:x", "Hello")
     assert done.returncode == 1
     assert "nowhere" in done.stderr
+
+
+async def test_run_says_that_an_earlier_turn_of_the_session_waits(data_dir: Path, wires: WireServer) -> None:
+    call = openai_call(0, '{"command": "git push"}', "c1", "terminal")
+    wires.play(Answer(sse(call, openai_delta("tool_calls"), b"[DONE]")))
+    first = await command(data_dir, "run", "--json", "Push it", wires=wires)
+    assert first.returncode == 3
+    session_id = json.loads(first.stdout.splitlines()[0])["session_id"]
+    second = await command(data_dir, "run", "--session", session_id, "And now?", wires=wires)
+    assert second.returncode == 3
+    assert "waits for an answer: git push" in second.stderr
+    assert f"'everturn chat --session {session_id}'" in second.stderr
 
 
 async def test_a_mistake_in_the_settings_is_a_sentence_not_a_traceback(data_dir: Path) -> None:

@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
 
 from everturn.domain.storing import Ask
 
-_KEYS = {"y": "once", "s": "session", "a": "always", "n": "deny"}
+_KEYS = {"y": "once", "s": "session", "a": "always", "t": "trust", "n": "deny"}
+_LINE_BYTES_MAX = 4096  # a terminal's own bound for a line
+_WORDS = {"yes": "y", "no": "n", **{word: key for key, word in _KEYS.items()}}
 
 
 def can_ask() -> bool:
     return sys.stdin.isatty()
 
 
+@contextmanager
+def echo(is_on: bool) -> Iterator[None]:
+    """Whether the terminal repeats what is typed. While a turn is drawn it must not: a character between
+    two drawings, that of Ctrl-C above all, moves the cursor, and a line would be drawn twice."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    wanted = [*before]
+    wanted[3] = before[3] | termios.ECHO if is_on else before[3] & ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, wanted)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
+
+
 async def answer_to(ask: Ask, out: Console) -> str:
     """Ask until there is an answer. Runs the prompt in a thread, so that streams go on."""
-    if ask.topic == "approval":
-        return await _approval(ask, out)
-    return await _question(ask, out)
+    with echo(True):
+        if ask.topic == "approval":
+            return await _approval(ask, out)
+        return await _question(ask, out)
 
 
 async def _approval(ask: Ask, out: Console) -> str:
@@ -30,9 +54,11 @@ async def _approval(ask: Ask, out: Console) -> str:
     options = [key for key, decision in _KEYS.items() if not ask.choices or decision in ask.choices]
     words = ", ".join(f"{key} {_KEYS[key]}" for key in options)
     while True:
+        # Exactly: a message that somebody types here by mistake must not approve anything.
         given = (await _input(f"  [{words}] ")).strip().lower()
-        if given[:1] in options:
-            return _KEYS[given[:1]]
+        given = _WORDS.get(given, given)
+        if given in options:
+            return _KEYS[given]
 
 
 async def _question(ask: Ask, out: Console) -> str:
@@ -48,4 +74,18 @@ async def _question(ask: Ask, out: Console) -> str:
 
 
 async def _input(prompt: str) -> str:
-    return await asyncio.to_thread(input, prompt)
+    """A line. On a terminal it can be cancelled, which a thread inside ``input`` cannot. Raises EOFError."""
+    if not sys.stdin.isatty():
+        return await asyncio.to_thread(input, prompt)
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    loop, is_there = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin, is_there.set)  # of a terminal: when a whole line is there
+    try:
+        await is_there.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    line = os.read(sys.stdin.fileno(), _LINE_BYTES_MAX)
+    if not line:
+        raise EOFError
+    return line.decode(errors="replace")

@@ -76,11 +76,16 @@ async def _run(home: Path | None, asked: Submission, session_id: str | None, is_
 async def _follow(app: App, session_id: str, accepted: Accepted, out: Console, is_json: bool) -> int:
     screen = Screen(out)
     try:
+        # An earlier turn that waits, perhaps since its process was killed, holds this one back.
+        if not await _answered(app, session_id, out):
+            return WAITING
         async for batch in app.engine.follow(OWNER, session_id, accepted.cursor):
             for event in batch:
-                if event.turn_id != accepted.turn.id:
-                    continue
                 payload = event.payload
+                if event.turn_id != accepted.turn.id:
+                    if isinstance(payload, ev.TurnWaiting) and not await _answered(app, session_id, out):
+                        return WAITING
+                    continue
                 if is_json:
                     _print_json(event)
                     is_at_rest = isinstance(payload, (ev.TurnWaiting, *_CODES))
@@ -100,11 +105,13 @@ async def _follow(app: App, session_id: str, accepted: Accepted, out: Console, i
 async def _answered(app: App, session_id: str, out: Console) -> bool:
     """Answer what the turn waits for; False where there is nobody to ask."""
     asks = await app.store.asks.open(OWNER, session_id)
-    if not prompts.can_ask():
+    if asks and not prompts.can_ask():
         for ask in asks:
             console(stderr=True).print(
-                f"The turn waits for an answer: {ask.label or ask.text}\n"
-                f"It is kept. Answer on the page or with 'everturn chat --session {session_id}'."
+                f"The session waits for an answer: {ask.label or ask.text}\n"
+                f"It is kept. Answer on the page or with 'everturn chat --session {session_id}'.",
+                soft_wrap=True,  # so that the command can be copied whole
+                markup=False,  # it is the model's text
             )
         return False
     for ask in asks:
