@@ -43,12 +43,11 @@ For example, to write a program and run it, first
 and after its result
 ```json
 {"name": "terminal", "arguments": {"command": "python3 count.py"}}
-```
-and after that result the answer in words. What has no tool of its own is done with terminal."""
+```"""
 _AFTER_RESULT = (
     'What was asked: "{asked}"\n'
-    "If a step of that is still to be done, use the next tool now. If everything is done, answer in plain "
-    "words from the results. Do not repeat a call."
+    "If a step of that is still to be done, use the next tool now. If all is done, answer in plain words "
+    "from this result. Do not repeat a call."
 )
 _AFTER_FAILURE = (
     'What was asked: "{asked}"\n'
