@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { cut, noCut, type Cut } from "../src/text/blocks";
+import DOMPurify from "dompurify";
 import { clean, render, renderOpen } from "../src/text/render";
-import { lexer } from "../src/text/grammar";
+import { lexer, parse } from "../src/text/grammar";
 import hostile from "./fixtures/hostile.json";
 
 function html(text: string): string {
@@ -100,4 +101,22 @@ describe("what may enter the page", () => {
       }
     });
   }
+});
+
+describe("what has nothing to clean", () => {
+  const said = [
+    "Some **bold**, *italic*, ~~gone~~ and `a < b && c`.",
+    "- one\n- two\n  1. nested \"quoted\" & more\n",
+    "> a quotation\n> over two lines\n\n### And a title\n",
+    "x".repeat(300_000),
+  ];
+  it.each(said)("is left as a cleaner would leave it", (text) => {
+    const tokens = lexer(text).filter((token) => token.type !== "space");
+    const drawn = (html: string) => Object.assign(document.createElement("div"), { innerHTML: html }).innerHTML;
+    for (const token of tokens) expect(drawn(render(token))).toBe(DOMPurify.sanitize(parse(token)));
+  });
+  it("is told from what only looks like it", () => {
+    for (const text of ["<p onclick=alert(1)>a</p>", "<P><img src=x onerror=alert(1)></P>", "<em/onmouseover=alert(1)>", "&lt;<script>alert(1)</script>", "<p><svg><style><b></p>"])
+      expect(clean(text)).not.toMatch(/onclick|onerror|onmouseover|<script|<svg/i);
+  });
 });

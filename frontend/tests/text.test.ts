@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { spanOf, guessPx } from "../src/app/window";
+import { spanOf, towards, guessPx } from "../src/app/window";
 import { groups, hear, isNewer, put, emptyList } from "../src/state/list";
 import type { Session } from "../src/api/types";
 import { diffsOf } from "../src/state/tools";
@@ -84,5 +84,25 @@ describe("small things", () => {
     expect(span.above + span.below + 100 * (span.end - span.start)).toBe(500_000);
     const end = spanOf(ids, new Map(), ids.length * guessPx, 800);
     expect(end.end).toBe(5000);
+  });
+  it("what can be seen is drawn at once, its surroundings a turn at a time", () => {
+    const ids = Array.from({ length: 1000 }, (_, index) => `t${index}`);
+    const heights = new Map(ids.map((id) => [id, 100]));
+    let { span, isThere } = towards({ start: 0, end: 5, above: 0, below: 0 }, ids, heights, 50_000, 800, 0);
+    expect(isThere).toBe(false);
+    expect(span.start).toBeLessThanOrEqual(500);
+    expect(span.end).toBeGreaterThanOrEqual(508);
+    expect(span.end - span.start).toBeLessThan(16);
+    let steps = 0;
+    while (!isThere) {
+      const next = towards(span, ids, heights, 50_000, 800, 1);
+      expect(next.span.start).toBeGreaterThanOrEqual(span.start - 1);
+      expect(next.span.end).toBeLessThanOrEqual(span.end + 1);
+      expect(next.span.above + next.span.below + 100 * (next.span.end - next.span.start)).toBe(100_000);
+      ({ span, isThere } = next);
+      steps += 1;
+      expect(steps).toBeLessThan(40);
+    }
+    expect(span).toEqual(spanOf(ids, heights, 50_000, 800));
   });
 });

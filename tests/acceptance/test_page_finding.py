@@ -32,7 +32,7 @@ async def test_search_finds_a_message_and_jumps_to_it(data_dir: Path) -> None:
         hit = page.locator(".pal .hit").first
         await expect(hit.locator("mark").first).to_have_text("heliotrope")
         await page.keyboard.press("Enter")
-        await expect(page.locator(".turnbox.glow .say")).to_contain_text("heliotrope")
+        await expect(page.locator(".glow .say")).to_contain_text("heliotrope")
         await expect(page.locator(".say", has_text="heliotrope")).to_be_in_viewport()
         await expect(page.locator(".pill")).to_be_visible()
         await page.locator(".pill").click()

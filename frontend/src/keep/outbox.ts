@@ -95,7 +95,8 @@ export class Outbox {
       for (const file of entry.files) await this.disk.delete("files", file.id);
     } catch (error) {
       if (!(error instanceof Away) && !(error instanceof Problem)) throw error;
-      const isLater = error instanceof Away || error.status === 401 || error.status === 429;
+      // What is the server's trouble, a full disk too, passes; the same key makes trying again safe.
+      const isLater = error instanceof Away || error.status === 401 || error.status === 429 || error.status >= 500;
       this.change(key, { state: "failed", problem: isLater ? "" : error.message });
     } finally {
       this.underWay.delete(key);

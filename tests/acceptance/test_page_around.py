@@ -1,0 +1,147 @@
+"""What lies around the conversation, in a real browser: the workspace's files, a server of one's own, the
+password, and a disk that takes nothing more."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from playwright.async_api import async_playwright, expect
+
+from everturn.domain.clock import SystemClock
+from everturn.store import open_store
+from everturn.testing.faulty_disk import FaultyVfs, Platter
+from everturn.testing.web_server import run_web
+from tests.acceptance.paging import CHROMIUM, FLAGS, PAGE, Tool, open_house, say
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
+]
+DONE = 'article[data-state="completed"]'
+
+
+async def test_the_workspace_is_looked_at_and_its_files_are_named_after_an_at(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on(
+            "write",
+            [
+                Tool("write_file", {"path": "ops/backup.sh", "content": "restic backup /srv\n"}),
+                Tool("write_file", {"path": "house notes.md", "content": "# Notes\n"}),
+            ],
+            ["Both are written."],
+        )
+        page = await house.open()
+        await say(page, "write two files")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await page.locator(".bar").get_by_label("Workspace").click()
+        tree = page.locator(".tree button")
+        await expect(tree).to_have_count(2)
+        await tree.filter(has_text="ops").click()
+        await tree.filter(has_text="backup.sh").click()
+        await expect(page.locator(".panel .code")).to_contain_text("restic backup /srv")
+        await page.locator(".crumbs").get_by_role("button", name="Workspace").click()
+        await expect(tree.filter(has_text="house notes.md")).to_be_visible()
+        composer = page.locator("[data-composer]")
+        await composer.press_sequentially("Look at @note")
+        await expect(page.locator(".hints .hi")).to_have_count(1)
+        await composer.press("Enter")
+        await expect(composer).to_have_value('Look at "house notes.md" ')
+        await composer.press_sequentially("and @back")
+        await expect(page.locator(".hints .hi")).to_contain_text("ops/backup.sh")
+        await composer.press("Escape")
+        await expect(page.locator(".hints")).to_have_count(0)
+        await composer.press("Enter")
+        await expect(page.locator(".you .say").last).to_have_text('Look at "house notes.md" and @back')
+        assert house.complaints == []
+
+
+async def test_a_server_of_ones_own_is_tried_before_it_is_kept(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open("#/")
+        await page.get_by_label("Settings").click()
+        await page.get_by_role("button", name="Add", exact=True).click()
+        await page.get_by_role("button", name="Your own server").click()
+        await page.get_by_label("Address").fill("http://127.0.0.1:9/v1")
+        await page.get_by_role("button", name="Test").click()
+        await expect(page.locator(".mform [role=alert]")).to_contain_text("Nothing was stored")
+        await page.get_by_label("Address").fill(house.provider.url)
+        await page.get_by_role("button", name="Test").click()
+        await expect(page.locator(".mform .ok")).to_contain_text("Works")
+        await page.get_by_role("button", name="Save and use").click()
+        kept = page.locator(".srow", has_text=house.provider.url)
+        await expect(kept).to_contain_text("1 model")
+        assert (await house.api("GET", "api/settings"))["model"] == "server:test-model"
+        await kept.get_by_role("button", name="Remove").click()
+        await expect(kept).to_have_count(0)
+        assert house.complaints == []
+
+
+async def test_the_password_is_changed_with_the_old_one(data_dir: Path) -> None:
+    environ = dict(os.environ) | {"EVERTURN_HOME": str(data_dir)}
+    await anyio.run_process(
+        [sys.executable, "-m", "everturn", "password"], input=b"correct horse\n" * 2, env=environ
+    )
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        other = await house.open()
+        for tab in (page, other):
+            await tab.fill(".dialog input", "correct horse")
+            await tab.press(".dialog input", "Enter")
+            await expect(tab.locator(".dialog")).to_have_count(0)
+        await page.goto(house.url + "#/settings/access")
+        await page.get_by_role("button", name="Change password").click()
+        await page.get_by_label("Current password").fill("not this one")
+        await page.get_by_label("New password").fill("battery staple")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator(".sform [role=alert]")).to_be_visible()
+        await page.get_by_label("Current password").fill("correct horse")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator(".toast")).to_contain_text("Password changed")
+        await page.reload()
+        await expect(page.locator(".pane h2")).to_have_text("Password and tokens")
+        await expect(page.locator(".dialog")).to_have_count(0)
+        await other.reload()
+        await expect(other.locator(".dialog h2")).to_have_text("Sign in")
+        assert house.complaints == []
+
+
+@pytest.fixture
+def platter(data_dir: Path) -> Platter:
+    return Platter(data_dir)
+
+
+@pytest.fixture
+def vfs(platter: Platter) -> Iterator[FaultyVfs]:
+    vfs = FaultyVfs(platter)
+    yield vfs
+    vfs.unregister()
+
+
+async def test_a_full_disk_is_told_in_the_sidebar_and_nothing_typed_is_lost(
+    platter: Platter, vfs: FaultyVfs, tmp_path: Path
+) -> None:
+    async with (
+        open_store(data_dir=platter.root, vfs=vfs.name) as store,
+        run_web(store, tmp_path, clock=SystemClock(), settings={"page": PAGE.parent}) as server,
+        async_playwright() as playwright,
+    ):
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        page = await browser.new_page(viewport={"width": 1280, "height": 860})
+        await page.goto(server.url)
+        foot = page.locator(".side .foot")
+        await expect(foot).to_contain_text("All saved")
+        platter.fail("write", errno.ENOSPC)
+        await say(page, "written to a full disk")
+        await expect(foot).to_contain_text("Not saving: disk full", timeout=15_000)
+        await expect(foot.locator(".bad")).to_have_attribute("title", re.compile("disk is full"))
+        platter.heal()
+        await expect(foot).to_contain_text("All saved", timeout=15_000)
+        await expect(page.locator(".you .say")).to_have_text("written to a full disk")
+        await browser.close()
