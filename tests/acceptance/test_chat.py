@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import termios
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -174,6 +175,95 @@ async def test_an_approval_is_answered_at_the_prompt(data_dir: Path, wires: Wire
         await chat.until("Then I will not.")
         await chat.leave()
         await chat.rest()
+
+
+class Terminal:
+    """``everturn chat`` on a pseudo-terminal."""
+
+    def __init__(self, process: anyio.abc.Process, master: int) -> None:
+        self.process = process
+        self._master = master
+        self.text = ""
+
+    async def until(self, words: str) -> None:
+        """Wait for words that come after those waited for before."""
+        with anyio.fail_after(PATIENCE_S):
+            while words not in self.text:
+                await anyio.wait_readable(self._master)
+                self.text += os.read(self._master, 4096).decode(errors="replace")
+        self.text = self.text.partition(words)[2]
+
+    def type(self, line: str) -> None:
+        os.write(self._master, line.encode() + b"\n")
+
+    @property
+    def echoes(self) -> bool:
+        return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
+
+
+@asynccontextmanager
+async def terminal(environ: dict[str, str], port: int) -> AsyncIterator[Terminal]:
+    master, slave = os.openpty()
+    try:
+        async with await anyio.open_process(
+            [sys.executable, "-m", "everturn", "chat", "--server", f"http://127.0.0.1:{port}"],
+            env=environ | {"TERM": "xterm"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+        ) as process:
+            try:
+                yield Terminal(process, master)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def wishing(command: str) -> Answer:
+    call = openai_call(0, json.dumps({"command": command}), "call_1", "terminal")
+    return Answer(sse(call, openai_delta(finish="tool_calls"), b"[DONE]"))
+
+
+async def test_ctrl_c_takes_an_approval_back_and_other_words_give_none(
+    data_dir: Path, wires: WireServer
+) -> None:
+    wires.play(wishing("$TOOL one"))
+    environ, port = environment(data_dir, wires), free_port()
+    async with server(environ, port), terminal(environ, port) as chat:
+        await chat.until("> ")
+        assert chat.echoes
+        chat.type("Run it")
+        await chat.until("n deny] ")
+        assert chat.echoes
+        chat.process.send_signal(signal.SIGINT)
+        await chat.until("Stopped.")
+        wires.play(wishing("$TOOL two"))
+        await chat.until("> ")
+        chat.type("Once more")
+        await chat.until("n deny] ")
+        chat.type("session, or start over?")
+        await chat.until("n deny] ")
+        wires.play(Answer(openai_answer(["Then not."])))
+        chat.type("no")
+        await chat.until("denied")
+        await chat.until("Then not.")
+
+
+async def test_nothing_is_echoed_into_an_answer(data_dir: Path, wires: WireServer) -> None:
+    wires.play(Answer(sse(openai_delta(content="Slowly. ")), ending="hang"))
+    environ, port = environment(data_dir, wires), free_port()
+    async with server(environ, port), terminal(environ, port) as chat:
+        await chat.until("> ")
+        chat.type("Say it")
+        await chat.until("Slowly.")
+        assert not chat.echoes
+        chat.process.send_signal(signal.SIGINT)
+        await chat.until("Stopped.")
+        await chat.until("> ")
+        assert chat.echoes
 
 
 async def test_without_a_server_it_says_how_to_start_one(data_dir: Path, wires: WireServer) -> None:

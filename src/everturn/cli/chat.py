@@ -42,11 +42,11 @@ async def _chat(address: str, token: str | None, session_id: str | None) -> None
         while True:
             try:
                 text = (await asyncio.to_thread(input, "\n> ")).strip()
+                if text:
+                    await conversation.say(text)
             except (EOFError, KeyboardInterrupt):
                 out.print(f"\n[dim]Continue with: everturn chat --session {session_id}[/dim]")
                 return
-            if text:
-                await conversation.say(text)
 
 
 class Conversation:
@@ -57,6 +57,7 @@ class Conversation:
         self._session_id = session_id
         self._out = out
         self._is_away = False
+        self._asking: asyncio.Task[None] | None = None
 
     async def say(self, text: str) -> None:
         """Send, then show the turn to its end; Ctrl-C stops the turn, not the program."""
@@ -71,7 +72,8 @@ class Conversation:
 
         loop.add_signal_handler(signal.SIGINT, stop)
         try:
-            await self._show(turn_id, cursor)
+            with prompts.echo(False):
+                await self._show(turn_id, cursor)
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             await asyncio.gather(*stops)
@@ -87,9 +89,20 @@ class Conversation:
                 if screen.show(wire.event):
                     if not isinstance(wire.event, TurnWaiting):
                         return
-                    await self._answer_all()
+                    await self._ask()
         finally:
             screen.close()
+
+    async def _ask(self) -> None:
+        """Ask the person; Ctrl-C takes the questions back, and the turn's own end comes on the stream."""
+        self._asking = asyncio.create_task(self._answer_all(), name="asking")
+        try:
+            await asyncio.wait({self._asking})
+            if not self._asking.cancelled():
+                self._asking.result()
+        finally:
+            self._asking.cancel()
+            self._asking = None
 
     async def _answer_all(self) -> None:
         found = await self._client.call("GET", "/api/approvals")
@@ -112,6 +125,9 @@ class Conversation:
             await self._client.call("POST", f"/api/turns/{turn_id}/cancel", {})
         except EverturnError as error:
             tell(error)
+        if self._asking is not None:
+            self._out.print()
+            self._asking.cancel()
 
     def _away(self) -> None:
         if not self._is_away:
