@@ -18,6 +18,7 @@ from everturn.domain.errors import Invalid
 from everturn.engine.settings import EngineSettings
 from everturn.memory import MemorySettings
 from everturn.memory.tool import MemoryTool
+from everturn.models.settings import parse_settings
 from everturn.store import StoreSettings
 from everturn.tools.profiles import Profiles, key_lines, parse_profiles
 from everturn.tools.toolbox import TOOL_NAMES
@@ -85,7 +86,7 @@ def read_config(home: Path | None = None, environ: Mapping[str, str] | None = No
         engine=reader.convert(EngineSettings, "engine", engine),
         store=reader.convert(StoreSettings, "store", {**reader.table("store"), **direct}),
         profiles=parse_profiles(reader.text, FILE, TOOL_NAMES | {MemoryTool.name}),
-        models=reader.raw("models"),
+        models=reader.models(),
         memory=reader.convert(MemorySettings, "memory", reader.table("memory")),
     )
 
@@ -135,6 +136,12 @@ class _Reader:
 
     def table(self, name: str) -> dict[str, Any]:
         return self.raw(name)
+
+    def models(self) -> dict[str, Any]:
+        """Checked here, where the lines are known; whoever opens the models reads it again."""
+        found = self.raw("models")
+        parse_settings(found, self._lines)
+        return found
 
     def convert(self, kind: type[T], section: str, table: dict[str, Any]) -> T:
         for key in table:

@@ -81,3 +81,18 @@ def test_a_file_that_is_not_toml_is_said_so(tmp_path: Path) -> None:
 def test_a_port_that_is_none_is_refused(tmp_path: Path, port: str) -> None:
     with pytest.raises(Invalid, match="port"):
         read_config(tmp_path, {"EVERTURN_PORT": port})
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        ('\n[models.providers.work]\nbase_url = "x"\n', 3, "models.providers.work.base_url"),
+        ('[models.providers.work]\nkind = "x"\n', 2, "models.providers.work.kind"),
+        ('[models.settings."a:b.1"]\ncontext_tokens = "many"\n', 2, "models.settings.a:b.1.context_tokens"),
+        ("[models]\nnonsense = 1\n", 2, "models.nonsense"),
+    ],
+)
+def test_a_mistake_about_models_names_line_and_key(tmp_path: Path, text: str, line: int, key: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        read_config(write(tmp_path, text), {})
+    assert caught.value.message.startswith(f"config.toml, line {line}: {key} ")

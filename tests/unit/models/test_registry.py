@@ -324,11 +324,12 @@ async def test_what_goes_wrong_inside_keeps_its_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "key"),
     [
-        ({"providers": {"work": {"base_urll": "http://x"}}}, "models.providers"),
-        ({"providers": {"work": {"base_url": "x"}}}, "models.providers.work"),
+        ({"providers": {"work": {"base_urll": "http://x"}}}, "models.providers.work.base_urll"),
+        ({"providers": {"work": {"base_url": "x"}}}, "models.providers.work.base_url"),
         ({"providers": {"Wo rk": {"base_url": "http://x"}}}, "models.providers.Wo rk"),
-        ({"settings": {"a:b": {"context_tokens": "many"}}}, "models.settings"),
-        ({"nonsense": 1}, "models"),
+        ({"settings": {"a:b": {"context_tokens": "many"}}}, "models.settings.a:b.context_tokens"),
+        ({"nonsense": 1}, "models.nonsense"),
+        ({"providers": 1}, "models.providers"),
     ],
 )
 def test_mistakes_in_the_configuration_name_their_key(table: dict[str, Any], key: str) -> None:
