@@ -207,9 +207,9 @@ MUTATIONS = [
     Mutation(
         "d05",
         CACHE,
-        "        entry.keep(session_id, Baseline(after, kept, _size_after(entry.baselines.get(session_id), kept)))",
+        "        entry.keep(session_id, Baseline(after, kept, size, given))",
         "        for each in {session_id, *entry.baselines}:\n"
-        "            entry.keep(each, Baseline(after, kept, _size_after(entry.baselines.get(session_id), kept)))",
+        "            entry.keep(each, Baseline(after, kept, size, given))",
     ),
     Mutation("d06", PREFIX, "        own = await self._first_message()\n", "        own = kept[0]\n"),
     Mutation("d07", CACHE, "            if entry.is_pending:\n", "            if False:\n"),
