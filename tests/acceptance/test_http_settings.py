@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -243,3 +244,26 @@ async def test_rules_are_listed_and_revoked(store: Store, tmp_path: Path, clock:
         assert (await server.http.delete("/api/policy?id=a1")).status_code == 404
         assert (await server.http.delete("/api/policy")).json() == {"revoked": 1}
         assert (await server.http.get("/api/policy")).json() == {"rules": []}
+
+
+async def test_a_client_can_be_generated_from_the_description(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    """Names a program can bear, none of them twice, and no schema that is a mere ``false``."""
+    async with running(store, tmp_path, clock) as server:
+        document = (await server.http.get("/openapi.json")).json()
+    schemas = document["components"]["schemas"]
+    assert [name for name in schemas if not name.isidentifier()] == []
+    titles = [schema.get("title", name) for name, schema in schemas.items()]
+    assert len(titles) == len(set(titles))
+    assert "false" not in [key.strip() for key in _schemas_in(document)]
+    operations = [one["operationId"] for path in document["paths"].values() for one in path.values()]
+    assert len(operations) == len(set(operations))
+
+
+def _schemas_in(node: object) -> list[str]:
+    """Every value of an ``items``, as text."""
+    if isinstance(node, dict):
+        own = [json.dumps(value) for key, value in node.items() if key == "items"]
+        return own + [one for value in node.values() for one in _schemas_in(value)]
+    return [one for value in node for one in _schemas_in(value)] if isinstance(node, list) else []

@@ -89,7 +89,20 @@ def _schemas(
     made, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     problem = components["Problem"]
     problem["additionalProperties"] = True
+    _close_by_length([made, components])
     return dict(zip(map(_key, kinds), made, strict=True)), components
+
+
+def _close_by_length(node: Any) -> None:
+    """``items: false`` of a tuple says what maxItems says already, and generators of clients choke on it."""
+    if isinstance(node, dict):
+        if node.get("items") is False and "maxItems" in node:
+            del node["items"]
+        for value in node.values():
+            _close_by_length(value)
+    elif isinstance(node, (list, tuple)):
+        for value in node:
+            _close_by_length(value)
 
 
 def _kinds_of(endpoint: AnyEndpoint) -> list[Any]:

@@ -171,7 +171,7 @@ class UsageLine(msgspec.Struct, frozen=True):
     cost_usd: float | None
 
 
-class UsageOut(msgspec.Struct, frozen=True):
+class UsageReport(msgspec.Struct, frozen=True):
     days: int
     total: UsageLine
     models: dict[str, UsageLine]
@@ -229,7 +229,7 @@ class SettingsApi:
                 summary="Tokens and money of the last days, by model.",
                 tag=tag,
                 query=UsageQuery,
-                answer=UsageOut,
+                answer=UsageReport,
             ),
         ]
 
@@ -381,7 +381,7 @@ class SettingsApi:
         except e.ModelUnknown:
             return None  # a provider without an address cannot be used, with or without a key
 
-    async def usage(self, call: Call[UsageQuery, Nothing]) -> UsageOut:
+    async def usage(self, call: Call[UsageQuery, Nothing]) -> UsageReport:
         since = self._clock.now_ms() - call.query.days * _DAY_MS
         rows = await self._store.upkeep.usage(call.owner, since)
         by_model: dict[str, list[Spent]] = {}
@@ -389,7 +389,7 @@ class SettingsApi:
             usage = msgspec.json.decode(text, type=Usage) if text else Usage()
             by_model.setdefault(model or self._registry.default, []).append((usage, purpose == "turn"))
         lines = {model: _line(spent) for model, spent in sorted(by_model.items())}
-        return UsageOut(call.query.days, _line([one for all_ in by_model.values() for one in all_]), lines)
+        return UsageReport(call.query.days, _line([one for all_ in by_model.values() for one in all_]), lines)
 
     # --- models and keys -----------------------------------------------------------------------------
 
