@@ -61,6 +61,22 @@ DIFF = """--- a/ops/backup.sh
 """
 
 
+BACKUP = """#!/bin/sh
+set -eu
+export RESTIC_REPOSITORY=/mnt/nas/restic
+restic backup /srv /etc --tag nightly --retry-lock 30m
+restic forget --keep-daily 14 --retry-lock 30m
+logger -t backup "nightly done"
+"""
+FILES = [
+    {"path": "ops", "name": "ops", "kind": "folder", "size": 0, "modified_at": 0},
+    {"path": "paperless", "name": "paperless", "kind": "folder", "size": 0, "modified_at": 0},
+    {"path": "backup.sh", "name": "backup.sh", "kind": "file", "size": 206, "modified_at": 0},
+    {"path": "house-notes.md", "name": "house-notes.md", "kind": "file", "size": 4_812, "modified_at": 0},
+    {"path": "dump.sql", "name": "dump.sql", "kind": "file", "size": 431_900_112, "modified_at": 0},
+]
+
+
 class Script:
     """Writes a turn's events with times that add up: each call moves the clock."""
 
@@ -632,10 +648,20 @@ def around(path: str, method: str) -> Any:
                 },
             ],
             "owed": 2,
+            "sessions": [
+                {"session_id": "ses_1", "title": "Nightly backup keeps failing", "turns": 1},
+                {"session_id": "ses_2", "title": "Train times to Ghent", "turns": 1},
+            ],
+            "remembered_at": now_ms() - 2_400_000,
         },
         "approvals": {"items": []},
         "health": {},
     }
+    if path.startswith("sessions/") and path.endswith("/files"):
+        return {"path": "", "files": FILES, "is_cut": False}
+    if path.startswith("sessions/") and path.endswith("/text"):
+        at = now_ms() - 240_000
+        return {"path": "ops/backup.sh", "text": BACKUP, "size": len(BACKUP), "modified_at": at, "is_cut": False}
     if path.startswith("keys/") and path.endswith("/test"):
         return {"ok": True, "elapsed_ms": 612}
     if path.startswith(("keys", "memory", "settings", "policy", "signout", "tokens")) and method != "GET":

@@ -54,6 +54,34 @@ def panel(page: Page) -> None:
     page.keyboard.press("Control+.")
 
 
+def workspace(page: Page) -> None:
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Control+k")
+    page.keyboard.type(">workspace")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(400)
+
+
+def opened(page: Page) -> None:
+    workspace(page)
+    page.get_by_role("button", name="backup.sh").last.click()
+    page.wait_for_timeout(500)
+
+
+def mention(page: Page) -> None:
+    page.fill("[data-composer]", "")
+    page.type("[data-composer]", "Compare @ba")
+    page.wait_for_timeout(300)
+
+
+def own_server(page: Page) -> None:
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Your own server").click()
+    page.get_by_label("Address").fill("http://nas-01:11434/v1")
+    page.get_by_role("button", name="Test").click()
+    page.wait_for_timeout(500)
+
+
 def typing(page: Page) -> None:
     page.fill("[data-composer]", "Also check the webmail host")
 
@@ -116,6 +144,10 @@ STATES = {
     "commands": State("Every ending", commands),
     "menu": State("Every ending", menu),
     "keys": State("Every ending", keys),
+    "workspace": State("Nightly backup keeps failing", workspace),
+    "file": State("Nightly backup keeps failing", opened),
+    "mention": State("Every ending", mention),
+    "own-server": State("#/settings/models", own_server),
     "drawer": State("Nightly backup keeps failing", drawer),
     "new": State("#/"),
     "first": State("#/", None, "fresh"),
