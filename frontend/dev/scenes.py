@@ -77,6 +77,13 @@ FILES = [
 ]
 
 
+SAID = {
+    "Weekly review": "Done this week: restic waits with --retry-lock 30m, so the nightly run no longer meets the prune.",
+    "Reading list: consensus papers": "In all three, clients retry while the lock file is stale, every 5 s until the lease is gone.",
+    "Borrow checker and iterators": "Instead of a retry loop around the mutex, take the lock once and hand the guard down.",
+}
+
+
 class Script:
     """Writes a turn's events with times that add up: each call moves the clock."""
 
@@ -213,6 +220,7 @@ def full() -> House:
         ("Scale the bread recipe to 14", now - day, {}),
         ("Letter to the landlord, in German", now - day - 4 * minute, {}),
         ("Borrow checker and iterators", now - day - 8 * minute, {}),
+        ("Retry policy for the door lock", now - 2 * day - minute, {}),
         ("Compare the heat pump offers", now - 3 * day, {}),
         ("Grafana panel for disk wear", now - 4 * day, {}),
         ("Regex for IBANs", now - 4 * day - minute, {"last_state": TurnState.FAILED}),
@@ -224,7 +232,7 @@ def full() -> House:
     for title, at, more in plain:
         here = house.add(title, at, **more)
         script = Script(here, title, at - 9_000)
-        script.say("Here is what I found. Clients retry while the lock file is stale, every 5 s.").complete()
+        script.say(SAID.get(title, "Here is what I found. Tell me which of the two you prefer.")).complete()
         here.row = replace(
             here.row, updated_at=at, **({"last_state": more["last_state"]} if "last_state" in more else {})
         )
@@ -661,7 +669,13 @@ def around(path: str, method: str) -> Any:
         return {"path": "", "files": FILES, "is_cut": False}
     if path.startswith("sessions/") and path.endswith("/text"):
         at = now_ms() - 240_000
-        return {"path": "ops/backup.sh", "text": BACKUP, "size": len(BACKUP), "modified_at": at, "is_cut": False}
+        return {
+            "path": "ops/backup.sh",
+            "text": BACKUP,
+            "size": len(BACKUP),
+            "modified_at": at,
+            "is_cut": False,
+        }
     if path.startswith("keys/") and path.endswith("/test"):
         return {"ok": True, "elapsed_ms": 612}
     if path.startswith(("keys", "memory", "settings", "policy", "signout", "tokens")) and method != "GET":

@@ -23,10 +23,12 @@ export function pieces(text: string, query: string): Piece[] {
   return cutAt(text, marks);
 }
 
-/** An excerpt that begins at most 24 characters before its first hit. */
+/** An excerpt that begins at most 24 characters before its first hit, with a whole word. */
 export function excerpt(text: string, marks: [number, number][]): Piece[] {
   const first = Math.min(...marks.map(([start]) => start), text.length);
-  const from = marks.length && first > leadMax ? first - leadMax : 0;
+  let from = marks.length && first > leadMax ? first - leadMax : 0;
+  const gap = from ? text.slice(from - 1, first).search(/\s/) : -1;
+  if (gap >= 0) from += gap;
   const moved = marks.map(([start, end]): [number, number] => [start - from + (from ? 1 : 0), end - from + (from ? 1 : 0)]);
   return cutAt(`${from ? "…" : ""}${text.slice(from)}`.replace(/\n/g, " "), moved);
 }
