@@ -1,4 +1,4 @@
-"""A server in a process of its own, to be killed: ``http_child.py FOLDER PORT TOKENS PAUSE_S GRACE_S``.
+"""A server in a process of its own, to be killed: ``http_child.py FOLDER STORE PORT TOKENS PAUSE_S GRACE_S``.
 
 Its model says that many tokens with that pause between them. Prints one line when it is ready.
 """
@@ -19,13 +19,13 @@ from everturn.testing.harness import quiet_settings
 from everturn.web import WebSettings, build_web, serve
 
 
-async def main(folder: Path, port: int, tokens: int, pause_s: float, grace_s: float) -> None:
+async def main(folder: Path, store_url: str, port: int, tokens: int, pause_s: float, grace_s: float) -> None:
     clock = SystemClock()
     words = [step for n in range(tokens) for step in (Say(f"{n} "), Pause(pause_s))]
     models = ScriptedModels(ScriptedModel(then=words))
     settings = WebSettings(home=folder, port=port, page=folder / "no-page", grace_s=grace_s)
     async with (
-        open_store(data_dir=folder, clock=clock) as store,
+        open_store(store_url, data_dir=folder, clock=clock) as store,
         Engine(
             store, models, FakeToolbox(), clock=clock, ids=Ids(clock), settings=quiet_settings()
         ) as engine,
@@ -35,4 +35,5 @@ async def main(folder: Path, port: int, tokens: int, pause_s: float, grace_s: fl
 
 
 if __name__ == "__main__":
-    anyio.run(main, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *map(float, sys.argv[4:]))
+    folder, store_url, port, tokens, *seconds = sys.argv[1:]
+    anyio.run(main, Path(folder), store_url, int(port), int(tokens), *map(float, seconds))

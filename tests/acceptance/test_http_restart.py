@@ -65,9 +65,9 @@ class Reader:
 
 @asynccontextmanager
 async def child(
-    folder: Path, port: int, tokens: int, pause_s: float, grace_s: float = 0.2
+    folder: Path, store_url: str, port: int, tokens: int, pause_s: float, grace_s: float = 0.2
 ) -> AsyncIterator[anyio.abc.Process]:
-    command = [sys.executable, str(_CHILD), *map(str, (folder, port, tokens, pause_s, grace_s))]
+    command = [sys.executable, str(_CHILD), *map(str, (folder, store_url, port, tokens, pause_s, grace_s))]
     async with await anyio.open_process(command, stderr=None) as process:
         try:
             assert process.stdout is not None
@@ -109,7 +109,7 @@ async def check(http: httpx2.AsyncClient, reader: Reader) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_fifty_readers_survive_the_servers_end_without_gap_or_repeat(
-    data_dir: Path, how: signal.Signals
+    data_dir: Path, store_url: str, how: signal.Signals
 ) -> None:
     port = free_port()
     readers: list[Reader] = []
@@ -122,7 +122,7 @@ async def test_fifty_readers_survive_the_servers_end_without_gap_or_repeat(
             ) as http,
             anyio.create_task_group() as group,
         ):
-            async with child(data_dir, port, tokens=20_000, pause_s=0.02) as first:
+            async with child(data_dir, store_url, port, tokens=20_000, pause_s=0.02) as first:
                 await start_turns(http, readers)
                 up[-1].set()
                 for reader in readers:
@@ -132,7 +132,7 @@ async def test_fifty_readers_survive_the_servers_end_without_gap_or_repeat(
                 up.append(anyio.Event())
                 first.send_signal(how)
                 await first.wait()
-            async with child(data_dir, port, tokens=30, pause_s=0.001):
+            async with child(data_dir, store_url, port, tokens=30, pause_s=0.001):
                 up[-1].set()
                 async with anyio.create_task_group() as checks:
                     for reader in readers:
@@ -148,11 +148,13 @@ async def _checked(http: httpx2.AsyncClient, reader: Reader) -> None:
     await check(http, reader)
 
 
-async def test_a_stopping_server_refuses_work_and_a_second_signal_hurries_it(data_dir: Path) -> None:
+async def test_a_stopping_server_refuses_work_and_a_second_signal_hurries_it(
+    data_dir: Path, store_url: str
+) -> None:
     port = free_port()
     with anyio.fail_after(_PATIENCE_S):
         async with (
-            child(data_dir, port, tokens=100_000, pause_s=0.02, grace_s=600.0) as server,
+            child(data_dir, store_url, port, tokens=100_000, pause_s=0.02, grace_s=600.0) as server,
             httpx2.AsyncClient(
                 base_url=f"http://127.0.0.1:{port}", timeout=_PATIENCE_S, trust_env=False
             ) as http,

@@ -26,10 +26,13 @@ PASSWORD = "correct horse battery"
 LOCKED = {"password": PASSWORD}
 _DAY_S = 86_400.0
 
+# Most of this is the edge's business, and one kind of store is enough; what rests on records runs on both.
+on_both = pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
+
 
 @pytest.fixture
 def store_kind() -> str:
-    return "sqlite"  # this is the edge's business: one kind of store is enough
+    return "sqlite"
 
 
 async def sign_in(server: Running, password: str = PASSWORD, **headers: str) -> httpx2.Response:
@@ -133,6 +136,7 @@ async def test_the_password_is_kept_only_as_argon2id(store: Store, tmp_path: Pat
     assert not any(PASSWORD.encode() in content for content in files)
 
 
+@on_both
 async def test_the_admin_owns_what_was_made_before_sign_in(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path) as server:
         session = await server.new_session(title="From before")
@@ -156,6 +160,7 @@ async def test_a_cookie_is_http_only_strict_and_secure_by_scheme(store: Store, t
         assert "Path=/;" in secure
 
 
+@on_both
 async def test_each_sign_in_makes_a_new_id_and_ends_the_one_presented(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path, settings=LOCKED) as server:
         first = jar_of(await sign_in(server))
@@ -167,6 +172,7 @@ async def test_each_sign_in_makes_a_new_id_and_ends_the_one_presented(store: Sto
         assert (await server.http.get("/api/me", headers=forged)).status_code == 401
 
 
+@on_both
 async def test_a_sign_in_ends_after_7_idle_days_and_30_in_all(
     store: Store, tmp_path: Path, clock: FakeClock
 ) -> None:
@@ -183,6 +189,7 @@ async def test_a_sign_in_ends_after_7_idle_days_and_30_in_all(
         assert (await server.http.get("/api/me", headers=used)).status_code == 401
 
 
+@on_both
 async def test_signing_out_here_and_everywhere(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path, settings=LOCKED) as server:
         jars = [jar_of(await sign_in(server)) for _ in range(3)]
@@ -198,6 +205,7 @@ async def test_signing_out_here_and_everywhere(store: Store, tmp_path: Path) -> 
         assert (await server.http.get("/api/me", headers=bearer)).status_code == 200
 
 
+@on_both
 async def test_a_new_password_ends_every_sign_in_and_a_restart_with_the_same_one_none(
     store: Store, tmp_path: Path
 ) -> None:
@@ -253,6 +261,7 @@ async def change(
     return answer
 
 
+@on_both
 async def test_a_new_password_ends_every_sign_in_but_the_one_that_set_it(
     store: Store, tmp_path: Path, clock: FakeClock
 ) -> None:
@@ -311,6 +320,7 @@ async def test_a_password_that_is_not_there_not_ours_or_not_theirs_is_not_change
 # --- tokens ------------------------------------------------------------------------------------------
 
 
+@on_both
 async def test_a_token_is_long_stored_hashed_dated_and_revocable(
     store: Store, tmp_path: Path, clock: FakeClock
 ) -> None:
@@ -333,6 +343,7 @@ async def test_a_token_is_long_stored_hashed_dated_and_revocable(
         assert (await server.http.get("/api/sessions", headers=bearer)).status_code == 401
 
 
+@on_both
 async def test_an_expired_or_altered_token_is_refused(store: Store, tmp_path: Path, clock: FakeClock) -> None:
     async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
         _, text = await server.web.accounts.create_token(LOCAL_OWNER, "t", (Scope.CHAT,), days=1)
@@ -350,6 +361,7 @@ async def test_a_wrong_credential_is_refused_even_where_none_is_needed(store: St
         assert (await server.http.get("/api/me", headers=ghost)).status_code == 401
 
 
+@on_both
 async def test_a_chat_token_cannot_approve_or_touch_keys_settings_tokens_or_policy(
     store: Store, tmp_path: Path
 ) -> None:
@@ -414,6 +426,7 @@ async def test_a_read_token_cannot_write_anything(store: Store, tmp_path: Path) 
         assert answer.status_code == 403
 
 
+@on_both
 async def test_one_owner_sees_nothing_of_another(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path, "Secret answer.", settings=LOCKED) as server:
         mine, other = await token(server, "admin"), await token(server, "admin", owner="guest")
@@ -444,6 +457,7 @@ async def test_one_owner_sees_nothing_of_another(store: Store, tmp_path: Path) -
         assert again.json()["id"] != upload.json()["id"]  # the same bytes: a hash gives no way in
 
 
+@on_both
 async def test_a_stream_ends_when_its_credential_is_revoked(
     store: Store, tmp_path: Path, clock: FakeClock
 ) -> None:
