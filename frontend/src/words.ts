@@ -174,6 +174,7 @@ const english = {
   modelSilent: "The model did not answer.",
   messageIsSaved: "Your message is saved.",
   tryAgain: "Try again",
+  openModels: "Open models",
   interruptedAt: (time: string) => `Interrupted at ${time}.`,
   moreMayArrive: "More output may still arrive.",
   allIsAbove: "All output received is above.",
