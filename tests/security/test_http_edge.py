@@ -427,6 +427,8 @@ async def test_more_requests_than_the_bound_get_429_with_retry_after(store: Stor
         answer = await server.http.get("/api/sessions")
         assert (answer.status_code, answer.json()["code"]) == (429, "overloaded")
         assert answer.headers["retry-after"] == "1"
+        for probe in ("/healthz", "/readyz", "/metrics"):
+            assert (await server.http.get(probe)).status_code == 200
 
 
 async def test_an_error_that_nobody_expected_says_nothing_about_the_inside(

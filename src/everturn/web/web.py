@@ -128,7 +128,8 @@ class Web:
         """Run the endpoint, if the server is not busy beyond its bound."""
         if self.is_stopping and endpoint.writes:
             raise Stopping
-        if self._in_flight >= self.settings.requests_max:
+        # A busy server is asked how it is above all: a probe that is refused would have it restarted.
+        if self._in_flight >= self.settings.requests_max and endpoint.tag != "server":
             raise Overloaded(
                 f"The server is busy with {self._in_flight} requests. Nothing was changed.",
                 hint="Try again in a second.",
