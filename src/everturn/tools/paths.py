@@ -72,10 +72,14 @@ class Beneath:
         """The content of a regular file; one byte more than the limit says that there is more."""
         # NONBLOCK: opening a pipe that somebody put there must not hang the tool.
         fd = self.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as file:
+        try:
+            # Looked at first: fdopen refuses a folder, and leaves its handle open.
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise ToolFailed(f"{path} is not a regular file.")
-            return file.read(bytes_max + 1)
+            with os.fdopen(fd, "rb", closefd=False) as file:
+                return file.read(bytes_max + 1)
+        finally:
+            os.close(fd)
 
     def write(self, path: str, content: bytes) -> bool:
         """Replace or make a file, whole or not at all; True if it is new. Folders are made as needed."""

@@ -79,6 +79,14 @@ async def test_an_address_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
             pass
 
 
+async def test_nobody_else_may_read_the_files_of_the_database(tmp_path: Path) -> None:
+    async with open_store(data_dir=tmp_path) as store:
+        await new_session(store, "mine")
+        files = [path for path in tmp_path.iterdir() if path.name.startswith("everturn.db")]
+        assert len(files) == 3
+        assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
 async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     async with open_store(data_dir=tmp_path) as store:
         await new_session(store, "kept")

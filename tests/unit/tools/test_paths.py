@@ -98,6 +98,15 @@ def test_a_pipe_or_a_folder_does_not_hang_or_pass_as_a_file(files: Beneath, root
         files.read("a", 10)
 
 
+def test_what_is_refused_leaves_no_handle_open(files: Beneath, root: Path) -> None:
+    (root / "folder").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(ToolFailed):
+            files.read("folder", 100)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_folder_swapped_for_a_link_between_look_and_use_never_leaks(files: Beneath, root: Path) -> None:
     """Really swaps, thousands of times, while the file is read: the outside is never seen."""
     outside = root.parent / "outside"

@@ -61,6 +61,7 @@ def prepare(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     connection = open_connection(path, vfs=vfs)
     try:
         if is_new:
+            path.chmod(0o600)  # its log and the index of that are made with the same mode
             connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         mode = connection.execute("PRAGMA journal_mode=WAL").fetchall()[0][0]
         if mode != "wal":
