@@ -112,6 +112,7 @@ def copy_before_migrating(connection: apsw.Connection, path: Path, version: int)
     try:
         temporary.unlink(missing_ok=True)
         connection.execute("VACUUM INTO ?", (str(temporary),))
+        temporary.chmod(0o600)
         with contextlib.closing(open_connection(temporary)) as copy:
             is_as_it_was = schema_version(copy) == version
         if is_as_it_was:

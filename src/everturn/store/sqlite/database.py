@@ -144,6 +144,7 @@ class SqliteDatabase:
         try:
             connection.execute("PRAGMA query_only=OFF")
             connection.execute("VACUUM INTO ?", (str(target),))
+            target.chmod(0o600)
         except apsw.Error as error:
             if isinstance(error, apsw.FullError):
                 raise DiskFull(f"Could not write the backup {target.name}: the disk is full.") from error
