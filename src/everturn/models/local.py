@@ -66,7 +66,7 @@ CODER_SPEC = LocalSpec(
     CODER,
     Abilities(continues=False, context_tokens=8192, output_tokens=1024),
     cache_mib=256,
-    extra={"temperature": 0.0},
+    extra={"temperature": 0.1},
     calls_in_text=True,
     # Each costs it time to read, and with two ways to one end it takes the wrong one: asked to write and run
     # a file, it ran the code and wrote none.

@@ -2,9 +2,9 @@
 
 Small models write a call inside a fence even where a server has a place for it, so the native way
 finds nothing. Here the tools stand in the system prompt, and calls and results in the history are
-plain text in the very form that is asked for. After a result the model is told again what was asked,
-and to go on or to answer: without that it repeats the call, or forgets the second step; with the tools
-taken away it could not make a second call, and the cached prefix would be lost.
+plain text in the very form that is asked for. After a result the model is told to answer from it:
+without that line it repeats the call; with the tools taken away it could not make a second one, and
+the cached prefix would be lost.
 """
 
 from __future__ import annotations
@@ -45,16 +45,13 @@ and after its result
 {"name": "terminal", "arguments": {"command": "python3 count.py"}}
 ```"""
 _AFTER_RESULT = (
-    'What was asked: "{asked}"\n'
-    "If a step of that is still to be done, use the next tool now. If all is done, answer in plain words "
-    "from this result. Do not repeat a call."
+    "If a step of what was asked is still to be done, use the next tool now. If all is done, answer in "
+    "plain words from this result. Do not repeat a call."
 )
 _AFTER_FAILURE = (
-    'What was asked: "{asked}"\n'
     "This call failed, and nothing was done. Reach the same another way now: with another tool of the list, "
     "or with other arguments. Answer in words only if there is no other way."
 )
-_ASKED_CHARS = 300
 
 
 class TextCalls:
@@ -119,7 +116,7 @@ def as_text(request: ModelRequest) -> ModelRequest:
         names = {tool.name for tool in request.tools}
         example = _EXAMPLE if {"write_file", "terminal"} <= names else ""
         system = f"{system}\n\n{_ASK.format(tools=tools)}{example}".strip()
-    messages = tuple(_messages(request.messages))
+    messages = tuple(_message(message) for message in request.messages)
     return msgspec.structs.replace(request, system=system, messages=messages, tools=())
 
 
@@ -156,29 +153,12 @@ def _kind(schema: Any) -> str:
     return str(schema.get("type", "any"))
 
 
-def _messages(messages: Sequence[Message]) -> Iterator[Message]:
-    """Each result is followed by what was asked: a small model has lost sight of it by then."""
-    asked = ""
-    for message in messages:
-        if message.role is Role.USER:
-            asked = _one_line(message.text)
-        yield _result(message, asked) if message.role is Role.TOOL else _message(message)
-
-
-def _result(message: Message, asked: str) -> Message:
-    said = [f"Result of {part.name}:\n{part.text}" for part in message.parts if isinstance(part, Result)]
-    failed = [isinstance(part, Result) and part.outcome is Outcome.ERROR for part in message.parts]
-    hint = _AFTER_FAILURE if all(failed) else _AFTER_RESULT
-    text = "\n\n".join([*said, hint.format(asked=asked)])
-    return msgspec.structs.replace(message, role=Role.USER, parts=(Text(text),))
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _ASKED_CHARS else line[:_ASKED_CHARS] + " …"
-
-
 def _message(message: Message) -> Message:
+    if message.role is Role.TOOL:
+        said = [f"Result of {part.name}:\n{part.text}" for part in message.parts if isinstance(part, Result)]
+        failed = [isinstance(part, Result) and part.outcome is Outcome.ERROR for part in message.parts]
+        text = "\n\n".join([*said, _AFTER_FAILURE if all(failed) else _AFTER_RESULT])
+        return msgspec.structs.replace(message, role=Role.USER, parts=(Text(text),))
     calls = [part for part in message.parts if isinstance(part, Call)]
     if not calls:
         return message
