@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from everturn.cli.frame import OWNER, console, home_option, with_store
 from everturn.config import Config
@@ -26,6 +26,7 @@ from everturn.models.weights import weights_folder
 from everturn.store import Store
 
 T = TypeVar("T")
+_ID_CHARS = 30
 
 
 @click.group()
@@ -49,7 +50,7 @@ def list_(words: tuple[str, ...], home: Path | None) -> None:
         return await built.notebooks.notes(OWNER)
 
     notes = _with_memory(home, work)
-    table = Table("Id", "Since", "From", "Fact", box=None, header_style="bold")
+    table = Table(_whole("Id"), "Since", "From", "Fact", box=None, header_style="bold")
     for note in notes:
         table.add_row(note.id, note.day, escape(_source(note)), escape(one_line(note.text)))
     console().print(table if notes else "Nothing is remembered yet." if not words else "Nothing fits.")
@@ -117,7 +118,7 @@ def owed(home: Path | None) -> None:
         return await store.ledger.owing(OWNER), last, str(notice or "")
 
     found, last, notice = _with_memory(home, work)
-    table = Table("Session", "Title", "Turns", "Since", "State", box=None, header_style="bold")
+    table = Table(_whole("Session"), "Title", "Turns", "Since", "State", box=None, header_style="bold")
     for owing in found:
         table.add_row(
             owing.session_id, escape(owing.title), str(owing.turns), _time(owing.since), escape(_state(owing))
@@ -184,6 +185,11 @@ def _with_memory(home: Path | None, work: Callable[[BuiltMemory, Store], Awaitab
             return await work(built, store)
 
     return with_store(home, inside)
+
+
+def _whole(name: str) -> Column:
+    """A column of ids: they are copied, so they are never cut."""
+    return Column(name, no_wrap=True, min_width=_ID_CHARS)
 
 
 def _source(note: Note) -> str:

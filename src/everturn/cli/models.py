@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from everturn.cli.frame import console, home_option, run
 from everturn.config import read_config
@@ -108,7 +108,10 @@ async def _registry(home: Path | None) -> AsyncIterator[ModelRegistry]:
 async def _list(registry: ModelRegistry) -> None:
     with console().status("Asking the providers"):
         found = await registry.list()
-    table = Table("Model", "State", "Context", "Tools", "Images", "$ in / out per M", box=None)
+    # Names are copied: they break into lines where there is no room, they are not cut.
+    table = Table(
+        Column("Model", overflow="fold"), "State", "Context", "Tools", "Images", "$ in / out per M", box=None
+    )
     for state in found:
         table.add_row(*_row(state))
     console().print(table)
