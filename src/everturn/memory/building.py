@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.clock import Clock
+from everturn.domain.errors import Invalid
 from everturn.domain.ids import Ids
 from everturn.domain.modelling import Models
 from everturn.domain.probe import Probe
@@ -35,14 +36,22 @@ def build_memory(
     settings: MemorySettings | None = None,
     probe: Probe | None = None,
 ) -> BuiltMemory:
-    """Everything of memory over an open store; the notes lie in ``home``/memory. Starts nothing."""
+    """Everything of memory over an open store; the notes lie in ``home``/memory. Starts nothing.
+
+    Raises Invalid if the provider is not installed: said at the start, instead of by every turn.
+    """
     used = settings or MemorySettings()
     notebooks = Notebooks(home / "memory", ids)
 
     def open_notes() -> NotesProvider:
         return NotesProvider(notebooks, models, store.records, store.ledger, clock=clock, settings=used)
 
-    memory = Memory(
-        store.ledger, Providers({NOTES: open_notes}), clock=clock, ids=ids, settings=used, probe=probe
-    )
+    providers = Providers({NOTES: open_notes})
+    if used.provider and used.provider not in providers.names:
+        raise Invalid(
+            f"config.toml: memory.provider: there is no memory provider {used.provider!r}.",
+            hint=f"Possible: {', '.join(providers.names)}; or install the plug-in.",
+            key="memory.provider",
+        )
+    memory = Memory(store.ledger, providers, clock=clock, ids=ids, settings=used, probe=probe)
     return BuiltMemory(memory, notebooks, MemoryTool(notebooks, store.ledger, clock))

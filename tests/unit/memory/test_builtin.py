@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from everturn.domain.clock import Clock, SystemClock
-from everturn.domain.errors import ModelOverloaded
+from everturn.domain.errors import Invalid, ModelOverloaded
 from everturn.domain.ids import Ids
 from everturn.domain.modelling import Abilities
 from everturn.memory import BuiltMemory, MemorySettings, Outcome, build_memory
@@ -313,3 +313,11 @@ async def test_what_was_deleted_while_nothing_ran_is_not_sent_by_the_next_proces
     async with open_harness(store, clock=clock, model=model, memory=again.memory) as h:
         await h.run(session, "And now?")
         assert "Keeps bees" not in str(model.requests[-1])
+
+
+async def test_a_provider_that_is_not_installed_is_refused_at_the_start(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    with pytest.raises(Invalid, match="no memory provider 'nope'") as caught:
+        built_over(store, clock, tmp_path, ScriptedModel(clock=clock), provider="nope")
+    assert "notes" in caught.value.hint
