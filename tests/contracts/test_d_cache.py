@@ -480,6 +480,7 @@ async def test_d09_an_agent_evicted_in_its_turn_serves_it_to_the_end_and_is_reti
         assert entry.agent == "old"
         assert await bench.turn("a", agent="new") == "new"
     await bench.work_off()
+    assert bench.retired == ["old"], "at the end of its turn, not at the end of the cache"
     await bench.cache.close()
     assert bench.retired == ["old", "new"]
 
