@@ -309,7 +309,7 @@ def tried(copy: Path, mutation: Mutation) -> str | None:
             "-m",
             "pytest",
             "-x",
-            "-v",
+            "-vv",
             "-p",
             "no:cacheprovider",
             "--timeout=20",
@@ -319,7 +319,7 @@ def tried(copy: Path, mutation: Mutation) -> str | None:
         done = subprocess.run(
             [*command, "-k", chosen],
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy / "src")},
+            env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONUNBUFFERED": "1"},
             capture_output=True,
             text=True,
             check=False,
