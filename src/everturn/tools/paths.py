@@ -74,7 +74,10 @@ class Beneath:
         fd = self.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             # Looked at first: fdopen refuses a folder, and leaves its handle open.
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(path)
+            if not stat.S_ISREG(mode):
                 raise ToolFailed(f"{path} is not a regular file.")
             with os.fdopen(fd, "rb", closefd=False) as file:
                 return file.read(bytes_max + 1)

@@ -34,7 +34,7 @@ async def test_a_profile_names_its_tools_and_the_pocket_has_none(tmp_path: Path)
 async def test_only_what_changes_nothing_twice_says_it_is_safe_to_repeat(kit: Kit) -> None:
     tools = await kit.toolbox.tools(OWNER, SESSION, None)
     unsafe = {tool.spec.name for tool in tools if not tool.spec.is_safe_to_repeat}
-    assert unsafe == {"terminal", "python", "edit_file", "apply_patch"}
+    assert unsafe == {"terminal", "python", "apply_patch"}
 
 
 async def test_each_session_has_a_workspace_of_its_own(kit: Kit, tmp_path: Path) -> None:
