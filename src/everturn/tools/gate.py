@@ -26,6 +26,7 @@ _HEAD_BYTES_MAX = 64 * 1024
 _HEAD_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 15.0
 _PIECE_BYTES = 64 * 1024
+_LINGER_S = 5.0  # for a client to close after it was told that there is no more
 _HOP_HEADERS = re.compile(rb"^(proxy-[^:]*|connection|keep-alive):", re.I)
 
 
@@ -123,9 +124,12 @@ async def _pump(client: SocketStream, server: httpcore2.AsyncNetworkStream) -> N
         try:
             while data := await server.read(_PIECE_BYTES):
                 await client.send(data)
+            # The client hears that this was all, and closes: that ends the other way by itself. Cancelling it
+            # in the moment when the close arrives would make anyio answer a wait that is over already.
+            await client.send_eof()
+            group.cancel_scope.deadline = anyio.current_time() + _LINGER_S
         except (httpcore2.NetworkError, anyio.BrokenResourceError):
-            pass  # one side is gone; the other follows
-        group.cancel_scope.cancel()
+            group.cancel_scope.cancel()  # one side is gone; the other follows
 
 
 def _host_and_port(text: bytes, default: int) -> tuple[str, int]:
