@@ -31,6 +31,7 @@ import msgspec
 from anyio.abc import Process
 
 from everturn.tools import forwarding
+from everturn.tools.groups import Group, Groups
 from everturn.tools.limits import Limits, Used, processes_in, used_by
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -128,6 +129,7 @@ class Sandbox:
         self._gate: Path | None = None
         self._hard: tuple[str, ...] = ()  # the options of the level that works here
         self._size: tuple[str, ...] = ()  # the limit of /tmp, where it can be set
+        self._groups: Groups | None = None
         self.state = SandboxState("none", "The sandbox was not tried yet.")
 
     async def open(self, gate: Path | None = None) -> SandboxState:
@@ -169,12 +171,26 @@ class Sandbox:
                     pass_fds=(fd, tell, go),
                 )
             first = await _first_process(told)
+            child = Child(process, first=first)
             if first is not None:
-                _impose(view.limits, first[0])
-            return Child(process, first=first)
+                await self._bound(child, first[0], view.limits)
+            return child
         finally:
             os.close(hold)
             os.close(told)
+
+    async def _bound(self, child: Child, pid: int, limits: Limits) -> None:
+        """Set the limits on a sandbox's first process, before it begins."""
+        try:
+            if self._groups:
+                child.group = self._groups.make(limits.processes)
+                child.group.add(pid)
+            limits.impose(pid)
+        except ProcessLookupError:
+            return  # bubblewrap could not build the sandbox; it says why
+        except OSError:
+            await child.end()  # never without its limits
+            raise
 
     def _options(self, view: View, kept: Sequence[Place] = ()) -> list[str]:
         options = [*_FIXED, *self._hard]
@@ -235,9 +251,17 @@ class Sandbox:
         for level, self._hard, self._size in _LEVELS:
             detail = self._run_trial(trial)
             if not detail:
-                return SandboxState(level, _describe(level))
+                self._groups = Groups.open() if _is_root() else None
+                return SandboxState(level, _describe(level) + self._describe_groups())
         return SandboxState(
             "none", f"bubblewrap does not work here: {detail}", "Allow unprivileged user namespaces."
+        )
+
+    def _describe_groups(self) -> str:
+        if self._groups or not _is_root():
+            return ""
+        return (
+            " As root without control groups, the number of processes is only looked at, ten times a second."
         )
 
     def _run_trial(self, trial: Path) -> str:
@@ -276,6 +300,7 @@ class Child:
         # The first process inside the sandbox, and a handle of it.
         self._first = first[0] if first else 0
         self._namespace: int | None = first[1] if first else None
+        self.group: Group | None = None  # that holds the number of its processes
 
     @property
     def is_sandboxed(self) -> bool:
@@ -309,6 +334,9 @@ class Child:
             if self._mark:
                 await anyio.to_thread.run_sync(_kill_marked, self._mark)
             await self.process.wait()
+            if self.group is not None:
+                self.group.remove()
+                self.group = None
             await self.process.aclose()
 
 
@@ -401,6 +429,10 @@ def _only_if(kept: Sequence[Place]) -> list[str]:
     return ["/bin/sh", "-c", _SAME, "sh", *words, "--"]
 
 
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
 def _describe(level: str) -> str:
     if level == "full":
         return "bubblewrap works: no capabilities, no nested namespaces, nothing of the host in sight."
@@ -438,13 +470,6 @@ async def _first_process(told: int) -> tuple[int, int] | None:
         return int(found[1]), os.pidfd_open(int(found[1]))
     except ProcessLookupError:
         return None  # it has ended already
-
-
-def _impose(limits: Limits, pid: int) -> None:
-    try:
-        limits.impose(pid)
-    except ProcessLookupError:
-        return  # bubblewrap could not build the sandbox; it says why
 
 
 def _is_over(handle: int) -> bool:

@@ -8,7 +8,9 @@ import pytest
 
 from everturn.domain.messages import Outcome
 from everturn.tools import Profile
+from everturn.tools.groups import Groups
 from everturn.tools.limits import Limits, Used
+from everturn.tools.sandbox import Sandbox, View, python_program
 from tests.unit.tools.kit import Kit, open_kit, profiles_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -26,8 +28,9 @@ async def run(home: Path, tool: str, **arguments: str | int) -> tuple[str, Outco
 
 
 async def test_a_fork_bomb_is_ended_with_everything_it_started_and_says_why(tmp_path: Path) -> None:
-    mark = f"bomb-{os.getpid()}"
-    command = f"b() {{ sleep 30.{os.getpid()} & b & b; }}; echo {mark}; b"
+    # It doubles as a bomb does, but stops at a thousand: a test that fails must not take the machine with it.
+    sleep = f"sleep 30.{os.getpid()}"
+    command = f"b() {{ [ $1 = 0 ] || {{ {sleep} & b $(($1 - 1)) & b $(($1 - 1)); }}; }}; b 9; {sleep}"
     with anyio.fail_after(30):
         text, outcome, _ = await run(tmp_path, "terminal", command=command)
     assert outcome is Outcome.ERROR
@@ -35,6 +38,46 @@ async def test_a_fork_bomb_is_ended_with_everything_it_started_and_says_why(tmp_
     assert text.splitlines()[-1].endswith("the limit is 60]")
     left = [pid for pid in os.listdir("/proc") if pid.isdigit() and f"30.{os.getpid()}" in _command(pid)]
     assert left == []
+
+
+async def test_the_kernel_itself_holds_the_number_of_processes(tmp_path: Path) -> None:
+    if os.geteuid() == 0 and Groups.open() is None:
+        pytest.skip("root needs control groups for that, and may not make any here")
+    code = (
+        "import os, time\n"
+        "for made in range(200):\n"
+        "    try:\n"
+        "        if os.fork() == 0: time.sleep(50)\n"
+        "    except BlockingIOError:\n"
+        "        break\n"
+        "print(made, flush=True)\n"
+    )
+    sandbox = Sandbox(tmp_path / "home")
+    await sandbox.open()
+    program, read = python_program()
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    view = View(workspace, read=read, limits=Limits(processes=20))
+    child = await sandbox.spawn([program, "-c", code], view)  # nobody looks at this one
+    try:
+        made = int(await child.stdout.receive())
+    finally:
+        await child.end()
+    assert 10 <= made < 20
+
+
+def test_groups_that_a_killed_server_left_are_removed() -> None:
+    groups = Groups.open()
+    if groups is None:
+        pytest.skip("control groups may not be made here")
+    mine = groups.make(1)
+    try:
+        left = mine.path.with_name("everturn-999999999-1")  # no process has this number
+        left.mkdir()
+        Groups.open()
+        assert (left.exists(), mine.path.exists()) == (False, True)
+    finally:
+        mine.remove()
 
 
 async def test_one_process_that_takes_too_much_memory_is_told_the_limit(tmp_path: Path) -> None:
