@@ -1,8 +1,8 @@
 """What a sandboxed command may use: memory, processes, the size of a file.
 
 Two means, because neither is enough. Limits of the kernel (``setrlimit``) hold at once, but count memory per
-process only, and processes not at all where the server runs as root (``groups`` is for that). So somebody also
-looks at the whole sandbox a few times a second, and ends it with words that say why.
+process only, and processes not at all where the server runs as root (``groups`` is for that). So somebody
+also looks at the whole sandbox a few times a second, and ends it with words that say why.
 """
 
 from __future__ import annotations
