@@ -1,7 +1,8 @@
 """Whether the tests of B and D fail when the line they guard is gone: ``python -m tests.mutation_check``.
 
 Works on a copy. Each mutation changes one place; the tests of its contract must then fail. Prints, for each,
-what was changed and the first test that failed; ends with 1 if a mutation survived. ``--only b04`` tries one.
+what was changed, the first test that failed and what it said; ends with 1 if a mutation survived. ``--only b04``
+tries one contract.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ CACHE = "src/everturn/engine/agents.py"
 PREFIX = "src/everturn/engine/prefix.py"
 LOOP = "src/everturn/engine/loop.py"
 ENGINE = "src/everturn/engine/engine.py"
+STEP = "src/everturn/engine/step.py"
 
 
 class Mutation(NamedTuple):
@@ -290,74 +293,354 @@ MUTATIONS = [
     Mutation("d11", CACHE, "        is_missed = usage.cached_tokens == 0", "        is_missed = False"),
     Mutation("d11", CACHE, "now - at > bounds.provider_keeps_s or shared", "shared"),
     Mutation("d11", CACHE, " or shared < bounds.provider_tokens_min:", ":"),
+    Mutation(
+        "b01", ENDINGS, "provider is not None and not session.session.private and", "provider is not None and"
+    ),
+    Mutation("b01", LEDGER, " or turn.turn.kind is not TurnKind.MESSAGE", ""),
+    Mutation("b01", LEDGER, "is_ours = turn.session_no == session.no", "is_ours = True"),
+    Mutation("b01", LEDGER, "if session is None or session.session.private:", "if session is None:"),
+    Mutation("b01", QUERIES, "WHERE s.private = 0 AND (CAST($4", "WHERE (CAST($4"),
+    Mutation(
+        "b01",
+        QUERIES,
+        "WHERE w.settled_at IS NULL AND t.is_off_path = 0 AND ($1",
+        "WHERE w.settled_at IS NULL AND ($1",
+    ),
+    Mutation("b01", LEDGER, "if message.role in (Role.USER, Role.ASSISTANT) and parts:", "if parts:"),
+    Mutation("b01", LEDGER, "isinstance(part, Text) and not part.is_abandoned", "isinstance(part, Text)"),
+    Mutation("b05", LEDGER, "    if handle != plan.handle:\n", "    if False:\n"),
+    Mutation(
+        "b06",
+        HANDLES,
+        "            self._known[before].sessions.add(session_id)\n",
+        "            self._drop(session_id, before)\n",
+    ),
+    Mutation(
+        "b07",
+        QUERIES,
+        "AND t.is_off_path = 0 ORDER BY o.owed_at, o.turn_no",
+        "AND t.is_off_path = 0 ORDER BY o.owed_at DESC, o.turn_no DESC",
+    ),
+    Mutation(
+        "b10",
+        LEDGER,
+        "if session is None or plan is None or plan.is_held:",
+        "if session is None or plan is None:",
+    ),
+    Mutation("b10", MEMORY, "            if found.is_held:\n                return _BUSY\n", ""),
+    Mutation(
+        "b10",
+        MEMORY,
+        "            await under_way.wait()\n        # No await",
+        "            return _BUSY\n        # No await",
+    ),
+    Mutation(
+        "b11",
+        MEMORY,
+        "            await self._settle_all(new, count)\n",
+        "            await self._settle_all(new, count)\n            return\n",
+    ),
+    Mutation("b11", MEMORY, "if (owing.session_id, owing.turns) not in tried]", "]"),
+    Mutation(
+        "b11",
+        MEMORY,
+        "found = [owing for owing in await self._owing() if not owing.is_elsewhere]",
+        "found = await self._owing()",
+    ),
+    Mutation(
+        "b11",
+        MEMORY,
+        '                    await self._failed(begun, "It was interrupted; whether it was taken in is unknown.")',
+        "                    pass",
+    ),
+    Mutation(
+        "b12",
+        MEMORY,
+        "            if under_way is not None:\n                await under_way.wait()\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "b12",
+        MEMORY,
+        "        if self._handles.detach(handle):\n            # Whoever",
+        "        self._handles.detach(handle)\n        if True:\n            # Whoever",
+    ),
+    Mutation(
+        "b12",
+        MEMORY,
+        "            if not any(left.session_id == owing.session_id for left in await self._owing_to(name)):\n                return\n",
+        "            return\n",
+    ),
+    Mutation(
+        "b12",
+        ENGINE,
+        "            await self._memory.release(warm.handle, is_last=self._is_stopped)",
+        "            pass",
+    ),
+    Mutation(
+        "b13",
+        HANDLES,
+        "name = self._names.pop(id(handle), None)\n        if name is None:\n            return False",
+        "name = self._names.get(id(handle))\n        if name is None or name not in self._known:\n            return False",
+    ),
+    Mutation(
+        "b15",
+        MEMORY,
+        "        if not session_id or self.provider is None:\n            return False\n        current",
+        "        if self.provider is None:\n            return False\n        current",
+    ),
+    Mutation(
+        "b15",
+        MEMORY,
+        "return bool(session_id) and self._handles.unregister",
+        "return self._handles.unregister",
+    ),
+    Mutation(
+        "b15", MEMORY, "return bool(session_id) and await self.ledger.next", "return await self.ledger.next"
+    ),
+    Mutation("b15", MEMORY, "        if not session_id:\n            return _NOTHING\n", ""),
+    Mutation(
+        "b15",
+        MEMORY,
+        "        if session_id:\n            self._handles.forget(session_id)",
+        "        self._handles.forget(session_id)",
+    ),
+    Mutation(
+        "b15",
+        LEDGER,
+        '    if one((yield q("session_row", session_id, owner))) is None:\n        return None\n',
+        "",
+    ),
+    Mutation(
+        "b16",
+        QUERIES,
+        "attempts = CASE WHEN commits.from_turn = excluded.from_turn AND commits.to_turn = excluded.to_turn\n    THEN commits.attempts + 1 ELSE 1 END",
+        "attempts = 1",
+    ),
+    Mutation(
+        "b16",
+        LEDGER,
+        "        return _Plan(commit[0], handle, taken, numbers, commit[2], commit[3], is_held)",
+        "        return _Plan(commit[0], handle, taken, numbers, taken[0][1], taken[-1][1], is_held)",
+    ),
+    Mutation(
+        "b16",
+        MEMORY,
+        "        return await self.commit(owner, session_id, spare)",
+        "        return await self.commit(owner, session_id)",
+    ),
+    Mutation(
+        "b16",
+        QUERIES,
+        "AND l.updated_at <= CAST($4 AS BIGINT) AND s.active_no IS NULL)",
+        "AND l.updated_at <= CAST($4 AS BIGINT))",
+    ),
+    Mutation("b16", QUERIES, "coalesce(c.retry_at, 0) <= CAST($5 AS BIGINT)", "0 <= CAST($5 AS BIGINT)"),
+    Mutation(
+        "b16", LEDGER, '    yield q("commit_drop", session.no, segment.from_turn, segment.to_turn)\n', ""
+    ),
+    Mutation("b17", ENGINE, "            self._memory.forget(session_id)\n", "            pass\n"),
+    Mutation("b17", MEMORY, "            del self._under_way[session_id]\n", "            pass\n"),
+    Mutation(
+        "b17", MEMORY, "            if not sessions:\n                self._at_work.pop(name, None)\n", ""
+    ),
+    Mutation(
+        "b17",
+        HANDLES,
+        "            del self._known[name]\n            del self._names[id(known.handle)]",
+        "            pass",
+    ),
+    Mutation("b18", ENGINE, "if leaving and self._memory is not None:", "if self._memory is not None:"),
+    Mutation(
+        "d02",
+        PREFIX,
+        "        if not kept or kept[-1].turn_id == turn.id:\n            return list(kept)\n        own",
+        "        return await load_history(self._gear, session, turn)\n        own",
+    ),
+    Mutation(
+        "d03",
+        CACHE,
+        "            entry.drop(session_id)\n            return tuple(await load())",
+        "            return entry.baselines[session_id].history",
+    ),
+    Mutation("d06", PREFIX, "if own is None or kept[-1].turn_id != turn.parent_id:", "if own is None:"),
+    Mutation(
+        "d06",
+        PREFIX,
+        "is_own = bool(page.items) and (page.items[0].turn_id, page.items[0].ordinal) == (self._turn.id, 0)",
+        "is_own = bool(page.items)",
+    ),
+    Mutation(
+        "d07",
+        CACHE,
+        "        return not self.is_pending and self.turns == 0",
+        "        return self.turns == 0",
+    ),
+    Mutation(
+        "d07", CACHE, "        finally:\n            entry.ready.set()\n", "        entry.ready.set()\n"
+    ),
+    Mutation("d08", CACHE, "        entry.is_tracked = version is not None\n", ""),
+    Mutation(
+        "d09",
+        CACHE,
+        "                self._let_go(entry)\n            self._trim()\n",
+        "                self._let_go(entry)\n",
+    ),
+    Mutation(
+        "d09",
+        CACHE,
+        '        while self.bytes > self._bounds.bytes_max and self._drop_history():\n            self.counts["histories_dropped"] += 1\n',
+        "",
+    ),
+    Mutation("d09", CACHE, "        self._entries.move_to_end(entry.key)\n", ""),
+    Mutation(
+        "d09",
+        CACHE,
+        "            if entry.retiring is not None:\n                await entry.retiring.wait()\n                continue\n",
+        "",
+    ),
+    Mutation(
+        "d09",
+        CACHE,
+        "                entry.is_retired = True\n",
+        "                entry.is_retired = True\n                await self._retire(entry.agent)  # type: ignore[arg-type]\n",
+    ),
+    Mutation(
+        "d09",
+        CACHE,
+        "            await self._clock.sleep(self._bounds.look_s)\n            self.look()",
+        "            await self._clock.sleep(self._bounds.look_s)",
+    ),
+    Mutation(
+        "d10",
+        PREFIX,
+        "facts = (plain.system, plain.small, plain.schemas, model, policy)",
+        "facts = (plain.system, plain.schemas, model, policy)",
+    ),
+    Mutation(
+        "d10",
+        PREFIX,
+        "policy = (settings.provider, settings.profile_facts_max,",
+        "policy = (settings.profile_facts_max,",
+    ),
+    Mutation("d10", CACHE, "            if entry.signature != signature:\n", "            if False:\n"),
+    Mutation("d11", CACHE, "if last_session == session_id else prefix_tokens", ""),
+    Mutation("d11", CACHE, "max(prefix_tokens, last_tokens) if", "prefix_tokens if"),
+    Mutation("d11", CACHE, "if before is None or usage.cached_tokens is None:", "if before is None:"),
+    Mutation("d11", STEP, "self._agent.missed_cache(model, finish.usage)),", "False),"),
 ]
 
 
-def tried(copy: Path, mutation: Mutation) -> str | None:
-    """The first test that failed under the mutation; None if all passed."""
+class Noticed(NamedTuple):
+    """The first test that failed under a mutation, and what it said."""
+
+    test: str
+    how: str
+    seconds: float
+
+
+def tried(copy: Path, mutation: Mutation) -> Noticed | None:
+    """How the mutation was noticed; None if all tests passed."""
     place = copy / mutation.file
     text = place.read_text(encoding="utf-8")
     if mutation.old not in text:
         raise SystemExit(f"{mutation.file} has no {mutation.old!r} any more: bring the mutation up to date.")
     place.write_text(text.replace(mutation.old, mutation.new, 1), encoding="utf-8")
+    begun = time.monotonic()
     try:
-        pattern = "test_b*.py" if mutation.contract.startswith("b") else "test_d*.py"
-        files = sorted(str(file.relative_to(copy)) for file in (copy / "tests/contracts").glob(pattern))
-        chosen = f"{mutation.contract} and not postgresql"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-vv",
-            "-p",
-            "no:cacheprovider",
-            "--timeout=20",
-            "--timeout-method=thread",
-            *files,
-        ]
-        done = subprocess.run(
-            [*command, "-k", chosen],
-            cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONUNBUFFERED": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_tests(copy, mutation.contract)
     finally:
         place.write_text(text, encoding="utf-8")
     if done.returncode == 0:
         return None
     if done.returncode == 5:
         raise SystemExit(f"no test is called {mutation.contract}")
-    found = re.search(r"(?:FAILED|ERROR) \S+::(\S+)", done.stdout)
-    if found:
-        return found[1]
-    # A test that hangs is ended by its timeout, which takes the run with it: it is the last one that began.
-    begun = re.findall(r"^\S+::(\S+)", done.stdout, re.MULTILINE)
-    return f"hung: {begun[-1]}" if begun else "hung before the first test"
+    return noticed(done.stdout, time.monotonic() - begun)
+
+
+def run_tests(copy: Path, contract: str) -> subprocess.CompletedProcess[str]:
+    """The tests of one contract on SQLite, up to the first that fails."""
+    pattern = "test_b*.py" if contract.startswith("b") else "test_d*.py"
+    files = sorted(str(file.relative_to(copy)) for file in (copy / "tests/contracts").glob(pattern))
+    options = ["-x", "-vv", "-p", "no:cacheprovider", "--timeout=60", "--timeout-method=thread"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files, "-k", f"{contract} and not postgresql"],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONUNBUFFERED": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def noticed(output: str, seconds: float) -> Noticed:
+    found = re.search(r"^(?:FAILED|ERROR) \S+::(\S+)(?: - (.*))?$", output, re.MULTILINE)
+    if found is None:
+        # A test that hangs is ended by its time limit, which takes the run with it: it is the last that began.
+        begun = re.findall(r"^\S+::(\S+)", output, re.MULTILINE)
+        return Noticed(begun[-1] if begun else "before the first test", "hung", seconds)
+    how = found[2] or ""
+    if "ExceptionGroup" in how or not how:
+        inner = re.search(
+            r"^E?\s*(?:\||\+)?\s*((?:\w+\.)*\w*(?:Error|Failed|Away|Exception): .*)$", output, re.MULTILINE
+        )
+        how = inner[1] if inner else how
+    return Noticed(found[1].removesuffix("[sqlite]"), how.removeprefix("AssertionError: ").strip(), seconds)
+
+
+def cell(text: str, most: int) -> str:
+    """Text for one cell of a Markdown table, as code."""
+    line = " ".join(text.split())
+    line = line if len(line) <= most else line[: most - 1] + "…"
+    return f"`{line}`".replace("|", "\\|") if line else ""
+
+
+def row(mutation: Mutation, found: Noticed | None) -> str:
+    test = cell(found.test, 120) if found else "**survived**"
+    how = cell(found.how, 110) if found else ""
+    removed, instead = cell(mutation.old, 90), cell(mutation.new, 70) or "nothing"
+    if mutation.old == mutation.new:
+        raise SystemExit(f"{mutation} changes nothing")
+    return f"| {mutation.contract.upper()} | {Path(mutation.file).name} | {removed} | {instead} | {test} | {how} |"
+
+
+HEAD = """# What the tests of B and D notice
+
+Each row removes or breaks one guarded line in a copy of the source and runs the tests of its contract (on
+SQLite) up to the first that fails. Made by `python -m tests.mutation_check --table docs/mutations.md`.
+
+| | file | line | instead | test that failed | what it said |
+|---|---|---|---|---|---|
+"""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="a contract, e.g. b04")
-    only = parser.parse_args().only
-    survived = 0
+    parser.add_argument(
+        "--from", type=int, default=0, dest="first", help="leave out the mutations before this one"
+    )
+    parser.add_argument("--table", type=Path, help="write a Markdown table to this file")
+    given = parser.parse_args()
+    chosen = [each for each in MUTATIONS[given.first :] if each.contract.startswith(given.only)]
+    rows, survived, hung = [], 0, 0
     with tempfile.TemporaryDirectory(prefix="everturn-mutation-") as folder:
         copy = Path(folder)
         skip = shutil.ignore_patterns("__pycache__", "page", "node_modules")
         for name in ("src", "tests", "docs"):
             shutil.copytree(ROOT / name, copy / name, ignore=skip)
         shutil.copy(ROOT / "pyproject.toml", copy / "pyproject.toml")
-        for mutation in [each for each in MUTATIONS if each.contract.startswith(only)]:
-            failed = tried(copy, mutation)
-            survived += failed is None
-            change = " ".join(mutation.old.split())[:70]
-            print(
-                f"{mutation.contract}  {Path(mutation.file).name:<11} {change:<70}  {failed or 'SURVIVED'}",
-                flush=True,
-            )
-    print(f"{survived} survived")
+        for mutation in sorted(chosen, key=lambda each: each.contract):
+            found = tried(copy, mutation)
+            survived += found is None
+            hung += found is not None and found.how == "hung"
+            rows.append(row(mutation, found))
+            took = f"{found.seconds:4.0f} s " if found else "       "
+            print(took + rows[-1], flush=True)
+    end = f"{len(rows)} mutations, {survived} survived, {hung} noticed only by a hang."
+    print(end)
+    if given.table is not None:
+        given.table.write_text(HEAD + "\n".join(rows) + f"\n\n{end}\n", encoding="utf-8")
     return 1 if survived else 0
 
 

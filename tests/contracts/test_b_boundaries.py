@@ -13,7 +13,7 @@ from everturn.domain.storing import Request
 from everturn.engine.agents import CacheBounds
 from everturn.memory import Memory
 from everturn.store import Store
-from everturn.testing import FakeClock, HoldingProbe, ScriptedModel
+from everturn.testing import FakeClock, HoldingProbe, ScriptedModel, within
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.memory import RecordingProvider
 from tests import acting
@@ -43,7 +43,7 @@ async def test_b02_a_finished_turn_is_owed_and_observed_but_not_committed(
     async with engine_with(store, clock, memory) as h:
         session = await h.new_session()
         await h.run(session, "one")
-        await handle.until(lambda: handle.observed)
+        await handle.until("the turn is observed", lambda: handle.observed)
         assert await memory.has_uncommitted_work(OWNER, session.id)
         assert handle.calls == []
 
@@ -70,11 +70,11 @@ async def test_b11_shutdown_is_not_held_up_by_a_hanging_provider_and_all_stays_o
 ) -> None:
     handle = RecordingProvider()
     memory = memory_over(store, clock, opened=[handle], drain_s=7)
-    async with anyio.create_task_group() as group, engine_with(store, clock, memory) as h:
-        session = await h.new_session()
-        await h.run(session, "one")
-        handle.hold()
-        group.start_soon(clock_passes, clock, handle, 7.0)
+    with within("shutdown ends, although the provider hangs"), handle.held():
+        async with anyio.create_task_group() as group, engine_with(store, clock, memory) as h:
+            session = await h.new_session()
+            await h.run(session, "one")
+            group.start_soon(clock_passes, clock, handle, 7.0)
     (owing,) = await store.ledger.owing()
     assert (owing.session_id, owing.turns) == (session.id, 1)
     assert handle.calls == []
@@ -96,14 +96,13 @@ async def test_b12_eviction_commits_every_session_served_then_closes_once(
         b = await h.new_session(key="agent:main:telegram:dm:b")
         await h.run(a1, "first of a")
         await h.run(a2, "second of a")
-        old.hold()
-        await h.run(b, "of b")  # pushes the agent of a out
-        await old.entered()
-        # Its provider is at work. Nothing waits for it: neither the other key nor the same key.
-        assert old.closed == 0
-        assert (await h.run(b, "b again")).state == "completed"
-        old.release()
-        await old.until(lambda: old.closed)
+        with old.held():
+            await h.run(b, "of b")  # pushes the agent of a out
+            await old.entered()
+            # Its provider is at work. Nothing waits for it: neither the other key nor the same key.
+            assert old.closed == 0
+            assert (await h.run(b, "b again")).state == "completed"
+        await old.until("the evicted handle is closed", lambda: old.closed)
         assert sorted(old.words) == ["first of a", "second of a"]
         assert old.closed == 1
     assert old.closed == 1
@@ -119,26 +118,25 @@ async def test_b12_eviction_waits_for_the_commit_under_way(
     session = await acting.new_session(store)
     memory.register(session.id, await memory.open())
     await said(store, memory, session.id, "one")
-    handle.hold()
+    released = anyio.Event()
+
+    async def release() -> None:
+        await memory.release(handle)
+        released.set()
+
     async with anyio.create_task_group() as group:
-        group.start_soon(memory.commit, ME, session.id)
-        await handle.entered()
-        if is_undone:
-            # Now it is not owed any more; the commit that has it still runs.
-            await store.transcript.undo(ME, session.id, Request())
-        released = anyio.Event()
-
-        async def release() -> None:
-            await memory.release(handle)
-            released.set()
-
-        group.start_soon(release)
-        for _ in range(5):
-            await store.ledger.owing()  # as long as the release needs to find out what is owed
-            await anyio.wait_all_tasks_blocked()
-        assert not released.is_set()
-        handle.release()
-        with anyio.fail_after(10):
+        with handle.held():
+            group.start_soon(memory.commit, ME, session.id)
+            await handle.entered()
+            if is_undone:
+                # Now it is not owed any more; the commit that has it still runs.
+                await store.transcript.undo(ME, session.id, Request())
+            group.start_soon(release)
+            for _ in range(5):
+                await store.ledger.owing()  # as long as the release needs to find out what is owed
+                await anyio.wait_all_tasks_blocked()
+            assert not released.is_set()
+        with within("the handle is released when the commit under way has ended"):
             await released.wait()
     assert (len(handle.calls), handle.closed, handle.was_closed_at_work) == (1, 1, False)
 
@@ -153,15 +151,15 @@ async def test_b14_clearing_returns_and_the_session_takes_turns_while_its_agent_
         sibling = await h.new_session(key="agent:main:telegram:dm:a")
         await h.run(session, "one")
         await h.run(sibling, "other")
-        handle.hold()
-        await h.engine.clear(OWNER, session.id, Request())
-        await handle.entered()
-        # The eviction hangs in its provider. The session's write path is free.
-        turn = await h.run(session, "anew")
-        assert turn.state == "completed"
-        assert handle.closed == 0
-        handle.release()
-        await handle.until(lambda: handle.closed)
+        with handle.held():
+            with within("clear returns, although the eviction's commit hangs"):
+                await h.engine.clear(OWNER, session.id, Request())
+            await handle.entered()
+            # The eviction hangs in its provider. The session's write path is free.
+            turn = await h.run(session, "anew")
+            assert turn.state == "completed"
+            assert handle.closed == 0
+        await handle.until("the evicted handle is closed", lambda: handle.closed)
     assert "other" in handle.words
     assert fresh.words == ["anew"]
 
@@ -174,14 +172,14 @@ async def test_b18_starting_a_session_commits_the_one_that_is_left_without_waiti
     async with engine_with(store, clock, memory) as h:
         session = await h.new_session()
         await h.run(session, "one")
-        handle.hold()
-        fresh = await h.new_session(leaving=session.id)
-        await handle.entered()
-        turn = await h.run(fresh, "two")
-        assert turn.state == "completed"
-        assert handle.calls == []
-        handle.release()
-        await handle.until(lambda: handle.words)
+        with handle.held():
+            with within("the new session is there, although the commit of the left one hangs"):
+                fresh = await h.new_session(leaving=session.id)
+            await handle.entered()
+            turn = await h.run(fresh, "two")
+            assert turn.state == "completed"
+            assert handle.calls == []
+        await handle.until("the left session is committed", lambda: handle.words)
         assert handle.words == ["one"]
 
 
@@ -206,8 +204,9 @@ async def test_b03_compaction_is_a_boundary(store: Store, clock: FakeClock) -> N
         accepted = await h.engine.compact(OWNER, session.id)
         turn = await h.settled(accepted.turn.id)
         assert turn.state == "completed"
-        await handle.until(lambda: handle.words)
-        assert handle.words == ["one", "two", "three"]
+        await handle.until("the compacted session is committed", lambda: handle.words)
+    assert handle.words == ["one", "two", "three"]
+    assert len(handle.calls) == 1, "what is settled is not handed over again, also not at the end"
 
 
 async def test_b03_an_idle_session_is_committed_after_its_time(store: Store, clock: FakeClock) -> None:
@@ -222,7 +221,7 @@ async def test_b03_an_idle_session_is_committed_after_its_time(store: Store, clo
         await clock.someone_sleeps(23)
         assert handle.calls == [], "46 seconds are not a minute"
         await clock.advance(23)
-        await handle.until(lambda: handle.words)
+        await handle.until("the idle session is committed", lambda: handle.words)
 
 
 async def test_b16_the_next_engine_commits_what_a_dead_one_left(
@@ -234,7 +233,7 @@ async def test_b16_the_next_engine_commits_what_a_dead_one_left(
         await h.run(session, "one")
         await h.run(session, "two")
     async with engine_with(store, clock, memory_over(store, clock, opened=[fresh])):
-        await fresh.until(lambda: fresh.words)
+        await fresh.until("the next engine commits at its start", lambda: fresh.words)
     assert fresh.words == ["one", "two"]
     assert {segment.key for segment in fresh.calls} == {segment.key for segment in dead.calls}
 

@@ -12,7 +12,7 @@ from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request
 from everturn.memory import Memory, Outcome
 from everturn.store import Store
-from everturn.testing import FakeClock, HoldingProbe
+from everturn.testing import FakeClock, HoldingProbe, within
 from everturn.testing.memory import RecordingProvider
 from tests import acting
 from tests.acting import ME
@@ -194,12 +194,11 @@ async def test_b04_a_turn_that_completes_during_a_commit_stays_owed_and_the_next
     session = await acting.new_session(store)
     memory.register(session.id, handle)
     await said(store, memory, session.id, "before")
-    handle.hold()
     async with anyio.create_task_group() as group:
-        group.start_soon(memory.commit, ME, session.id)
-        await handle.entered()
-        await said(store, memory, session.id, "during")
-        handle.release()
+        with handle.held():
+            group.start_soon(memory.commit, ME, session.id)
+            await handle.entered()
+            await said(store, memory, session.id, "during")
     assert handle.words == ["before"]
     assert await owes(memory, session.id)
     done = await memory.commit(ME, session.id)
@@ -341,20 +340,20 @@ async def test_b10_a_second_commit_is_told_or_waits_and_the_provider_is_called_o
     session = await acting.new_session(store)
     memory.register(session.id, handle)
     await said(store, memory, session.id, "one")
-    handle.hold()
     waited: list[Outcome] = []
 
     async def wait_for_it() -> None:
         waited.append((await memory.commit(ME, session.id)).outcome)
 
     async with anyio.create_task_group() as group:
-        group.start_soon(memory.commit, ME, session.id)
-        await handle.entered()
-        assert (await memory.commit(ME, session.id, wait=False)).outcome is Outcome.BUSY
-        group.start_soon(wait_for_it)
-        await anyio.wait_all_tasks_blocked()
-        assert waited == []
-        handle.release()
+        with handle.held():
+            group.start_soon(memory.commit, ME, session.id)
+            await handle.entered()
+            with within("who does not want to wait is told at once that a commit is under way"):
+                assert (await memory.commit(ME, session.id, wait=False)).outcome is Outcome.BUSY
+            group.start_soon(wait_for_it)
+            await anyio.wait_all_tasks_blocked()
+            assert waited == []
     assert waited == [Outcome.NOTHING]
     assert len(handle.calls) == 1
 
@@ -365,12 +364,11 @@ async def test_b10_another_process_is_told_that_a_commit_is_under_way(store: Sto
     session = await acting.new_session(store)
     mine.register(session.id, handle)
     await said(store, mine, session.id, "one")
-    handle.hold()
     async with anyio.create_task_group() as group:
-        group.start_soon(mine.commit, ME, session.id)
-        await handle.entered()
-        assert (await theirs.commit(ME, session.id, other)).outcome is Outcome.BUSY
-        handle.release()
+        with handle.held():
+            group.start_soon(mine.commit, ME, session.id)
+            await handle.entered()
+            assert (await theirs.commit(ME, session.id, other)).outcome is Outcome.BUSY
     assert (len(handle.calls), len(other.calls)) == (1, 0)
 
 
@@ -403,20 +401,19 @@ async def test_b11_drain_waits_for_the_commit_under_way_and_takes_what_came_mean
         memory.register(each.id, handle)
     await said(store, memory, session.id, "before")
     await said(store, memory, other.id, "elsewhere")
-    handle.hold()
     results = []
 
     async def drain() -> None:
         results.append(await memory.drain(60))
 
     async with anyio.create_task_group() as group:
-        group.start_soon(memory.commit, ME, session.id)
-        await handle.entered()
-        group.start_soon(drain)
-        await anyio.wait_all_tasks_blocked()
-        await said(store, memory, session.id, "meanwhile")
-        assert results == []
-        handle.release()
+        with handle.held():
+            group.start_soon(memory.commit, ME, session.id)
+            await handle.entered()
+            group.start_soon(drain)
+            await anyio.wait_all_tasks_blocked()
+            await said(store, memory, session.id, "meanwhile")
+            assert results == []
     assert results[0].is_complete
     assert sorted(handle.words) == ["before", "elsewhere", "meanwhile"]
     assert len(handle.calls) == 3
@@ -429,16 +426,16 @@ async def test_b11_what_does_not_fit_into_the_time_of_a_drain_stays_owed(
     session = await acting.new_session(store)
     memory.register(session.id, handle)
     await said(store, memory, session.id, "too slow")
-    handle.hold()
     results = []
 
     async def drain() -> None:
         results.append(await memory.drain(5))
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(drain)
-        await handle.entered()
-        await clock.advance(5.1)
+    with within("the drain ends after its time, although the provider hangs"), handle.held():
+        async with anyio.create_task_group() as group:
+            group.start_soon(drain)
+            await handle.entered()
+            await clock.advance(5.1)
     assert not results[0].is_complete
     assert results[0].left == 1
     # Another process finds it, at once, and offers it under the same key.
@@ -525,11 +522,10 @@ async def test_b16_what_a_crash_left_is_committed_when_memory_starts(store: Stor
     session = await acting.new_session(store)
     died.register(session.id, RecordingProvider())
     await said(store, died, session.id, "left")
-    fresh.hold()
     async with anyio.create_task_group() as group:
-        group.start_soon(memory_over(store, clock, opened=[fresh]).run)
-        await fresh.entered()
-        fresh.release()
+        with fresh.held():
+            group.start_soon(memory_over(store, clock, opened=[fresh]).run)
+            await fresh.entered()
         await clock.someone_sleeps(15.0)
         group.cancel_scope.cancel()
     assert fresh.words == ["left"]
@@ -658,17 +654,16 @@ async def test_b17_a_session_that_is_deleted_during_its_commit_leaves_nothing(
     session = await acting.new_session(store)
     memory.register(session.id, handle)
     await said(store, memory, session.id, "one")
-    handle.hold()
     done = []
 
     async def settle() -> None:
         done.append(await memory.settle(ME, session.id))
 
     async with anyio.create_task_group() as group:
-        group.start_soon(settle)
-        await handle.entered()
-        await store.sessions.delete(ME, session.id)
-        handle.release()
+        with handle.held():
+            group.start_soon(settle)
+            await handle.entered()
+            await store.sessions.delete(ME, session.id)
     assert done[0].outcome is Outcome.SETTLED
     assert memory.tracked == 0
     assert await store.ledger.owing(ME) == []

@@ -21,7 +21,7 @@ from everturn.engine.agents import AgentCache, CacheBounds, Entry
 from everturn.engine.settings import Profile
 from everturn.memory import Memory
 from everturn.store import Store
-from everturn.testing import Call, FakeClock, FakeTool, ScriptedModel, ScriptedModels
+from everturn.testing import Call, FakeClock, FakeTool, ScriptedModel, ScriptedModels, within
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.memory import RecordingProvider
 from everturn.testing.models import End, Say
@@ -94,7 +94,7 @@ async def test_d01_two_owners_never_share_an_agent_though_their_keys_are_equal(
         await h.run(mine)
         theirs = await h.engine.create_session("eve", key=KEY)
         await h.engine.submit("eve", theirs.id, Submission(text="hello"))
-        with anyio.fail_after(10):
+        with within("Eve's turn completes"):
             async for batch in h.engine.follow("eve", theirs.id, 0):
                 if any(event.kind == "turn.completed" for event in batch):
                     break
@@ -243,7 +243,7 @@ async def test_d06_turns_of_two_sessions_at_once_on_one_agent_do_not_mix(
         sent_a, sent_b = await h.send(a, "a1"), await h.send(b, "b1")
         await h.seen(a, "tool.started")
         await h.seen(b, "tool.started")
-        with anyio.fail_after(10):
+        with within("both tools run"):
             while len(gates) < 2:
                 await anyio.wait_all_tasks_blocked()
         gates[b.id].set()
@@ -343,11 +343,12 @@ async def test_d07_when_a_build_fails_the_one_who_waits_builds(clock: FakeClock)
         except ConnectionError:
             outcomes.append("failed")
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(turn)
-        group.start_soon(turn)
-        await anyio.wait_all_tasks_blocked()
-        gate.set()
+    with within("the one who waits builds, after the build before it failed"):
+        async with anyio.create_task_group() as group:
+            group.start_soon(turn)
+            group.start_soon(turn)
+            await anyio.wait_all_tasks_blocked()
+            gate.set()
     assert outcomes == ["failed", "second"]
 
 
@@ -502,7 +503,7 @@ async def test_d09_the_engine_keeps_the_bound_and_memory_is_told_of_who_goes(
     async with engine(store, clock, memory=memory, bounds=CacheBounds(agents_max=2)) as h:
         for name in "abcd":
             await h.run(await h.new_session(key=f"agent:main:telegram:dm:{name}"), name)
-        await handles[1].until(lambda: handles[1].closed)
+        await handles[1].until("the second agent is retired", lambda: handles[1].closed)
         assert count(h, "agents") == 2
         assert [handle.words for handle in handles[:2]] == [["a"], ["b"]]
         assert [handle.closed for handle in handles] == [1, 1, 0, 0]

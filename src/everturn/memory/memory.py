@@ -29,6 +29,7 @@ from everturn.memory.providers import Providers
 from everturn.memory.settings import MemorySettings
 
 _log = logging.getLogger("everturn.memory")
+_SEGMENTS_MAX = 200  # that one settling of a session hands over; the rest comes at the next boundary
 _RACES_MAX = 20  # other processes that may change what is owed while we look; then the caller is told
 _GRACE_MS = 10_000  # a holder's word outlives its timeout by this, so that it can write the outcome
 _LAST_WORD_S = 2.0
@@ -276,7 +277,8 @@ class Memory:
         """Commit all that the session owes, segment by segment. Opens a fresh handle for a segment whose
         own is not here, e.g. after a restart. For boundaries: the session is left, idle, compacted."""
         turns = 0
-        while True:
+        done = _NOTHING
+        for _ in range(_SEGMENTS_MAX):
             done = await self.commit(owner, session_id)
             if done.outcome is Outcome.NO_HANDLE:
                 done = await self._commit_with_spare(owner, session_id)
@@ -286,7 +288,8 @@ class Memory:
             if done.outcome in (Outcome.SETTLED, Outcome.NOTHING):
                 self._handles.forget(session_id)
                 return Committed(Outcome.SETTLED if turns else Outcome.NOTHING, turns=turns)
-            return msgspec.structs.replace(done, turns=turns)
+            break
+        return msgspec.structs.replace(done, turns=turns)
 
     async def _commit_with_spare(self, owner: str, session_id: str) -> Committed:
         found = await self.ledger.next(owner, session_id, self._holder)

@@ -17,6 +17,7 @@ from everturn.testing.models import (
 )
 from everturn.testing.probe import HoldingProbe, KillingProbe, RecordingProbe
 from everturn.testing.tools import CountingTool, FakeTool, FakeToolbox, count_effects
+from everturn.testing.waiting import within
 
 __all__ = [
     "Call",
@@ -36,4 +37,5 @@ __all__ = [
     "Think",
     "Trouble",
     "count_effects",
+    "within",
 ]

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 import msgspec
 
 from everturn.domain import events as ev
@@ -22,9 +21,9 @@ from everturn.engine import Engine, EngineSettings
 from everturn.testing.clock import FakeClock
 from everturn.testing.models import Answer, ScriptedModel, ScriptedModels
 from everturn.testing.tools import FakeToolbox
+from everturn.testing.waiting import within
 
 OWNER = "ada"
-_PATIENCE_S = 10.0  # so that a hang fails
 
 
 class Crash(BaseException):
@@ -57,7 +56,7 @@ class Harness:
     async def settled(self, turn_id: str) -> Turn:
         """The turn, once it has ended or waits for an answer."""
         turn = await self.turn(turn_id)
-        with anyio.fail_after(_PATIENCE_S):
+        with within(f"turn {turn_id} ends or waits for the user"):
             async for batch in self.engine.follow(OWNER, turn.session_id, 0):
                 if any(event.turn_id == turn_id for event in batch):
                     turn = await self.turn(turn_id)
@@ -67,7 +66,7 @@ class Harness:
 
     async def seen(self, session: Session, kind: str, count: int = 1, after: int = 0) -> ev.Event:
         """The ``count``-th durable event of this kind, waiting for it if need be."""
-        with anyio.fail_after(_PATIENCE_S):
+        with within(f"{count} events {kind!r} are in {session.id}"):
             async for batch in self.engine.follow(OWNER, session.id, after):
                 for event in batch:
                     count -= event.kind == kind

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import anyio
 
 from everturn.domain.messages import Message
 from everturn.domain.remembering import Segment
-
-_PATIENCE_S = 30.0  # so that a forgotten release fails instead of hanging
+from everturn.testing.waiting import within
 
 
 class RecordingProvider:
@@ -48,23 +48,25 @@ class RecordingProvider:
             if message.role == "user"
         ]
 
-    def hold(self) -> None:
-        """Let the next commits wait inside the provider."""
-        self._gate = anyio.Event()
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let commits that begin inside wait in the provider until the end, however that comes: a test that
+        fails holds nobody up."""
+        gate = self._gate = anyio.Event()
         self._entered = anyio.Event()
-
-    def release(self) -> None:
-        if self._gate is not None:
-            self._gate.set()
+        try:
+            yield
+        finally:
+            gate.set()
             self._gate = None
 
     async def entered(self) -> None:
-        with anyio.fail_after(_PATIENCE_S):
+        with within(f"a commit reaches the provider {self._name}"):
             await self._entered.wait()
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until something that is written down here makes the condition true."""
-        with anyio.fail_after(_PATIENCE_S):
+    async def until(self, what: str, condition: Callable[[], object]) -> None:
+        """Wait until something that is written down here makes the condition true; else say ``what``."""
+        with within(what):
             while not condition():
                 await self._changed.wait()
 
@@ -86,8 +88,7 @@ class RecordingProvider:
         if gate is not None:
             self._at_work += 1
             try:
-                with anyio.fail_after(_PATIENCE_S):
-                    await gate.wait()
+                await gate.wait()
             finally:
                 self._at_work -= 1
         self.calls.append(segment)

@@ -77,9 +77,11 @@ class HoldingProbe(Probe):
             self._gates.append(_Gate(moment, subject, nth))
 
     async def reached(self, moment: Moment) -> None:
-        with anyio.fail_after(self._patience_s):
-            gate = self._gate(moment)
+        gate = self._gate(moment)
+        with anyio.move_on_after(self._patience_s) as scope:
             await gate.until(gate.is_reached)
+        if scope.cancelled_caught:
+            raise TimeoutError(f"{moment} was not reached within {self._patience_s:g} s")
 
     def release(self, moment: Moment) -> None:
         gate = self._gate(moment)
