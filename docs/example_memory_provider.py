@@ -30,10 +30,12 @@ class LinesProvider:
         pass
 
     async def commit(self, segment) -> None:
-        if any(line["key"] == segment.key for line in self._lines()):
-            return  # the same key again, after a failure or a crash
-        said = [message.text for message in segment.messages if message.role == "user"]
-        rows = [{"owner": segment.owner, "key": segment.key, "text": text} for text in said]
+        known = {line["turn"] for line in self._lines()}  # a turn comes again after a failure or a crash
+        rows = [
+            {"owner": segment.owner, "turn": message.turn_id, "text": message.text}
+            for message in segment.messages
+            if message.role == "user" and message.turn_id not in known
+        ]
         with self._file.open("a") as file:
             file.write("".join(json.dumps(row) + "\n" for row in rows))
             file.flush()

@@ -13,7 +13,7 @@ from everturn.domain.storing import Records
 from everturn.domain.turns import Usage
 from everturn.memory.extraction import CannotExtract, Extractor
 from everturn.memory.notebook import Notebooks
-from everturn.memory.notes import Note, one_line
+from everturn.memory.notes import Note, one_line, source_of
 from everturn.memory.settings import NOTES, MemorySettings
 
 _log = logging.getLogger("everturn.memory")
@@ -63,28 +63,31 @@ class NotesProvider:
         """Nothing to do: facts are extracted when the whole segment is known."""
 
     async def commit(self, segment: Segment) -> None:
-        """Extract facts and note them, once per segment. Raises ModelTrouble; then all is still owed."""
+        """Extract facts and note them, once per turn. Raises ModelTrouble; then all is still owed.
+
+        By turn, not only by key: after an attempt with an unknown outcome, a turn that was undone and
+        restored comes under another key.
+        """
         owner = segment.owner
-        sources = {turn_id: f"from {segment.session_id} {turn_id}" for turn_id in segment.turns}
-        if await self._notebooks.has_taken(owner, segment.key, tuple(sources.values())):
+        turns = await self._notebooks.untaken(owner, segment.key, segment.turns)
+        if not turns:
             return
-        found = await self._extracted(segment)
+        found = await self._extracted(owner, [m for m in segment.messages if m.turn_id in turns])
         now = self._clock.now_ms()
-        notes = [self._notebooks.new(text, now, sources.get(turn, "")) for text, turn in found]
-        await self._notebooks.take(owner, segment.key, notes)
+        notes = [self._notebooks.new(text, now, source_of(segment.session_id, turn)) for text, turn in found]
+        await self._notebooks.take(owner, turns, notes)
 
     async def close(self) -> None:
         pass
 
-    async def _extracted(self, segment: Segment) -> list[tuple[str, str]]:
-        owner = segment.owner
-        words = " ".join(message.text for message in segment.messages if message.role == "user")
+    async def _extracted(self, owner: str, messages: Sequence[Message]) -> list[tuple[str, str]]:
+        words = " ".join(message.text for message in messages if message.role == "user")
         if not words.strip():
             return []
         model = await self._models.get(self._settings.extraction_model)
         known = [one_line(note.text) for note in await self._notebooks.find(owner, words, _KNOWN_MAX)]
         try:
-            found, usage = await self._extractor.facts(model, segment.messages, known)
+            found, usage = await self._extractor.facts(model, messages, known)
         except CannotExtract as reason:
             # Not a failure: there is nothing to wait for. Said where the user looks for memory.
             _log.info("%s", reason)

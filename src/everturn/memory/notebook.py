@@ -41,8 +41,9 @@ from everturn.store.disk import Disk, told, write_atomically
 T = TypeVar("T")
 
 _WORDS_MAX = 24  # of a prompt, for the index
-_TAKEN = ".taken"  # the keys of segments that were taken in
-_TAKEN_MAX = 2_000  # a retry comes soon or never
+_TAKEN = ".taken"  # the turns that were taken in; an older release wrote keys of segments
+_TAKING = ".taking"  # the turns whose notes are being written
+_TAKEN_MAX = 5_000  # turns; a repetition comes soon or never
 # Words that fit everything say nothing about what fits.
 _STOP_WORDS = """
 a an and are as at be but by can could did do does for from had has have he her his how i if in into is it its
@@ -100,9 +101,12 @@ class Notebook:
 
     def add(self, notes: Sequence[Note]) -> None:
         with self._lock, self._alone():
-            for page in sorted({page_of(note.day) for note in notes}):
-                new = [note for note in notes if page_of(note.day) == page]
-                self._write(page, with_notes_added(self._text(page) or new_page(page), new))
+            self._add(notes)
+
+    def _add(self, notes: Sequence[Note]) -> None:
+        for page in sorted({page_of(note.day) for note in notes}):
+            new = [note for note in notes if page_of(note.day) == page]
+            self._write(page, with_notes_added(self._text(page) or new_page(page), new))
 
     def edit(self, note_id: str, text: str) -> Note:
         with self._lock, self._alone():
@@ -122,28 +126,48 @@ class Notebook:
 
     # --- segments ------------------------------------------------------------------------------------
 
-    def has_taken(self, key: str, sources: Sequence[str]) -> bool:
-        """Whether this segment was taken in before: its key says so, or a note that it left, if a crash
-        came between the note and the key."""
-        with self._lock:
-            self._refresh()
-            if any(note.source in sources for note in self._by_id.values()):
-                return True
-            return key in self._taken()
+    def untaken(self, key: str, turns: Sequence[str]) -> list[str]:
+        """Those of a segment's turns that were not taken in before, under whatever key they came then."""
+        with self._lock, self._alone():
+            self._finish()
+            taken = set(self._taken())
+            return [] if key in taken else [turn for turn in turns if turn not in taken]
 
-    def take(self, key: str, notes: Sequence[Note]) -> None:
-        """Write down what a segment left, then its key, durably."""
-        with self._lock:
-            if notes:
-                self.add(notes)
-            with self._alone():
-                kept = self._taken()[-_TAKEN_MAX:]
-                lines = "".join(f"{line}\n" for line in (*kept, key))
-                write_atomically(self._disk, self._folder / _TAKEN, lines.encode())
+    def take(self, turns: Sequence[str], notes: Sequence[Note]) -> None:
+        """Write down what these turns left, and that they were taken in, durably. What is noted already, or
+        came from a turn that somebody else took in meanwhile, is not written again."""
+        with self._lock, self._alone():
+            self._finish()
+            taken = set(self._taken())
+            known = {line.casefold() for line in self._lines}
+            new = [n for n in notes if n.turn_id not in taken and one_line(n.text).casefold() not in known]
+            if new:
+                # Said before the notes are there: a crash in between is seen by ``_finish``.
+                write_atomically(self._disk, self._folder / _TAKING, _as_lines(turns))
+                self._add(new)
+            self._mark(turns)
+
+    def _finish(self) -> None:
+        """After a crash among the steps of ``take``: a page is written whole, so if one of the notes is
+        there, all are, and the turns were taken in; if none is, they were not."""
+        turns = set(self._words_of(_TAKING))
+        if not turns:
+            return
+        if any(note.is_extracted and note.turn_id in turns for note in self._by_id.values()):
+            self._mark(sorted(turns))
+        (self._folder / _TAKING).unlink(missing_ok=True)
+
+    def _mark(self, turns: Sequence[str]) -> None:
+        every = list(dict.fromkeys((*self._taken(), *turns)))[-_TAKEN_MAX:]
+        write_atomically(self._disk, self._folder / _TAKEN, _as_lines(every))
+        (self._folder / _TAKING).unlink(missing_ok=True)
 
     def _taken(self) -> list[str]:
-        path = self._folder / _TAKEN
-        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return self._words_of(_TAKEN)
+
+    def _words_of(self, name: str) -> list[str]:
+        path = self._folder / name
+        return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
 
     # --- inside --------------------------------------------------------------------------------------
 
@@ -281,11 +305,11 @@ class Notebooks:
     async def forget(self, owner: str, note_id: str) -> Note:
         return await self._in_thread(owner, lambda book: book.forget(note_id))
 
-    async def has_taken(self, owner: str, key: str, sources: Sequence[str]) -> bool:
-        return await self._in_thread(owner, lambda book: book.has_taken(key, sources))
+    async def untaken(self, owner: str, key: str, turns: Sequence[str]) -> list[str]:
+        return await self._in_thread(owner, lambda book: book.untaken(key, turns))
 
-    async def take(self, owner: str, key: str, notes: Sequence[Note]) -> None:
-        await self._in_thread(owner, lambda book: book.take(key, notes))
+    async def take(self, owner: str, turns: Sequence[str], notes: Sequence[Note]) -> None:
+        await self._in_thread(owner, lambda book: book.take(turns, notes))
 
     def new(self, text: str, at_ms: int, source: str) -> Note:
         return Note(self._ids.make("not"), one_line(text), day_of(at_ms), source)
@@ -298,6 +322,10 @@ class Notebooks:
         while len(self._open) > self._open_max:
             self._open.popitem(last=False)
         return await anyio.to_thread.run_sync(work, book)
+
+
+def _as_lines(words: Sequence[str]) -> bytes:
+    return "".join(f"{word}\n" for word in words).encode()
 
 
 def _checked(text: str) -> str:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 import msgspec
 
 BY_USER = "you"
+_EXTRACTED = "from "  # how the source of a fact begins that a commit has found
 _ITEM = re.compile(r"^[-*] +(?P<text>\S.*)$")
 _SOURCE = re.compile(
     r"^\s+\((?P<id>not_[0-9a-z]{26})(?:, (?P<day>\d{4}-\d\d-\d\d))?(?:, (?P<source>[^()]*))?\)\s*$"
@@ -37,6 +38,11 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     lines: int = 1
 
     @property
+    def is_extracted(self) -> bool:
+        """Whether it was found in a turn that memory was given; not asked for, not written by the user."""
+        return self.source.startswith(_EXTRACTED)
+
+    @property
     def session_id(self) -> str | None:
         return next((word for word in self.source.split() if word.startswith("ses_")), None)
 
@@ -51,6 +57,11 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
             return int(datetime.fromisoformat(f"{self.day}T00:00:00+00:00").timestamp() * 1000)
         except ValueError:
             return None
+
+
+def source_of(session_id: str, turn_id: str) -> str:
+    """Where a fact was found."""
+    return f"{_EXTRACTED}{session_id} {turn_id}"
 
 
 def one_line(text: str) -> str:

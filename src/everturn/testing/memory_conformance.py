@@ -9,7 +9,8 @@
 
 Each test opens fresh handles with ``open``. Handles that are opened in one test must share what they
 remember, as two processes would. Needs pytest and anyio's plugin. A provider that recalls what it was given
-(most do, in some form) also sets ``recalls_words = True``, so that what it recalls is looked at.
+(most do, in some form) also sets ``recalls_words = True``, so that what it recalls is looked at; one that
+keeps which turns it took in, not only which keys, sets ``takes_turns_once = True``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pytest
 
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.remembering import MemoryProvider, Segment
+from everturn.memory.containing import Apart
 
 RECALL_S_MAX = 1.0  # a turn waits for it
 OBSERVE_S_MAX = 10.0
@@ -53,6 +55,8 @@ def segment_of(session: int, *words: str, owner: str = "ada", first_turn: int = 
 @pytest.mark.anyio
 class ProviderConformance:
     recalls_words: ClassVar[bool] = False
+    takes_turns_once: ClassVar[bool] = False
+    lives_apart: ClassVar[bool] = True  # plug-ins do: each handle on a thread and a loop of its own
 
     def open(self) -> MemoryProvider:
         raise NotImplementedError("Return a fresh handle of your provider.")
@@ -111,6 +115,34 @@ class ProviderConformance:
         assert await other.recall("ada", "key", "Do I live in Lisbon?") == first
         await provider.close()
         await other.close()
+
+    async def test_a_turn_that_comes_again_under_another_key_is_taken_in_once(self) -> None:
+        """After an unknown outcome, a turn that the user undid and restored comes with later ones."""
+        if not self.takes_turns_once:
+            pytest.skip("it keeps keys, not turns: such a turn may be taken in twice")
+        provider = self.open()
+        await provider.commit(segment_of(1, "I live in Lisbon.", "I play the viola."))
+        first = await provider.recall("ada", "key", "Do I play the viola?")
+        await provider.commit(segment_of(1, "I play the viola.", "I collect stamps.", first_turn=2))
+        assert await provider.recall("ada", "key", "Do I play the viola?") == first
+        recalled = await provider.recall("ada", "key", "Do I collect stamps?")
+        assert not self.recalls_words or "stamps" in recalled.lower(), "what was new beside it is not lost"
+        await provider.close()
+
+    async def test_handles_on_threads_of_their_own_commit_at_once(self) -> None:
+        """As plug-ins live in the server: one thread per agent."""
+        if not self.lives_apart:
+            pytest.skip("it is no plug-in")
+        handles = [Apart(self.open, "apart") for _ in range(4)]
+        with anyio.fail_after(COMMIT_S_MAX):
+            async with anyio.create_task_group() as group:
+                for number, handle in enumerate(handles, start=1):
+                    group.start_soon(handle.commit, segment_of(number, f"My number{number} is blue."))
+        for number in range(1, len(handles) + 1):
+            recalled = await handles[0].recall("ada", "key", f"Which colour has number{number}?")
+            assert not self.recalls_words or f"number{number}" in recalled.lower(), "none is lost"
+        for handle in handles:
+            await handle.close()
 
     async def test_a_commit_that_is_cancelled_can_be_repeated(self) -> None:
         provider = self.open()

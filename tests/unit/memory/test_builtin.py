@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import Invalid, ModelOverloaded
 from everturn.domain.ids import Ids
 from everturn.domain.modelling import Abilities
+from everturn.domain.probe import Moment
+from everturn.domain.storing import Request
 from everturn.memory import BuiltMemory, MemorySettings, Outcome, build_memory
+from everturn.memory.notes import source_of
 from everturn.store import Store
-from everturn.testing import Call, FakeClock, ScriptedModel, ScriptedModels
+from everturn.store.disk import Disk
+from everturn.testing import Call, FakeClock, HoldingProbe, ScriptedModel, ScriptedModels
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.tools import FakeToolbox
 from tests import acting
@@ -139,27 +145,96 @@ async def test_a_model_that_is_away_leaves_everything_owed(
     assert await texts(built) == ["The user sings."]
 
 
-async def test_the_same_segment_is_noted_once_even_if_the_key_was_not_written(
-    store: Store, clock: FakeClock, tmp_path: Path
+class Failing(Disk):
+    """Cannot rename one file into its place, once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def rename(self, source: Path, target: Path) -> None:
+        if target.name == self._name:
+            self._name = ""
+            raise OSError(errno.EIO, "the disk is ill")
+        super().rename(source, target)
+
+
+@pytest.mark.parametrize("name", [".taking", "2025-06.md", ".taken"])
+async def test_a_commit_that_stops_anywhere_between_notes_and_their_mark_is_noted_once(
+    store: Store, clock: FakeClock, tmp_path: Path, name: str
 ) -> None:
-    model = ScriptedModel(PASSED, facts("The user sings."), clock=clock, then=facts("Again."))
+    model = ScriptedModel(PASSED, clock=clock, then=facts("The user sings.", "The user dances."))
     built = built_over(store, clock, tmp_path, model)
+    built.notebooks._disk = Failing(name)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
-    segments: list[Any] = []
-    handle = built.memory.providers.open("notes")
-    commit = handle.commit
+    await owed_turn(store, session.id, "and dance")
+    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.FAILED
+    # Another process, which extracts in other words, finds what the first one has done.
+    again = ScriptedModel(clock=clock, then=facts("The user is a singer.", "The user is a dancer."))
+    restarted = built_over(store, clock, tmp_path, again)
+    assert (await restarted.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert len(await texts(restarted)) == 2
+    left = [path.name for path in built.notebooks.folder_of(ME).iterdir()]
+    assert sorted(left) == [".lock", ".taken", "2025-06.md"]
 
-    async def keep(segment: Any) -> None:
-        segments.append(segment)
-        await commit(segment)
 
-    handle.commit = keep  # type: ignore[method-assign]
-    await built.memory.commit(ME, session.id, handle)
-    await commit(segments[0])
-    (built.notebooks.folder_of(ME) / ".taken").unlink()
-    await commit(segments[0])
-    assert await texts(built) == ["The user sings."]
+async def test_a_turn_that_was_undone_after_an_unknown_outcome_and_restored_is_extracted_once(
+    store: Store, clock: FakeClock, tmp_path: Path, probe: HoldingProbe
+) -> None:
+    first = facts("The user sings.", turn=1)[:-2] + ", " + facts("The user dances.", turn=2)[11:]
+    model = ScriptedModel(PASSED, first, facts("The user paints."), clock=clock, then=facts("Twice."))
+    built = build_memory(
+        store,
+        ScriptedModels(model),
+        tmp_path,
+        clock=clock,
+        ids=Ids(clock),
+        settings=MemorySettings(),
+        probe=probe,
+    )
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing")
+    await owed_turn(store, session.id, "and dance")
+    probe.hold(Moment.MEMORY_RETURNED)
+    async with anyio.create_task_group() as group:
+        group.start_soon(built.memory.settle, ME, session.id)
+        await probe.reached(Moment.MEMORY_RETURNED)
+        group.cancel_scope.cancel()  # noted, but nobody was told
+    probe.release(Moment.MEMORY_RETURNED)
+    await store.transcript.undo(ME, session.id, Request())
+    assert (await built.memory.settle(ME, session.id)).turns == 1
+    await store.transcript.redo(ME, session.id, Request())
+    await owed_turn(store, session.id, "and paint")
+    # Another key, (second turn, third turn); of the two only the third is new to the notes, and it is not lost.
+    assert (await built.memory.settle(ME, session.id)).turns == 2
+    assert await texts(built) == ["The user sings.", "The user dances.", "The user paints."]
+    assert "dance" not in model.requests[-1].messages[0].text.split("Conversation:")[1]
+    assert len(model.requests) == 3
+
+
+async def test_two_that_extract_the_same_turns_at_once_note_them_once(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    books = built_over(store, clock, tmp_path, ScriptedModel(clock=clock)).notebooks
+    source = source_of("ses_1", "trn_1")
+    for words in ("The user sings.", "The user is a singer."):
+        await books.take(ME, ["trn_1"], [books.new(words, clock.now_ms(), source)])
+    await books.take(
+        ME, ["trn_2"], [books.new("the user SINGS.", clock.now_ms(), source_of("ses_1", "trn_2"))]
+    )
+    assert [note.text for note in await books.notes(ME)] == ["The user sings."]
+    assert await books.untaken(ME, "ses_1:trn_1:trn_3", ["trn_1", "trn_2", "trn_3"]) == ["trn_3"]
+
+
+async def test_what_an_older_release_has_taken_in_by_key_is_not_taken_in_again(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    books = built_over(store, clock, tmp_path, ScriptedModel(clock=clock)).notebooks
+    folder = books.folder_of(ME)
+    folder.mkdir(parents=True)
+    (folder / ".taken").write_text("ses_1:trn_1:trn_2\n")
+    assert await books.untaken(ME, "ses_1:trn_1:trn_2", ["trn_1", "trn_2"]) == []
+    assert await books.untaken(ME, "ses_1:trn_3:trn_3", ["trn_3"]) == ["trn_3"]
 
 
 async def test_a_fact_the_user_deleted_does_not_come_back_with_a_retry(

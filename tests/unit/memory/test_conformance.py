@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def example():  # type: ignore[no-untyped-def]
 
 class TestDocumentedExample(ProviderConformance):
     recalls_words = True
+    takes_turns_once = True
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
@@ -68,6 +70,8 @@ class Echo:
 
 class TestBuiltIn(ProviderConformance):
     recalls_words = True
+    takes_turns_once = True
+    lives_apart = False
 
     @pytest.fixture(autouse=True)
     def place(self, store: Store, tmp_path: Path, clock: FakeClock) -> None:
@@ -121,6 +125,25 @@ class Loses(Forgetful):
         pass
 
 
+class TakesKeysOnly(Forgetful):
+    async def recall(self, owner: str, session_key: str, prompt: str) -> str:
+        words = prompt.split()
+        return " ".join(text for _, text in self.kept.get(owner, []) if any(word in text for word in words))
+
+
+class Rewrites(Forgetful):
+    """Reads all, then writes all: what another thread wrote meanwhile is gone."""
+
+    all_have_read = threading.Barrier(4)  # as many as the suite lets commit at once
+
+    async def commit(self, segment: Segment) -> None:
+        before = {owner: list(kept) for owner, kept in self.kept.items()}
+        self.all_have_read.wait(10)
+        await Forgetful(before).commit(segment)
+        self.kept.clear()
+        self.kept.update(before)
+
+
 class Nameless(Forgetful):
     name = ""
 
@@ -129,6 +152,7 @@ class Nameless(Forgetful):
     ("kind", "test"),
     [
         (TakesTwice, "test_the_same_key_twice_is_taken_in_once"),
+        (Rewrites, "test_handles_on_threads_of_their_own_commit_at_once"),
         (MixesOwners, "test_owners_do_not_see_each_other"),
         (Loses, "test_a_commit_is_remembered_by_the_next_handle"),
         (Nameless, "test_it_has_a_name_that_can_be_stored"),
@@ -151,6 +175,20 @@ async def test_the_suite_fails_a_broken_provider_and_passes_a_right_one(
     await getattr(suite(Forgetful), test)()
     with pytest.raises(AssertionError):
         await getattr(suite(kind), test)()
+
+
+async def test_a_provider_that_keeps_keys_only_is_found_out_where_it_says_that_it_keeps_turns() -> None:
+    kept: dict[str, list[tuple[str, str]]] = {}
+
+    class Suite(ProviderConformance):
+        recalls_words = True
+        takes_turns_once = True
+
+        def open(self) -> MemoryProvider:
+            return TakesKeysOnly(kept)
+
+    with pytest.raises(AssertionError):
+        await Suite().test_a_turn_that_comes_again_under_another_key_is_taken_in_once()
 
 
 def test_the_example_is_short_enough_to_be_an_example() -> None:
