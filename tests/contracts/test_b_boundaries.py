@@ -9,11 +9,12 @@ from typing import Any
 import anyio
 import pytest
 
+from everturn.domain.errors import ModelOverloaded
 from everturn.domain.storing import Request
 from everturn.engine.agents import CacheBounds
 from everturn.memory import Memory
 from everturn.store import Store
-from everturn.testing import FakeClock, HoldingProbe, ScriptedModel, within
+from everturn.testing import FakeClock, HoldingProbe, Say, ScriptedModel, Trouble, within
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.memory import RecordingProvider
 from tests import acting
@@ -46,6 +47,40 @@ async def test_b02_a_finished_turn_is_owed_and_observed_but_not_committed(
         await handle.until("the turn is observed", lambda: handle.observed)
         assert await memory.has_uncommitted_work(OWNER, session.id)
         assert handle.calls == []
+
+
+async def test_b01_a_compaction_is_no_turn_that_could_be_owed(store: Store, clock: FakeClock) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle])
+    async with engine_with(store, clock, memory) as h:
+        session = await h.new_session()
+        for text in ("one", "two", "three"):
+            await h.run(session, text)
+        compaction = await h.settled((await h.engine.compact(OWNER, session.id)).turn.id)
+        assert (compaction.kind, compaction.state) == ("compaction", "completed")
+        assert not await memory.mark_completed(OWNER, session.id, compaction.id)
+    assert [len(segment.turns) for segment in handle.calls] == [3]
+
+
+async def test_b01_the_text_of_an_abandoned_attempt_is_not_handed_over(
+    store: Store, clock: FakeClock
+) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle])
+    model = ScriptedModel(
+        [Say("You love spam, "), Trouble(ModelOverloaded("busy"))], "You love tea.", clock=clock
+    )
+    settings = quiet_settings()
+    async with open_harness(store, clock=clock, memory=memory, model=model, settings=settings) as h:
+        session = await h.new_session()
+        accepted = await h.send(session, "what do I love?")
+        await h.seen(session, "step.abandoned")
+        await clock.advance(60)
+        await h.settled(accepted.turn.id)
+        assert "spam" in str(await h.messages(session))
+    (segment,) = handle.calls
+    assert "You love tea." in str(segment)
+    assert "spam" not in str(segment)
 
 
 async def test_b11_shutdown_settles_everything_and_closes_each_handle_once(
@@ -89,7 +124,8 @@ async def test_b12_eviction_commits_every_session_served_then_closes_once(
     store: Store, clock: FakeClock
 ) -> None:
     old, new = RecordingProvider(), RecordingProvider()
-    memory = memory_over(store, clock, opened=[old, new])
+    anew = RecordingProvider()
+    memory = memory_over(store, clock, opened=[old, new, anew])
     async with engine_with(store, clock, memory, CacheBounds(agents_max=1)) as h:
         a1 = await h.new_session(key="agent:main:telegram:dm:a")
         a2 = await h.new_session(key="agent:main:telegram:dm:a")
@@ -102,11 +138,13 @@ async def test_b12_eviction_commits_every_session_served_then_closes_once(
             # Its provider is at work. Nothing waits for it: neither the other key nor the same key.
             assert old.closed == 0
             assert (await h.run(b, "b again")).state == "completed"
+            assert (await h.run(a1, "a again")).state == "completed"
         await old.until("the evicted handle is closed", lambda: old.closed)
         assert sorted(old.words) == ["first of a", "second of a"]
         assert old.closed == 1
     assert old.closed == 1
     assert new.words == ["of b", "b again"]
+    assert anew.words == ["a again"]
 
 
 @pytest.mark.parametrize("is_undone", [False, True])

@@ -39,8 +39,10 @@ class Moment(StrEnum):
     INDEXED = "indexed"  # rows entered the search index, before the commit
     PRUNED = "pruned"  # a finished turn's events were deleted, before the commit
     SWEPT = "swept"  # files that nobody refers to were deleted
+    MEMORY_BEGUN = "memory.begun"  # the commit's range is in the transaction, not committed
     MEMORY_STARTED = "memory.started"  # the commit's range is durable, the provider not called
     MEMORY_RETURNED = "memory.returned"  # the provider is done, the ledger does not know
+    MEMORY_WRITTEN = "memory.written"  # "settled" is in the transaction, not committed
     MEMORY_SETTLED = "memory.settled"  # the ledger says settled
 
 

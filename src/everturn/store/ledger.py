@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from everturn.domain.messages import AnyPart, Message, Role, Text
+from everturn.domain.probe import Moment
 from everturn.domain.remembering import Begun, NextCommit, Owing, Recalled, Segment
 from everturn.domain.turns import TurnKind, TurnState, Usage
 from everturn.store.common import locked_session, session_row
@@ -185,6 +186,7 @@ def _begin(
         worker = holder if holder.startswith("wrk_") else ""
         yield Query("owed_handle", many=[(no, plan.provider, handle, worker) for no, _ in plan.rows])
     messages = yield from _spoken(plan.rows)
+    tx.probe.pass_by(Moment.MEMORY_BEGUN, session_id)
     segment = Segment(
         owner=owner,
         session_id=session_id,
@@ -224,6 +226,7 @@ def _settle(tx: Tx, begun: Begun) -> Script[int]:
     yield q("commit_drop", session.no, segment.from_turn, segment.to_turn)
     about = {"at": tx.now, "session_id": session.id, "turns": len(segment.turns), "provider": begun.provider}
     yield q("record_put", segment.owner, *_SETTLED, to_json(about), tx.now)
+    tx.probe.pass_by(Moment.MEMORY_WRITTEN, session.id)
     return len((yield q("owed_open", session.no)))
 
 
