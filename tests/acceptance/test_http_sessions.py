@@ -219,6 +219,51 @@ async def test_an_approval_is_listed_decided_and_audited(store: Store, tmp_path:
         assert "once: deploy" in entries[0]["detail"]
 
 
+async def test_an_approved_call_can_be_changed_first(store: Store, tmp_path: Path) -> None:
+    parameters = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
+    tool = FakeTool("deploy", "deployed", parameters=parameters)
+    script = ([Call("deploy", {"to": "production"})], "It is on trial.")
+    async with run_web(store, tmp_path, *script, tools=[tool], rules={"deploy": Verdict.ASK}) as server:
+        session_id = (await server.new_session())["id"]
+        await server.run(session_id)
+        (ask,) = (await server.http.get("/api/approvals")).json()["items"]
+        path = f"/api/approvals/{ask['id']}"
+        refused = await server.http.post(path, json={"decision": "once", "arguments": '{"to": 5}'})
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
+        assert "to must be of type string" in refused.json()["detail"]
+        assert len((await server.http.get("/api/approvals")).json()["items"]) == 1
+        changed = await server.http.post(path, json={"decision": "once", "arguments": '{"to": "staging"}'})
+        assert changed.json()["edited"] == '{"to": "staging"}'
+        await server.read_until(f"/api/sessions/{session_id}/events", "turn.completed")
+        assert [call.arguments for call in tool.calls] == [{"to": "staging"}]
+        page = (await server.http.get(f"/api/sessions/{session_id}/messages")).json()
+        (result,) = [p for m in page["messages"] for p in m["parts"] if p["type"] == "result"]
+        assert result["arguments"] == '{"to": "staging"}'
+        entries = (await server.http.get("/api/audit")).json()["items"]
+        assert "once, changed: deploy" in entries[0]["detail"]
+
+
+async def test_a_queued_message_is_moved_unless_the_session_moved_on(store: Store, tmp_path: Path) -> None:
+    never = anyio.Event()
+    async with run_web(store, tmp_path, [Say("Par"), Wait(never)]) as server:
+        session_id = (await server.new_session())["id"]
+        path = f"/api/sessions/{session_id}"
+        await server.send(session_id)
+        await server.read_until(f"{path}/events", "text.delta")
+        one = (await server.send(session_id, "one"))["turn"]["id"]
+        two = (await server.send(session_id, "two"))["turn"]["id"]
+        version = (await server.http.get(path)).json()["version"]
+        match = {"If-Match": f'"{version}"'}
+        moved = await server.http.patch(f"{path}/queue/{two}", json={"place": 0}, headers=match)
+        assert moved.status_code == 200, moved.text
+        stale = await server.http.patch(f"{path}/queue/{one}", json={"place": 0}, headers=match)
+        assert (stale.status_code, stale.json()["code"]) == (409, "stale_version")
+        empty = await server.http.patch(f"{path}/queue/{one}", json={})
+        assert (empty.status_code, empty.json()["code"]) == (422, "invalid")
+        items = (await server.http.get(f"{path}/queue")).json()["items"]
+        assert [item["id"] for item in items] == [two, one]
+
+
 async def test_search_finds_what_was_said(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path, "The capital is Paris.") as server:
         session_id = (await server.new_session())["id"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from everturn.domain.errors import WrongState
+from everturn.domain import events as ev
+from everturn.domain.errors import Invalid, Stale, WrongState
 from everturn.store import Store, open_store
 from tests.acting import (
     CRASHED,
@@ -82,3 +84,93 @@ async def test_a16_the_queue_can_be_edited_and_thinned_until_its_turn_begins(sto
         await store.turns.remove_queued(ME, two.turn.id)
     with pytest.raises(WrongState):
         await store.turns.edit_queued(ME, two.turn.id, "back again")
+
+
+@pytest.mark.parametrize(
+    ("moved", "place", "order"),
+    [
+        ("three", 0, ["three", "one", "two"]),
+        ("one", 1, ["two", "one", "three"]),
+        ("one", 99, ["two", "three", "one"]),
+        ("two", 1, ["one", "two", "three"]),
+    ],
+)
+async def test_a16_a_queued_turn_takes_another_place_and_runs_there(
+    store: Store, moved: str, place: int, order: list[str]
+) -> None:
+    session = await new_session(store)
+    held = await start(store, session.id, "runs")
+    queued = {text: (await say(store, session.id, text)).turn.id for text in ("one", "two", "three")}
+    before = await store.sessions.get(ME, session.id)
+    await store.turns.edit_queued(ME, queued[moved], place=place, version=before.version)
+    assert [turn.text for turn in await store.turns.queue(ME, session.id)] == order
+    after = await store.sessions.get(ME, session.id)
+    assert after.version == before.version + 1
+    assert after.updated_at == before.updated_at, "putting things in order is no activity"
+    (told,) = await store.journal.after(ME, session.id, before.position)
+    assert (told.kind, told.payload.what) == ("session.changed", "queue")  # type: ignore[union-attr]
+    await complete(store, held, await append(store, held, answer("ok")))
+    ran = []
+    while claims := await store.turns.claim("wrk_one"):
+        ran.append(claims[0].turn.text)
+        await complete(store, claims[0], await append(store, claims[0], answer("ok")))
+    assert ran == order
+
+
+async def test_a16_a_stale_or_late_move_changes_nothing(store: Store) -> None:
+    session = await new_session(store)
+    held = await start(store, session.id, "runs")
+    one, two = await say(store, session.id, "one"), await say(store, session.id, "two")
+    seen = (await store.sessions.get(ME, session.id)).version
+    await store.turns.edit_queued(ME, two.turn.id, place=0, version=seen)
+    with pytest.raises(Stale):
+        await store.turns.edit_queued(ME, one.turn.id, "reworded", place=0, version=seen)
+    assert [turn.text for turn in await store.turns.queue(ME, session.id)] == ["two", "one"]
+    await complete(store, held, await append(store, held, answer("ok")))
+    await claim(store, "wrk_one", session.id)
+    with pytest.raises(WrongState):
+        await store.turns.edit_queued(ME, two.turn.id, place=1)
+
+
+async def test_a16_the_order_of_the_queue_outlives_the_process(store_url: str, data_dir: Path) -> None:
+    async with open_store(store_url, data_dir=data_dir) as first:
+        await first.workers.register("wrk_dead")
+        session = await new_session(first)
+        await start(first, session.id, "runs", "wrk_dead")
+        await say(first, session.id, "one")
+        two = await say(first, session.id, "two")
+        await first.turns.edit_queued(ME, two.turn.id, "two, reworded", place=0)
+        await say(first, session.id, "three")
+    async with open_store(store_url, data_dir=data_dir) as second:
+        queue = await second.turns.queue(ME, session.id)
+        assert [turn.text for turn in queue] == ["two, reworded", "one", "three"]
+
+
+async def test_a16_what_the_user_changed_about_a_call_is_durable_with_the_answer(
+    store_url: str, data_dir: Path
+) -> None:
+    async with open_store(store_url, data_dir=data_dir) as first:
+        await first.workers.register("wrk_dead")
+        session = await new_session(first)
+        held = await start(first, session.id, "asks", "wrk_dead")
+        number = await append(first, held, wish(is_started=False))
+        asked = msgspec.structs.replace(
+            ask("ask_1", held.turn.id, session.id), topic="approval", choices=("once", "always", "deny")
+        )
+        await first.turns.wait(held.turn.id, held.epoch, number + 1, [asked], [])
+        with pytest.raises(Invalid, match="only be allowed once"):
+            await first.asks.answer(ME, "ask_1", "always", by="me", arguments="{}")
+        assert (await first.asks.get(ME, "ask_1")).answer is None
+        await first.asks.answer(ME, "ask_1", "once", by="ada", arguments='{"n": 2}')
+    async with open_store(store_url, data_dir=data_dir) as second:
+        again = await second.asks.answer(ME, "ask_1", "once", by="ada", arguments='{"n": 2}')
+        assert (again.answer, again.by, again.edited) == ("once", "ada", '{"n": 2}')
+        assert again.arguments == asked.arguments, "what was asked stays beside it"
+        with pytest.raises(WrongState):
+            await second.asks.answer(ME, "ask_1", "once", by="eve", arguments='{"n": 3}')
+        with pytest.raises(WrongState):
+            await second.asks.answer(ME, "ask_1", "once", by="eve")
+        resolved = (await second.journal.after(ME, session.id, 0))[-1]
+        assert resolved.payload == ev.ApprovalResolved(
+            "ask_1", asked.call_id or "", "once", "ada", '{"n": 2}'
+        )

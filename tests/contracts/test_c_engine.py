@@ -7,6 +7,7 @@ over, and the worker's lock goes. ``tests/crash`` kills real processes at every 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,32 @@ async def test_c02_an_approval_survives_the_crash_and_holds_for_its_call_only(
         assert turn.id == turn_id
         assert turn.state is TurnState.WAITING, "the second call, equal but for its id, asks again"
         assert sum(count_effects(tmp_path / "effects").values()) == 1
+
+
+@pytest.mark.parametrize("moment", [Moment.ANSWER_COMMITTED, Moment.TOOL_STARTED, Moment.TOOL_RAN])
+async def test_c02_a_call_that_the_user_changed_runs_changed_after_a_crash_too(
+    store: Store, clock: FakeClock, probe: HoldingProbe, moment: Moment
+) -> None:
+    pay = FakeTool("pay", is_safe_to_repeat=True)
+    rules = {"pay": Verdict.ASK}
+    more = {"tools": [pay], "rules": rules, "clock": clock}
+    async with crashing_harness(store, [Call("pay", {"sum": 500})], probe=probe, **more) as h:
+        session = await h.new_session()
+        turn = await h.run(session)
+        ask = await h.ask(session)
+        probe.hold(moment)
+        async with anyio.create_task_group() as group:
+            give = partial(h.engine.answer, OWNER, ask.id, "once", by="ada", arguments='{"sum": 5}')
+            group.start_soon(give)
+            await probe.reached(moment)
+            group.cancel_scope.cancel()
+    async with open_harness(store, "Paid.", **more) as h:
+        assert (await h.settled(turn.id)).state is TurnState.COMPLETED
+        assert pay.calls
+        assert {call.arguments["sum"] for call in pay.calls} == {5}
+        (result,) = _results(h.model.requests[0].messages)
+        assert result.text.startswith("[The user changed the arguments of this call")
+        assert '{"sum": 5}' in result.text
 
 
 async def test_c02_an_in_doubt_question_that_expires_becomes_unknown_outcome(

@@ -121,10 +121,13 @@ class ApprovalRequested(Payload, frozen=True, tag="approval.requested"):
 
 
 class ApprovalResolved(Payload, frozen=True, tag="approval.resolved"):
+    """``arguments``: those that the user put in place of the asked ones; the call runs with them."""
+
     ask_id: str
     call_id: str
     decision: str
     by: str
+    arguments: str | None = None
 
 
 class QuestionAsked(Payload, frozen=True, tag="question.asked"):

@@ -44,10 +44,16 @@ class CallState(msgspec.Struct):
     attempt: int = 0
     digest: str = ""
     decision: str = ""  # the answer to its approval
+    edited: str | None = None  # the arguments that the user put in place of the model's
     answer: str | None = None  # the answer to its question
     doubt: str | None = None  # the answer to "outcome unknown"
     result: Result | None = None
     finished_at: int | None = None
+
+    @property
+    def arguments(self) -> str:
+        """What it runs with: the model's words, unless the user changed them."""
+        return self.call.arguments if self.edited is None else self.edited
 
     @property
     def is_in_doubt(self) -> bool:
@@ -250,6 +256,7 @@ class Fold:
             display=payload.display,
             duration_ms=duration,
             is_untrusted=payload.is_untrusted,
+            arguments=call.edited,
         )
         states = {Outcome.OK: "done", Outcome.UNKNOWN: "unknown"}
         self._close_bar(payload.call_id, event.at, states.get(payload.outcome, "failed"))
@@ -266,6 +273,7 @@ class Fold:
         call = self._calls.get(payload.call_id)
         if call is not None:
             call.decision = payload.decision
+            call.edited = payload.arguments
         self._close_bar(payload.ask_id, event.at, "done")
 
     def _question_asked(self, payload: ev.QuestionAsked, event: ev.Event) -> None:
@@ -397,8 +405,10 @@ def _sign(step: StepState, blocks: tuple[Reasoning, ...]) -> None:
 
 def _missing(state: CallState) -> Result:
     if state.started_at is None:
-        return Result(state.call.id, state.call.name, NOT_RUN_TEXT, Outcome.CANCELLED)
-    return Result(state.call.id, state.call.name, UNKNOWN_TEXT, Outcome.UNKNOWN)
+        text, outcome = NOT_RUN_TEXT, Outcome.CANCELLED
+    else:
+        text, outcome = UNKNOWN_TEXT, Outcome.UNKNOWN
+    return Result(state.call.id, state.call.name, text, outcome, arguments=state.edited)
 
 
 def _says_something(step: StepState) -> bool:

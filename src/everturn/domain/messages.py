@@ -59,6 +59,7 @@ class Result(Part, frozen=True, tag="result"):
     display: Any = None  # what the page draws, e.g. a diff; never given to the model
     duration_ms: int | None = None
     is_untrusted: bool = False  # came from a tool, the web or MCP
+    arguments: str | None = None  # those that the user put in place of the call's own
 
 
 class Attachment(Part, frozen=True, tag="attachment"):

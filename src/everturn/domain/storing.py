@@ -97,6 +97,7 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     answered_at: int | None = None
     expires_at: int | None = None
     title: str = ""  # of the session, for lists
+    edited: str | None = None  # the arguments that the answer put in place of the asked ones
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -165,7 +166,18 @@ class Turns(Protocol):
 
     async def queue(self, owner: str, session_id: str) -> Sequence[Turn]: ...
 
-    async def edit_queued(self, owner: str, turn_id: str, text: str) -> Turn: ...
+    async def edit_queued(
+        self,
+        owner: str,
+        turn_id: str,
+        text: str | None = None,
+        *,
+        place: int | None = None,
+        version: int | None = None,
+    ) -> Turn:
+        """Change its text, or its place in the queue: ``place`` turns then run before it, or all others
+        where they are fewer. Raises Stale if the session is no longer at ``version``."""
+        ...
 
     async def remove_queued(self, owner: str, turn_id: str) -> None: ...
 
@@ -323,9 +335,12 @@ class Asks(Protocol):
 
     async def get(self, owner: str, ask_id: str) -> Ask: ...
 
-    async def answer(self, owner: str, ask_id: str, answer: str, *, by: str) -> Ask:
+    async def answer(
+        self, owner: str, ask_id: str, answer: str, *, by: str, arguments: str | None = None
+    ) -> Ask:
         """Durable with its event; the turn becomes claimable when none of its asks is open. Answering
-        again with the same answer changes nothing, with another it is refused."""
+        again with the same answer changes nothing, with another it is refused. ``arguments``: what an
+        approved call runs with instead of what was asked; that holds for this one call."""
         ...
 
     async def expire(self, now_ms: int) -> int: ...

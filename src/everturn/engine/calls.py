@@ -127,7 +127,7 @@ class Calls:
         self, state: CallState, tool: Tool, call: ToolCall, run: Run, ruling: Ruling
     ) -> Question | None:
         started = ev.ToolStarted(
-            state.step, call.id, call.name, state.call.arguments, ruling.label or call.name, run.attempt
+            state.step, call.id, call.name, state.arguments, ruling.label or call.name, run.attempt
         )
         # Durable before the effect: a call that may have run is never taken for one that did not.
         await self._log.append(started)
@@ -203,7 +203,7 @@ class Calls:
 
     async def _call(self, state: CallState) -> ToolCall | ToolResult:
         """The call with its parsed arguments, or the error that the model is told instead."""
-        arguments = parse_arguments(state.call.arguments)
+        arguments = parse_arguments(state.arguments)
         if isinstance(arguments, str):
             return ToolResult(arguments, Outcome.ERROR)
         if self._workspace is None:

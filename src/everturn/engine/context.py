@@ -31,6 +31,7 @@ _MESSAGE_TOKENS = 6
 _IMAGE_TOKENS = 1200
 _OPEN = "<untrusted from={name!r}>"
 _CLOSE = "</untrusted>"
+_CHANGED = "[The user changed the arguments of this call before allowing it. They were: {arguments}]"
 
 
 class Prefix(msgspec.Struct, frozen=True):
@@ -210,7 +211,7 @@ def _shaped_part(
             is_wanted = part.opaque is not None and part.model == model and not part.is_abandoned
             return (part,) if is_wanted else ()
         case Result():
-            return (mark_untrusted(part),)
+            return (_told_of_change(mark_untrusted(part)),)
         case Attachment():
             return (_attached(part, abilities, files),)
         case Summary():
@@ -225,6 +226,14 @@ def mark_untrusted(result: Result) -> Result:
         return result
     text = result.text.replace("</untrusted", "<\u200b/untrusted")
     return msgspec.structs.replace(result, text=f"{_OPEN.format(name=result.name)}\n{text}\n{_CLOSE}")
+
+
+def _told_of_change(result: Result) -> Result:
+    """The call in the history is the model's own wish: that something else ran is said beside its result."""
+    if result.arguments is None:
+        return result
+    said = _CHANGED.format(arguments=result.arguments)
+    return msgspec.structs.replace(result, text=f"{said}\n{result.text}")
 
 
 def _attached(part: Attachment, abilities: Abilities, files: Mapping[str, bytes]) -> AnyPart:

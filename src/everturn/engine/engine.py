@@ -12,7 +12,7 @@ import anyio
 import anyio.abc
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, ModelTrouble, NothingToDo, Overloaded, Refused
+from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, NothingToDo, Overloaded, Refused
 from everturn.domain.events import Event
 from everturn.domain.ids import Ids
 from everturn.domain.messages import Message
@@ -23,6 +23,8 @@ from everturn.domain.storing import NO_REQUEST, Accepted, Ask, Claim, Request, S
 from everturn.domain.tooling import Toolbox
 from everturn.domain.turns import Turn, TurnKind, TurnState
 from everturn.engine.agents import AgentCache
+from everturn.engine.calls import parse_arguments
+from everturn.engine.fitting import misfit
 from everturn.engine.gear import Gear
 from everturn.engine.lease import Lease
 from everturn.engine.loop import Ended
@@ -35,6 +37,7 @@ from everturn.memory import Memory
 from everturn.memory.containing import call_within
 
 _log = logging.getLogger("everturn.engine")
+_STILL_OPEN = "Nothing was decided; the question is still open."
 
 
 class Engine:
@@ -150,11 +153,32 @@ class Engine:
         self._runner.nudge()
         return turn
 
-    async def answer(self, owner: str, ask_id: str, answer: str, *, by: str) -> Ask:
-        """Answer an approval or a question; its turn goes on when all of its asks are answered."""
-        ask = await self.store.asks.answer(owner, ask_id, answer, by=by)
+    async def answer(
+        self, owner: str, ask_id: str, answer: str, *, by: str, arguments: str | None = None
+    ) -> Ask:
+        """Answer an approval or a question; its turn goes on when all of its asks are answered.
+
+        ``arguments``: what an approved call runs with instead. They must fit the tool; the policy judges
+        the changed call before it runs.
+        """
+        if arguments is not None:
+            await self._refuse_misfit(owner, ask_id, arguments)
+        ask = await self.store.asks.answer(owner, ask_id, answer, by=by, arguments=arguments)
         self._runner.nudge()
         return ask
+
+    async def _refuse_misfit(self, owner: str, ask_id: str, arguments: str) -> None:
+        ask = await self.store.asks.get(owner, ask_id)
+        given = parse_arguments(arguments)
+        if isinstance(given, str):
+            raise Invalid("The arguments are not a JSON object.", hint=_STILL_OPEN)
+        turn = await self.store.turns.get(owner, ask.turn_id)
+        session = await self.store.sessions.get(owner, ask.session_id)
+        tools = await self._toolbox.tools(owner, session.id, turn.profile or session.profile)
+        spec = next((tool.spec for tool in tools if tool.spec.name == ask.name), None)
+        wrong = None if spec is None else misfit(spec.schema.parameters, given)
+        if wrong is not None:
+            raise Invalid(f"The arguments do not fit {ask.name}: {wrong}.", hint=_STILL_OPEN)
 
     async def compact(
         self, owner: str, session_id: str, *, focus: str = "", request: Request = NO_REQUEST

@@ -291,13 +291,14 @@ class AskBody(msgspec.Struct, frozen=True, omit_defaults=True):
     arguments: str = ""
     digest: str = ""
     label: str = ""
+    edited: str | None = None
 
 
 _ask_body = msgspec.json.Decoder(AskBody)
 
 
 def ask_body(ask: Ask) -> str:
-    return to_json(AskBody(ask.text, ask.choices, ask.name, ask.arguments, ask.digest, ask.label))
+    return to_json(AskBody(ask.text, ask.choices, ask.name, ask.arguments, ask.digest, ask.label, ask.edited))
 
 
 def ask_of(row: Row) -> Ask:
@@ -320,4 +321,5 @@ def ask_of(row: Row) -> Ask:
         answered_at=row[9],
         expires_at=row[10],
         title=row[11],
+        edited=body.edited,
     )

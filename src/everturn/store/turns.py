@@ -67,9 +67,18 @@ class Turns:
     async def queue(self, owner: str, session_id: str) -> Sequence[Turn]:
         return await self._db.read(_queue, owner, session_id)
 
-    async def edit_queued(self, owner: str, turn_id: str, text: str) -> Turn:
-        self._check(Submission(text=text))
-        return await self._db.write(_edit_queued, owner, turn_id, text)
+    async def edit_queued(
+        self,
+        owner: str,
+        turn_id: str,
+        text: str | None = None,
+        *,
+        place: int | None = None,
+        version: int | None = None,
+    ) -> Turn:
+        if text is not None:
+            self._check(Submission(text=text))
+        return await self._db.write(_edit_queued, owner, turn_id, text, place, version)
 
     async def remove_queued(self, owner: str, turn_id: str) -> None:
         await self._db.write(_remove_queued, owner, turn_id)
@@ -302,19 +311,39 @@ def _queued(tx: Tx, owner: str, turn_id: str) -> Script[tuple[SessionRow, TurnRo
     return session, turn
 
 
-def _edit_queued(tx: Tx, owner: str, turn_id: str, text: str) -> Script[Turn]:
+def _edit_queued(
+    tx: Tx, owner: str, turn_id: str, text: str | None, place: int | None, version: int | None
+) -> Script[Turn]:
     session, turn = yield from _queued(tx, owner, turn_id)
+    refuse_stale(session, version)
+    if text is not None:
+        yield from _reword(tx, turn, text)
+    if place is not None:
+        yield from _move(session, turn, place)
+    version = yield from bump(tx, session, is_transcript=False)
+    yield from say_changed(tx, session, "queue", version, session.session.head)
+    return (yield from _with_text(turn))
+
+
+def _move(session: SessionRow, turn: TurnRow, place: int) -> Script[None]:
+    """Number the queue anew, from its lowest place on."""
+    rows = yield q("queue_rows", session.no)
+    order = [found for row in rows if (found := turn_of(row)).no != turn.no]
+    order.insert(max(0, place), turn)
+    lowest = one((yield q("queue_places", session.no)))
+    for number, found in enumerate(order, start=lowest[0] if lowest else 0):
+        yield q("turn_place", found.no, number)
+
+
+def _reword(tx: Tx, turn: TurnRow, text: str) -> Script[None]:
     rows = yield q("message_first", turn.no)
     if not rows:
-        raise WrongState(f"Turn {turn_id} is a {turn.turn.kind}: it has no text.", hint="Remove it instead.")
-    old = message_of(rows[0], turn_id)
+        raise WrongState(f"Turn {turn.id} is a {turn.turn.kind}: it has no text.", hint="Remove it instead.")
+    old = message_of(rows[0], turn.id)
     parts = (Text(text), *(part for part in old.parts if not isinstance(part, Text)))
     _, words, packed = message_columns(msgspec.structs.replace(old, parts=parts))
     yield q("message_text_update", turn.no, words, packed)
     yield from reindex(tx, rows[0][0], rows[0][7], words)
-    version = yield from bump(tx, session, is_transcript=False)
-    yield from say_changed(tx, session, "queue", version, session.session.head)
-    return (yield from _with_text(turn))
 
 
 def _remove_queued(tx: Tx, owner: str, turn_id: str) -> Script[None]:

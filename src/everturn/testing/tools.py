@@ -31,8 +31,15 @@ ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additional
 class FakeTool:
     """A tool made of a coroutine function, or of the text it always returns."""
 
-    def __init__(self, name: str, work: Union[Work, str] = "done", **spec: Any) -> None:
-        self.spec = ToolSpec(ToolSchema(name, f"The {name} tool.", ANY_ARGUMENTS), **spec)
+    def __init__(
+        self,
+        name: str,
+        work: Union[Work, str] = "done",
+        *,
+        parameters: dict[str, Any] = ANY_ARGUMENTS,
+        **spec: Any,
+    ) -> None:
+        self.spec = ToolSpec(ToolSchema(name, f"The {name} tool.", parameters), **spec)
         self._work = work
         self.calls: list[ToolCall] = []
 

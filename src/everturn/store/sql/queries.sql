@@ -184,6 +184,9 @@ WHERE session_no = $1 AND state = 'queued'
 SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_no
 WHERE t.session_no = $1 AND t.state = 'queued' ORDER BY t.place, t.turn_no
 
+-- name: turn_place
+UPDATE turns SET place = $2 WHERE turn_no = $1 AND state = 'queued'
+
 -- name: claimable
 SELECT t.turn_no, t.session_no, t.owner FROM turns t
 WHERE t.is_ready = 1 AND NOT (t.state = 'interrupted' AND EXISTS
@@ -492,7 +495,7 @@ WHERE a.owner = $1 AND a.answer IS NULL AND ($2 = '' OR s.id = $2) ORDER BY a.cr
 SELECT count(*) FROM asks WHERE turn_no = $1 AND answer IS NULL
 
 -- name: ask_answer
-UPDATE asks SET answer = $2, answered_by = $3, answered_at = $4 WHERE id = $1
+UPDATE asks SET answer = $2, answered_by = $3, answered_at = $4, body = $5 WHERE id = $1
 
 -- name: asks_close_turn
 UPDATE asks SET answer = 'closed', answered_by = 'everturn', answered_at = $2 WHERE turn_no = $1 AND answer IS NULL

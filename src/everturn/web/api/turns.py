@@ -18,7 +18,7 @@ from everturn.web.deleting import Deletions
 from everturn.web.identity import Scope
 from everturn.web.preferences import PreferencesOf
 from everturn.web.problems import ScopeMissing
-from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing, key_from
+from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing, key_from, version_from
 
 FileId = Annotated[str, Meta(pattern=r"^fil_[0-9a-hjkmnp-tv-z]{26}$")]
 
@@ -32,7 +32,10 @@ class Submit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EditQueued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    text: Annotated[str, Meta(min_length=1, max_length=2_000_000)]
+    """``place``: how many of the queued turns shall run before it."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=2_000_000)] | None = None
+    place: Annotated[int, Meta(ge=0, le=100_000)] | None = None
 
 
 class AsksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,9 +43,13 @@ class AsksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Decide(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``decision``: one of the options that the approval names, e.g. once, session, always, deny."""
+    """``decision``: one of the options that the approval names, e.g. once, session, always, deny.
+
+    ``arguments``: with ``once``, the JSON that the call shall run with instead of what was asked.
+    """
 
     decision: Annotated[str, Meta(pattern=r"^[a-z_]{1,40}$")]
+    arguments: Annotated[str, Meta(min_length=2, max_length=1_000_000)] | None = None
 
 
 class AnswerQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,12 +156,13 @@ class TurnsApi:
                 method="PATCH",
                 path=f"{path}/{{turn}}",
                 run=self.edit_queued,
-                summary="Change its text.",
+                summary="Change its text or its place.",
                 tag=tag,
                 scope=Scope.CHAT,
                 body=EditQueued,
                 answer=Turn,
-                errors=(*errors, e.TextEmpty, e.TextTooLong),
+                errors=(*errors, e.TextEmpty, e.TextTooLong, e.Stale),
+                headers=("If-Match",),
             ),
             Endpoint(
                 method="DELETE",
@@ -253,8 +261,13 @@ class TurnsApi:
         return await self._queued(call)
 
     async def edit_queued(self, call: Call[Nothing, EditQueued]) -> Turn:
+        body = call.body
+        if body.text is None and body.place is None:
+            raise e.Invalid("There is nothing to change.", hint="Send text, place or both.")
         turn = await self._queued(call)
-        return await self._store.turns.edit_queued(call.owner, turn.id, call.body.text)
+        return await self._store.turns.edit_queued(
+            call.owner, turn.id, body.text, place=body.place, version=version_from(call.headers)
+        )
 
     async def remove_queued(self, call: Call[Nothing, Nothing]) -> None:
         turn = await self._queued(call)
@@ -278,8 +291,11 @@ class TurnsApi:
         ask = await self._store.asks.get(call.owner, call.path["ask"])
         if ask.topic != "approval":
             raise e.WrongState(f"{ask.id} is a question.", hint="POST its answer to /api/questions.")
-        answered = await self._engine.answer(call.owner, ask.id, call.body.decision, by=call.caller.name)
-        detail = f"{call.body.decision}: {ask.name} {ask.label} (digest {ask.digest[:16]}, {ask.session_id})"
+        answered = await self._engine.answer(
+            call.owner, ask.id, call.body.decision, by=call.caller.name, arguments=call.body.arguments
+        )
+        how = f"{call.body.decision}, changed" if answered.edited is not None else call.body.decision
+        detail = f"{how}: {ask.name} {ask.label} (digest {ask.digest[:16]}, {ask.session_id})"
         await self._audit.write("approval", call.caller.name, address=call.caller.address, detail=detail)
         return answered
 
