@@ -214,7 +214,7 @@ MUTATIONS = [
         "        for each in {session_id, *entry.baselines}:\n"
         "            entry.keep(each, Baseline(after, kept, size, given))",
     ),
-    Mutation("d06", PREFIX, "        own = await self._first_message()\n", "        own = kept[0]\n"),
+    Mutation("d06", PREFIX, "        return [*kept, self._own]\n", "        return [*kept, kept[0]]\n"),
     Mutation("d07", CACHE, "            if entry.is_pending:\n", "            if False:\n"),
     Mutation(
         "d07",

@@ -75,6 +75,7 @@ class Claim(msgspec.Struct, frozen=True):
     reason: str
     journal: tuple[Event, ...] = ()
     stopped_at: int | None = None
+    message: Message | None = None  # the turn's first, as it is now; None in a compaction
 
 
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -161,6 +162,13 @@ class Sessions(Protocol):
 
 class Turns(Protocol):
     async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted: ...
+
+    async def accept_and_claim(
+        self, worker: str, owner: str, session_id: str, submission: Submission
+    ) -> tuple[Accepted, Claim | None]:
+        """Accept, and claim the turn in the same step if it can run at once. Whoever calls this runs
+        what it gets: the call must not be cancelled."""
+        ...
 
     async def get(self, owner: str, turn_id: str) -> Turn: ...
 

@@ -131,11 +131,7 @@ class Engine:
     async def submit(self, owner: str, session_id: str, submission: Submission) -> Accepted:
         """Accept a message: durable, once per idempotency key, before anything is done about it."""
         self._refuse_when_stopped()
-        accepted = await self.store.turns.accept(owner, session_id, submission)
-        if submission.when_busy == "interrupt" and not accepted.is_repeat:
-            self._runner.drop_session(session_id, but=accepted.turn.id)
-        self._runner.nudge()
-        return accepted
+        return await self._runner.accept(owner, session_id, submission)
 
     async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
         """End a turn now. What was produced stays. An ended turn is returned as it is."""

@@ -87,7 +87,7 @@ class TurnLoop:
         question = await Workspace(self._gear, self._claim).question()
         if question is not None:
             return await self._wait([question])
-        async with self._agents.bound(self._claim.session, self._turn) as self._agent:
+        async with self._agents.bound(self._claim) as self._agent:
             return await self._answer_with(self._agent)
 
     async def _answer_with(self, agent: Agent) -> Ended:

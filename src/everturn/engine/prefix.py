@@ -16,6 +16,7 @@ from everturn.domain.messages import Message, Result, Role
 from everturn.domain.modelling import Abilities, Model, ToolSchema
 from everturn.domain.remembering import MemoryProvider, Recalled
 from everturn.domain.sessions import Session
+from everturn.domain.storing import Claim
 from everturn.domain.tooling import Instructions, Tool
 from everturn.domain.turns import Turn, Usage
 from everturn.engine.agents import AgentCache, Entry
@@ -53,6 +54,7 @@ class Agent:
         turn: Turn,
         tools: Mapping[str, Tool],
         recalled: str,
+        own: Message | None,
     ) -> None:
         self._cache = cache
         self._entry = entry
@@ -60,6 +62,7 @@ class Agent:
         self._gear = gear
         self._session = session
         self._turn = turn
+        self._own = own
         self._recalled = recalled
         self._given: Shown | None = entry.given(session.id)
         self.tools = tools
@@ -93,16 +96,10 @@ class Agent:
         )
         if not kept or kept[-1].turn_id == turn.id:
             return list(kept)
-        own = await self._first_message()
-        if own is None or kept[-1].turn_id != turn.parent_id:
+        if self._own is None or kept[-1].turn_id != turn.parent_id:
             # The turn does not go on from where the kept history ends.
             return await load_history(self._gear, session, turn)
-        return [*kept, own]
-
-    async def _first_message(self) -> Message | None:
-        page = await self._gear.store.transcript.messages(self._session.owner, self._session.id, limit=1)
-        is_own = bool(page.items) and (page.items[0].turn_id, page.items[0].ordinal) == (self._turn.id, 0)
-        return page.items[0] if is_own else None
+        return [*kept, self._own]
 
     def given(self, history: Sequence[Message], model: Model, files: Mapping[str, bytes]) -> Shown:
         """The history before the turn as this model is given it. In a long session nearly all of it was
@@ -156,9 +153,9 @@ class Agents:
         self._cache = cache
 
     @asynccontextmanager
-    async def bound(self, session: Session, turn: Turn) -> AsyncIterator[Agent]:
+    async def bound(self, claim: Claim) -> AsyncIterator[Agent]:
         """The agent for this turn; it is not evicted inside."""
-        gear = self._gear
+        gear, session, turn = self._gear, claim.session, claim.turn
         profile = turn.profile or session.profile
         tools = await gear.toolbox.tools(session.owner, session.id, profile)
         system = gear.settings.profile(profile).system_prompt or gear.settings.system_prompt
@@ -176,7 +173,7 @@ class Agents:
             warm = entry.agent or plain
             recalled = await self._recalled(session, turn, memory, warm, known, is_new)
             by_name = {tool.spec.name: tool for tool in tools}
-            yield Agent(self._cache, entry, warm, gear, session, turn, by_name, recalled)
+            yield Agent(self._cache, entry, warm, gear, session, turn, by_name, recalled, claim.message)
 
     async def _known(self, session: Session, profile: str | None, memory: Memory | None) -> Recalled:
         """What was recalled for the session before. If the user has deleted something of what a warm agent

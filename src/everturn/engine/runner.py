@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -15,13 +16,14 @@ from everturn.domain.errors import (
     Fenced,
     Gone,
     NotFound,
+    Overloaded,
     Retry,
     Stopped,
     StoreBroken,
     StoreTooNew,
 )
 from everturn.domain.probe import Moment
-from everturn.domain.storing import Claim
+from everturn.domain.storing import Accepted, Claim, Submission
 from everturn.domain.turns import Failure
 from everturn.engine.gear import Gear
 from everturn.engine.loop import Ended, TurnLoop
@@ -70,7 +72,8 @@ class Runner:
         self._on_end = on_end
         self._turns: dict[str, RunningTurn] = {}
         self._by_session: dict[str, RunningTurn] = {}
-        self._owners: Counter[str] = Counter()
+        self._owners: Counter[str] = Counter()  # of the turns that run, and of those being accepted to run
+        self._accepting = 0  # places kept for turns that are being accepted
         self._nudged = anyio.Event()
         self._idle = anyio.Event()
         self._group: anyio.abc.TaskGroup | None = None
@@ -100,6 +103,59 @@ class Runner:
     @property
     def running(self) -> int:
         return len(self._turns)
+
+    # --- accepting ---------------------------------------------------------------------------------
+
+    async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
+        """Accept a message. Where its turn can run here and now, it is claimed in the same transaction."""
+        is_interrupting = submission.when_busy == "interrupt"
+        if self._group is not None and not is_interrupting and self._has_place(owner):
+            heard: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+            self._accepting += 1
+            self._owners[owner] += 1
+            # In a task of its own: a caller that is cancelled must not leave a claimed turn with nobody
+            # to run it, which would hold its session up for as long as this process lives.
+            self._group.start_soon(self._accept_here, owner, session_id, submission, heard, name="accept")
+            return await heard
+        accepted = await self._gear.store.turns.accept(owner, session_id, submission)
+        if is_interrupting and not accepted.is_repeat:
+            self.drop_session(session_id, but=accepted.turn.id)
+        self.nudge()
+        return accepted
+
+    def _has_place(self, owner: str) -> bool:
+        """Whether a turn of this owner may be claimed unseen. Only of the embedded store, whose outcome is
+        always known: a claim that PostgreSQL may or may not have made would have nobody to run it."""
+        settings = self._gear.settings
+        return (
+            self._gear.store.kind == "sqlite"
+            and not self.is_stopping
+            and self._gear.lease.is_held
+            and len(self._turns) + self._accepting < settings.server_turns_max
+            and self._owners[owner] < settings.owner_turns_max
+        )
+
+    async def _accept_here(
+        self, owner: str, session_id: str, submission: Submission, heard: asyncio.Future[Accepted]
+    ) -> None:
+        claim: Claim | None = None
+        try:
+            accepted, claim = await self._gear.store.turns.accept_and_claim(
+                self.worker, owner, session_id, submission
+            )
+            if not heard.done():  # or the caller has gone
+                heard.set_result(accepted)
+        except Exception as error:
+            if not heard.done():
+                heard.set_exception(error)
+        finally:
+            self._accepting -= 1
+            self._release_owner(owner)
+            if claim is not None:
+                self._start(claim)
+            self._idle.set()
+            if not heard.done():
+                heard.set_exception(Overloaded("The server is stopping.", hint="Send it again in a moment."))
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -151,7 +207,7 @@ class Runner:
         scope.cancel()
 
     async def _until_idle(self) -> None:
-        while self._turns:
+        while self._turns or self._accepting:
             # Shared, not made anew: stopping and a lost lease may wait at the same time.
             if self._idle.is_set():
                 self._idle = anyio.Event()
@@ -175,7 +231,7 @@ class Runner:
     async def _claim_some(self) -> bool:
         """Take what may run now; True if there may be more."""
         settings = self._gear.settings
-        room = settings.server_turns_max - len(self._turns)
+        room = settings.server_turns_max - len(self._turns) - self._accepting
         if room <= 0 or not self._gear.lease.is_held or self._group is None:
             return False
         full = tuple(owner for owner, count in self._owners.items() if count >= settings.owner_turns_max)
@@ -222,11 +278,14 @@ class Runner:
         self._turns.pop(running.id, None)
         if self._by_session.get(session_id) is running:
             del self._by_session[session_id]
+        self._release_owner(owner)
+        self._idle.set()
+        self.nudge()  # the session's next turn may be waiting
+
+    def _release_owner(self, owner: str) -> None:
         self._owners[owner] -= 1
         if not self._owners[owner]:
             del self._owners[owner]
-        self._idle.set()
-        self.nudge()  # the session's next turn may be waiting
 
     async def _drive(self, running: RunningTurn) -> Ended | None:
         """Run the loop beside its writer; give the turn an end if the loop could not."""

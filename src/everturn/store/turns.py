@@ -61,6 +61,12 @@ class Turns:
         self._check(submission)
         return await self._db.write(_accept, owner, session_id, submission)
 
+    async def accept_and_claim(
+        self, worker: str, owner: str, session_id: str, submission: Submission
+    ) -> tuple[Accepted, Claim | None]:
+        self._check(submission)
+        return await self._db.write(_accept_and_claim, worker, owner, session_id, submission)
+
     async def get(self, owner: str, turn_id: str) -> Turn:
         return await self._db.read(_get, owner, turn_id)
 
@@ -215,6 +221,20 @@ def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Ac
     tx.probe.pass_by(Moment.ACCEPT_WRITTEN, accepted.turn.id)
     tx.moments.append((Moment.ACCEPT_COMMITTED, accepted.turn.id))
     return accepted
+
+
+def _accept_and_claim(
+    tx: Tx, worker: str, owner: str, session_id: str, asked: Submission
+) -> Script[tuple[Accepted, Claim | None]]:
+    accepted = yield from _accept(tx, owner, session_id, asked)
+    if accepted.is_repeat or accepted.is_steering:
+        return accepted, None
+    session = yield from session_row(tx, owner, session_id)
+    row = one((yield q("claimable_in_session", session.no)))
+    claim = None if row is None else (yield from _take(tx, worker, session.no, row[0]))
+    if claim is not None and claim.turn.id == accepted.turn.id:
+        accepted = msgspec.structs.replace(accepted, turn=claim.turn)
+    return accepted, claim
 
 
 def _digest(session: SessionRow, asked: Submission) -> Script[str]:
@@ -421,14 +441,17 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
     yield from refresh(tx, session)
     now_row = yield from turn_row(turn_no)
     session_rows = yield q("session_row_by_no", session_no)
+    first = one((yield q("message_first", turn_no)))
+    message = None if first is None else message_of(first, turn.id)
     return Claim(
-        turn=(yield from _with_text(now_row)),
+        turn=msgspec.structs.replace(now_row.turn, text=str(first[7]) if first else ""),
         session=session_of(session_rows[0]).session,
         epoch=epoch,
         number=1,
         reason=reason,
         journal=tuple(journal),
         stopped_at=turn.stopped_at,
+        message=message,
     )
 
 
