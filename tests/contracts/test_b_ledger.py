@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 
@@ -417,6 +419,57 @@ async def test_b10_another_process_is_told_that_a_commit_is_under_way(store: Sto
     assert (len(handle.calls), len(other.calls)) == (1, 0)
 
 
+class Hesitant:
+    """The store's ledger, but before a commit is begun, it waits."""
+
+    def __init__(self, store: Store) -> None:
+        self._ledger = store.ledger
+        self.begins = 0
+        self.has_looked = anyio.Event()
+        self.may_begin = anyio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    async def begin(self, *args: Any) -> Any:
+        self.begins += 1
+        self.has_looked.set()
+        await self.may_begin.wait()
+        return await self._ledger.begin(*args)
+
+
+async def test_b10_of_two_processes_that_looked_at_once_one_begins_and_the_other_is_told(
+    store: Store, clock: Clock
+) -> None:
+    first, second = memory_over(store, clock), memory_over(store, clock)
+    ledger = second.ledger = Hesitant(store)
+    handle, other = RecordingProvider(), RecordingProvider()
+    session = await acting.new_session(store)
+    first.register(session.id, handle)
+    await said(store, first, session.id, "one")
+    outcomes: list[Outcome] = []
+
+    async def commit(memory: Memory, given: RecordingProvider) -> None:
+        outcomes.append((await memory.commit(ME, session.id, given)).outcome)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(commit, second, other)
+        with within("the second has looked and found nobody at work"):
+            await ledger.has_looked.wait()
+        with handle.held():
+            group.start_soon(commit, first, handle)
+            await handle.entered()
+            ledger.may_begin.set()
+            with within("the second is told, while the first is at work"):
+                while not outcomes:
+                    await anyio.wait_all_tasks_blocked()
+            assert outcomes == [Outcome.BUSY]
+            assert (await second.commit(ME, session.id, other)).outcome is Outcome.BUSY
+    assert outcomes == [Outcome.BUSY, Outcome.SETTLED]
+    assert (len(handle.calls), len(other.calls)) == (1, 0)
+    assert ledger.begins == 1, "who sees that a commit is under way does not try to begin one"
+
+
 async def test_b10_a_commit_whose_process_went_silent_is_taken_over_after_its_time(
     store: Store, clock: FakeClock, probe: HoldingProbe
 ) -> None:
@@ -441,8 +494,8 @@ async def test_b11_drain_waits_for_the_commit_under_way_and_takes_what_came_mean
     store: Store, clock: Clock
 ) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider()
-    session, other = await acting.new_session(store), await acting.new_session(store)
-    for each in (session, other):
+    session, other, third = [await acting.new_session(store) for _ in range(3)]
+    for each in (session, other, third):
         memory.register(each.id, handle)
     await said(store, memory, session.id, "before")
     await said(store, memory, other.id, "elsewhere")
@@ -458,10 +511,11 @@ async def test_b11_drain_waits_for_the_commit_under_way_and_takes_what_came_mean
             group.start_soon(drain)
             await anyio.wait_all_tasks_blocked()
             await said(store, memory, session.id, "meanwhile")
+            await said(store, memory, third.id, "late")
             assert results == []
     assert results[0].is_complete
-    assert sorted(handle.words) == ["before", "elsewhere", "meanwhile"]
-    assert len(handle.calls) == 3
+    assert sorted(handle.words) == ["before", "elsewhere", "late", "meanwhile"]
+    assert len(handle.calls) == 4
 
 
 async def test_b11_what_does_not_fit_into_the_time_of_a_drain_stays_owed(
@@ -500,7 +554,32 @@ async def test_b11_a_failing_provider_is_tried_once_by_a_drain(store: Store, clo
     assert len(handle.calls) == 1
 
 
-# --- B13, B15, B16, B17 ----------------------------------------------------------------------------------
+# --- B12, B13, B15, B16, B17 ----------------------------------------------------------------------------------
+
+
+async def test_b12_releasing_settles_older_segments_first_and_does_not_stop_there(
+    store: Store, clock: Clock
+) -> None:
+    memory, old, new = memory_over(store, clock), RecordingProvider(), RecordingProvider()
+    session_id = await two_segments(store, memory, old, new)
+    await memory.release(new)
+    assert (old.words, new.words) == (["seen by old"], ["seen by new"])
+    assert (old.closed, new.closed) == (0, 1)
+    assert not await owes(memory, session_id)
+
+
+async def test_b12_two_that_release_a_handle_at_once_close_it_once(store: Store, clock: Clock) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle])
+    session = await acting.new_session(store)
+    memory.register(session.id, await memory.open())
+    await said(store, memory, session.id, "one")
+    async with anyio.create_task_group() as group:
+        with handle.held():
+            group.start_soon(memory.release, handle)
+            group.start_soon(memory.release, handle)
+            await handle.entered()
+    assert (handle.words, handle.closed) == (["one"], 1)
 
 
 async def test_b13_after_a_clean_eviction_nothing_of_the_handle_is_left(store: Store, clock: Clock) -> None:
@@ -512,7 +591,7 @@ async def test_b13_after_a_clean_eviction_nothing_of_the_handle_is_left(store: S
     await said(store, memory, session.id, "before")
     await memory.release(handle)
     assert (handle.words, handle.closed) == (["before"], 1)
-    assert memory.tracked == 0
+    assert (memory.tracked, memory.name_of(handle)) == (0, "")
     await said(store, memory, session.id, "after, without a handle")
     assert await owes(memory, session.id)
     assert (await memory.commit(ME, session.id)).outcome is Outcome.NO_HANDLE
@@ -658,7 +737,9 @@ async def test_b16_an_idle_look_writes_nothing_and_leaves_a_busy_session_alone(
     assert handle.calls == []
 
 
-async def test_b16_what_another_living_process_has_seen_is_left_to_it(store: Store, clock: FakeClock) -> None:
+async def test_b11_b16_what_another_living_process_has_seen_is_left_to_it(
+    store: Store, clock: FakeClock
+) -> None:
     await store.workers.register(acting.WORKER)
     theirs = memory_over(store, clock, worker=acting.WORKER, idle_s=10)
     mine = memory_over(store, clock, worker="wrk_two", idle_s=10, opened=[RecordingProvider()])

@@ -343,7 +343,7 @@ class Memory:
 
     async def _settle_handle(self, owing: Owing, name: str) -> None:
         """Commit until this handle owes nothing in this session; older segments of others come first."""
-        for _ in range(owing.turns):
+        for _ in range(_SEGMENTS_MAX):
             done = await self.commit(owing.owner, owing.session_id)
             if done.outcome is not Outcome.SETTLED:
                 return
