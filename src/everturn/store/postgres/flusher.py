@@ -10,11 +10,10 @@ import asyncio
 import time
 import zlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import asyncpg
-import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import (
@@ -28,9 +27,10 @@ from everturn.domain.errors import (
 )
 from everturn.domain.events import Event
 from everturn.domain.probe import Moment, Probe
+from everturn.store.appends import Facts, Found, Known, Run, plan
 from everturn.store.postgres.connection import LOST, Connector, explained
 from everturn.store.rows import kind_in
-from everturn.store.script import Append, Row, Stored
+from everturn.store.script import Append, Stored
 from everturn.store.spool import Spool, Spooled
 
 FLUSH_EVENTS_MAX = 5_000
@@ -39,6 +39,7 @@ SENDS_MAX = 2  # a batch is sent again, as formed, on a fresh connection before 
 RECONNECT_S = 0.25
 DELIVER_RECORDS = 500
 FENCED_KEPT_MAX = 10_000
+FACTS_MAX = 20_000
 
 Publish = Callable[[list[Stored], list[tuple[str, str]]], None]
 DeliverLate = Callable[[str, int, Sequence[Event]], Awaitable[int]]
@@ -54,72 +55,6 @@ class Job:
         self.future = future
         self.result = 0
         self.error: EverturnError | None = None
-
-
-class Plan(msgspec.Struct):
-    """What a batch writes: the events, and where their sessions and writers stand after them."""
-
-    stored: list[Stored] = []
-    session_nos: list[int] = []  # one for each of ``stored``, like turn_nos
-    turn_nos: list[int] = []
-    sessions: list[int] = []
-    positions: list[int] = []
-    writer_turns: list[int] = []
-    writer_epochs: list[int] = []
-    writer_numbers: list[int] = []
-
-
-def plan(jobs: Sequence[Job], states: Mapping[str, Row], now: int) -> Plan:
-    """Decide about each job under the locks: refused, repeated (skipped), or new. Fills in the results."""
-    result = Plan()
-    by_turn: dict[tuple[str, int], list[Job]] = {}
-    for job in jobs:
-        job.error, job.result = None, 0
-        by_turn.setdefault((job.append.turn_id, job.append.epoch), []).append(job)
-    for (turn_id, epoch), own in by_turn.items():
-        refusal = _refusal(states.get(turn_id), turn_id, epoch)
-        if refusal is not None:
-            for job in own:
-                job.error = refusal
-        else:
-            _plan_turn(result, states[turn_id], own, now)
-    return result
-
-
-def _refusal(state: Row | None, turn_id: str, epoch: int) -> EverturnError | None:
-    if state is None:
-        return NotFound("turn", turn_id)
-    if state[2] != "running" or state[1] != epoch or state[8] is None:
-        return Fenced(turn_id, epoch, state[2], state[1])
-    return None
-
-
-def _plan_turn(plan: Plan, state: Row, jobs: list[Job], now: int) -> None:
-    turn_id, epoch, _, turn_no, session_no, session_id, _, position, _, number = state
-    first = number
-    for job in jobs:
-        append = job.append
-        if append.first_number > number + 1:
-            job.error = WrongState(
-                f"Turn {turn_id} has events up to {number}; the batch begins at {append.first_number}.",
-                hint="Send the events between them first.",
-            )
-            continue
-        fresh = append.data[number + 1 - append.first_number :]
-        if fresh:
-            at = append.at or now
-            plan.stored.append(Stored(session_id, position + 1, turn_id, epoch, number + 1, at, fresh))
-            plan.session_nos.append(session_no)
-            plan.turn_nos.append(turn_no)
-            position += len(fresh)
-            number += len(fresh)
-        job.result = position
-    if number > first:
-        plan.sessions.append(session_no)
-        plan.positions.append(position)
-        plan.writer_turns.append(turn_no)
-        plan.writer_epochs.append(epoch)
-        plan.writer_numbers.append(number)
 
 
 class Flusher:
@@ -145,6 +80,7 @@ class Flusher:
         self._look = look
         self._deliver_late = deliver_late
         self._say_trouble = say_trouble
+        self._known = Known(FACTS_MAX)
         self._jobs: deque[Job] = deque()
         self._has_jobs = asyncio.Event()
         self._connection: asyncpg.Connection | None = None
@@ -281,17 +217,14 @@ class Flusher:
     async def _transact(self, connection: asyncpg.Connection, batch: Sequence[Job]) -> list[Stored]:
         """One transaction: lock the sessions in order, decide, write. Raises StoreAway when the
         connection breaks, also when that happens during the commit."""
-        queries = self._queries
-        turn_ids = list({job.append.turn_id for job in batch})
         now = self._clock.now_ms()
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await connection.execute(self._begin)
-                await connection.fetch(queries["append_lock"], turn_ids)
-                rows = await connection.fetch(queries["append_states"], turn_ids)
-                planned = plan(batch, {row[0]: row for row in rows}, now)
-                if planned.stored:
-                    await connection.execute(queries["append_events"], *_columns(planned, now))
+                found = await self._find(connection, list({job.append.turn_id for job in batch}))
+                planned = plan(batch, found, now)
+                if planned:
+                    await connection.execute(self._queries["append_events"], *_columns(planned, now))
             await self._probe.reach(Moment.BATCH_WRITTEN)
             done = await connection.execute("COMMIT", timeout=FLUSH_TIMEOUT_S)
         except LOST as error:
@@ -302,7 +235,26 @@ class Flusher:
             raise explained(error, self._connector.address) from error
         if done != "COMMIT":
             raise StoreBroken(f"PostgreSQL answered {done} to a commit. Nothing of this batch was written.")
-        return planned.stored
+        return [run.stored for runs in planned for run in runs]
+
+    async def _find(self, connection: asyncpg.Connection, turn_ids: list[str]) -> dict[str, Found]:
+        """Lock the turns' sessions, then read the turns as they are under the locks."""
+        unknown = self._known.unknown(turn_ids)
+        if unknown:
+            rows = await connection.fetch(self._queries["append_facts"], unknown)
+            self._known.learn({row[0]: Facts(*row[1:]) for row in rows})
+        by_no = self._known.by_number(turn_ids)
+        session_nos = {facts.session_no for _, facts in by_no.values()}
+        rows = await connection.fetch(self._queries["append_lock"], session_nos)
+        positions: dict[int, int] = dict(rows)
+        found: dict[str, Found] = {}
+        rows = await connection.fetch(self._queries["append_look"], list(by_no))
+        for turn_no, state, epoch, number in rows:
+            turn_id, facts = by_no.pop(turn_no)
+            found[turn_id] = Found(facts, state, epoch, number, positions[facts.session_no])
+        for turn_id, _ in by_no.values():
+            self._known.forget(turn_id)  # deleted since it was looked up
+        return found
 
     async def _roll_back(self, connection: asyncpg.Connection) -> None:
         try:
@@ -451,21 +403,33 @@ def _events(record: Spooled) -> list[Event]:
     ]
 
 
-def _columns(planned: Plan, now: int) -> tuple[Any, ...]:
+def _columns(planned: Sequence[Sequence[Run]], now: int) -> tuple[Any, ...]:
     """The arguments of the query ``append_events``."""
-    columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [], [])
-    sessions, positions, turns, epochs, numbers, times, crcs, contents = columns
-    for stored, session_no, turn_no in zip(
-        planned.stored, planned.session_nos, planned.turn_nos, strict=True
-    ):
-        count = len(stored.data)
-        sessions += [session_no] * count
-        positions += range(stored.position, stored.position + count)
-        turns += [turn_no] * count
-        epochs += [stored.epoch] * count
-        numbers += range(stored.number, stored.number + count)
-        times += [stored.at] * count
-        crcs += map(zlib.crc32, stored.data)
-        contents += stored.data
-    writers = (planned.writer_turns, planned.writer_epochs, planned.writer_numbers)
-    return planned.sessions, planned.positions, now, *writers, *columns
+    ends = [runs[-1] for runs in planned]
+    tails = (_array(end.facts.session_no for end in ends), _array(end.last_position for end in ends), now)
+    writers = (
+        _array(end.facts.turn_no for end in ends),
+        _array(end.epoch for end in ends),
+        _array(end.last_number for end in ends),
+    )
+    columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [])
+    sessions, positions, turns, epochs, numbers, times, crcs = columns
+    owners: list[str] = []
+    contents: list[bytes] = []
+    for run in (run for runs in planned for run in runs):
+        count = len(run.data)
+        sessions += [run.facts.session_no] * count
+        positions += range(run.position, run.position + count)
+        turns += [run.facts.turn_no] * count
+        epochs += [run.epoch] * count
+        numbers += range(run.number, run.number + count)
+        times += [run.at] * count
+        crcs += map(zlib.crc32, run.data)
+        owners += [run.facts.owner] * count
+        contents += run.data
+    return *tails, *writers, *map(_array, columns), owners, contents
+
+
+def _array(numbers: Iterable[int]) -> str:
+    """PostgreSQL's notation of an array: one text is encoded much faster than its elements one by one."""
+    return "{" + ",".join(map(str, numbers)) + "}"

@@ -36,33 +36,41 @@ SELECT id FROM files WHERE id = $1 FOR UPDATE
 
 -- ---------------------------------------------------------------- the group commit
 
--- name: append_lock
-SELECT t.session_no FROM tails t
-WHERE t.session_no IN (SELECT u.session_no FROM turns u WHERE u.id = ANY ($1::TEXT[]))
-ORDER BY t.session_no FOR UPDATE
-
--- Read after the lock is held, in a statement of its own: what the locking one joined would be older.
--- name: append_states
-SELECT t.id, t.epoch, {held_state}, t.turn_no, t.session_no, s.id, t.owner, a.position, w.epoch, w.number
-FROM turns t JOIN sessions s ON s.session_no = t.session_no JOIN tails a ON a.session_no = t.session_no
-LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = t.epoch
+-- name: append_facts
+SELECT t.id, t.turn_no, t.session_no, s.id, t.owner FROM turns t JOIN sessions s ON s.session_no = t.session_no
 WHERE t.id = ANY ($1::TEXT[])
 
+-- The position is that of the row as it is once it is locked.
+-- name: append_lock
+SELECT session_no, position FROM tails WHERE session_no = ANY ($1::BIGINT[])
+ORDER BY session_no FOR UPDATE
+
+-- Read after the lock is held, in a statement of its own: what the locking one joined would be older.
+-- name: append_look
+SELECT t.turn_no, {held_state}, t.epoch, coalesce(w.number, -1)
+FROM turns t LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = t.epoch
+WHERE t.turn_no = ANY ($1::BIGINT[])
+
+-- macro: array
+CAST(CAST(%1 AS TEXT) AS %2[])
+
+-- Long arrays come as one text each, which costs their sender less than each element by itself. Only where
+-- they are read once: a condition would read the text again for each row.
 -- name: append_events
 WITH moved AS (
   UPDATE tails SET position = v.position, updated_at = $3
-  FROM unnest($1::BIGINT[], $2::BIGINT[]) AS v (session_no, position)
+  FROM unnest({array:$1:BIGINT}, {array:$2:BIGINT}) AS v (session_no, position)
   WHERE tails.session_no = v.session_no
 ), numbered AS (
   UPDATE writers SET number = v.number
-  FROM unnest($4::BIGINT[], $5::INTEGER[], $6::BIGINT[]) AS v (turn_no, epoch, number)
+  FROM unnest({array:$4:BIGINT}, {array:$5:INTEGER}, {array:$6:BIGINT}) AS v (turn_no, epoch, number)
   WHERE writers.turn_no = v.turn_no AND writers.epoch = v.epoch
 )
 INSERT INTO events (session_no, position, turn_no, epoch, number, owner, is_late, at, crc, data)
-SELECT v.session_no, v.position, v.turn_no, v.epoch, v.number, t.owner, 0, v.at, v.crc, v.data
-FROM unnest($7::BIGINT[], $8::BIGINT[], $9::BIGINT[], $10::INTEGER[], $11::BIGINT[], $12::BIGINT[], $13::BIGINT[],
-  $14::BYTEA[]) AS v (session_no, position, turn_no, epoch, number, at, crc, data)
-JOIN turns t ON t.turn_no = v.turn_no
+SELECT v.session_no, v.position, v.turn_no, v.epoch, v.number, v.owner, 0, v.at, v.crc, v.data
+FROM unnest({array:$7:BIGINT}, {array:$8:BIGINT}, {array:$9:BIGINT}, {array:$10:INTEGER}, {array:$11:BIGINT},
+  {array:$12:BIGINT}, {array:$13:BIGINT}, $14::TEXT[], $15::BYTEA[])
+  AS v (session_no, position, turn_no, epoch, number, at, crc, owner, data)
 
 -- name: held_epochs
 SELECT t.id, t.epoch FROM turns t WHERE t.id = ANY ($1::TEXT[]) AND t.state = 'running' AND t.worker IS NOT NULL

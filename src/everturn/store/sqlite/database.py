@@ -20,7 +20,7 @@ from everturn.store import sql
 from everturn.store.hub import Hub
 from everturn.store.script import Append, Script, Tx
 from everturn.store.sqlite.connection import explained, open_connection, prepare
-from everturn.store.sqlite.writer import CHECKPOINT_PAGES, Job, Runs, Writer
+from everturn.store.sqlite.writer import CHECKPOINT_PAGES, AppendJob, Runs, ScriptJob, Writer
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class SqliteDatabase:
         return self._writer
 
     async def write(self, script: Callable[..., Script[T]], *args: Any) -> T:
-        job = Job(asyncio.get_running_loop().create_future(), script, args)
+        job = ScriptJob(asyncio.get_running_loop().create_future(), script, args)
         self.writer.hand_over(job)
         result, tx = await job.future
         for moment, subject in tx.moments:
@@ -102,7 +102,7 @@ class SqliteDatabase:
         return result  # type: ignore[no-any-return]
 
     async def append(self, append: Append) -> int:
-        job = Job(asyncio.get_running_loop().create_future(), append=append)
+        job = AppendJob(asyncio.get_running_loop().create_future(), append)
         self.writer.hand_over(job)
         result, _ = await job.future
         return result  # type: ignore[no-any-return]

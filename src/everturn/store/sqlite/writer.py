@@ -11,9 +11,9 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import apsw
@@ -21,15 +21,14 @@ import apsw
 from everturn.domain.clock import Clock
 from everturn.domain.errors import (
     EverturnError,
-    Fenced,
     Invalid,
-    NotFound,
     StoreBroken,
     StoreTooNew,
     WrongState,
 )
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
+from everturn.store.appends import Facts, Found, Known, Run, plan
 from everturn.store.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx
 from everturn.store.sqlite.connection import BUSY_TIMEOUT_MS, SCHEMA, explained
 
@@ -42,24 +41,41 @@ FACTS_MAX = 20_000
 
 
 class Job:
-    """One caller's write: a script, or events for the journal."""
+    """One caller's write; what it came to is told to its future."""
 
-    __slots__ = ("append", "args", "error", "future", "result", "script", "tx")
+    __slots__ = ("error", "future", "result", "tx")
 
-    def __init__(
-        self,
-        future: asyncio.Future[Any],
-        script: Callable[..., Script[Any]] | None = None,
-        args: tuple[Any, ...] = (),
-        append: Append | None = None,
-    ) -> None:
+    def __init__(self, future: asyncio.Future[Any]) -> None:
         self.future = future
-        self.script = script
-        self.args = args
-        self.append = append
         self.tx: Tx | None = None
         self.result: Any = None
         self.error: BaseException | None = None
+
+
+class ScriptJob(Job):
+    __slots__ = ("args", "script")
+
+    def __init__(
+        self, future: asyncio.Future[Any], script: Callable[..., Script[Any]], args: tuple[Any, ...]
+    ) -> None:
+        super().__init__(future)
+        self.script = script
+        self.args = args
+
+
+class AppendJob(Job):
+    """Events for the journal."""
+
+    __slots__ = ("append",)
+    result: int
+    error: EverturnError | None
+
+    def __init__(self, future: asyncio.Future[Any], append: Append) -> None:
+        super().__init__(future)
+        self.append = append
+
+
+AnyJob = ScriptJob | AppendJob
 
 
 class Runs:
@@ -148,7 +164,9 @@ class Writer:
         self._notice_others = notice_others
         self._say_trouble = say_trouble
         self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()  # None: stop after what came before
+        self._jobs: queue.SimpleQueue[AnyJob | None] = (
+            queue.SimpleQueue()
+        )  # None: stop after what came before
         self._is_stopping = False
         self._is_log_long = False
         self._broken: EverturnError | None = None
@@ -166,7 +184,7 @@ class Writer:
 
     # --- called on the event loop --------------------------------------------------------------------
 
-    def hand_over(self, job: Job) -> None:
+    def hand_over(self, job: AnyJob) -> None:
         if self._is_stopping:
             raise StoreBroken("The store is closed.", hint="Open it again.")
         self._jobs.put(job)
@@ -208,13 +226,13 @@ class Writer:
                 self._try_again()
         self._connection.close()
 
-    def _take(self) -> tuple[list[Job], bool]:
+    def _take(self) -> tuple[list[AnyJob], bool]:
         """Everything that waits (nothing after a quiet while), and whether to go on after it."""
         try:
             job = self._jobs.get(timeout=OTHERS_POLL_S)
         except queue.Empty:
             return [], True
-        batch: list[Job] = []
+        batch: list[AnyJob] = []
         waiting = min(self._jobs.qsize(), BATCH_JOBS_MAX)
         while job is not None:
             batch.append(job)
@@ -224,7 +242,7 @@ class Writer:
             job = self._jobs.get()
         return batch, False
 
-    def _write(self, batch: list[Job]) -> None:
+    def _write(self, batch: list[AnyJob]) -> None:
         if self._broken is not None:
             self._fail(batch, self._broken)
             return
@@ -250,16 +268,16 @@ class Writer:
         self._end_trouble()
         self._wake(batch, stored)
 
-    def _transact(self, batch: list[Job]) -> list[Stored]:
+    def _transact(self, batch: list[AnyJob]) -> list[Stored]:
         self._refuse_moved_file()
         cursor = self._connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")
         self._refuse_newer_schema()
         now = self._clock.now_ms()
         stored: list[Stored] = []
-        run: list[Job] = []
+        run: list[AppendJob] = []
         for job in batch:
-            if job.append is not None:
+            if isinstance(job, AppendJob):
                 run.append(job)
                 continue
             if run:
@@ -286,12 +304,11 @@ class Writer:
         finally:
             self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
 
-    def _script(self, cursor: apsw.Cursor, job: Job, now: int, stored: list[Stored]) -> None:
+    def _script(self, cursor: apsw.Cursor, job: ScriptJob, now: int, stored: list[Stored]) -> None:
         """Run one script inside a savepoint, so that its refusal leaves the batch as it was."""
         tx = Tx("sqlite", now, self._ids, self._probe)
         cursor.execute("SAVEPOINT job")
         try:
-            assert job.script is not None  # noqa: S101 - a job is either a script or an append
             job.result = self._runs.run(job.script(tx, *job.args))
         except apsw.ConstraintError as error:
             cursor.execute("ROLLBACK TO job")
@@ -323,7 +340,7 @@ class Writer:
                 f"{SCHEMA} and has stopped writing. Nothing was lost."
             )
 
-    def _give_up(self, batch: list[Job], error: EverturnError) -> None:
+    def _give_up(self, batch: list[AnyJob], error: EverturnError) -> None:
         """The transaction did not happen, or nobody knows: nothing is published.
 
         After a failed sync this process stops writing, because a commit that was refused that way can
@@ -369,13 +386,13 @@ class Writer:
         else:
             self._end_trouble()
 
-    def _fail(self, batch: list[Job], error: EverturnError) -> None:
+    def _fail(self, batch: list[AnyJob], error: EverturnError) -> None:
         for job in batch:
             job.error = error
             job.tx = None
         self._wake(batch, [])
 
-    def _wake(self, batch: list[Job], stored: list[Stored]) -> None:
+    def _wake(self, batch: list[AnyJob], stored: list[Stored]) -> None:
         self._on_loop(self._resolve, batch, stored)
 
     def _on_loop(self, act: Callable[..., None], *args: Any) -> None:
@@ -386,7 +403,7 @@ class Writer:
             if not self._loop.is_closed():
                 raise
 
-    def _resolve(self, batch: list[Job], stored: list[Stored]) -> None:
+    def _resolve(self, batch: list[AnyJob], stored: list[Stored]) -> None:
         """On the event loop: publish, then answer. Publishing first keeps a caller from seeing its own
         write before a reader could."""
         changed: dict[str, str] = {}
@@ -433,121 +450,56 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-class _Facts(NamedTuple):
-    """What never changes about a turn, so that it is looked up once."""
-
-    turn_no: int
-    session_no: int
-    session_id: str
-    owner: str
-
-
-class _Found(NamedTuple):
-    """A turn as it is now. ``number`` is its writer's last event in the journal; -1: it has no writer."""
-
-    facts: _Facts
-    state: str
-    epoch: int
-    number: int
-    position: int
-
-
-def _refusal(turn_id: str, epoch: int, found: _Found | None) -> EverturnError | None:
-    """Why this epoch may not write to the turn, if it may not."""
-    if found is None:
-        return NotFound("turn", turn_id)
-    if found.state == "running" and found.epoch == epoch and found.number >= 0:
-        return None
-    return Fenced(turn_id, epoch, found.state, found.epoch)
-
-
 class _Appends:
     """Writes a run of appends: one look at all their turns, one insert for all events."""
 
     def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
         self._cursor = connection.cursor()
         self._queries = queries
-        self._facts: dict[str, _Facts] = {}
+        self._known = Known(FACTS_MAX)
 
-    def write(self, jobs: list[Job], now: int, stored: list[Stored]) -> None:
-        by_turn: dict[tuple[str, int], list[Job]] = {}
-        for job in jobs:
-            append = job.append
-            assert append is not None  # noqa: S101 - the caller chose appends
-            by_turn.setdefault((append.turn_id, append.epoch), []).append(job)
-        known = self._look([turn_id for turn_id, _ in by_turn])
+    def write(self, jobs: list[AppendJob], now: int, stored: list[Stored]) -> None:
+        turn_ids = list({job.append.turn_id: None for job in jobs})
         events: list[tuple[Any, ...]] = []
         tails: list[tuple[int, int, int]] = []
         numbers: list[tuple[int, int, int]] = []
-        for (turn_id, epoch), own in by_turn.items():
-            found = known.get(turn_id)
-            refusal = _refusal(turn_id, epoch, found)
-            if found is None or refusal is not None:
-                for job in own:
-                    job.error = refusal
-                continue
-            facts, _, _, last, position = found
-            fresh = _fresh(own, last, position)
-            if not fresh:
-                continue
-            turn_no, session_no, session_id, owner = facts
-            stored.append(Stored(session_id, position + 1, turn_id, epoch, last + 1, now, fresh))
-            number = last
-            for data in fresh:
-                position += 1
-                number += 1
-                events.append(
-                    (session_no, position, turn_no, epoch, number, owner, 0, now, crc32(data), data)
-                )
-            tails.append((session_no, position, now))
-            numbers.append((turn_no, epoch, number))
+        for runs in plan(jobs, self._look(turn_ids), now):
+            for run in runs:
+                stored.append(run.stored)
+                events += _rows(run)
+            last = runs[-1]
+            tails.append((last.facts.session_no, last.last_position, now))
+            numbers.append((last.facts.turn_no, last.epoch, last.last_number))
         if events:
             self._cursor.executemany(self._queries["event_insert"], events)
             self._cursor.executemany(self._queries["append_tail"], tails)
             self._cursor.executemany(self._queries["writer_number"], numbers)
 
-    def _look(self, turn_ids: list[str]) -> dict[str, _Found]:
+    def _look(self, turn_ids: list[str]) -> dict[str, Found]:
         """The turns as they are now, under the lock of the transaction."""
-        facts = {turn_id: self._facts_of(turn_id) for turn_id in turn_ids}
-        by_no = {each.turn_no: (turn_id, each) for turn_id, each in facts.items() if each is not None}
+        self._known.learn(dict(self._facts(self._known.unknown(turn_ids))))
+        by_no = self._known.by_number(turn_ids)
         asked = f"[{','.join(map(str, by_no))}]"
-        known: dict[str, _Found] = {}
+        found: dict[str, Found] = {}
         for turn_no, *rest in self._cursor.execute(self._queries["append_look"], (asked,)):
-            turn_id, each = by_no.pop(turn_no)
-            known[turn_id] = _Found(each, *rest)
+            turn_id, facts = by_no.pop(turn_no)
+            found[turn_id] = Found(facts, *rest)
         for turn_id, _ in by_no.values():
-            del self._facts[turn_id]  # deleted since it was looked up
-        return known
+            self._known.forget(turn_id)  # deleted since it was looked up
+        return found
 
-    def _facts_of(self, turn_id: str) -> _Facts | None:
-        facts = self._facts.get(turn_id)
-        if facts is None:
+    def _facts(self, turn_ids: list[str]) -> Iterator[tuple[str, Facts]]:
+        for turn_id in turn_ids:
             found: list[Any] = self._cursor.execute(self._queries["append_facts"], (turn_id,)).fetchall()
-            if not found:
-                return None
-            if len(self._facts) >= FACTS_MAX:
-                self._facts.clear()
-            facts = self._facts[turn_id] = _Facts(*found[0])
-        return facts
+            for row in found:
+                yield turn_id, Facts(*row)
 
 
-def _fresh(jobs: list[Job], last: int, position: int) -> list[bytes]:
-    """The events that are not in the journal yet; tells each job where its own will end."""
-    fresh: list[bytes] = []
-    for job in jobs:
-        append = job.append
-        assert append is not None  # noqa: S101 - the caller chose appends
-        skip = last + len(fresh) + 1 - append.first_number
-        if skip < 0:
-            job.error = _gap(append, last + len(fresh))
-            continue
-        fresh += append.data[skip:] if skip else append.data
-        job.result = position + len(fresh)
-    return fresh
-
-
-def _gap(append: Append, last: int) -> WrongState:
-    return WrongState(
-        f"Turn {append.turn_id} has events up to {last}; the batch begins at {append.first_number}.",
-        hint="Send the events between them first.",
-    )
+def _rows(run: Run) -> list[tuple[Any, ...]]:
+    """The arguments of the query ``event_insert`` for each event."""
+    turn_no, session_no, _, owner = run.facts
+    epoch, position, number, at = run.epoch, run.position, run.number, run.at
+    return [
+        (session_no, position + i, turn_no, epoch, number + i, owner, 0, at, crc32(data), data)
+        for i, data in enumerate(run.data)
+    ]
