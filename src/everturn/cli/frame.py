@@ -7,15 +7,16 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from everturn.config import Config, read_config
 from everturn.domain.errors import EverturnError
 from everturn.store import Store, open_store
+
+if TYPE_CHECKING:  # the server starts without it: it draws nothing
+    from rich.console import Console
 
 T = TypeVar("T")
 OWNER = "local"
@@ -26,6 +27,8 @@ home_option = click.option(
 
 
 def console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
     return Console(stderr=stderr, highlight=False)
 
 
@@ -60,6 +63,8 @@ def _leaves(group: BaseExceptionGroup[EverturnError]) -> Iterator[EverturnError]
 
 
 def tell(error: EverturnError) -> None:
+    from rich.text import Text
+
     out = console(stderr=True)
     # As text, not as markup: a message may hold [brackets], those of config.toml above all.
     out.print(Text(error.message, "red"), soft_wrap=True)

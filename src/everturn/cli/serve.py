@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from everturn.app import open_app, open_web
-from everturn.cli.frame import console, home_option, run
+from everturn.cli.frame import home_option, run
 from everturn.config import Config, read_config
 from everturn.web import configure_logs
 from everturn.web import serve as serve_web
@@ -40,4 +40,4 @@ async def _serve(config: Config) -> None:
 
 
 def _say(address: str) -> None:
-    console().print(f"Everturn is ready: [bold]{address}[/bold]  (Ctrl-C stops)")
+    click.echo(f"Everturn is ready: {click.style(address, bold=True)}  (Ctrl-C stops)")
