@@ -13,6 +13,7 @@ help:
 	@echo "make check   lint, types, the page's checks"
 	@echo "make bench   print the figures (minutes)"
 	@echo "make crash   kill and power-cut campaign (long)"
+	@echo "make soak    people use a server that is killed again and again (long)"
 
 serve: $(VENV)/.product
 	$(BIN)/everturn serve $(ARGS)
@@ -32,6 +33,9 @@ bench: $(VENV)/.tests
 
 crash: $(VENV)/.tests
 	scripts/crash $(ARGS)
+
+soak: $(VENV)/.tests
+	scripts/soak $(ARGS)
 
 clean:
 	rm -rf $(VENV) frontend/node_modules src/everturn/web/page

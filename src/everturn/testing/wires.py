@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.abc
-import anyio.lowlevel
 import anyio.streams.buffered
 
 _RAW = anyio.abc.SocketAttribute.raw_socket
@@ -34,6 +33,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=lambda: {"content-type": "text/event-stream"})
     ending: str = "whole"
     is_silent: bool = False  # takes the request and never answers
+    pause_s: float = 0.0  # between two pieces
 
 
 @dataclass
@@ -67,6 +67,11 @@ class WireServer:
         """Answer every request for this path with the same JSON."""
         self._routes[path] = refuse(status, value)
 
+    def answer(self, request: Request) -> Answer:
+        """What this request gets: its path's answer, else the next one of the script."""
+        routed = self._routes.get(request.path)
+        return routed or (self._script.popleft() if self._script else refuse(599, "no script"))
+
     async def serve(self, stream: anyio.abc.SocketStream) -> None:
         self.connections += 1
         reader = anyio.streams.buffered.BufferedByteReceiveStream(stream)
@@ -93,9 +98,7 @@ class WireServer:
         length = int(headers.get("content-length", "0"))
         body = await reader.receive_exactly(length) if length else b""
         self.requests.append(Request(method, path, headers, body))
-        answer = self._routes.get(path) or (
-            self._script.popleft() if self._script else refuse(599, "no script")
-        )
+        answer = self.answer(self.requests[-1])
         if answer.is_silent:
             await anyio.sleep_forever()
         await self._send(answer, stream)
@@ -107,7 +110,7 @@ class WireServer:
         await stream.send(("\r\n".join(lines) + "\r\n\r\n").encode())
         for piece in answer.pieces:
             await stream.send(b"%x\r\n%s\r\n" % (len(piece), piece))
-            await anyio.lowlevel.checkpoint()  # let the other side read, so that a torn piece arrives torn
+            await anyio.sleep(answer.pause_s)  # let the other side read, so that a torn piece arrives torn
         if answer.ending in ("whole", "cut"):
             await stream.send(b"0\r\n\r\n")
         elif answer.ending == "hang":
@@ -117,11 +120,21 @@ class WireServer:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
+Kind = TypeVar("Kind", bound=WireServer)
+
+
 @asynccontextmanager
 async def wire_server() -> AsyncIterator[WireServer]:
+    async with served(WireServer) as server:
+        yield server
+
+
+@asynccontextmanager
+async def served(kind: type[Kind]) -> AsyncIterator[Kind]:
+    """One of these, on a loopback port, until the context ends."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
     async with listener, anyio.create_task_group() as tasks:
-        server = WireServer(listener.extra(_PORT))  # noqa: S610 - anyio's, not Django's
+        server = kind(listener.extra(_PORT))  # noqa: S610 - anyio's, not Django's
         tasks.start_soon(listener.serve, server.serve, name="wire server")
         try:
             yield server

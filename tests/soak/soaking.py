@@ -1,0 +1,154 @@
+"""One soak: the server, its model, the people, and the ends of its lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import cycle
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import httpx2
+import msgspec
+from anyio.streams.text import TextReceiveStream
+
+from everturn.testing.wires import served
+from tests.soak.people import Person, Server, Tally
+from tests.soak.talker import Talker
+from tests.soak.watching import Watch
+
+_CONFIG = """
+[engine]
+prune_s = 2.0
+prune_grace_s = 20.0
+stop_grace_s = 1.0
+"""
+_WAYS = (signal.SIGKILL, signal.SIGTERM)
+_READY_S = 60.0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    seconds: float
+    people: int = 20
+    life_s: float = 45.0  # then it is killed or told to stop, in turn
+    ends_min: int = 0  # of lives, however long that takes
+    seed: int = 1
+    database_url: str = ""
+
+
+class Soak:
+    def __init__(self, home: Path, plan: Plan, say: Callable[[str], None] = lambda _: None) -> None:
+        self._home = home
+        self._plan = plan
+        self._say = say
+        self.tally = Tally()
+        self.watch = Watch(home)
+        self._begin = time.monotonic()
+
+    @property
+    def _at_s(self) -> float:
+        return time.monotonic() - self._begin
+
+    def _is_over(self) -> bool:
+        return self._at_s > self._plan.seconds and len(self.watch.ends) >= self._plan.ends_min
+
+    async def run(self) -> None:
+        """Raises ``Lost`` for whatever was lost or repeated."""
+        port = _free_port()
+        limits = httpx2.Limits(max_connections=None)
+        url = f"http://127.0.0.1:{port}"
+        async with (
+            served(Talker) as talker,
+            httpx2.AsyncClient(base_url=url, limits=limits, timeout=60.0, trust_env=False) as http,
+        ):
+            server = Server(http)
+            environ = self._environment(talker.url)
+            async with anyio.create_task_group() as lives:
+                lives.start_soon(self._lives, server, environ, port)
+                async with anyio.create_task_group() as people:
+                    for number in range(self._plan.people):
+                        person = Person(
+                            f"p{number}",
+                            server,
+                            self._home / "workspaces",
+                            self.tally,
+                            self._plan.seed * 1000 + number,
+                        )
+                        people.start_soon(person.live, self._is_over)
+                lives.cancel_scope.cancel()
+
+    async def _lives(self, server: Server, environ: dict[str, str], port: int) -> None:
+        for how in cycle(_WAYS):
+            async with _process(environ, port) as process:
+                server.up.set()
+                await self._one_life(process)
+                if self._is_over():
+                    await anyio.sleep_forever()  # the last life ends after the last person has left
+                server.up = anyio.Event()
+                self.watch.ends.append((self._at_s, how.name))
+                process.send_signal(how)
+                await process.wait()
+
+    async def _one_life(self, process: anyio.abc.Process) -> None:
+        until = self._at_s + self._plan.life_s
+        while self._at_s < until and not self._is_over():
+            await anyio.sleep(min(1.0, self._plan.life_s / 8))
+            sample = self.watch.look(process.pid, self._at_s, self.tally.turns, self.tally.accept_ms)
+            if sample is None:
+                raise AssertionError(f"the server ended by itself with {process.returncode}")
+            self._say(
+                f"{sample.at_s:6.0f} s  life {sample.life + 1}  {sample.turns} turns  "
+                f"{sample.rss_mib:.0f} MiB  {sample.handles} files  log {sample.wal_mib:.1f} MiB"
+            )
+
+    def _environment(self, provider: str) -> dict[str, str]:
+        self._home.mkdir(parents=True, exist_ok=True)
+        (self._home / "config.toml").write_text(_CONFIG)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTURN")}
+        own = {
+            "EVERTURN_HOME": str(self._home),
+            "OPENAI_BASE_URL": f"{provider}/v1",
+            "OPENAI_API_KEY": "sk-soak-000000000000",
+            "EVERTURN_MODEL": "openai:soak",
+        }
+        return kept | own | ({"EVERTURN_DATABASE_URL": url} if (url := self._plan.database_url) else {})
+
+
+@asynccontextmanager
+async def _process(environ: dict[str, str], port: int) -> AsyncIterator[anyio.abc.Process]:
+    """A server that is ready; killed if it is still there at the end."""
+    command = [sys.executable, "-m", "everturn", "serve", "--port", str(port)]
+    async with (
+        await anyio.open_process(command, env=environ, stderr=None) as process,
+        anyio.create_task_group() as group,
+    ):
+        try:
+            assert process.stdout is not None
+            output = TextReceiveStream(process.stdout)
+            with anyio.fail_after(_READY_S):
+                text = ""
+                while "is ready" not in text:
+                    text += await output.receive()
+            group.start_soon(_drain, output)
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+            group.cancel_scope.cancel()
+
+
+async def _drain(output: TextReceiveStream) -> None:
+    async for _ in output:
+        continue
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,43 @@
+"""The model that the soaked server calls: it speaks the OpenAI wire and does what the last message wishes.
+
+``say 40 KEY`` is answered with forty words and the key, ``run KEY`` with a command that writes the key down, so
+that its effects can be counted. Whatever else is asked (titles, summaries, facts) gets a few words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from everturn.testing.wires import Answer, Request, WireServer, openai_answer, openai_call, openai_delta, sse
+
+EFFECTS = "effects"  # the file in a workspace
+_PAUSE_S = 0.005
+
+
+class Talker(WireServer):
+    def answer(self, request: Request) -> Answer:
+        self.requests.clear()  # they would grow with the soak
+        if not request.path.endswith("/chat/completions"):
+            return Answer([b'{"data": []}'], headers={"content-type": "application/json"})
+        return Answer(_spoken(request.json["messages"]), pause_s=_PAUSE_S)
+
+
+def _spoken(messages: list[dict[str, Any]]) -> list[bytes]:
+    text = next((_text(one) for one in reversed(messages) if one["role"] == "user"), "")
+    wish = text.rpartition("\n")[2]  # what was said before a cancelled answer stands in the same message
+    said = re.fullmatch(r"say (\d+) (\S+)", wish)
+    if said:
+        return openai_answer([*(f"word{n} " for n in range(int(said[1]))), said[2]])
+    run = re.fullmatch(r"run (\S+)", wish)
+    if run and messages[-1]["role"] != "tool":
+        arguments = json.dumps({"command": f"echo {run[1]} >> {EFFECTS}"})
+        call = openai_call(0, arguments, ident="call_1", name="terminal")
+        return sse(call, openai_delta("tool_calls"), b"[DONE]")
+    return openai_answer(["It is ", "done: ", run[1] if run else "nothing"])
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)

@@ -1,0 +1,112 @@
+"""What a server uses while it is soaked: sampled every second, judged at the end, drawn."""
+
+from __future__ import annotations
+
+import os
+from html import escape
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+_MIB = 1024 * 1024
+_WAL_MIB_MAX = 96  # the log is emptied at 64
+_GROWTH_MAX = 1.3  # of the memory of one life against the second one's
+_WIDTH, _HEIGHT, _LEFT, _TOP = 960, 120, 60, 40
+_LINE, _INK, _FAINT, _KILL = "#1f6f87", "#6b6b66", "#c9c9c4", "#b7791f"
+
+
+class Sample(msgspec.Struct, frozen=True):
+    at_s: float
+    life: int
+    rss_mib: float
+    handles: int
+    threads: int
+    wal_mib: float
+    turns: int
+    accept_ms: float  # the longest since the last sample
+
+
+class Watch:
+    def __init__(self, home: Path) -> None:
+        self._wal = home / "everturn.db-wal"
+        self.samples: list[Sample] = []
+        self.ends: list[tuple[float, str]] = []  # when a life ended, and how
+
+    def look(self, pid: int, at_s: float, turns: int, accept_ms: list[float]) -> Sample | None:
+        """None if the process has just ended."""
+        try:
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            handles = len(os.listdir(f"/proc/{pid}/fd"))
+            threads = len(os.listdir(f"/proc/{pid}/task"))
+        except OSError:
+            return None
+        wal = self._wal.stat().st_size / _MIB if self._wal.exists() else 0.0
+        rss = pages * os.sysconf("SC_PAGE_SIZE") / _MIB
+        longest = max(accept_ms, default=0.0)
+        accept_ms.clear()
+        sample = Sample(at_s, len(self.ends), rss, handles, threads, wal, turns, longest)
+        self.samples.append(sample)
+        return sample
+
+    def growth(self) -> list[str]:
+        """What grew that must not, in words."""
+        found = []
+        wal = max((sample.wal_mib for sample in self.samples), default=0.0)
+        if wal > _WAL_MIB_MAX:
+            found.append(f"the write-ahead log reached {wal:.0f} MiB")
+        lives = [self._life(number) for number in sorted({sample.life for sample in self.samples})]
+        lives = [life for life in lives if len(life) >= 5]
+        if len(lives) < 3:
+            return found  # too short to tell
+        for name in ("rss_mib", "handles", "threads"):
+            early, late = (median(getattr(one, name) for one in life) for life in (lives[1], lives[-1]))
+            if late > early * _GROWTH_MAX:
+                found.append(f"{name} grew from {early:.0f} to {late:.0f}")
+        return found
+
+    def _life(self, number: int) -> list[Sample]:
+        """Its second half: by then it is warm."""
+        life = [sample for sample in self.samples if sample.life == number]
+        return life[len(life) // 2 :]
+
+    def drawn(self, title: str) -> str:
+        rows = [
+            ("memory, MiB", [sample.rss_mib for sample in self.samples]),
+            ("open files", [float(sample.handles) for sample in self.samples]),
+            ("write-ahead log, MiB", [sample.wal_mib for sample in self.samples]),
+            ("longest wait for 202, ms", [sample.accept_ms for sample in self.samples]),
+            ("turns, all together", [float(sample.turns) for sample in self.samples]),
+        ]
+        height = _TOP + _HEIGHT * len(rows) + 20
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+            f'font-family="ui-sans-serif, system-ui, sans-serif" font-size="12" fill="{_INK}">',
+            f'<text x="{_LEFT}" y="20">{escape(title)}</text>',
+            *(self._ended(at_s, how, height) for at_s, how in self.ends),
+            *(self._row(name, values, index) for index, (name, values) in enumerate(rows)),
+            "</svg>",
+        ]
+        return "\n".join(parts) + "\n"
+
+    def _x(self, at_s: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - 20) * at_s / max(self.samples[-1].at_s, 1.0)
+
+    def _ended(self, at_s: float, how: str, height: int) -> str:
+        x = self._x(at_s)
+        dashes = "" if how == "SIGKILL" else ' stroke-dasharray="3 3"'
+        return f'<line x1="{x:.1f}" y1="30" x2="{x:.1f}" y2="{height - 20}" stroke="{_KILL}"{dashes}/>'
+
+    def _row(self, name: str, values: list[float], index: int) -> str:
+        bottom = _TOP + _HEIGHT * (index + 1) - 16
+        most = max(*values, 1.0)
+        points = " ".join(
+            f"{self._x(sample.at_s):.1f},{bottom - (_HEIGHT - 40) * value / most:.1f}"
+            for sample, value in zip(self.samples, values, strict=True)
+        )
+        return (
+            f'<text x="{_LEFT}" y="{bottom - _HEIGHT + 34}">{escape(name)}</text>'
+            f'<text x="{_LEFT - 8}" y="{bottom - _HEIGHT + 46}" text-anchor="end">{most:,.0f}</text>'
+            f'<line x1="{_LEFT}" y1="{bottom}" x2="{_WIDTH - 20}" y2="{bottom}" stroke="{_FAINT}"/>'
+            f'<polyline points="{points}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>'
+        )
