@@ -23,7 +23,13 @@ def main() -> None:
     parser.add_argument("--database-url", default="")
     parser.add_argument("--picture", type=Path, default=Path("build/soak.svg"))
     given = parser.parse_args()
-    plan = Plan(given.minutes * 60, given.people, given.life, given.seed, given.database_url)
+    plan = Plan(
+        seconds=given.minutes * 60,
+        people=given.people,
+        life_s=given.life,
+        seed=given.seed,
+        database_url=given.database_url,
+    )
     home = Path(tempfile.mkdtemp(prefix="everturn-soak-"))
     soak = Soak(home, plan, say=lambda line: print(f"\r{line}", end="", flush=True))
     print(f"Soaking in {home} with seed {plan.seed}.")

@@ -33,7 +33,7 @@ _WAYS = (signal.SIGKILL, signal.SIGTERM)
 _READY_S = 60.0
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     people: int = 20
     life_s: float = 45.0  # then it is killed or told to stop, in turn
