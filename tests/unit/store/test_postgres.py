@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -597,3 +598,40 @@ async def test_a_fenced_worker_hears_so_by_its_next_append(store: Store, open_an
     await other.turns.cancel(OWNER, claim.turn.id)
     with pytest.raises(Fenced):
         await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("x"))
+
+
+# --- search ----------------------------------------------------------------------------------------------
+
+
+async def test_a_rare_word_is_found_by_the_index_and_not_by_reading_every_message(
+    store: Store, postgres_url: str
+) -> None:
+    session = await store.sessions.create(OWNER)
+    await store.turns.accept(OWNER, session.id, Submission(text="go"))
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        # The needles are the oldest: whoever looks from the newest on passes everything by.
+        await connection.execute(
+            "INSERT INTO messages (owner, session_no, turn_no, ordinal, role, flags, model, created_at, text) "
+            "SELECT 'local', 1, 1, n, 'assistant', 0, '', 0, "
+            "CASE WHEN n <= 30 THEN 'needle' ELSE 'hay' END FROM generate_series(1, 20000) n"
+        )
+        await connection.execute(
+            "WITH gone AS (DELETE FROM unindexed RETURNING message_no) "
+            "INSERT INTO message_words SELECT m.message_no, m.session_no, m.owner, array_to_tsvector(ARRAY[m.text]) "
+            "FROM gone JOIN messages m USING (message_no)"
+        )
+        await connection.execute("ANALYZE message_words")
+        assert len(await store.search.find(OWNER, "needle")) == 20
+        query = sql.queries("postgresql")["search_newest"]
+        [[plan]] = await connection.fetch(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", "'needle':*", OWNER, 20, ""
+        )
+    finally:
+        await connection.close()
+    assert _rows_passed_by(json.loads(plan)[0]["Plan"]) < 1_000
+
+
+def _rows_passed_by(plan: dict[str, Any]) -> int:
+    below = sum(_rows_passed_by(part) for part in plan.get("Plans", ()))
+    return below + int(plan.get("Rows Removed by Filter", 0))

@@ -133,16 +133,18 @@ i.words @@ CAST(CAST($1 AS TEXT) AS TSQUERY) AND i.owner = $2
   AND ($4 = '' OR i.session_no = (SELECT session_no FROM sessions WHERE id = $4))
 
 -- A common word is in many of the newest messages: testing those one by one beats collecting every match
--- and sorting. A rarer word has few matches, which the index finds.
+-- and sorting. A rarer word has few matches, which the index finds; they are collected before they are cut,
+-- because a planner that saw the limit would go on testing one by one, to the very first message.
 -- name: search_newest
 WITH recent AS (
   SELECT i.message_no FROM (SELECT * FROM message_words ORDER BY message_no DESC LIMIT 500) i
   WHERE {matching} LIMIT $3
+), rare AS MATERIALIZED (
+  SELECT i.message_no FROM message_words i WHERE (SELECT count(*) FROM recent) < $3 AND {matching}
 ), found AS (
   SELECT message_no FROM recent
   UNION
-  (SELECT i.message_no FROM message_words i WHERE (SELECT count(*) FROM recent) < $3 AND {matching}
-   ORDER BY i.message_no DESC LIMIT $3)
+  (SELECT message_no FROM rare ORDER BY message_no DESC LIMIT $3)
 )
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
 FROM found f JOIN messages m ON m.message_no = f.message_no
@@ -155,11 +157,12 @@ ORDER BY f.message_no DESC LIMIT $3
 WITH recent AS (
   SELECT i.message_no, i.words FROM (SELECT * FROM message_words ORDER BY message_no DESC LIMIT 4000) i
   WHERE {matching}
+), rare AS MATERIALIZED (
+  SELECT i.message_no, i.words FROM message_words i WHERE (SELECT count(*) FROM recent) < 400 AND {matching}
 ), candidates AS (
   SELECT message_no, words FROM recent WHERE (SELECT count(*) FROM recent) >= 400
   UNION ALL
-  (SELECT i.message_no, i.words FROM message_words i WHERE (SELECT count(*) FROM recent) < 400 AND {matching}
-   ORDER BY i.message_no DESC LIMIT 5000)
+  (SELECT message_no, words FROM rare ORDER BY message_no DESC LIMIT 5000)
 ), found AS (
   SELECT message_no, ts_rank(words, CAST(CAST($1 AS TEXT) AS TSQUERY), 2) AS rank FROM candidates
   ORDER BY rank DESC, message_no DESC LIMIT $3
