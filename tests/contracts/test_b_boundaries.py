@@ -276,6 +276,24 @@ async def test_b16_the_next_engine_commits_what_a_dead_one_left(
     assert {segment.key for segment in fresh.calls} == {segment.key for segment in dead.calls}
 
 
+async def test_b17_deleting_a_session_whose_commit_failed_leaves_nothing(
+    store: Store, clock: FakeClock
+) -> None:
+    dead, failing = RecordingProvider(failures=99), RecordingProvider(failures=99)
+    async with engine_with(store, clock, memory_over(store, clock, opened=[dead])) as h:
+        session = await h.new_session()
+        await h.run(session, "one")
+    memory = memory_over(store, clock, opened=[failing])
+    async with engine_with(store, clock, memory) as h:
+        with within("the next engine tries, and fails"):
+            while not (memory.tracked == 2 and failing.calls):  # the handle, and the session it owes for
+                await anyio.wait_all_tasks_blocked()
+        await h.engine.delete(OWNER, session.id)
+        assert memory.tracked == 1
+    assert memory.tracked == 0
+    assert await store.ledger.owing() == []
+
+
 async def test_a_private_session_reaches_neither_recall_nor_memory(store: Store, clock: FakeClock) -> None:
     handle = RecordingProvider(recalls="You like tea.")
     memory = memory_over(store, clock, opened=[handle])

@@ -149,7 +149,7 @@ async def test_b01_a_turn_is_not_owed_while_it_is_undone(store: Store, clock: Cl
     assert handle.words == ["kept", "undone"]
 
 
-async def test_b01_a_turn_that_is_undone_after_a_failed_commit_is_not_in_the_retry(
+async def test_b01_b16_a_turn_that_is_undone_after_a_failed_commit_is_not_in_the_retry(
     store: Store, clock: Clock
 ) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider(failures=1)
@@ -598,11 +598,19 @@ async def test_b13_after_a_clean_eviction_nothing_of_the_handle_is_left(store: S
     assert handle.words == ["before"]
 
 
+class Away:
+    """A ledger that cannot be reached: whoever asks it fails."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise StoreAway("The database cannot be reached.")
+
+
 @pytest.mark.parametrize("nobody", ["", None])
 async def test_b15_a_missing_session_id_is_a_safe_no_op(
     store: Store, clock: Clock, nobody: str | None
 ) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider()
+    memory.ledger = Away()  # type: ignore[assignment]
     assert memory.register(nobody, handle) == ""  # type: ignore[arg-type]
     assert not memory.unregister(nobody, handle)  # type: ignore[arg-type]
     assert not await memory.mark_completed(ME, nobody)  # type: ignore[arg-type]
@@ -698,6 +706,22 @@ async def test_b16_a_store_that_is_away_after_the_provider_returned_leaves_the_s
     assert (await memory.commit(ME, session.id)).turns == 1
     assert handle.calls[0].key == handle.calls[1].key
     assert handle.words == ["one"]
+
+
+async def test_b16_after_a_commit_nothing_of_it_is_held_against_the_next_process(
+    store: Store, clock: FakeClock
+) -> None:
+    mine, theirs = memory_over(store, clock), memory_over(store, clock, idle_s=600)
+    handle, other = RecordingProvider(), RecordingProvider()
+    session = await acting.new_session(store)
+    mine.register(session.id, handle)
+    await said(store, mine, session.id, "one")
+    assert (await mine.commit(ME, session.id)).outcome is Outcome.SETTLED
+    theirs.register(session.id, other)
+    await said(store, theirs, session.id, "two")
+    assert await theirs.look() == 0, "it is not idle yet, and there is nothing to retry"
+    assert (await theirs.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (handle.words, other.words) == (["one"], ["two"])
 
 
 async def test_b16_a_retry_comes_later_each_time_and_by_itself(store: Store, clock: FakeClock) -> None:

@@ -29,8 +29,8 @@ class Handles:
         self._current: dict[str, str] = {}  # session id -> name
 
     def __len__(self) -> int:
-        """How many sessions and handles are kept track of."""
-        return len(self._known) + len(self._current)
+        """How many handles, and sessions of theirs, are kept track of."""
+        return len(self._known) + len(self._current) + sum(len(k.sessions) for k in self._known.values())
 
     # --- an agent's handle ---------------------------------------------------------------------------
 

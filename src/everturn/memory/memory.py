@@ -114,7 +114,7 @@ class Memory:
 
     def unregister(self, session_id: str, handle: MemoryProvider) -> bool:
         """Let go of the handle. What is owed stays owed; a commit that supplies it settles it."""
-        return bool(session_id) and self._handles.unregister(session_id, handle)
+        return self._handles.unregister(session_id, handle)
 
     def current(self, session_id: str) -> MemoryProvider | None:
         """The handle to which the session's next completed turn is owed."""
@@ -127,13 +127,12 @@ class Memory:
 
     def forget(self, session_id: str) -> None:
         """The session was deleted: keep nothing about it."""
-        if session_id:
-            self._handles.forget(session_id)
+        self._handles.forget(session_id)
 
     @property
     def tracked(self) -> int:
         """How many sessions, handles and commits this process keeps track of."""
-        return len(self._handles) + len(self._under_way)
+        return len(self._handles) + len(self._under_way) + len(self._at_work)
 
     # --- owing ---------------------------------------------------------------------------------------
 
