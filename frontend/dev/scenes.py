@@ -177,8 +177,8 @@ class Script:
         self.ask = ask
         return self.emit(ev.TurnWaiting((ask,)))
 
-    def resolve(self, decision: str, ms: int = 20_000) -> Script:
-        self.emit(ev.ApprovalResolved(self.ask, self.last.id, decision, "you"), ms)
+    def resolve(self, decision: str, ms: int = 20_000, arguments: str | None = None) -> Script:
+        self.emit(ev.ApprovalResolved(self.ask, self.last.id, decision, "you", arguments), ms)
         self.turn.asks[self.ask] = decision
         return self.emit(ev.TurnResumed(1, "wrk_fake", "answered"), 30)
 
@@ -394,6 +394,10 @@ def states(house: House, now: int) -> None:
     s.approve("systemctl reload dovecot", "it changes a service.")
     s.resolve("once")
     s.begin("systemctl reload dovecot").end("", 200)
+    s.want("terminal", "zpool destroy vault")
+    s.approve("zpool destroy vault", "it destroys a pool.")
+    s.resolve("once", arguments='{"command":"zpool status vault"}')
+    s.begin("zpool status vault").end("pool: vault\nstate: ONLINE", 200)
     s.say("Reloaded.")
     s.close(usage=Usage(40_000, 1_000, 0, None, 0.12), missed=True)
     s.complete()

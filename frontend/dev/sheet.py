@@ -86,6 +86,12 @@ def typing(page: Page) -> None:
     page.fill("[data-composer]", "Also check the webmail host")
 
 
+def editing(page: Page) -> None:
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("e")
+    page.locator(".card.wait textarea").fill("sudo systemctl reload postfix")
+
+
 def top(page: Page) -> None:
     page.evaluate("document.querySelector('.roll').scrollTop = 0")
 
@@ -128,6 +134,7 @@ def connect(page: Page) -> None:
 STATES = {
     "talking": State("Nightly backup keeps failing"),
     "approval": State("Renew the mail certificate", typing),
+    "approval-edit": State("Renew the mail certificate", editing),
     "crash": State("Postgres 17 for Paperless", panel),
     "crash-narrow": State("Postgres 17 for Paperless"),
     "endings": State("Every ending"),

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Message, MessagesPage, Payload, SessionEvent, Turn } from "../src/api/types";
-import { acknowledge, apply, open, place, prepend, replaced, type Conversation } from "../src/state/conversation";
+import { acknowledge, apply, moved, open, place, prepend, replaced, type Conversation } from "../src/state/conversation";
 import { textOf } from "../src/state/items";
 
 const session = "ses_a";
@@ -53,6 +53,16 @@ describe("a conversation", () => {
     now = all(now, event(6, "trn_3", { kind: "turn.cancelled" }));
     expect(now.queue).toEqual([]);
     expect(now.turns.map((turn) => turn.id)).toEqual(["trn_1", "trn_2"]);
+  });
+
+  it("moves a queued message as the server will", () => {
+    const rows = ["trn_2", "trn_3", "trn_4"].map((id) => row(id, "queued"));
+    const now = open(session, page([message("trn_1", "hi")], [row("trn_1", "running"), ...rows]));
+    const order = (id: string, to: number): string[] => moved(now, id, to).queue.map((turn) => turn.id);
+    expect(order("trn_4", 0)).toEqual(["trn_4", "trn_2", "trn_3"]);
+    expect(order("trn_2", 2)).toEqual(["trn_3", "trn_4", "trn_2"]);
+    expect(order("trn_3", 1)).toEqual(["trn_2", "trn_3", "trn_4"]);
+    expect(order("trn_9", 0)).toEqual(["trn_2", "trn_3", "trn_4"]);
   });
 
   it("shows a message once, whether the answer or the event comes first", () => {

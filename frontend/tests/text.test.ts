@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { spanOf, towards, guessPx } from "../src/app/window";
 import { groups, hear, isNewer, put, emptyList } from "../src/state/list";
 import type { Session } from "../src/api/types";
-import { diffsOf } from "../src/state/tools";
+import { argumentsFrom, diffsOf, fieldsOf } from "../src/state/tools";
 import { readDiff } from "../src/text/diff";
 import { count, duration, money, when } from "../src/text/format";
 import { excerpt } from "../src/text/hits";
@@ -104,5 +104,25 @@ describe("small things", () => {
       expect(steps).toBeLessThan(40);
     }
     expect(span).toEqual(spanOf(ids, heights, 50_000, 800));
+  });
+});
+
+describe("the arguments of a call, edited by a person", () => {
+  it("gives back what it was given", () => {
+    const given = '{"command":"echo \\"a\\"\\nb","timeout_s":20,"env":{"A":"1"}}';
+    const fields = fieldsOf(given);
+    expect(fields.map((field) => field.text)).toEqual(['echo "a"\nb', "20", '{\n  "A": "1"\n}']);
+    expect(argumentsFrom(fields)).toEqual({ given });
+  });
+  it("keeps text as text, even where it looks like a number", () => {
+    const [field] = fieldsOf('{"code":"x"}');
+    expect(argumentsFrom([{ ...field!, text: "12" }])).toEqual({ given: '{"code":"12"}' });
+  });
+  it("names the field that is no JSON", () => {
+    const [, seconds] = fieldsOf('{"command":"ls","timeout_s":20}');
+    expect(argumentsFrom([{ ...seconds!, text: "soon" }, seconds!])).toEqual({ wrong: "timeout_s" });
+  });
+  it("edits what the model wrote as it is where that is no object", () => {
+    expect(argumentsFrom(fieldsOf("{broken"))).toEqual({ given: "{broken" });
   });
 });

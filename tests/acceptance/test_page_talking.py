@@ -106,6 +106,101 @@ async def test_an_approval_is_given_by_key_and_one_is_refused(data_dir: Path) ->
         assert is_clean(house)
 
 
+async def test_a_call_is_changed_before_it_is_allowed(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("tool", [ASKING], ["It said so."])
+        page = await house.open()
+        await say(page, "which tool?")
+        await expect(page.locator(".card.wait .cmd")).to_have_text("$TOOL --version")
+        await page.locator(".roll").focus()
+        await page.keyboard.press("e")
+        area = page.locator(".card.wait textarea")
+        await expect(area).to_be_focused()
+        await area.fill("echo never")
+        await page.keyboard.press("Escape")
+        await expect(area).to_have_count(0)
+        await expect(page.get_by_role("button", name="Edit")).to_be_focused()
+        await expect(page.locator(".card.wait .cmd")).to_have_text("$TOOL --version")
+        assert await page.locator("article").get_attribute("data-state") == "waiting", "nothing was stopped"
+        await page.get_by_role("button", name="Edit").click()
+        await area.fill("echo changed; X=1 $UNKNOWN")
+        await page.keyboard.press("Control+Enter")
+        await ended(page)
+        line = page.locator(".line", has_text="You changed and allowed")
+        await expect(line).to_contain_text("echo changed")
+        told = str(house.provider.asked[1]["messages"][-1])
+        assert "The user changed the arguments of this call" in told
+        assert "echo changed" in told
+        assert await as_after_a_reload(page)
+        await page.locator(".line", has_text="Ran").click()
+        await expect(page.locator(".card .out").first).to_contain_text("$TOOL --version")
+        assert is_clean(house)
+
+
+async def test_a_change_that_does_not_fit_is_told_in_place(data_dir: Path) -> None:
+    asking = Tool("terminal", {"command": "$TOOL --version", "timeout_s": 30})
+    async with open_house(data_dir) as house:
+        house.provider.on("tool", [asking], ["It said so."])
+        page = await house.open()
+        await say(page, "which tool?")
+        await page.get_by_role("button", name="Edit").click()
+        seconds = page.get_by_label("timeout_s")
+        await seconds.fill("soon")
+        await page.get_by_role("button", name="Allow as changed").click()
+        wrong = page.locator(".card.wait [role=alert]")
+        await expect(wrong).to_have_text("timeout_s is not valid JSON.")
+        await seconds.fill('"soon"')
+        await page.get_by_role("button", name="Allow as changed").click()
+        await expect(wrong).to_contain_text("timeout_s must be of type")
+        await expect(seconds).to_have_value('"soon"')
+        await seconds.fill("20")
+        await expect(wrong).to_have_count(0)
+        await page.get_by_role("button", name="Allow as changed").click()
+        await ended(page)
+        assert '"timeout_s":20' in str(house.provider.asked[1]["messages"][-1])
+        house.complaints = [said for said in house.complaints if "422" not in said]
+        assert is_clean(house)
+
+
+async def test_the_queue_is_put_in_order_by_key_and_by_dragging_in_every_tab(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("first", ["Thinking about it", gate, " done."])
+        page = await house.open()
+        await say(page, "the first")
+        await expect(page.locator(".md")).to_contain_text("Thinking about it")
+        for text in ("the second", "the third", "the fourth"):
+            await say(page, text)
+        tray = page.locator(".queue li .t")
+        await expect(tray).to_have_text(["the second", "the third", "the fourth"])
+        other = await page.context.new_page()
+        await other.goto(page.url)
+        await expect(other.locator(".queue li .t")).to_have_text(["the second", "the third", "the fourth"])
+        await page.locator(".queue .mover").nth(2).focus()
+        await page.keyboard.press("ArrowUp")
+        await page.keyboard.press("ArrowUp")
+        moved = ["the fourth", "the second", "the third"]
+        await expect(tray).to_have_text(moved)
+        await expect(page.locator(".queue .mover").nth(0)).to_be_focused()
+        await expect(other.locator(".queue li .t")).to_have_text(moved)
+        grip, target = page.locator(".queue .mover").nth(1), page.locator(".queue li").nth(2)
+        box, end = await grip.bounding_box(), await target.bounding_box()
+        assert box is not None and end is not None
+        await page.mouse.move(box["x"] + 5, box["y"] + 5)
+        await page.mouse.down()
+        await page.mouse.move(box["x"] + 5, end["y"] + end["height"] - 4, steps=4)
+        await page.mouse.up()
+        moved = ["the fourth", "the third", "the second"]
+        await expect(tray).to_have_text(moved)
+        await expect(other.locator(".queue li .t")).to_have_text(moved)
+        await page.reload()
+        await expect(tray).to_have_text(moved)
+        gate.opened.set()
+        await ended(page, count=4)
+        assert (await page.locator(".you .say").all_inner_texts())[1:] == moved
+        assert is_clean(house)
+
+
 async def test_a_question_is_answered_by_number_and_by_typing(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         question = Tool(

@@ -58,7 +58,10 @@ export interface components {
              */
             options?: string[];
         };
-        /** ApprovalResolved */
+        /**
+         * ApprovalResolved
+         * @description ``arguments``: those that the user put in place of the asked ones; the call runs with them.
+         */
         ApprovalResolved: {
             /** @enum {unknown} */
             kind: "approval.resolved";
@@ -66,6 +69,8 @@ export interface components {
             call_id: string;
             decision: string;
             by: string;
+            /** @default null */
+            arguments?: string | null;
         };
         /**
          * Ask
@@ -101,6 +106,8 @@ export interface components {
             expires_at?: number | null;
             /** @default  */
             title?: string;
+            /** @default null */
+            edited?: string | null;
         };
         /** Attachment */
         Attachment: {
@@ -397,6 +404,8 @@ export interface components {
             duration_ms?: number | null;
             /** @default false */
             is_untrusted?: boolean;
+            /** @default null */
+            arguments?: string | null;
         };
         /**
          * Role

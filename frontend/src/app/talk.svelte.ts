@@ -3,8 +3,10 @@ import type { Accepted, Message, MessagesPage, Session, SessionEvent, Turn } fro
 import type { Unsent } from "../keep/outbox";
 import * as conv from "../state/conversation";
 import type { Conversation } from "../state/conversation";
-import { textOf, type AskState, type TurnView } from "../state/items";
+import { textOf, type AskState, type CallItem, type TurnView } from "../state/items";
+import { argumentsFrom, fieldsOf, type Field } from "../state/tools";
 import type { Link } from "../wire/link";
+import { words } from "../words";
 
 export type TalkStatus = "loading" | "ready" | "gone" | "failed";
 
@@ -21,6 +23,9 @@ export class Talk {
   isLoadingOlder = $state(false);
   /** Asks whose answer is on its way. */
   answering = $state.raw<ReadonlySet<string>>(new Set());
+  /** The call that is being changed before it is allowed, as it is typed so far. */
+  changing = $state.raw<{ ask: string; fields: Field[]; problem: string } | null>(null);
+  private moves: Promise<void> = Promise.resolve();
   private pending: SessionEvent[] = [];
   private isPlanned = false;
   private loads = 0;
@@ -230,11 +235,36 @@ export class Talk {
     await this.load();
   }
 
-  async answer(ask: AskState, answer: string): Promise<void> {
+  change(ask: AskState, call: CallItem): void {
+    if (this.changing?.ask !== ask.id) this.changing = { ask: ask.id, fields: fieldsOf(call.arguments), problem: "" };
+  }
+
+  /** Allow the call as it was changed. What does not fit is said beside it; the question stays. */
+  async allowChanged(ask: AskState, call: CallItem): Promise<void> {
+    const { changing } = this;
+    if (changing?.ask !== ask.id) return;
+    const made = argumentsFrom(changing.fields);
+    if ("wrong" in made) {
+      this.changing = { ...changing, problem: words.notJson(made.wrong) };
+      return;
+    }
+    const before = argumentsFrom(fieldsOf(call.arguments));
+    const isSame = "given" in before && before.given === made.given;
+    try {
+      await this.answer(ask, "once", isSame ? undefined : made.given);
+      this.changing = null;
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      this.changing = { ...changing, problem: error.message };
+    }
+  }
+
+  async answer(ask: AskState, answer: string, changed?: string): Promise<void> {
     if (this.answering.has(ask.id)) return;
     this.answering = new Set([...this.answering, ask.id]);
+    const decided = { decision: answer, ...(changed === undefined ? {} : { arguments: changed }) };
     try {
-      if (ask.topic === "approval") await this.api.post(`api/approvals/${ask.id}`, { body: { decision: answer } });
+      if (ask.topic === "approval") await this.api.post(`api/approvals/${ask.id}`, { body: decided });
       else await this.api.post(`api/questions/${ask.id}`, { body: { answer } });
     } finally {
       this.answering = new Set([...this.answering].filter((id) => id !== ask.id));
@@ -246,6 +276,32 @@ export class Talk {
     await this.load();
   }
 
+  /** Give a queued message another place: shown at once, and one move after the other. */
+  moveQueued(turn: TurnView, place: number): Promise<void> {
+    const before = this.conversation;
+    if (!before) return Promise.resolve();
+    const seen = waiting(before);
+    this.conversation = conv.moved(before, turn.id, place);
+    // One that is about to start stands in the conversation already; to the server it is queued.
+    const to = place + seen.length - before.queue.length;
+    const move = this.moves.then(() => this.carryOut(turn.id, to, seen));
+    this.moves = move.catch(() => undefined);
+    return move;
+  }
+
+  /** The move holds for the queue that was seen: the version is read before it, and must hold until then. */
+  private async carryOut(id: string, place: number, seen: string[]): Promise<void> {
+    try {
+      const { version } = await this.api.get<Session>(`api/sessions/${this.id}`);
+      const { items } = await this.api.get<{ items: Turn[] }>(`api/sessions/${this.id}/queue`);
+      if (items.map((row) => row.id).join() !== seen.join()) throw new Problem(409, "stale_version", words.queueChanged);
+      await this.api.patch(`api/sessions/${this.id}/queue/${id}`, { body: { place }, version });
+    } catch (error) {
+      await this.load();
+      throw error;
+    }
+  }
+
   async removeQueued(turn: TurnView): Promise<string> {
     await this.api.delete(`api/sessions/${this.id}/queue/${turn.id}`);
     if (this.conversation) {
@@ -254,4 +310,9 @@ export class Talk {
     }
     return textOf(turn.asked);
   }
+}
+
+/** The turns that wait to run, in their order. */
+function waiting(conversation: Conversation): string[] {
+  return [...conversation.turns.filter((turn) => turn.state === "queued"), ...conversation.queue].map((turn) => turn.id);
 }

@@ -168,6 +168,15 @@ function find(conversation: Conversation, id: string): TurnView | undefined {
   );
 }
 
+/** A queued turn at another place of the queue, as the server will have it. */
+export function moved(conversation: Conversation, id: string, place: number): Conversation {
+  const turn = conversation.queue.find((known) => known.id === id);
+  if (!turn) return conversation;
+  const queue = conversation.queue.filter((known) => known.id !== id);
+  queue.splice(place, 0, turn);
+  return { ...conversation, queue };
+}
+
 /** The server's answer to a message that this page sent: durable, though its event may not be here yet. */
 export function acknowledge(conversation: Conversation, row: Turn, message: Message): Conversation {
   if (find(conversation, row.id)) return conversation;

@@ -38,7 +38,10 @@ export interface CallItem {
   step: number;
   callId: string;
   name: string;
+  /** What it runs with. */
   arguments: string;
+  /** What the model asked for, where the user changed it. */
+  wished: string | null;
   label: string;
   /** wished: not begun. doubt: begun, and nobody knows what became of it. */
   state: "wished" | "asking" | "running" | "doubt" | "ended";
@@ -54,6 +57,7 @@ export interface DecisionItem {
   callId: string;
   label: string;
   isAllowed: boolean;
+  isChanged: boolean;
   decision: string;
   at: number;
 }

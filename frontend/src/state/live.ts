@@ -1,6 +1,7 @@
 /** One event into a turn: a pure function. It mirrors the server's fold, so that a reload shows the same. */
 
 import type { Bar, Payload, ResultPart, SessionEvent, TurnState } from "../api/types";
+import { labelOf } from "./tools";
 import { plus, type AskState, type CallItem, type Item, type TurnView } from "./items";
 
 export const outputCharactersMax = 60_000;
@@ -113,6 +114,7 @@ function stepFinished(turn: TurnView, payload: Of<"step.finished">, at: number):
       callId: call.id,
       name: call.name,
       arguments: call.arguments,
+      wished: null,
       label: "",
       state: "wished",
       startedAt: null,
@@ -187,7 +189,7 @@ function toolStarted(turn: TurnView, payload: Of<"tool.started">, at: number): T
     output: "",
     ask: call.ask?.answer === null ? null : call.ask,
   }));
-  return openBar(next, payload.call_id, {
+  return openBar(relabelled(next, payload), payload.call_id, {
     kind: "tool",
     label: payload.label || payload.name,
     start_at: at,
@@ -195,6 +197,15 @@ function toolStarted(turn: TurnView, payload: Of<"tool.started">, at: number): T
     step: payload.step,
     call_id: payload.call_id,
   });
+}
+
+/** A changed call has its new name from the server only now; the decision about it is called the same. */
+function relabelled(turn: TurnView, payload: Of<"tool.started">): TurnView {
+  if (!payload.label) return turn;
+  const items = turn.items.map((item): Item =>
+    item.kind === "decision" && item.isChanged && item.callId === payload.call_id ? { ...item, label: payload.label! } : item,
+  );
+  return { ...turn, items };
 }
 
 function toolOutput(turn: TurnView, payload: Of<"tool.output">): TurnView {
@@ -214,6 +225,7 @@ function toolFinished(turn: TurnView, payload: Of<"tool.finished">, at: number):
     display: payload.display ?? null,
     duration_ms: known.startedAt === null ? null : Math.max(0, at - known.startedAt),
     is_untrusted: payload.is_untrusted ?? false,
+    ...(known.wished === null ? {} : { arguments: known.arguments }),
   };
   const state = payload.outcome === "ok" ? "done" : payload.outcome === "unknown" ? "unknown" : "failed";
   const next = changeCall(turn, payload.call_id, (call) => ({
@@ -253,24 +265,31 @@ function approvalRequested(turn: TurnView, payload: Of<"approval.requested">, at
 
 function approvalResolved(turn: TurnView, payload: Of<"approval.resolved">, at: number): TurnView {
   const items: Item[] = [];
-  for (const item of turn.items) {
-    if (item.kind === "call" && item.callId === payload.call_id) {
+  for (const known of turn.items) {
+    if (known.kind === "call" && known.callId === payload.call_id) {
+      const item = payload.arguments == null ? known : changed(known, payload.arguments);
       items.push({
         kind: "decision",
         id: `decision:${payload.call_id}`,
         callId: payload.call_id,
-        label: item.label || item.name,
-        isAllowed: payload.decision !== "deny",
+        label: item.wished === null ? item.label || item.name : labelOf(item),
+        isAllowed: payload.decision !== "deny" && payload.decision !== "expired",
+        isChanged: item.wished !== null,
         decision: payload.decision,
         at,
       });
       const ask = item.ask ? { ...item.ask, answer: payload.decision } : null;
       items.push({ ...item, state: item.state === "asking" ? "wished" : item.state, ask });
     } else {
-      items.push(item);
+      items.push(known);
     }
   }
   return closeBar({ ...turn, items }, payload.ask_id, at, "done");
+}
+
+/** The call with what the user put in place of its arguments; its label was for what was asked. */
+export function changed(call: CallItem, given: string): CallItem {
+  return { ...call, arguments: given, wished: call.arguments, label: "" };
 }
 
 function questionAsked(turn: TurnView, payload: Of<"question.asked">, at: number): TurnView {

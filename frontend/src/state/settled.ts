@@ -2,7 +2,7 @@
 
 import type { Bar, Message, Part, ResultPart, Turn } from "../api/types";
 import { emptyTurn, isEnded, type CallItem, type Item, type TurnView } from "./items";
-import { missing } from "./live";
+import { changed, missing } from "./live";
 import { labelOf } from "./tools";
 
 /** Everything of a turn that is on its row rather than in its messages. */
@@ -120,6 +120,7 @@ class Threader {
       callId: id,
       name,
       arguments: args,
+      wished: null,
       label: "",
       state: "wished",
       startedAt: null,
@@ -215,9 +216,10 @@ class Threader {
   }
 
   private call(id: string, bar: Bar | null): void {
-    const known = this.calls.get(id);
-    if (!known) return;
+    const wish = this.calls.get(id);
+    if (!wish) return;
     const result = this.results.get(id) ?? null;
+    const known = result?.arguments == null ? wish : changed(wish, result.arguments);
     const call: CallItem = {
       ...known,
       label: bar?.label && bar.label !== known.name ? bar.label : known.label,
@@ -243,13 +245,17 @@ class Threader {
     const call = this.calls.get(bar.call_id!);
     if (!call) return;
     const tool = this.bars.find((known) => known.kind === "tool" && known.call_id === bar.call_id);
-    const isAllowed = this.results.get(call.callId)?.outcome !== "denied";
+    const result = this.results.get(call.callId);
+    // Whoever changes a call allows it; if it was denied all the same, the policy did that.
+    const isChanged = result?.arguments != null;
+    const isAllowed = isChanged || result?.outcome !== "denied";
     this.out.push({
       kind: "decision",
       id: `decision:${call.callId}`,
       callId: call.callId,
-      label: tool?.label ?? labelOf(call),
+      label: tool?.label ?? labelOf(isChanged ? changed(call, result.arguments!) : call),
       isAllowed,
+      isChanged,
       decision: isAllowed ? "once" : "deny",
       at: bar.end_at ?? bar.start_at,
     });

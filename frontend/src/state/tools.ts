@@ -62,6 +62,35 @@ export function wholeOf(call: Pick<CallItem, "label" | "name" | "arguments">): s
     .join("\n");
 }
 
+/** One argument as a person edits it: text as it is, everything else as JSON. */
+export interface Field {
+  name: string;
+  text: string;
+  isText: boolean;
+}
+
+export function fieldsOf(given: string): Field[] {
+  const entries = Object.entries(argumentsOf(given));
+  if (!entries.length) return [{ name: "", text: given || "{}", isText: true }];
+  return entries.map(([name, value]) =>
+    typeof value === "string" ? { name, text: value, isText: true } : { name, text: JSON.stringify(value, null, 2), isText: false },
+  );
+}
+
+/** The arguments that the fields make, or the name of the field that is no JSON. */
+export function argumentsFrom(fields: Field[]): { given: string } | { wrong: string } {
+  if (fields.length === 1 && !fields[0]!.name) return { given: fields[0]!.text };
+  const made: Record<string, unknown> = {};
+  for (const field of fields) {
+    try {
+      made[field.name] = field.isText ? field.text : JSON.parse(field.text);
+    } catch {
+      return { wrong: field.name };
+    }
+  }
+  return { given: JSON.stringify(made) };
+}
+
 interface HunkLine {
   sign: string;
   old?: number | null;

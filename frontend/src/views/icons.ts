@@ -25,6 +25,7 @@ import fileUp from "lucide-static/icons/file-up.svg?raw";
 import folder from "lucide-static/icons/folder.svg?raw";
 import gitBranch from "lucide-static/icons/git-branch.svg?raw";
 import globe from "lucide-static/icons/globe.svg?raw";
+import gripVertical from "lucide-static/icons/grip-vertical.svg?raw";
 import hash from "lucide-static/icons/hash.svg?raw";
 import history from "lucide-static/icons/history.svg?raw";
 import image from "lucide-static/icons/image.svg?raw";
@@ -91,6 +92,7 @@ const files = {
   "folder": folder,
   "git-branch": gitBranch,
   "globe": globe,
+  "grip-vertical": gripVertical,
   "hash": hash,
   "history": history,
   "image": image,
