@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
+import asyncpg
 import pytest
 
 from everturn.domain import events as ev
@@ -22,6 +23,12 @@ from tests.acting import CRASHED, ME, WORKER, answer, append, claim, complete, l
 pytestmark = pytest.mark.anyio
 on_postgresql = pytest.mark.parametrize("store_kind", ["postgresql"])
 PATIENCE_S = 20
+
+FULL_DISK = """
+CREATE FUNCTION refuse() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION USING ERRCODE = 'disk_full', MESSAGE = 'no space left'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON events FOR EACH STATEMENT EXECUTE FUNCTION refuse()
+"""
 
 PART: list[ev.Payload] = [ev.StepStarted(1, "m"), ev.TextDelta(1, "one ")]
 
@@ -70,6 +77,39 @@ async def test_c04_spooled_events_are_delivered_in_order_when_the_database_is_ba
     journal = await store.journal.of_turn(ME, held.turn.id)
     assert not any(event.is_late for event in journal)
     assert await words(store, session.id) == ["hello", "one two three four five"]
+
+
+@on_postgresql
+async def test_c04_a_database_that_is_back_and_refuses_gets_everything_in_order_later(
+    store: Store, spooling: Store, proxy: PostgresProxy, postgres_url: str
+) -> None:
+    """It went away because its disk was full, and it still is when it comes back."""
+    session = await new_session(store)
+    await spooling.workers.register(WORKER)
+    held = await start(spooling, session.id, "hello")
+    number = await append(spooling, held, PART)
+    proxy.go_away()
+    number = await append(spooling, held, [ev.TextDelta(1, "two ")], number)
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        await connection.execute(FULL_DISK)
+        proxy.come_back()
+        with anyio.fail_after(PATIENCE_S):
+            trouble = await spooling.other_trouble(spooling.trouble)
+        assert trouble is not None
+        assert trouble.code == "disk_full"
+        # What comes now stands behind what waits: sent past it, it would be refused for the gap.
+        later = [ev.TextDelta(1, "three")]
+        assert await spooling.journal.append(held.turn.id, held.epoch, number + 1, later) == 0
+        await connection.execute("DROP TRIGGER full_disk ON events")
+    finally:
+        await connection.close()
+    with anyio.fail_after(PATIENCE_S):
+        await spooling.journal.settled(held.turn.id, held.epoch)
+    number = await append(spooling, held, [ev.StepFinished(1, "stop")], number + 1)
+    await complete(spooling, held, number)
+    assert await words(store, session.id) == ["hello", "one two three"]
+    assert spooling.trouble is None
 
 
 @on_postgresql

@@ -291,21 +291,29 @@ class Flusher:
         self._is_back.clear()
         self._say_trouble(away)
         await self._put_by(batch)
-        while True:
-            await self._spool_until_connected()
-            if self._connection is None:
-                return  # closing: the file stays for whoever comes next
-            try:
-                if self._spool is not None:
-                    await self._deliver(self._connection, self._spool)
-            except StoreAway:
-                await self._drop_connection()
-            else:
-                break
+        while not await self._is_delivered():
+            if self._is_closing:
+                return  # the file stays for whoever comes next
         self._spooled.clear()
         self._is_back.set()
         self._say_trouble(None)
         self._look()
+
+    async def _is_delivered(self) -> bool:
+        """Wait for a connection, spooling what comes meanwhile, then try to deliver the spool."""
+        await self._spool_until_connected()
+        if self._connection is None:
+            return False  # closing
+        try:
+            if self._spool is not None:
+                await self._deliver(self._connection, self._spool)
+        except EverturnError as error:
+            # Away again, or there and refusing, its disk full perhaps. What follows has to stay behind what
+            # waits: sent past it, it would be refused for the gap, and the turn would fail.
+            self._say_trouble(error)
+            await self._drop_connection()
+            return False
+        return True
 
     async def _spool_until_connected(self) -> None:
         reconnect = asyncio.create_task(self._reconnect(), name="everturn-reconnect")
@@ -324,11 +332,11 @@ class Flusher:
 
     async def _reconnect(self) -> None:
         while self._connection is None:
+            await asyncio.sleep(RECONNECT_S)
             try:
                 self._connection = await self._connector.connect()
             except EverturnError as error:
                 self.trouble = error.message
-                await asyncio.sleep(RECONNECT_S)
         self.trouble = ""
 
     async def _put_by(self, batch: list[Job]) -> None:
