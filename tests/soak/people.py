@@ -54,7 +54,7 @@ class Server:
             except httpx2.TransportError:
                 await anyio.sleep(0.05)
                 continue
-            if answer.status_code != 503:  # it is stopping; the next one will answer
+            if answer.status_code not in (429, 503):  # it is stopping; the next one will answer
                 return answer
             await anyio.sleep(0.05)
 
