@@ -56,4 +56,3 @@ async def open_postgres(
     finally:
         await db.close()
         workers.close()
-        workers.close()
