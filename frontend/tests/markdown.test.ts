@@ -108,15 +108,37 @@ describe("what has nothing to clean", () => {
     "Some **bold**, *italic*, ~~gone~~ and `a < b && c`.",
     "- one\n- two\n  1. nested \"quoted\" & more\n",
     "> a quotation\n> over two lines\n\n### And a title\n",
+    "A [link](https://example.org/a?b=1&c=2#d) and <https://example.org/~x>.",
+    "| a | b |\n|:--|--:|\n| `x` | [y](http://nas-01:8080/) |\n| **z** | <br> |\n",
     "x".repeat(300_000),
+    "[a](https://example.org/?b=1&c=2) ".repeat(1_000),
   ];
   it.each(said)("is left as a cleaner would leave it", (text) => {
     const tokens = lexer(text).filter((token) => token.type !== "space");
     const drawn = (html: string) => Object.assign(document.createElement("div"), { innerHTML: html }).innerHTML;
-    for (const token of tokens) expect(drawn(render(token))).toBe(DOMPurify.sanitize(parse(token)));
+    for (const token of tokens) expect(drawn(render(token))).toBe(DOMPurify.sanitize(parse(token), { ADD_ATTR: ["target"] }));
   });
   it("is told from what only looks like it", () => {
     for (const text of ["<p onclick=alert(1)>a</p>", "<P><img src=x onerror=alert(1)></P>", "<em/onmouseover=alert(1)>", "&lt;<script>alert(1)</script>", "<p><svg><style><b></p>"])
       expect(clean(text)).not.toMatch(/onclick|onerror|onmouseover|<script|<svg/i);
+  });
+  it("does not take a stranger's link for one of ours", () => {
+    const ours = 'target="_blank" rel="noopener noreferrer nofollow"';
+    for (const text of [
+      `<a href="javascript:alert(1)" ${ours}>a</a>`,
+      `<a href="https://a.org" ${ours} onclick="alert(1)">a</a>`,
+      `<a href="https://a.org" onclick=alert(1) ${ours}>a</a>`,
+      `<a href="https://a.org/&quot; onclick=&quot;alert(1)" ${ours}>a</a>`,
+      `<a href="https://a.org/" onclick="alert(1)" target="_blank">a</a>`,
+      `<div class="table" tabindex="0" role="region" onclick=alert(1)><table></table></div>`,
+      `<td class="to-left" onclick=alert(1)>`,
+    ]) {
+      const made = Object.assign(document.createElement("div"), { innerHTML: clean(text) });
+      for (const element of made.querySelectorAll("*")) {
+        expect(element.getAttributeNames().filter((name) => name.startsWith("on"))).toEqual([]);
+        expect(element.getAttribute("href") ?? "https:").toMatch(/^https:/);
+        if (element.tagName === "A") expect(element.getAttribute("rel")).toBe("noopener noreferrer nofollow");
+      }
+    }
   });
 });

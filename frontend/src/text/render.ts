@@ -55,9 +55,24 @@ function cleaner(): typeof DOMPurify {
   return made;
 }
 
-/** Text and elements without any attribute, of kinds that hold nothing but text. There is nothing in it
- * that could be taken out, and most blocks of most answers are like this. */
-const plain = /^[^<&]*(?:(?:<\/?(?:p|strong|em|del|code|ul|ol|li|h[1-6]|blockquote)>|<br>|&(?:amp|lt|gt|quot|#39);)[^<&]*)*$/;
+/** Text, elements without any attribute that hold nothing but text, and links and tables exactly as our
+ * grammar writes them. There is nothing in it that could be taken out, and most blocks of most answers are
+ * like this. */
+const plain = new RegExp(
+  `^[^<&]*(?:(?:${[
+    "</?(?:p|strong|em|del|code|ul|ol|li|h[1-6]|blockquote)>",
+    "<br>",
+    "&(?:amp|lt|gt|quot|#39);",
+    '<a href="https?://(?:[\\w.~:/?#@!$()*+,;=%-]|&amp;)+" target="_blank" rel="noopener noreferrer nofollow">',
+    "</a>",
+    '<div class="table" tabindex="0" role="region"><table><thead><tr>',
+    '<t[hd](?: class="to-(?:left|right|center)")?>',
+    "</t[hd]>",
+    "</?tr>",
+    "</thead><tbody>",
+    "</tbody></table></div>",
+  ].join("|")})[^<&]*)*$`,
+);
 
 export function clean(html: string): string {
   if (plain.test(html)) return html;

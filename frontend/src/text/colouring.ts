@@ -1,3 +1,5 @@
+/** The worker that colours code: one grammar is compiled when the first code in it comes. */
+
 import hljs from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";
 import c from "highlight.js/lib/languages/c";
@@ -26,6 +28,7 @@ import swift from "highlight.js/lib/languages/swift";
 import typescript from "highlight.js/lib/languages/typescript";
 import xml from "highlight.js/lib/languages/xml";
 import yaml from "highlight.js/lib/languages/yaml";
+import type { Coloured, ToColour } from "./highlight";
 
 const all = {
   bash, c, cpp, csharp, css, diff, dockerfile, go, ini, java, javascript, json, kotlin, lua, makefile, markdown,
@@ -34,4 +37,8 @@ const all = {
 for (const [name, language] of Object.entries(all)) hljs.registerLanguage(name, language);
 hljs.registerAliases(["conf", "service", "systemd", "timer"], { languageName: "ini" });
 
-export { hljs };
+onmessage = (event: MessageEvent<ToColour>) => {
+  const { id, code, lang } = event.data;
+  const html = hljs.getLanguage(lang) ? hljs.highlight(code, { language: lang, ignoreIllegals: true }).value : null;
+  postMessage({ id, html } satisfies Coloured);
+};
