@@ -318,6 +318,12 @@ async def test_an_import_that_does_not_fit_is_refused(store: Store, tmp_path: Pa
         for change in ({"version": 99}, {"format": "other"}, {"turns": []}):
             answer = await server.http.post("/api/sessions/import", json=good | change)
             assert (answer.status_code, answer.json()["code"]) == (422, "bad_import")
+        for said in ({"title": "x" * 201}, {"tags": ["x"] * 51}, {"key": "ephemeral:x"}, {"key": "x" * 201}):
+            document = good | {"session": good["session"] | said}
+            answer = await server.http.post("/api/sessions/import", json=document)
+            assert answer.status_code == 422, said
+        hidden = await server.http.post("/api/sessions", json={"key": "ephemeral:x"})
+        assert (hidden.status_code, hidden.json()["code"]) == (422, "invalid")
         listed = (await server.http.get("/api/sessions")).json()["items"]
         assert len(listed) == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -13,6 +14,8 @@ import pytest
 from everturn.store import Store
 from everturn.testing.web_server import PATIENCE_S, Running, run_web
 from everturn.web import LOCAL_OWNER, Scope
+from everturn.web.problems import BodyTooSlow
+from everturn.web.routing import collect
 
 pytestmark = pytest.mark.anyio
 
@@ -396,6 +399,45 @@ async def test_what_is_no_http_is_answered_with_400_and_harms_nobody(
         assert (await server.http.get("/healthz")).status_code == 200
 
 
+_WRITE = b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET http://evil.example/api/sessions HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET http://localhost/api/sessions HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        _WRITE + b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        _WRITE + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+)
+async def test_a_request_that_two_servers_could_read_differently_is_refused(
+    store: Store, tmp_path: Path, request_bytes: bytes
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        answer = await raw(server, request_bytes)
+        assert answer.startswith(b"HTTP/1.1 400")
+        assert (await server.http.get("/api/sessions")).json()["items"] == []
+
+
+@pytest.mark.parametrize("name", ["Idempotency-Key", "If-Match", "Last-Event-ID", "X-Everturn-Session"])
+async def test_what_may_be_said_once_is_not_said_twice(store: Store, tmp_path: Path, name: str) -> None:
+    async with run_web(store, tmp_path) as server:
+        answer = await server.http.get("/api/sessions", headers=[(name, "1"), (name, "2")])
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
+async def test_an_address_that_is_too_long_for_a_file_is_the_page_or_nothing(
+    store: Store, tmp_path: Path
+) -> None:
+    page = tmp_path / "page"
+    page.mkdir()
+    (page / "index.html").write_text("the page")
+    async with run_web(store, tmp_path, settings={"page": page}) as server:
+        assert (await server.http.get("/s/" + "a" * 5_000)).text == "the page"
+        assert (await server.http.get("/assets/" + "a" * 5_000 + ".js")).status_code == 404
+
+
 async def test_a_head_that_is_too_large_gets_431(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path, settings={"head_bytes_max": 8_000}) as server:
         fat = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Fat: " + b"x" * 9_000
@@ -420,6 +462,40 @@ async def test_a_client_that_never_finishes_its_body_is_let_go(store: Store, tmp
         answer = await raw(server, head.encode())
         assert answer.startswith(b"HTTP/1.1 408")
         assert b"connection: close" in answer
+
+
+async def test_a_body_that_drips_is_cut_off_however_regularly_it_does() -> None:
+    sent = 0
+
+    async def drip() -> dict[str, object]:
+        nonlocal sent
+        sent += 1
+        await anyio.sleep(0.01)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    with anyio.fail_after(PATIENCE_S), pytest.raises(BodyTooSlow):
+        await collect(drip, 1_000_000, 0.1, None)
+    assert sent > 1
+
+
+async def test_clients_that_send_slowly_leave_the_server_to_the_others(store: Store, tmp_path: Path) -> None:
+    """Nobody has to be signed in to send half a password."""
+    async with run_web(
+        store, tmp_path, settings={"requests_max": 2, "password": "a good password"}
+    ) as server:
+        head = (
+            f"POST /api/signin HTTP/1.1\r\nHost: localhost:{server.port}\r\nExpect: 100-continue\r\n"
+            "Content-Type: application/json\r\nContent-Length: 50\r\n\r\n"
+        )
+        async with AsyncExitStack() as stack:
+            for _ in range(5):
+                slow = await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", server.port))
+                await slow.send(head.encode())
+                assert (await slow.receive()).startswith(b"HTTP/1.1 100")  # now it waits for the body
+            answer = await server.http.post("/api/signin", json={"password": "a good password"})
+            assert answer.status_code == 200
+        large = await server.http.post("/api/signin", json={"password": "x" * 20_000})
+        assert large.status_code == 413
 
 
 async def test_more_requests_than_the_bound_get_429_with_retry_after(store: Store, tmp_path: Path) -> None:

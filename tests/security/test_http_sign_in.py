@@ -72,7 +72,22 @@ async def test_any_other_address_without_sign_in_is_refused_saying_how(
         await check_start(server.web)
 
 
-@pytest.mark.parametrize("header", FORWARDING)
+@pytest.mark.parametrize(
+    "header",
+    [
+        *(name.rstrip("-") + "-x" if name.endswith("-") else name for name in FORWARDING),
+        "X-Forwarded-For",
+        "X_Forwarded_For",
+        "X-Forwarded-Host",
+        "X-Forwarded-Ssl",
+        "X-Original-Forwarded-For",
+        "CF-Connecting-IP",
+        "CF-Visitor",
+        "Fly-Forwarded-Proto",
+        "Tailscale-Funnel-Request",
+        "X-Envoy-External-Address",
+    ],
+)
 async def test_without_sign_in_a_forwarded_request_is_refused(
     store: Store, tmp_path: Path, header: str
 ) -> None:
@@ -161,6 +176,20 @@ async def test_a_cookie_is_http_only_strict_and_secure_by_scheme(store: Store, t
 
 
 @on_both
+async def test_over_tls_a_cookie_that_a_neighbour_could_have_planted_is_not_looked_at(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path, settings={**LOCKED, "trusted_proxies": ("127.0.0.1",)}) as server:
+        plain = jar_of(await sign_in(server))
+        assert (await server.http.get("/api/me", headers=plain)).status_code == 200
+        tls = {"X-Forwarded-Proto": "https"}
+        assert (await server.http.get("/api/me", headers=plain | tls)).status_code == 401
+        safe = jar_of(await sign_in(server, **tls))
+        both = {"Cookie": f"everturn=sin_planted.x; {safe['Cookie']}"}
+        assert (await server.http.get("/api/me", headers=both | tls)).status_code == 200
+        assert (await server.http.get("/api/me", headers=safe)).status_code == 401
+
+
 async def test_each_sign_in_makes_a_new_id_and_ends_the_one_presented(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path, settings=LOCKED) as server:
         first = jar_of(await sign_in(server))
@@ -246,6 +275,21 @@ async def test_an_untrusted_client_cannot_choose_the_address_it_is_throttled_by(
             for n in range(6)
         ]
         assert codes == [401] * 5 + [429]
+
+
+async def test_guesses_that_are_sent_at_once_are_counted_before_they_are_looked_at(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        codes: list[int] = []
+
+        async def guess() -> None:
+            codes.append((await sign_in(server, "wrong guess")).status_code)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(guess)
+        assert sorted(codes) == [401] * 5 + [429] * 15
 
 
 # --- changing the password ---------------------------------------------------------------------------
@@ -411,6 +455,47 @@ async def test_a_chat_token_may_answer_questions_but_not_those_about_effects(
         server.store.asks.get = get  # type: ignore[method-assign]
         answer = await server.http.post(f"/api/questions/ask_{'0' * 26}", json={"answer": "rerun"})
         assert (answer.status_code, answer.json()["scope"]) == (403, "approve")
+
+
+async def test_only_an_admin_ends_the_sign_ins_of_others(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        jar = jar_of(await sign_in(server))
+        for scope in ("read", "chat", "approve"):
+            answer = await server.http.post(
+                "/api/signout", json={"everywhere": True}, headers=await token(server, scope)
+            )
+            assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing")
+        assert (await server.http.get("/api/me", headers=jar)).status_code == 200
+        await server.http.post(
+            "/api/signout", json={"everywhere": True}, headers=await token(server, "admin")
+        )
+        assert (await server.http.get("/api/me", headers=jar)).status_code == 401
+
+
+async def test_a_chat_token_cannot_bring_rules_in_with_a_document(store: Store, tmp_path: Path) -> None:
+    """Under which profile a session works is the admin's business, however the session came to be."""
+    async with run_web(store, tmp_path, "hello", settings=LOCKED) as server:
+        chat, admin = await token(server, "chat"), await token(server, "admin")
+        made = (await server.http.post("/api/sessions", json={}, headers=chat)).json()
+        turn = (
+            await server.http.post(f"/api/sessions/{made['id']}/turns", json={"text": "x"}, headers=chat)
+        ).json()["turn"]
+        with anyio.fail_after(PATIENCE_S):
+            async for batch in server.engine.follow(LOCAL_OWNER, made["id"], 0):
+                if batch[-1].kind == "turn.completed":
+                    break
+        path = f"/api/sessions/{made['id']}/export?format=json"
+        good = (await server.http.get(path, headers=chat)).json()
+        assert (await server.http.post("/api/sessions/import", json=good, headers=chat)).status_code == 201
+        for rules in (
+            good | {"session": good["session"] | {"profile": "careless"}},
+            good | {"turns": [{**one, "profile": "careless"} for one in good["turns"]]},
+        ):
+            assert turn["id"] in str(rules)
+            refused = await server.http.post("/api/sessions/import", json=rules, headers=chat)
+            assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+            taken = await server.http.post("/api/sessions/import", json=rules, headers=admin)
+            assert taken.status_code == 201
 
 
 async def test_a_read_token_cannot_write_anything(store: Store, tmp_path: Path) -> None:

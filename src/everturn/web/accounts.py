@@ -11,7 +11,7 @@ from http.cookies import CookieError, SimpleCookie
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import Invalid, InvalidId, NotFound
+from everturn.domain.errors import EverturnError, Invalid, InvalidId, NotFound
 from everturn.domain.ids import Ids, checked
 from everturn.domain.storing import Records
 from everturn.web.identity import EVERYTHING, LOCAL_OWNER, SYSTEM, Caller, Scope, granted
@@ -127,10 +127,14 @@ class Accounts:
         return await self._new_sign_in(agent)
 
     async def _verify(self, password: str, visitor: Visitor) -> None:
-        self._throttle.check(visitor.address)
-        known = await self._records.get(SYSTEM, "password", LOCAL_OWNER)
-        if known is None or not await self._passwords.verify(known["hash"], password):
-            self._throttle.failed(visitor.address)
+        self._throttle.begin(visitor.address)
+        try:
+            known = await self._records.get(SYSTEM, "password", LOCAL_OWNER)
+            is_right = known is not None and await self._passwords.verify(known["hash"], password)
+        except EverturnError:
+            self._throttle.take_back(visitor.address)  # too many at once, or the store is away
+            raise
+        if not is_right:
             raise WrongPassword
         self._throttle.succeeded(visitor.address)
 
@@ -190,7 +194,7 @@ class Accounts:
         bearer = headers.get("authorization")
         if bearer is not None:
             return await self._by_token(bearer, visitor)
-        cookie = cookie_from(headers)
+        cookie = cookie_from(headers, visitor)
         if cookie is not None and await self.is_sign_in_on():
             return await self._by_cookie(cookie, visitor)
         if not await self.is_sign_in_on():
@@ -257,7 +261,9 @@ _PLAIN = "everturn"
 _SECURE = "__Host-everturn"  # browsers take this name only over TLS, from this very host
 
 
-def cookie_from(headers: Mapping[str, str]) -> str | None:
+def cookie_from(headers: Mapping[str, str], visitor: Visitor) -> str | None:
+    """The sign-in that the request carries. Over TLS only the name that no other host can set counts: a
+    neighbour under the same domain could plant the plain one."""
     given = headers.get("cookie")
     if given is None:
         return None
@@ -266,7 +272,7 @@ def cookie_from(headers: Mapping[str, str]) -> str | None:
         jar.load(given)
     except CookieError:
         return None
-    found = jar.get(_SECURE) or jar.get(_PLAIN)
+    found = jar.get(_name(visitor))
     return found.value if found is not None and found.value else None
 
 
@@ -279,11 +285,14 @@ def clear_cookie(visitor: Visitor) -> tuple[bytes, bytes]:
 
 
 def _cookie(value: str, visitor: Visitor, max_age_s: int) -> bytes:
-    is_secure = visitor.scheme == "https"
-    name = _SECURE if is_secure else _PLAIN
-    secure = "; Secure" if is_secure else ""
+    name = _name(visitor)
+    secure = "; Secure" if name == _SECURE else ""
     # Strict: the page itself is public, and its own requests are same-site, so nothing needs less.
     return f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{secure}".encode()
+
+
+def _name(visitor: Visitor) -> str:
+    return _SECURE if visitor.scheme == "https" else _PLAIN
 
 
 def _digest(secret: str) -> str:

@@ -31,6 +31,7 @@ _TYPES = {
 }
 _ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 _CHUNK_BYTES = 262_144
+_PATH_CHARS_MAX = 200  # no file of ours has a longer one, and the system refuses names beyond 255
 _MISSING = (
     b"<!doctype html><meta charset=utf-8><title>Everturn</title><p>Everturn is running, but its page is not "
     b"built.</p><p>In a clone, run <code>make page</code>, then reload. The API works all the same: see "
@@ -71,7 +72,7 @@ class PageFiles:
 
     def _inside(self, path: str) -> Path | None:
         """The file that a path names, if it is inside the folder once every link is followed."""
-        if "\0" in path or "\\" in path:
+        if "\0" in path or "\\" in path or len(path) > _PATH_CHARS_MAX:
             return None
         wanted = (self._folder / path.lstrip("/")).resolve()
         return wanted if wanted.is_relative_to(self._folder) else None

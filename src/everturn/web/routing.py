@@ -275,6 +275,9 @@ def decoded_query(endpoint: AnyEndpoint, query_string: bytes) -> Any:
         raise Invalid(f"The query is wrong: {error}.", hint="See /docs for what it takes.") from error
 
 
+_BYTES_PER_S_MIN = 1_000
+
+
 class BodyReader:
     """Reads and decodes JSON bodies within bounds of size and patience."""
 
@@ -326,16 +329,23 @@ async def collect(receive: Receive, limit: int, timeout_s: float, length: str | 
 
 
 async def pieces_of(receive: Receive, timeout_s: float) -> Any:
-    """The body piece by piece. Raises BodyTooSlow, and ClientGone if the client went away."""
+    """The body piece by piece. Raises BodyTooSlow, and ClientGone if the client went away.
+
+    Too slow is a pause of ``timeout_s``, and a body that drips: beyond that time it has to have come at some
+    pace, or a client could keep a connection for days with a byte now and then.
+    """
+    begin, size = anyio.current_time(), 0
     while True:
+        left = begin + timeout_s + size / _BYTES_PER_S_MIN - anyio.current_time()
         try:
-            with anyio.fail_after(timeout_s):
+            with anyio.fail_after(min(timeout_s, left)):
                 message = await receive()
         except TimeoutError:
             raise BodyTooSlow(timeout_s) from None
         if message["type"] == "http.disconnect":
             raise ClientGone
         if message.get("body"):
+            size += len(message["body"])
             yield message["body"]
         if not message.get("more_body"):
             return

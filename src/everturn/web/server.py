@@ -232,6 +232,9 @@ class _Protocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
         self._count(len(url))
+        if not self.url.startswith((b"/", b"*")) and not self.transport.is_closing():
+            # A whole address names a host of its own, beside the Host header that everybody checks.
+            self._answer(b"400 Bad Request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)

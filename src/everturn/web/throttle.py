@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import OrderedDict
 
 from everturn.domain.clock import Clock
@@ -12,35 +13,53 @@ _FIRST_WAIT_S = 2.0
 _LONGEST_WAIT_S = 900.0
 _FORGET_AFTER_S = 3600.0
 _ADDRESSES_MAX = 10_000
+_KNOWN_MAX = 1_000
+_ALL = "*"
 
 
 class Throttle:
     """Five wrong passwords are free; then each doubles the wait, up to 15 minutes, per address.
 
-    All addresses together get fifty: guessing from many places at once is slowed too.
+    All addresses together get fifty: guessing from many places at once is slowed too. Whoever has signed in
+    from an address before is not held up by what others do elsewhere.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._known: OrderedDict[str, None] = OrderedDict()
 
-    def check(self, address: str) -> None:
-        """Raise Throttled if this address has to wait."""
-        for who, free in ((address, _FREE_ATTEMPTS), ("*", _FREE_ATTEMPTS * 10)):
+    def begin(self, address: str) -> None:
+        """Count a try, before anybody knows whether the password is right: of many that are sent at once,
+        all would be looked at otherwise. Raises Throttled if this address has to wait."""
+        place = _place(address)
+        bounds = [(place, _FREE_ATTEMPTS)]
+        if place not in self._known:
+            bounds.append((_ALL, _FREE_ATTEMPTS * 10))
+        for who, free in bounds:
             wait = self._wait(who, free)
             if wait > 0:
                 raise Throttled(wait)
+        for who in (place, _ALL):
+            self._tries[who] = (self._recent(who)[0] + 1, self._clock.monotonic())
+            self._tries.move_to_end(who)
+        while len(self._tries) > _ADDRESSES_MAX:
+            self._tries.popitem(last=False)
 
-    def failed(self, address: str) -> None:
-        for who in (address, "*"):
-            count, _ = self._recent(who)
-            self._failures[who] = (count + 1, self._clock.monotonic())
-            self._failures.move_to_end(who)
-        while len(self._failures) > _ADDRESSES_MAX:
-            self._failures.popitem(last=False)
+    def take_back(self, address: str) -> None:
+        """Nobody has looked at the password of a try that was begun."""
+        for who in (_place(address), _ALL):
+            count, last = self._recent(who)
+            self._tries[who] = (max(0, count - 1), last)
 
     def succeeded(self, address: str) -> None:
-        self._failures.pop(address, None)
+        self.take_back(address)
+        place = _place(address)
+        self._tries.pop(place, None)
+        self._known[place] = None
+        self._known.move_to_end(place)
+        while len(self._known) > _KNOWN_MAX:
+            self._known.popitem(last=False)
 
     def _wait(self, who: str, free: int) -> float:
         count, last = self._recent(who)
@@ -50,7 +69,20 @@ class Throttle:
         return last + pause - self._clock.monotonic()
 
     def _recent(self, who: str) -> tuple[int, float]:
-        count, last = self._failures.get(who, (0, 0.0))
+        count, last = self._tries.get(who, (0, 0.0))
         if self._clock.monotonic() - last > _FORGET_AFTER_S:
             return 0, 0.0
         return count, last
+
+
+def _place(address: str) -> str:
+    """Where an address belongs: whoever has one of IPv6 has the other 2^64 of its network too."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))

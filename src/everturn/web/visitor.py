@@ -11,24 +11,38 @@ import msgspec
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# Whatever a proxy, a tunnel or a CDN adds. Their presence alone says: this did not start here.
+# How the headers begin that a proxy, a tunnel or a CDN adds. Their presence alone says: this did not start
+# here. Families, not names: each of these services has more of its own, and adds new ones.
 FORWARDING = (
     "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-forwarded-port",
-    "x-forwarded-server",
-    "x-original-host",
+    "via",
+    "x-forwarded",
+    "x-original-",
     "x-real-ip",
     "x-client-ip",
+    "x-cluster-client-ip",
+    "x-remote-",
+    "x-proxy",
+    "x-scheme",
+    "x-url-scheme",
+    "client-ip",
     "true-client-ip",
-    "cf-connecting-ip",
-    "cf-ray",
-    "fly-client-ip",
-    "ngrok-trace-id",
-    "tailscale-user-login",
-    "via",
+    "proxy-client-ip",
+    "wl-proxy-",
+    "front-end-https",
+    "x-arr-",
+    "cf-",
+    "cdn-loop",
+    "x-amzn-",
+    "x-amz-cf-",
+    "x-appengine-",
+    "x-azure-",
+    "x-envoy-",
+    "x-vercel-",
+    "fastly-",
+    "fly-",
+    "ngrok-",
+    "tailscale-",
 )
 
 
@@ -53,7 +67,8 @@ class Proxies:
         client = scope.get("client")
         address = client[0] if client else ""
         scheme, host = scope.get("scheme", "http"), headers.get("host", "").lower()
-        is_forwarded = any(name in headers for name in FORWARDING)
+        # Underscores too: some servers hand both spellings on as one.
+        is_forwarded = any(name.replace("_", "-").startswith(FORWARDING) for name in headers)
         if is_forwarded and self._is_trusted(address):
             address = self._first_untrusted(headers.get("x-forwarded-for", ""), address)
             scheme = _last(headers.get("x-forwarded-proto", ""), ("http", "https")) or scheme

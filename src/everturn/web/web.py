@@ -46,7 +46,19 @@ _DRAIN_BYTES_MAX = 8_000_000
 _DRAIN_S = 2.0
 _NO_STORE = (b"cache-control", b"no-store")
 _POLICY = (b"content-security-policy", API_POLICY.encode())
-_SINGLE = frozenset({"host", "authorization", "content-length", "content-type", "origin"})
+_SINGLE = frozenset(
+    {
+        "host",
+        "authorization",
+        "content-length",
+        "content-type",
+        "origin",
+        "idempotency-key",
+        "if-match",
+        "last-event-id",
+        "x-everturn-session",
+    }
+)
 
 
 class Web:
@@ -128,19 +140,24 @@ class Web:
         """Run the endpoint, if the server is not busy beyond its bound."""
         if self.is_stopping and endpoint.writes:
             raise Stopping
+        self._refuse_busy(endpoint)
+        if not endpoint.takes:
+            # Not counted as work meanwhile: clients that send slowly would fill the bound for all others.
+            call.body = await self._bodies.read(endpoint, call.headers, call.receive)
+            self._refuse_busy(endpoint)
+        self._in_flight += 1
+        try:
+            return await endpoint.run(call)
+        finally:
+            self._in_flight -= 1
+
+    def _refuse_busy(self, endpoint: AnyEndpoint) -> None:
         # A busy server is asked how it is above all: a probe that is refused would have it restarted.
         if self._in_flight >= self.settings.requests_max and endpoint.tag != "server":
             raise Overloaded(
                 f"The server is busy with {self._in_flight} requests. Nothing was changed.",
                 hint="Try again in a second.",
             )
-        self._in_flight += 1
-        try:
-            if not endpoint.takes:
-                call.body = await self._bodies.read(endpoint, call.headers, call.receive)
-            return await endpoint.run(call)
-        finally:
-            self._in_flight -= 1
 
     async def page(self, method: str, path: str, headers: Mapping[str, str]) -> Streaming | Raw:
         found = await self._page.find(path, headers) if method in ("GET", "HEAD") else None
@@ -305,4 +322,6 @@ def _headers_of(scope: Scope) -> dict[str, str]:
             raise BadRequest(f"The header {key} came twice.", hint="Send it once.")
         else:
             headers[key] += ("; " if key == "cookie" else ", ") + text
+    if headers.get("transfer-encoding", "chunked").lower() != "chunked":
+        raise BadRequest("Bodies are taken plain or chunked.", hint="Leave other transfer codings away.")
     return headers

@@ -24,26 +24,53 @@ pytestmark = pytest.mark.anyio
 
 def test_many_addresses_together_are_slowed_too(clock: FakeClock) -> None:
     throttle = Throttle(clock)
+    throttle.begin("10.7.7.7")
+    throttle.succeeded("10.7.7.7")
     for number in range(50):
-        throttle.check(f"10.0.0.{number}")
-        throttle.failed(f"10.0.0.{number}")
+        throttle.begin(f"10.0.0.{number}")
     with pytest.raises(Throttled):
-        throttle.check("10.9.9.9")
+        throttle.begin("10.9.9.9")
+    throttle.begin("10.7.7.7")  # who has signed in from there before is not locked out by others
+
+
+def test_a_try_counts_before_it_is_looked_at_and_one_that_nobody_looked_at_does_not(clock: FakeClock) -> None:
+    throttle = Throttle(clock)
+    for _ in range(10):
+        throttle.begin("a")
+        throttle.take_back("a")
+    for _ in range(5):
+        throttle.begin("a")
+    with pytest.raises(Throttled):
+        throttle.begin("a")
+
+
+def test_the_addresses_of_one_ipv6_network_are_one_place(clock: FakeClock) -> None:
+    throttle = Throttle(clock)
+    for number in range(5):
+        throttle.begin(f"2001:db8::{number}")
+    with pytest.raises(Throttled):
+        throttle.begin("2001:db8::ffff:1")
+    throttle.begin("2001:db8:0:1::1")
+    for _ in range(4):
+        throttle.begin("::ffff:10.0.0.1")
+    throttle.begin("::ffff:10.0.0.2")
 
 
 def test_the_wait_doubles_up_to_a_quarter_of_an_hour_and_is_forgotten(clock: FakeClock) -> None:
     throttle = Throttle(clock)
     waits = []
     for _ in range(20):
-        throttle.failed("a")
         try:
-            throttle.check("a")
+            throttle.begin("a")
         except Throttled as refused:
             waits.append(refused.facts["retry_after_s"])
+            clock._elapsed_s += refused.facts["retry_after_s"]
+            throttle.begin("a")
     assert waits[:4] == [2, 4, 8, 16]
     assert max(waits) == 900
     clock._elapsed_s += 3601
-    throttle.check("a")
+    throttle.begin("a")
+    throttle.begin("a")
 
 
 # --- news --------------------------------------------------------------------------------------------

@@ -13,8 +13,10 @@ from everturn.web.accounts import Accounts, TokenInfo, clear_cookie, cookie_from
 from everturn.web.audit import Audit, Entry
 from everturn.web.identity import LOCAL_OWNER, Scope
 from everturn.web.passwords import PASSWORD_LENGTH_MIN
-from everturn.web.problems import OldPasswordWrong, Throttled, WrongPassword
+from everturn.web.problems import OldPasswordWrong, ScopeMissing, Throttled, WrongPassword
 from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing
+
+_SIGN_IN_BYTES_MAX = 16_384  # nobody has signed in yet: strangers get no more of our memory
 
 
 class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,6 +87,7 @@ class AccountApi:
                 tag=tag,
                 scope=None,
                 body=SignIn,
+                body_bytes_max=_SIGN_IN_BYTES_MAX,
                 answer=Me,
                 errors=(WrongPassword, Throttled, e.WrongState),
             ),
@@ -96,6 +99,7 @@ class AccountApi:
                 tag=tag,
                 body=SignOut,
                 status=204,
+                errors=(ScopeMissing,),
             ),
             Endpoint(
                 method="PUT",
@@ -164,7 +168,7 @@ class AccountApi:
                 call.body.password,
                 call.visitor,
                 agent=call.headers.get("user-agent", ""),
-                old=cookie_from(call.headers),
+                old=cookie_from(call.headers, call.visitor),
             )
         except (WrongPassword, Throttled) as error:
             await self._audit.write("signin.failed", LOCAL_OWNER, address=address, detail=error.code)
@@ -176,6 +180,8 @@ class AccountApi:
     async def sign_out(self, call: Call[Nothing, SignOut]) -> Answer:
         caller = call.caller
         if call.body.everywhere:
+            if not caller.may(Scope.ADMIN):
+                raise ScopeMissing(Scope.ADMIN)
             await self._accounts.sign_out_everywhere(caller.owner)
         elif caller.way == "cookie":
             await self._accounts.sign_out(caller.credential)

@@ -12,9 +12,17 @@ from everturn.domain.sessions import Hit, Session
 from everturn.engine import Engine
 from everturn.store import Store, documents
 from everturn.store.documents import Document
-from everturn.web.api.sessions import SessionId, SessionsApi, tagged
+from everturn.web.api.sessions import (
+    ChangeSession,
+    SessionId,
+    SessionsApi,
+    check_key,
+    check_place,
+    tagged,
+)
 from everturn.web.guard import FILE_POLICY
 from everturn.web.identity import Scope
+from everturn.web.problems import ScopeMissing
 from everturn.web.routing import JSON, Answer, AnyEndpoint, Call, Endpoint, Nothing, Raw
 from everturn.web.uploads import safe_name, sniffed
 
@@ -72,7 +80,7 @@ class DocumentsApi:
                 body=Document,
                 answer=Session,
                 status=201,
-                errors=(e.BadImport, e.DiskFull),
+                errors=(e.BadImport, e.DiskFull, ScopeMissing),
                 body_bytes_max=self._import_bytes_max,
             ),
         ]
@@ -103,8 +111,21 @@ class DocumentsApi:
     # --- import --------------------------------------------------------------------------------------
 
     async def import_(self, call: Call[Nothing, Document]) -> Answer:
+        _check(call)
         session = await documents.import_document(self._store, call.owner, call.body, _described)
         return tagged(session)
+
+
+def _check(call: Call[Nothing, Document]) -> None:
+    """What a document says about its session is bound as it is when a session is made or changed."""
+    session = call.body.session
+    check_place(call, session.profile, *(turn.profile for turn in call.body.turns))
+    check_key(session.key)
+    said = {"title": session.title, "tags": session.tags, "profile": session.profile, "model": session.model}
+    try:
+        msgspec.convert(said, ChangeSession)
+    except msgspec.ValidationError as error:
+        raise e.BadImport(f"The session in this document cannot be taken: {error}.") from error
 
 
 def _described(name: str, begin: bytes) -> tuple[str, str]:

@@ -294,7 +294,8 @@ def _check(request: wire.ChatRequest, named: str | None) -> None:
         if request.tools:
             raise BadRequest(
                 "The agent uses its own tools; a client's tools cannot be added.",
-                hint="Name a bare model (provider:name) to use tools of your own.",
+                hint="Switch tools off for this model in the client (Open WebUI: its capability 'Builtin "
+                "Tools'), or name a bare model (provider:name), which takes them.",
             )
         return
     if named is not None:

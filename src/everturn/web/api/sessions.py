@@ -15,7 +15,7 @@ from everturn.domain.storing import Accepted, Request
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
 from everturn.store import Store
-from everturn.web.deleting import Deletions, is_ephemeral
+from everturn.web.deleting import EPHEMERAL, Deletions, is_ephemeral
 from everturn.web.identity import Scope
 from everturn.web.preferences import PreferencesOf
 from everturn.web.problems import PreconditionNeeded, ScopeMissing
@@ -23,6 +23,7 @@ from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing, k
 
 T = TypeVar("T")
 
+KEY_CHARS_MAX = 200
 Title = Annotated[str, Meta(max_length=200)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Words = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
@@ -50,7 +51,7 @@ class CreateSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``leaving``: the session that the client turns away from; memory takes it in now."""
 
     title: Title = ""
-    key: Annotated[str, Meta(max_length=200)] = ""
+    key: Annotated[str, Meta(max_length=KEY_CHARS_MAX)] = ""
     private: bool = False
     project: Annotated[str, Meta(max_length=1000)] | None = None
     profile: Name | None = None
@@ -246,7 +247,8 @@ class SessionsApi:
 
     async def create(self, call: Call[Nothing, CreateSession]) -> Answer:
         body = call.body
-        _check_place(call, body.project, body.profile)
+        check_place(call, body.project, body.profile)
+        check_key(body.key)
         session = await self._engine.create_session(
             call.owner,
             title=body.title,
@@ -296,7 +298,7 @@ class SessionsApi:
 
     async def change(self, call: Call[Nothing, ChangeSession]) -> Answer:
         body = call.body
-        _check_place(call, body.project, body.profile)
+        check_place(call, body.project, body.profile)
         session_id = call.path["session"]
         await self.visible(call.owner, session_id)
         given = {name: getattr(body, name) for name in body.__struct_fields__}
@@ -398,7 +400,16 @@ def tagged(session: Session) -> Answer:
     return Answer(session, headers=((b"etag", b'"%d"' % session.version),))
 
 
-def _check_place(call: Call[Any, Any], *given: Any) -> None:
+def check_key(key: str) -> None:
+    """Refuse a key that is too long, or one that would keep the session out of every list."""
+    if len(key) > KEY_CHARS_MAX or key.startswith(EPHEMERAL):
+        raise e.Invalid(
+            f"{key[:40]!r} cannot be the key of a session.",
+            hint=f"At most {KEY_CHARS_MAX} characters, and not beginning with {EPHEMERAL!r}.",
+        )
+
+
+def check_place(call: Call[Any, Any], *given: Any) -> None:
     """Where the agent works and under which rules is not for tokens that may only chat."""
     if any(value is not UNSET and value is not None for value in given) and not call.caller.may(Scope.ADMIN):
         raise ScopeMissing(Scope.ADMIN)
