@@ -27,6 +27,7 @@ from everturn.store import Store
 
 T = TypeVar("T")
 _ID_CHARS = 30
+_LISTED_MAX = 200
 
 
 @click.group()
@@ -40,20 +41,30 @@ def memory() -> None:
 
 @memory.command("list")
 @click.argument("words", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="Every note, one line each, not only the newest.")
 @home_option
-def list_(words: tuple[str, ...], home: Path | None) -> None:
-    """List the notes, or those that fit some words."""
+def list_(words: tuple[str, ...], is_all: bool, home: Path | None) -> None:
+    """List the newest notes, or those that fit some words."""
 
-    async def work(built: BuiltMemory, store: Store) -> list[Note]:
+    async def work(built: BuiltMemory, store: Store) -> tuple[list[Note], list[str]]:
+        troubles = await built.notebooks.troubles(OWNER)
         if words:
-            return await built.notebooks.find(OWNER, " ".join(words), 50)
-        return await built.notebooks.notes(OWNER)
+            return await built.notebooks.find(OWNER, " ".join(words), _LISTED_MAX), troubles
+        return await built.notebooks.notes(OWNER), troubles
 
-    notes = _with_memory(home, work)
+    notes, troubles = _with_memory(home, work)
+    for trouble in troubles:
+        console(stderr=True).print(escape(trouble), style="yellow", soft_wrap=True)
+    if is_all:
+        for note in notes:
+            click.echo(f"{note.id}  {note.day or '-'}  {_source(note)}  {one_line(note.text)}")
+        return
     table = Table(_whole("Id"), "Since", "From", "Fact", box=None, header_style="bold")
-    for note in notes:
+    for note in notes[-_LISTED_MAX:]:
         table.add_row(note.id, note.day, escape(_source(note)), escape(one_line(note.text)))
     console().print(table if notes else "Nothing is remembered yet." if not words else "Nothing fits.")
+    if len(notes) > _LISTED_MAX:
+        console().print(f"{len(notes) - _LISTED_MAX:,} older ones: everturn memory list --all")
 
 
 @memory.command()

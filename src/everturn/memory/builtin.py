@@ -110,8 +110,8 @@ def _shown(head: str, notes: Sequence[Note], end: str, chars_max: int) -> str:
     size = len(head)
     for note in notes:
         line = f"- {one_line(note.text)}"
+        if size + len(line) + 1 > chars_max:
+            continue  # one that is too long is no reason to leave out the others
         size += len(line) + 1
-        if size > chars_max:
-            break
         lines.append(line)
     return "\n".join([*lines, *([end] if end else [])]) if len(lines) > 1 else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -52,8 +53,9 @@ was we were what when where which who why will with would you your
 der die das ein eine und ist mir mich ich du wir le la les un une et est je tu el los y es una yo
 """
 _STOP = frozenset(_STOP_WORDS.split())
+_PAGE_BYTES_MAX = 2_000_000  # some 20,000 facts; a larger file is not read, and that is said
 
-Signature = tuple[int, int, int]  # of a file: inode, size, time
+Signature = tuple[int, int, int, int]  # of a file: inode, size, times of its content and of its entry
 
 
 class Notebook:
@@ -68,6 +70,7 @@ class Notebook:
         self._by_id: dict[str, Note] = {}
         self._lines: set[str] = set()
         self._index = _Index()
+        self._unread: dict[str, str] = {}  # page -> why it is not read
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -97,6 +100,12 @@ class Notebook:
             self._refresh()
             return all(line in self._lines for line in lines)
 
+    def troubles(self) -> list[str]:
+        """What the user should know about files here that are not read."""
+        with self._lock:
+            self._refresh()
+            return [f"{page} {why}; it is not read." for page, why in sorted(self._unread.items())]
+
     # --- writing -------------------------------------------------------------------------------------
 
     def add(self, notes: Sequence[Note]) -> None:
@@ -121,7 +130,9 @@ class Notebook:
     def forget(self, note_id: str) -> Note:
         with self._lock, self._alone():
             note = self.get(note_id)
-            self._write(note.page, with_note_changed(self._text(note.page), note, ()))
+            while (copy := self._by_id.get(note_id)) is not None:
+                # A user who moves notes about may have left it in two places: forgotten is forgotten.
+                self._write(copy.page, with_note_changed(self._text(copy.page), copy, ()))
             return note
 
     # --- segments ------------------------------------------------------------------------------------
@@ -182,7 +193,14 @@ class Notebook:
         for page, signature in found.items():
             if page in self._pages and self._pages[page][0] == signature:
                 continue
-            notes = read_page(page, self._text(page))
+            try:
+                notes = read_page(page, self._text(page))
+            except OSError as error:
+                # Tried again at the next look. One that has gone since it was listed is not listed then.
+                self._unread[page] = f"cannot be read ({error.strerror})"
+                self._index.drop(page)
+                self._pages.pop(page, None)
+                continue
             self._pages[page] = (signature, notes)
             self._index.put(page, notes)
         every = [note for _, notes in self._pages.values() for note in notes]
@@ -190,21 +208,38 @@ class Notebook:
         self._lines = {one_line(note.text) for note in every}
 
     def _signatures(self) -> dict[str, Signature]:
+        """The files to read. A link is not followed: what it leads to was not written to be remembered."""
+        found: dict[str, Signature] = {}
+        self._unread = {}
         if not self._folder.is_dir():
-            return {}
-        with os.scandir(self._folder) as entries:
-            return {
-                entry.name: (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-                for entry in entries
-                if entry.name.endswith(".md") and not entry.name.startswith(".") and (stat := entry.stat())
-            }
+            return found
+        for page in sorted(os.listdir(self._folder)):
+            if not page.endswith(".md") or page.startswith("."):
+                continue
+            try:
+                status = os.lstat(self._folder / page)
+            except FileNotFoundError:
+                continue  # it has gone since
+            if not stat.S_ISREG(status.st_mode):
+                self._unread[page] = "is no plain file"
+            elif status.st_size > _PAGE_BYTES_MAX:
+                self._unread[page] = f"is larger than {_PAGE_BYTES_MAX // 1_000_000} MB"
+            else:
+                found[page] = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return found
 
     def _text(self, page: str) -> str:
+        """The file with bytes that are no UTF-8 kept, so that it can be written as it was."""
+        if page in self._unread:
+            raise Invalid(
+                f"{page} {self._unread[page]}; nothing can be noted in it.",
+                hint=f"Rename it, or make several files of it, in {self._folder}.",
+            )
         path = self._folder / page
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else ""
 
     def _write(self, page: str, text: str) -> None:
-        write_atomically(self._disk, self._folder / page, text.encode())
+        write_atomically(self._disk, self._folder / page, text.encode("utf-8", "surrogateescape"))
         self._refresh()
 
     @contextmanager
@@ -280,6 +315,9 @@ class Notebooks:
 
     async def find(self, owner: str, query: str, limit: int) -> list[Note]:
         return await self._in_thread(owner, lambda book: book.find(query, limit))
+
+    async def troubles(self, owner: str) -> list[str]:
+        return await self._in_thread(owner, lambda book: book.troubles())
 
     async def holds(self, owner: str, lines: Sequence[str]) -> bool:
         return not lines or await self._in_thread(owner, lambda book: book.holds(lines))

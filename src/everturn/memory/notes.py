@@ -19,6 +19,9 @@ import msgspec
 BY_USER = "you"
 _EXTRACTED = "from "  # how the source of a fact begins that a commit has found
 _ITEM = re.compile(r"^[-*] +(?P<text>\S.*)$")
+# What no store, no wire and no terminal takes gladly: control characters, halves of surrogate pairs (also
+# those that stand for bytes that are no UTF-8).
+_UNFIT = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]|[\ud800-\udfff]")
 _SOURCE = re.compile(
     r"^\s+\((?P<id>not_[0-9a-z]{26})(?:, (?P<day>\d{4}-\d\d-\d\d))?(?:, (?P<source>[^()]*))?\)\s*$"
 )
@@ -65,7 +68,8 @@ def source_of(session_id: str, turn_id: str) -> str:
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())
+    """The words of a text, whoever wrote it, as they can be stored, sent and shown."""
+    return " ".join(_UNFIT.sub("\N{REPLACEMENT CHARACTER}", text).split())
 
 
 def day_of(at_ms: int) -> str:
@@ -94,7 +98,7 @@ def written(note: Note) -> list[str]:
 def read_page(page: str, text: str) -> list[Note]:
     """The notes of a file, with the lines where they stand."""
     notes: list[Note] = []
-    lines = text.splitlines()
+    lines = [line.rstrip("\r") for line in text.removeprefix("\N{BYTE ORDER MARK}").split("\n")]
     number = 0
     while number < len(lines):
         item = _ITEM.match(lines[number])
@@ -102,11 +106,11 @@ def read_page(page: str, text: str) -> list[Note]:
             number += 1
             continue
         end = number + 1
-        words, source = [item["text"]], None
+        words, source = [one_line(item["text"])], None
         while end < len(lines) and lines[end].startswith(("  ", "\t")) and source is None:
             source = _SOURCE.match(lines[end])
             if source is None:
-                words.append(lines[end].strip())
+                words.append(one_line(lines[end]))
             end += 1
         notes.append(_note(page, "\n".join(words).strip(), source, number, end - number))
         number = end
@@ -131,14 +135,20 @@ def id_of_words(text: str) -> str:
 
 
 def with_note_changed(text: str, note: Note, new: Sequence[str]) -> str:
-    """The page with the note's lines replaced; everything else stays as it is."""
-    lines = text.splitlines()
+    """The page with the note's lines replaced; everything else stays as it is, to the byte."""
+    lines = text.split("\n")
     first, end = note.first_line, note.first_line + note.lines
     if not new and first and not lines[first - 1].strip() and (end == len(lines) or not lines[end].strip()):
         first -= 1  # one of the two empty lines that would now stand together
-    lines[first:end] = new
-    return "\n".join(lines).rstrip("\n") + "\n"
+    lines[first:end] = [line + _ending(text) for line in new]
+    return "\n".join(lines)
 
 
 def with_notes_added(text: str, notes: Sequence[Note]) -> str:
-    return text.rstrip("\n") + "\n\n" + "\n".join(line for note in notes for line in written(note)) + "\n"
+    lines = ["", *(line for note in notes for line in written(note)), ""]
+    return text.rstrip("\r\n") + f"{_ending(text)}\n" + f"{_ending(text)}\n".join(lines)
+
+
+def _ending(text: str) -> str:
+    """What stands before the end of a line in this file: a carriage return, where Windows wrote it."""
+    return "\r" if "\r\n" in text else ""

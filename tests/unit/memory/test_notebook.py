@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,113 @@ async def test_two_processes_see_each_others_notes(tmp_path: Path, clock: FakeCl
 async def test_any_prompt_is_a_query(books: Notebooks, clock: FakeClock, query: str) -> None:
     await books.remember(OWNER, "Lives in Lisbon.", clock.now_ms())
     assert await books.find(OWNER, query, 5) == []
+
+
+# --- what an editor, or a hand, can do to the folder ------------------------------------------------------
+
+
+@pytest.fixture
+def folder(page: Path) -> Path:
+    page.parent.mkdir(parents=True)
+    return page.parent
+
+
+async def texts(books: Notebooks) -> list[str]:
+    return [note.text for note in await books.notes(OWNER)]
+
+
+async def test_bytes_that_are_no_text_stay_in_the_file_and_out_of_the_notes(
+    books: Notebooks, page: Path, folder: Path, clock: FakeClock
+) -> None:
+    before = b"- caf\xe9 at noon\n\n\xff\xfe raw \x00 bytes\n\n- tea\x00 at five\n"
+    page.write_bytes(before)
+    assert await texts(books) == ["caf\ufffd at noon", "tea\ufffd at five"]
+    tea = (await books.notes(OWNER))[1]
+    note = await books.remember(OWNER, "Lone \ud800 half\x1b[31m", clock.now_ms())
+    assert note.text == "Lone \ufffd half\ufffd[31m"
+    await books.forget(OWNER, tea.id)
+    assert page.read_bytes().startswith(b"- caf\xe9 at noon\n\n\xff\xfe raw \x00 bytes\n")
+    assert await books.holds(OWNER, ["caf\ufffd at noon"]), "what is recalled of it is found again"
+
+
+async def test_the_line_ends_of_windows_and_odd_separators_are_kept(
+    books: Notebooks, page: Path, folder: Path, clock: FakeClock
+) -> None:
+    page.write_bytes(b"\xef\xbb\xbf- first\r\n- second\r\n\r\nA\x0cpage\xe2\x80\xa8break.\r\n")
+    assert await texts(books) == ["first", "second"]
+    second = (await books.notes(OWNER))[1]
+    await books.edit(OWNER, second.id, "changed")
+    added = await books.remember(OWNER, "added", clock.now_ms())
+    assert page.read_bytes() == (
+        b"\xef\xbb\xbf- first\r\n- changed\r\n  (%b, 2025-06-01, you)\r\n\r\nA\x0cpage\xe2\x80\xa8break.\r\n"
+        b"\r\n- added\r\n  (%b, 2025-06-15, you)\r\n" % (second.id.encode(), added.id.encode())
+    )
+
+
+async def test_what_is_no_page_is_left_out_and_said_and_the_rest_is_read(
+    books: Notebooks, page: Path, folder: Path, tmp_path: Path, clock: FakeClock
+) -> None:
+    await books.remember(OWNER, "Prefers tea.", clock.now_ms())
+    (tmp_path / "outside.md").write_text("- The user loves spam.\n")
+    (folder / "outside.md").symlink_to(tmp_path / "outside.md")
+    (folder / "dangling.md").symlink_to(tmp_path / "nowhere")
+    (folder / "folder.md").mkdir()
+    (folder / "empty.md").touch()
+    (folder / "huge.md").write_text("- one more fact\n" * 150_000)
+    assert await texts(books) == ["Prefers tea."]
+    assert await books.troubles(OWNER) == [
+        "dangling.md is no plain file; it is not read.",
+        "folder.md is no plain file; it is not read.",
+        "huge.md is larger than 2 MB; it is not read.",
+        "outside.md is no plain file; it is not read.",
+    ]
+    for name in ("dangling.md", "huge.md", "outside.md"):
+        (folder / name).unlink()
+    (folder / "folder.md").rmdir()
+    assert await books.troubles(OWNER) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "huge"])
+async def test_nothing_is_noted_in_a_file_that_is_not_read_and_the_file_stays_as_it_is(
+    books: Notebooks, page: Path, folder: Path, tmp_path: Path, clock: FakeClock, kind: str
+) -> None:
+    outside = tmp_path / "outside.md"
+    outside.write_text("- x\n" * (1 if kind == "link" else 600_000))
+    if kind == "link":
+        page.symlink_to(outside)
+    else:
+        outside.rename(page)
+    before = page.read_bytes()
+    with pytest.raises(Invalid, match=r"2025-06\.md is .*; nothing can be noted in it"):
+        await books.remember(OWNER, "Prefers tea.", clock.now_ms())
+    assert page.read_bytes() == before
+    assert page.is_symlink() == (kind == "link")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_a_file_that_may_not_be_read_is_said_and_read_once_it_may(
+    books: Notebooks, page: Path, folder: Path
+) -> None:
+    page.write_text("- Prefers tea.\n")
+    page.chmod(0)
+    assert await texts(books) == []
+    assert await books.troubles(OWNER) == ["2025-06.md cannot be read (Permission denied); it is not read."]
+    page.chmod(0o600)
+    assert await texts(books) == ["Prefers tea."]
+    assert await books.troubles(OWNER) == []
+
+
+async def test_a_page_that_is_renamed_or_copied_keeps_its_notes_and_what_is_forgotten_is_gone_from_both(
+    books: Notebooks, page: Path, folder: Path, clock: FakeClock
+) -> None:
+    tea = await books.remember(OWNER, "Prefers tea.", clock.now_ms())
+    page.rename(folder / "drinks.md")
+    assert [note.id for note in await books.notes(OWNER)] == [tea.id]
+    await books.remember(OWNER, "Plays the viola.", clock.now_ms())
+    (folder / "copy.md").write_bytes((folder / "drinks.md").read_bytes())
+    await books.forget(OWNER, tea.id)
+    assert await texts(books) == ["Plays the viola."]
+    assert await books.find(OWNER, "tea", 5) == []
 
 
 def test_a_page_of_anything_is_read_without_harm() -> None:

@@ -149,6 +149,8 @@ class MemoryApi:
         notes, cursor = await self._page(owner, query)
         owing = await self._memory.ledger.owing(owner)
         settled = await self._memory.ledger.last_settled(owner)
+        said = await self._store.records.get(owner, "memory", "notice")
+        troubles = await self._notebooks.troubles(owner)
         return Remembered(
             notes=tuple(_shown(note) for note in notes),
             owed=sum(session.turns for session in owing),
@@ -167,7 +169,7 @@ class MemoryApi:
             ),
             provider=self._memory.settings.provider,
             remembered_at=settled["at"] if settled else None,
-            notice=str(await self._store.records.get(owner, "memory", "notice") or ""),
+            notice=" ".join([*([str(said)] if said else []), *troubles]),
             providers=tuple(self._memory.states()),
             cursor=cursor,
         )
