@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from everturn.domain.probe import Moment
+from everturn.domain.probe import Moment, Probe
+from everturn.domain.storing import Submission
 from everturn.domain.turns import TurnState
 from everturn.store import Store, open_store
 from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe, Say
@@ -19,6 +21,7 @@ from tests.acting import all_words
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 20
+OpenAnother = Callable[..., Awaitable[Store]]
 
 
 @pytest.fixture
@@ -129,3 +132,31 @@ async def test_c04_a_worker_that_dies_with_a_spool_is_resumed_with_what_it_had_s
     [_, reply] = (await store.transcript.messages(OWNER, session.id)).items
     assert reply.text.endswith("Another answer.")
     assert all_words(reply).startswith("one two ")
+
+
+async def test_c04_a_turn_whose_claim_nobody_heard_of_is_run_all_the_same(
+    open_another: OpenAnother, spooling: Store, proxy: PostgresProxy, probe: HoldingProbe, clock: FakeClock
+) -> None:
+    """The claim is stored, its answer lost, and the database too far away to be asked what became of it."""
+    other = await open_another(probe=Probe())
+    settings = quiet_settings(poll_s=1.0, index_s=1e9, expire_s=1e9, take_over_s=1e9)
+    async with open_harness(spooling, "Here I am.", clock=clock, settings=settings) as harness:
+        session = await other.sessions.create(OWNER)
+        accepted = await other.turns.accept(OWNER, session.id, Submission(text="hello"))
+        probe.hold(Moment.BATCH_WRITTEN)
+        await clock.advance(1)
+        await probe.reached(Moment.BATCH_WRITTEN)
+        lost = proxy.lose_commit(is_stored=True)
+        probe.release(Moment.BATCH_WRITTEN)
+        with anyio.fail_after(PATIENCE_S):
+            await lost.wait()
+        proxy.go_away()
+        with anyio.fail_after(PATIENCE_S):
+            while "not known" not in harness.engine.status()["trouble"]:
+                await anyio.lowlevel.checkpoint()
+        proxy.come_back()
+        with anyio.fail_after(PATIENCE_S):
+            while (await other.turns.get(OWNER, accepted.turn.id)).state is not TurnState.COMPLETED:
+                await clock.advance(1)
+        said = [message.text for message in (await other.transcript.messages(OWNER, session.id)).items]
+        assert said == ["hello", "Here I am."]

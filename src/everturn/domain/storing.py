@@ -205,6 +205,11 @@ class Turns(Protocol):
         """Those of the held (turn, epoch) that are no longer running at that epoch. Writes nothing."""
         ...
 
+    async def held(self, worker: str) -> list[tuple[str, int]]:
+        """What the worker holds, as (turn, epoch): more than it knows of, if it did not hear the answer to
+        a claim."""
+        ...
+
     async def take_steering(self, turn_id: str, epoch: int, number: int) -> list[Message]:
         """Move the steering messages that wait for this turn into its journal, numbered from
         ``number``; return them."""

@@ -16,6 +16,7 @@ from everturn.domain.errors import (
     Fenced,
     Gone,
     NotFound,
+    OutcomeUnknown,
     Overloaded,
     Retry,
     Stopped,
@@ -74,6 +75,9 @@ class Runner:
         self._by_session: dict[str, RunningTurn] = {}
         self._owners: Counter[str] = Counter()  # of the turns that run, and of those being accepted to run
         self._accepting = 0  # places kept for turns that are being accepted
+        self._claimed = anyio.Event()  # set while no claim is under way
+        self._claimed.set()
+        self._may_hold_more = False  # whether a claim was made is not known
         self._nudged = anyio.Event()
         self._idle = anyio.Event()
         self._group: anyio.abc.TaskGroup | None = None
@@ -183,6 +187,9 @@ class Runner:
                 group.start_soon(self._end_after, grace_s, scope, name="grace")
                 await self._until_idle()
                 group.cancel_scope.cancel()
+        # A claim that is made after the worker has retired would leave its turn with nobody.
+        with anyio.move_on_after(self._gear.settings.drain_s):
+            await self._claimed.wait()
         for running in list(self._turns.values()):
             running.is_handing_over = True
             running.scope.cancel()
@@ -238,15 +245,28 @@ class Runner:
         limit = min(room, settings.claim_batch_max)
         if settings.owner_turns_max < settings.server_turns_max:
             limit = 1  # so that one look cannot take an owner past the limit
+        self._claimed = anyio.Event()
         try:
+            await self._let_go_unheard()
             claims = await self._gear.store.turns.claim(self.worker, limit=limit, without_owners=full)
             self.trouble = ""
         except (Retry, Stopped) as error:
+            self._may_hold_more = self._may_hold_more or isinstance(error, OutcomeUnknown)
             self._say_trouble(error)
             return False
+        finally:
+            self._claimed.set()
         for claim in claims:
             self._start(claim)
         return bool(claims)
+
+    async def _let_go_unheard(self) -> None:
+        """Release turns that a claim took whose answer was lost: nobody runs them."""
+        if self._may_hold_more:
+            for turn_id, epoch in await self._gear.store.turns.held(self.worker):
+                if turn_id not in self._turns:
+                    await self._gear.store.turns.hand_over(turn_id, epoch)
+            self._may_hold_more = False
 
     def _say_trouble(self, error: EverturnError) -> None:
         if self.trouble != error.message:

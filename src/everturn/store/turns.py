@@ -106,6 +106,10 @@ class Turns:
         """Those of the held (turn, epoch) that this worker no longer holds."""
         return await self._db.read(_lost, tuple(held))
 
+    async def held(self, worker: str) -> list[tuple[str, int]]:
+        """What the worker holds, as (turn, epoch)."""
+        return await self._db.read(_held, worker)
+
     async def take_steering(self, turn_id: str, epoch: int, number: int) -> list[Message]:
         if not await self._db.read(_has_steering, turn_id):
             return []
@@ -396,6 +400,10 @@ def _claimable(
 def _claim(
     tx: Tx, worker: str, limit: int, session_id: str | None, without_owners: tuple[str, ...]
 ) -> Script[list[Claim]]:
+    if tx.dialect == "postgresql":
+        row = one((yield q("worker_claims", worker)))
+        if row is not None and row[0] == 0:
+            return []  # its lease ran out and its turns were taken: it must hear so before it takes others
     candidates = yield from _claimable(tx, limit, session_id, without_owners)
     claims = []
     for session_no, _ in sorted(candidates):
@@ -476,6 +484,10 @@ def _lost(tx: Tx, held: tuple[tuple[str, int], ...]) -> Script[list[str]]:
         if row is None or row[2] != "running" or row[3] != epoch:
             gone.append(turn_id)
     return gone
+
+
+def _held(tx: Tx, worker: str) -> Script[list[tuple[str, int]]]:
+    return [(row[0], row[3]) for row in (yield q("turns_of_worker", worker))]
 
 
 def _hand_over(tx: Tx, turn_id: str, epoch: int) -> Script[Turn]:

@@ -121,6 +121,7 @@ def release(tx: Tx, worker: str, reason: str, is_sealed: bool) -> Script[int]:
     """Make a worker's turns claimable; with ``is_sealed`` say that nothing more will come from it."""
     locked: tuple[Any, ...] = ()
     if tx.dialect == "postgresql":
+        yield q("worker_lock", worker)
         locked = ([row[0] for row in (yield q("sessions_lock_of_worker", worker))],)
     names = {row[0]: (row[1], row[2]) for row in (yield q("turns_of_worker", worker))}
     rows = yield q("turns_release", worker, reason, tx.now, *locked)

@@ -42,6 +42,7 @@ pytestmark = pytest.mark.anyio
 
 OWNER = "local"
 OpenStore = Callable[..., Awaitable[Store]]
+IDLE_IN_TRANSACTION = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
 
 
 @pytest.fixture
@@ -414,6 +415,29 @@ async def test_a_client_that_falls_silent_inside_a_transaction_loses_it_and_its_
     assert isinstance(error, StoreAway)
     assert "undone" in error.message
     assert (await store.sessions.get(OWNER, session.id)).title == "quick"
+
+
+async def test_a_batch_whose_transaction_the_server_has_ended_is_sent_again(
+    open_another: OpenStore, store: Store, probe: HoldingProbe, postgres_url: str
+) -> None:
+    """Several times: the server's last words and the end of the connection come in either order."""
+    silent = await open_another(settings=StoreSettings(lease_s=0.1))
+    claim = await running(silent)
+    watcher = await asyncpg.connect(postgres_url)
+    for number in range(2, 10):
+        probe.hold(Moment.BATCH_WRITTEN)
+        async with asyncio.TaskGroup() as group:
+            append = silent.journal.append(claim.turn.id, claim.epoch, number, deltas("once"))
+            written = group.create_task(append)
+            await probe.reached(Moment.BATCH_WRITTEN)
+            with anyio.fail_after(10):
+                while await watcher.fetchval(IDLE_IN_TRANSACTION):
+                    await anyio.lowlevel.checkpoint()
+            probe.release(Moment.BATCH_WRITTEN)
+        assert written.result()
+    await watcher.close()
+    journal = await store.journal.of_turn(OWNER, claim.turn.id)
+    assert [event.number for event in journal if event.kind == "text.delta"] == list(range(2, 10))
 
 
 # --- several processes ---------------------------------------------------------------------------------

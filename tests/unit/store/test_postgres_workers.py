@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import asyncpg
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.probe import Moment
+from everturn.domain.probe import Moment, Probe
 from everturn.store import Store, StoreSettings, open_store
 from everturn.testing import HoldingProbe
-from tests.acting import WORKER, append, claim, late, new_session, start
+from tests.acting import ME, WORKER, append, claim, late, new_session, say, start
 
 pytestmark = pytest.mark.anyio
 OpenStore = Callable[..., Awaitable[Store]]
@@ -144,3 +145,48 @@ async def test_a_retired_worker_leaves_nothing(store: Store, store_url: str, dat
     assert await leases(store_url) == {}
     assert list((data_dir / "workers").glob("*.lock")) == []
     assert (await claim(store, "wrk_two")).reason == "handed_over"
+
+
+async def test_a_worker_that_ends_while_it_claims_leaves_no_turn_behind(
+    store: Store, open_another: OpenStore, probe: HoldingProbe, store_url: str
+) -> None:
+    """Its claim is written and not committed: whoever ends the worker waits for it, then releases it too."""
+    other = await open_another(probe=Probe())
+    session = await new_session(store)
+    await store.workers.register(WORKER)
+    accepted = await say(store, session.id, "hello")
+    probe.hold(Moment.BATCH_WRITTEN)
+    async with asyncio.TaskGroup() as group:
+        claiming = group.create_task(store.turns.claim(WORKER))
+        await probe.reached(Moment.BATCH_WRITTEN)
+        ending = group.create_task(other.workers.retire(WORKER))
+        await done_or_waiting(store_url, ending)
+        probe.release_all()
+    assert [claim.turn.id for claim in claiming.result()] == [accepted.turn.id]
+    assert (await store.turns.get(ME, accepted.turn.id)).is_ready
+    assert await store.turns.held(WORKER) == []
+
+
+async def done_or_waiting(address: str, task: asyncio.Task[None]) -> None:
+    """Return when the task is done, or somebody waits for a lock in the database."""
+    connection = await asyncpg.connect(address)
+    try:
+        with anyio.fail_after(20):
+            while not task.done():
+                if await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                    return
+    finally:
+        await connection.close()
+
+
+async def test_a_worker_whose_lease_ran_out_claims_nothing_before_it_has_heard(
+    store: Store, store_url: str
+) -> None:
+    session = await new_session(store)
+    await store.workers.register(WORKER)
+    await say(store, session.id, "hello")
+    await set_lease(store_url, WORKER, 0)
+    assert await store.turns.claim(WORKER) == []
+    assert not await store.workers.heartbeat(WORKER)
+    await store.workers.register(WORKER)
+    assert len(await store.turns.claim(WORKER)) == 1

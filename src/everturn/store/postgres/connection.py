@@ -45,6 +45,7 @@ LOST = (
     OSError,
     asyncio.TimeoutError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server's last words came while nobody asked: it ended the connection
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.IdleInTransactionSessionTimeoutError,

@@ -106,6 +106,14 @@ UPDATE workers SET seen_at = n.now, lease_until = n.now + $2::BIGINT
 FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT AS now) n
 WHERE id = $1 AND lease_until > 0 RETURNING id
 
+-- Shared by the worker's claims and held until they commit. So whoever ends the lease, or the worker, waits for
+-- a claim that is under way, and then sees its turn.
+-- name: worker_claims
+SELECT lease_until FROM workers WHERE id = $1 FOR SHARE
+
+-- name: worker_lock
+SELECT id FROM workers WHERE id = $1 FOR UPDATE
+
 -- name: workers_expired
 SELECT id, folder FROM workers
 WHERE lease_until > 0 AND lease_until < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT ORDER BY id

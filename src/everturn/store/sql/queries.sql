@@ -246,7 +246,8 @@ SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_n
 WHERE t.session_no = $1 AND (t.recovery = 'pending' OR t.is_late = 1) AND t.ended_at IS NOT NULL
 
 -- name: turns_of_worker
-SELECT t.id, s.id, s.owner FROM turns t JOIN sessions s ON s.session_no = t.session_no WHERE t.worker = $1
+SELECT t.id, s.id, s.owner, t.epoch FROM turns t JOIN sessions s ON s.session_no = t.session_no
+WHERE t.worker = $1
 
 -- name: turn_states
 SELECT state, count(*) FROM turns WHERE owner = $1 OR $1 = '' GROUP BY state
