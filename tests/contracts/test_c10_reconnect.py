@@ -81,3 +81,18 @@ async def test_c10_where_events_were_pruned_one_snapshot_names_its_position(
     assert [event.position for event in following] == list(range(snapshot.position + 1, 19))
     assert following[0].kind == "turn.accepted"
     assert len(await store.journal.of_turn(ME, following[0].turn_id or "")) == 6
+
+
+async def test_c10_a_cursor_from_beyond_the_end_gets_a_snapshot_and_misses_nothing(store: Store) -> None:
+    """Its events were lost when a backup was restored; those that take their positions are others."""
+    session = await new_session(store)
+    held = await start(store, session.id, "hello")
+    position = (await store.sessions.get(ME, session.id)).position
+    stream = store.journal.follow(ME, session.id, position + 5)
+    with anyio.fail_after(30):
+        (snapshot,) = await anext(stream)
+        assert (snapshot.kind, snapshot.position) == ("snapshot", position)
+        await append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "a")])
+        following = await anext(stream)
+    await stream.aclose()  # type: ignore[attr-defined]
+    assert following[0].position == position + 1

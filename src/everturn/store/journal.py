@@ -103,7 +103,11 @@ class Journal:
 def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Script[list[Event]]:
     session = yield from session_row(tx, owner, session_id)
     if position < session.pruned_through:
-        return [_snapshot(tx, session)]
+        return [_snapshot(tx, session, session.pruned_through)]
+    if position > session.session.position:
+        # A cursor from a time that is gone, because a backup was restored: its reader starts anew from here,
+        # or it would pass over everything up to where it once was.
+        return [_snapshot(tx, session, session.session.position)]
     rows = yield q("events_after", session.no, position, limit)
     turn_ids = yield from _turn_ids(session, rows)
     events: list[Event] = []
@@ -117,10 +121,10 @@ def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Sc
     return events
 
 
-def _snapshot(tx: Tx, session: SessionRow) -> Event:
-    """Stands for everything up to where the journal was pruned; what follows is in the journal."""
-    payload = Snapshot(position=session.pruned_through, version=session.session.version)
-    return Event(session.id, session.pruned_through, None, "snapshot", tx.now, encode(payload))
+def _snapshot(tx: Tx, session: SessionRow, position: int) -> Event:
+    """Stands for everything up to this position; what follows is in the journal."""
+    payload = Snapshot(position=position, version=session.session.version)
+    return Event(session.id, position, None, "snapshot", tx.now, encode(payload))
 
 
 def _turn_ids(session: SessionRow, rows: Sequence[Row]) -> Script[dict[int, str]]:
