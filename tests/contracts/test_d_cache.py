@@ -10,14 +10,16 @@ import anyio
 import msgspec
 import pytest
 
+from everturn.domain import events as ev
 from everturn.domain.messages import Message, Role, Text
-from everturn.domain.modelling import ModelRequest
+from everturn.domain.modelling import ModelRequest, ToolSchema
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request, Submission
 from everturn.domain.tooling import ToolResult
 from everturn.domain.turns import Usage
 from everturn.engine import EngineSettings
 from everturn.engine.agents import AgentCache, CacheBounds, Entry
+from everturn.engine.prefix import Warm, _signature
 from everturn.engine.settings import Profile
 from everturn.memory import Memory
 from everturn.store import Store
@@ -25,6 +27,7 @@ from everturn.testing import Call, FakeClock, FakeTool, ScriptedModel, ScriptedM
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.memory import RecordingProvider
 from everturn.testing.models import End, Say
+from tests import acting
 from tests.contracts.memory_acting import memory_over
 
 pytestmark = pytest.mark.anyio
@@ -115,6 +118,24 @@ async def test_d02_consecutive_turns_reuse_the_agent_and_its_history(store: Stor
         assert said_to(h.model.requests[2]) == ["one", "fine", "two", "fine", "three"]
 
 
+async def test_d02_the_history_is_read_from_the_store_once(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    context = store.transcript.context
+
+    async def counted(owner: str, session_id: str, **more: Any) -> Any:
+        reads.append(session_id)
+        return await context(owner, session_id, **more)
+
+    monkeypatch.setattr(store.transcript, "context", counted)
+    async with engine(store, clock) as h:
+        session = await h.new_session()
+        for text in ("one", "two", "three"):
+            await h.run(session, text)
+    assert reads == [session.id]
+
+
 async def test_d02_a_generated_title_and_a_queued_message_do_not_look_foreign(
     store: Store, clock: FakeClock
 ) -> None:
@@ -165,6 +186,28 @@ async def test_d03_undo_and_a_new_turn_leave_the_number_of_messages_and_are_seen
         assert count(h, "reloads_foreign") == 1
         assert builds(h) == 1, "the agent itself is reused"
         await h.run(session, "four")
+        assert count(h, "reloads_foreign") == 1
+
+
+async def test_d03_what_another_process_threads_into_an_older_turn_is_seen(
+    store: Store, clock: FakeClock, open_another: OpenAnother
+) -> None:
+    other = await open_another()
+    session = await store.sessions.create(OWNER)
+    accepted = await store.turns.accept(OWNER, session.id, Submission(text="one"))
+    (held,) = await store.turns.claim(acting.WORKER, session_id=session.id)
+    number = await acting.append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "half")])
+    await store.turns.interrupt(accepted.turn.id, None, acting.CRASHED)
+    async with engine(store, clock) as h:
+        await h.run(session, "two")
+        before = await store.sessions.get(OWNER, session.id)
+        # The head stays where it is; only the words of the turn before it become more.
+        spooled = acting.late(held, number + 1, [ev.TextDelta(1, " and the rest")])
+        await other.journal.deliver_late(accepted.turn.id, held.epoch, spooled)
+        assert await other.journal.recover(OWNER, session.id)
+        assert (await store.sessions.get(OWNER, session.id)).head == before.head
+        await h.run(session, "three")
+        assert "half and the rest" in str(h.model.requests[-1].messages)
         assert count(h, "reloads_foreign") == 1
 
 
@@ -264,6 +307,7 @@ class Bench:
 
     def __init__(self, clock: FakeClock, **bounds: Any) -> None:
         self.retired: list[str] = []
+        self.gate: anyio.Event | None = None  # a retirement waits for it
         self.started: list[tuple[Any, ...]] = []
         self.cache: AgentCache[str] = AgentCache(
             clock=clock,
@@ -273,6 +317,8 @@ class Bench:
         )
 
     async def _retire(self, agent: str) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
         self.retired.append(agent)
 
     async def work_off(self) -> None:
@@ -486,6 +532,40 @@ async def test_d09_an_agent_evicted_in_its_turn_serves_it_to_the_end_and_is_reti
     assert bench.retired == ["old", "new"]
 
 
+async def test_d09_closing_waits_for_a_retirement_under_way_and_does_not_repeat_it(clock: FakeClock) -> None:
+    bench, gate = Bench(clock), anyio.Event()
+    bench.gate = gate
+    await bench.turn("a")
+    bench.cache.evict("a", "asked")
+    closed: list[str] = []
+
+    async def close() -> None:
+        await bench.cache.close()
+        closed.append("closed")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(bench.work_off)
+        group.start_soon(close)
+        await anyio.wait_all_tasks_blocked()
+        assert (bench.retired, closed) == ([], [])
+        gate.set()
+    assert (bench.retired, closed) == (["a"], ["closed"])
+
+
+async def test_d09_the_engine_looks_for_idle_agents_by_itself(store: Store, clock: FakeClock) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle])
+    async with engine(store, clock, memory=memory, bounds=CacheBounds(idle_s=60, look_s=43)) as h:
+        await h.run(await h.new_session())
+        await clock.someone_sleeps(43)
+        await clock.advance(43)
+        await clock.someone_sleeps(43)
+        assert count(h, "agents") == 1
+        await clock.advance(43)
+        await handle.until("the idle agent's handle is closed", lambda: handle.closed)
+        assert count(h, "agents") == 0
+
+
 async def test_d09_closing_retires_what_the_background_could_not(clock: FakeClock) -> None:
     bench = Bench(clock, agents_max=1)
     await bench.turn("a")
@@ -547,6 +627,35 @@ async def test_d10_another_system_prompt_is_another_agent(store: Store, clock: F
         assert h.model.requests[-1].system == "Be terse."
 
 
+@pytest.mark.parametrize(
+    "change", [{"profile_facts_max": 3}, {"recall_chars_max": 99}, {"provider": ""}], ids=str
+)
+async def test_d10_another_policy_of_what_memory_shows_is_another_agent(
+    store: Store, clock: FakeClock, change: dict[str, Any]
+) -> None:
+    handles = [RecordingProvider(recalls="Likes tea."), RecordingProvider(recalls="Likes coffee.")]
+    memory = memory_over(store, clock, opened=handles)
+    async with engine(store, clock, memory=memory) as h:
+        session = await h.new_session(key=KEY)
+        await h.run(session)
+        memory.settings = msgspec.structs.replace(memory.settings, idle_s=601)
+        await h.run(session)
+        assert builds(h) == 1, "when something is remembered is not in the prefix"
+        memory.settings = msgspec.structs.replace(memory.settings, **change)
+        await h.run(session)
+        assert builds(h) == 2
+        assert "Likes tea." not in h.model.requests[-1].system
+
+
+@pytest.mark.parametrize("part", ["system", "small", "schemas"])
+def test_d10_every_part_of_the_prefix_is_in_the_signature(part: str) -> None:
+    plain = Warm("Be kind.", "Be brief.", (ToolSchema("look", "Looks.", {}),))
+    other = {"system": "Be terse.", "small": "Be terse.", "schemas": ()}
+    changed = msgspec.structs.replace(plain, **{part: other[part]})
+    assert _signature(plain, "m", None, 0) == _signature(msgspec.structs.replace(plain), "m", None, 0)
+    assert _signature(plain, "m", None, 0) != _signature(changed, "m", None, 0)
+
+
 async def test_d10_forgetting_something_builds_anew_so_that_nothing_forgotten_is_sent(
     store: Store, clock: FakeClock
 ) -> None:
@@ -601,6 +710,23 @@ async def test_d11_a_prefix_that_should_have_been_cached_and_was_not_is_recorded
             *(False, False, True, False, False),
         ]
         assert (count(h, "provider_hits"), count(h, "provider_misses")) == (1, 1)
+
+
+async def test_d11_another_session_of_the_place_shares_only_the_prefix(
+    store: Store, clock: FakeClock
+) -> None:
+    def answer(cached: int) -> list[Any]:
+        return [Say("fine"), End("stop", Usage(input_tokens=5000, output_tokens=5, cached_tokens=cached))]
+
+    script = [answer(0), answer(0), answer(0)]
+    async with engine(store, clock, model=ScriptedModel(*script, clock=clock)) as h:
+        a, b = await h.new_session(key=KEY), await h.new_session(key=KEY)
+        await h.run(a)
+        # What the two have in common, the system prompt, is too short to be cached anywhere.
+        await h.run(b)
+        assert count(h, "provider_misses") == 0
+        await h.run(b)
+        assert count(h, "provider_misses") == 1
 
 
 async def test_d11_a_short_prefix_is_nowhere_cached_and_its_absence_is_no_news(

@@ -347,10 +347,10 @@ class AgentCache(Generic[A]):
         """Keep the bounds: histories go first, because reading them again is cheap."""
         while self.bytes > self._bounds.bytes_max and self._drop_history():
             self.counts["histories_dropped"] += 1
-        while len(self._entries) > self._bounds.agents_max or self.bytes > self._bounds.bytes_max:
-            oldest = next((entry for entry in self._entries.values() if entry.is_free), None)
-            if oldest is None:
-                return  # all are at work or being built: the bound is kept when they end
+        # Those at work or being built stay: the bound is kept when they end.
+        for oldest in [entry for entry in self._entries.values() if entry.is_free]:
+            if len(self._entries) <= self._bounds.agents_max and self.bytes <= self._bounds.bytes_max:
+                return
             self.evict(oldest.key, "full")
 
     def _drop_history(self) -> bool:
