@@ -27,7 +27,10 @@ async def test_people_lose_nothing_while_their_server_is_killed_and_stopped(
 
 @pytest.mark.parametrize(
     ("rss_mib", "wal_mib", "words"),
-    [([60, 60, 90], 1, "rss_mib grew from 60 to 90"), ([60, 60, 61], 200, "log reached 200 MiB")],
+    [
+        ([60, 60, 90], 1, "rss_mib grew from life to life from 60 to 90"),
+        ([60, 60, 61], 200, "log reached 200 MiB"),
+    ],
 )
 def test_growth_is_noticed(tmp_path: Path, rss_mib: list[float], wal_mib: float, words: str) -> None:
     watch = Watch(tmp_path)
@@ -35,3 +38,10 @@ def test_growth_is_noticed(tmp_path: Path, rss_mib: list[float], wal_mib: float,
         watch.samples += [Sample(life * 20.0 + n, life, rss, 30, 8, wal_mib, n, 1.0) for n in range(20)]
     (found,) = watch.growth()
     assert words in found
+
+
+def test_growth_within_a_long_life_is_noticed(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    watch.samples += [Sample(float(n), 0, 60.0, 30 + n, 8, 1.0, n, 1.0) for n in range(400)]
+    (found,) = watch.growth()
+    assert found.startswith("handles grew within a life")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from statistics import median
@@ -11,7 +12,8 @@ import msgspec
 
 _MIB = 1024 * 1024
 _WAL_MIB_MAX = 96  # the log is emptied at 64
-_GROWTH_MAX = 1.3  # of the memory of one life against the second one's
+_GROWTH_MAX = 1.3
+_LONG_LIFE = 240  # samples
 _WIDTH, _HEIGHT, _LEFT, _TOP = 960, 120, 60, 40
 _LINE, _INK, _FAINT, _KILL = "#1f6f87", "#6b6b66", "#c9c9c4", "#b7791f"
 
@@ -56,26 +58,24 @@ class Watch:
         if wal > _WAL_MIB_MAX:
             found.append(f"the write-ahead log reached {wal:.0f} MiB")
         lives = [self._life(number) for number in sorted({sample.life for sample in self.samples})]
-        lives = [life for life in lives if len(life) >= 5]
-        if len(lives) < 3:
-            return found  # too short to tell
-        for name in ("rss_mib", "handles", "threads"):
-            early, late = (median(getattr(one, name) for one in life) for life in (lives[1], lives[-1]))
-            if late > early * _GROWTH_MAX:
-                found.append(f"{name} grew from {early:.0f} to {late:.0f}")
+        warm = [life[len(life) // 2 :] for life in lives if len(life) >= 10]
+        if len(warm) >= 3:
+            found += _grown("from life to life", warm[1], warm[-1])
+        for life in lives:
+            if len(life) >= _LONG_LIFE:
+                quarter = len(life) // 4
+                found += _grown("within a life", life[quarter : 2 * quarter], life[-quarter:])
         return found
 
     def _life(self, number: int) -> list[Sample]:
-        """Its second half: by then it is warm."""
-        life = [sample for sample in self.samples if sample.life == number]
-        return life[len(life) // 2 :]
+        return [sample for sample in self.samples if sample.life == number]
 
     def drawn(self, title: str) -> str:
         rows = [
             ("memory, MiB", [sample.rss_mib for sample in self.samples]),
             ("open files", [float(sample.handles) for sample in self.samples]),
             ("write-ahead log, MiB", [sample.wal_mib for sample in self.samples]),
-            ("longest wait for 202, ms", [sample.accept_ms for sample in self.samples]),
+            ("longest wait for 202, restarts included, ms", [sample.accept_ms for sample in self.samples]),
             ("turns, all together", [float(sample.turns) for sample in self.samples]),
         ]
         height = _TOP + _HEIGHT * len(rows) + 20
@@ -83,6 +83,7 @@ class Watch:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
             f'font-family="ui-sans-serif, system-ui, sans-serif" font-size="12" fill="{_INK}">',
             f'<text x="{_LEFT}" y="20">{escape(title)}</text>',
+            f'<text x="{_WIDTH - 20}" y="20" text-anchor="end" fill="{_KILL}">│ kill -9   ┆ told to stop</text>',
             *(self._ended(at_s, how, height) for at_s, how in self.ends),
             *(self._row(name, values, index) for index, (name, values) in enumerate(rows)),
             "</svg>",
@@ -110,3 +111,10 @@ class Watch:
             f'<line x1="{_LEFT}" y1="{bottom}" x2="{_WIDTH - 20}" y2="{bottom}" stroke="{_FAINT}"/>'
             f'<polyline points="{points}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>'
         )
+
+
+def _grown(when: str, before: Sequence[Sample], after: Sequence[Sample]) -> Iterator[str]:
+    for name in ("rss_mib", "handles", "threads"):
+        early, late = (median(getattr(sample, name) for sample in part) for part in (before, after))
+        if late > early * _GROWTH_MAX:
+            yield f"{name} grew {when} from {early:.0f} to {late:.0f}"
