@@ -14,10 +14,16 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back, for durations and timeouts."""
+        """Seconds that never go back and also pass while the machine sleeps, for durations and leases."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+
+# Python's own monotonic clock stands still while the machine sleeps: a worker that wakes up would take its
+# lease for held, and start what another worker has already done. Linux has a clock of its own for that; the
+# monotonic one of macOS goes on.
+_THROUGH_SLEEP: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
@@ -25,7 +31,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_THROUGH_SLEEP)
 
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)
