@@ -154,6 +154,12 @@ MUTATIONS = [
         'return self._handles.register(session_id, handle) if session_id else ""',
         "return self._handles.register(session_id, handle)",
     ),
+    Mutation(
+        "b12",
+        MEMORY,
+        "        for _ in range(_SEGMENTS_MAX):\n            done = await self.commit(owing.owner",
+        "        for _ in range(owing.turns):\n            done = await self.commit(owing.owner",
+    ),
     Mutation("b16", MEMORY, "            if done.outcome is Outcome.NO_HANDLE:\n", "            if False:\n"),
     Mutation("b16", MEMORY, '        await self._contained("start-up", self._settle_left)\n', ""),
     Mutation(
@@ -250,10 +256,13 @@ MUTATIONS = [
         "d08", CACHE, "        entry.version_of_any = None\n        self._trim()", "        self._trim()"
     ),
     Mutation(
-        "d09", CACHE, "while len(self._entries) > self._bounds.agents_max or self.bytes", "while self.bytes"
+        "d09", CACHE, "if len(self._entries) <= self._bounds.agents_max and self.bytes", "if self.bytes"
     ),
     Mutation(
-        "d09", CACHE, " or self.bytes > self._bounds.bytes_max:\n            oldest", ":\n            oldest"
+        "d09",
+        CACHE,
+        " and self.bytes <= self._bounds.bytes_max:\n                return",
+        ":\n                return",
     ),
     Mutation(
         "d09",
@@ -390,21 +399,9 @@ MUTATIONS = [
         "        if self.provider is None:\n            return False\n        current",
     ),
     Mutation(
-        "b15",
-        MEMORY,
-        "return bool(session_id) and self._handles.unregister",
-        "return self._handles.unregister",
-    ),
-    Mutation(
         "b15", MEMORY, "return bool(session_id) and await self.ledger.next", "return await self.ledger.next"
     ),
     Mutation("b15", MEMORY, "        if not session_id:\n            return _NOTHING\n", ""),
-    Mutation(
-        "b15",
-        MEMORY,
-        "        if session_id:\n            self._handles.forget(session_id)",
-        "        self._handles.forget(session_id)",
-    ),
     Mutation(
         "b15",
         LEDGER,
@@ -450,25 +447,17 @@ MUTATIONS = [
         "            del self._known[name]\n            del self._names[id(known.handle)]",
         "            pass",
     ),
-    Mutation("b18", ENGINE, "if leaving and self._memory is not None:", "if self._memory is not None:"),
     Mutation(
         "d02",
         PREFIX,
-        "        if not kept or kept[-1].turn_id == turn.id:\n            return list(kept)\n        own",
-        "        return await load_history(self._gear, session, turn)\n        own",
+        "        if not kept or kept[-1].turn_id == turn.id:\n            return list(kept)\n",
+        "        if True:\n            return await load_history(self._gear, session, turn)\n",
     ),
     Mutation(
         "d03",
         CACHE,
         "            entry.drop(session_id)\n            return tuple(await load())",
         "            return entry.baselines[session_id].history",
-    ),
-    Mutation("d06", PREFIX, "if own is None or kept[-1].turn_id != turn.parent_id:", "if own is None:"),
-    Mutation(
-        "d06",
-        PREFIX,
-        "is_own = bool(page.items) and (page.items[0].turn_id, page.items[0].ordinal) == (self._turn.id, 0)",
-        "is_own = bool(page.items)",
     ),
     Mutation(
         "d07",
@@ -579,7 +568,8 @@ def noticed(output: str, seconds: float) -> Noticed:
         # A test that hangs is ended by its time limit, which takes the run with it: it is the last that began.
         begun = re.findall(r"^\S+::(\S+)", output, re.MULTILINE)
         return Noticed(begun[-1] if begun else "before the first test", "hung", seconds)
-    how = found[2] or ""
+    waited = re.search(r"not within \d+ s: [^\n'\"]*", output)
+    how = waited[0] if waited else found[2] or ""
     if "ExceptionGroup" in how or not how:
         inner = re.search(
             r"^E?\s*(?:\||\+)?\s*((?:\w+\.)*\w*(?:Error|Failed|Away|Exception): .*)$", output, re.MULTILINE
