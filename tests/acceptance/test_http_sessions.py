@@ -404,3 +404,5 @@ async def test_under_a_base_path_everything_is_where_the_proxy_says(store: Store
         assert (await server.http.get(f"{root}everturn/openapi.json")).json()["servers"] == [
             {"url": "/everturn"}
         ]
+        bare = await server.http.get(f"{root}everturn")
+        assert (bare.status_code, bare.headers["location"]) == (308, "/everturn/")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
@@ -14,7 +16,7 @@ from everturn.domain.storing import Ask
 from everturn.domain.tooling import Verdict
 from everturn.store import Store
 from everturn.testing import Call, FakeClock, FakeTool
-from everturn.testing.web_server import PATIENCE_S, Running, run_web, web_settings
+from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web, web_settings
 from everturn.web import LOCAL_OWNER, Scope, StartRefused, open_accounts
 from everturn.web.passwords import Passwords
 from everturn.web.server import check_start
@@ -555,6 +557,38 @@ async def test_a_stream_ends_when_its_credential_is_revoked(
                 await server.web.accounts.revoke_token(LOCAL_OWNER, info.id)
                 await clock.advance(16)
                 assert (await anext(frames)).json == {"reason": "signed_out"}
+
+
+async def test_signing_out_and_revoking_end_the_streams_at_once(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    """The clock stands still: nobody waits for a heartbeat."""
+    async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
+        admin, chat = await token(server, "admin"), await token(server, "chat")
+        jar, other = jar_of(await sign_in(server)), jar_of(await sign_in(server))
+        end = {"reason": "signed_out"}
+        with anyio.fail_after(PATIENCE_S):
+            async with (
+                _news(server, jar) as signed_in,
+                _news(server, other) as elsewhere,
+                _news(server, chat) as by_token,
+            ):
+                await server.http.post("/api/signout", json={}, headers=jar)
+                assert (await _last(signed_in)) == end
+                await server.http.post("/api/signout", json={"everywhere": True}, headers=admin)
+                assert (await _last(elsewhere)) == end
+                listed = (await server.http.get("/api/tokens", headers=admin)).json()["items"]
+                (known,) = [one["id"] for one in listed if one["scopes"] == ["chat"]]
+                await server.http.delete(f"/api/tokens/{known}", headers=admin)
+                assert (await _last(by_token)) == end
+
+
+def _news(server: Running, credential: dict[str, str]) -> AbstractAsyncContextManager[AsyncIterator[Frame]]:
+    return server.frames("/api/events", headers=credential)
+
+
+async def _last(frames: AsyncIterator[Frame]) -> object:
+    return [frame.json async for frame in frames][-1]
 
 
 # --- the audit log -----------------------------------------------------------------------------------

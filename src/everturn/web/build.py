@@ -106,7 +106,7 @@ def build_web(
             ).endpoints(),
             *FilesApi(store, uploads).endpoints(),
             *DocumentsApi(engine, store, sessions, import_bytes_max=settings.import_bytes_max).endpoints(),
-            *AccountApi(accounts, audit, is_password_configured=bool(settings.password)).endpoints(),
+            *AccountApi(accounts, audit, streams, is_password_configured=bool(settings.password)).endpoints(),
             *_openai(engine, store, models, names, deletions, streams, settings, clock, ids).endpoints(),
             *(settings_api.endpoints() if settings_api is not None else ()),
             *(WorkspaceApi(engine, toolbox, deletions, clock).endpoints() if toolbox is not None else ()),

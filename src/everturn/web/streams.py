@@ -102,23 +102,12 @@ class EventStream(Streaming):
             return
         self._is_beating = True
         try:
-            if await self._is_welcome():
-                await self.write(sse.HEARTBEAT)
-            else:
-                self.end("signed_out")
+            await self.write(sse.HEARTBEAT)
         except OSError:
             # The root of a task beside all other streams: this one's connection must not end them.
             self.end("gone")
         finally:
             self._is_beating = False
-
-    async def _is_welcome(self) -> bool:
-        try:
-            return await self._streams.is_still_welcome(self.caller)
-        except EverturnError as error:
-            # Nobody can tell while the store is away; the next heartbeat asks again.
-            _log.warning("a stream goes on unchecked: %s", error.message)
-            return True
 
     async def _run(self) -> None:
         try:
@@ -184,8 +173,23 @@ class Streams:
     def now(self) -> float:
         return self._clock.monotonic()
 
-    async def is_still_welcome(self, caller: Caller) -> bool:
-        return await self._still_valid(caller)
+    async def end_unwelcome(self) -> None:
+        """End the streams of those whose credential is not taken any more. One look for each credential."""
+        same: dict[tuple[str, str], list[EventStream]] = {}
+        for stream in self._open:
+            same.setdefault((stream.caller.way, stream.caller.credential), []).append(stream)
+        for streams in same.values():
+            if not await self._is_welcome(streams[0].caller):
+                for stream in streams:
+                    stream.end("signed_out")
+
+    async def _is_welcome(self, caller: Caller) -> bool:
+        try:
+            return await self._still_valid(caller)
+        except EverturnError as error:
+            # Nobody can tell while the store is away; the next look asks again.
+            _log.warning("a stream goes on unchecked: %s", error.message)
+            return True
 
     def check_room(self, owner: str) -> None:
         """Raise Overloaded if this owner, or the server, has as many streams as it may."""
@@ -207,6 +211,7 @@ class Streams:
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
         self._group.start_soon(self._keep_alive, name="stream heartbeats")
+        self._group.start_soon(self._look_often, name="stream credentials")
         return self
 
     async def __aexit__(
@@ -232,6 +237,13 @@ class Streams:
                         stream.cut_off()
                 elif now - stream.written_at >= self._heartbeat_s:
                     self._group.start_soon(stream.beat, name="stream heartbeat")
+
+    async def _look_often(self) -> None:
+        # Beside the heartbeats: a stream on which much happens has none, and a store that takes its time
+        # must not hold them up.
+        while True:
+            await self._clock.sleep(self._heartbeat_s / _BEATS_PER_HEARTBEAT)
+            await self.end_unwelcome()
 
     def _enter(self, stream: EventStream) -> None:
         self._open.add(stream)

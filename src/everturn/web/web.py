@@ -159,6 +159,10 @@ class Web:
                 hint="Try again in a second.",
             )
 
+    def is_bare_root(self, path: str) -> bool:
+        """The base path without its slash: the page's links would lead beside it."""
+        return bool(self.settings.root) and path == self.settings.root
+
     async def page(self, method: str, path: str, headers: Mapping[str, str]) -> Streaming | Raw:
         found = await self._page.find(path, headers) if method in ("GET", "HEAD") else None
         if found is None:
@@ -229,6 +233,9 @@ class _Exchange:
     async def _answer(self) -> Any:
         headers = _headers_of(self._scope)
         visitor = await self._web.admit(self._method, headers, self._scope)
+        if self._web.is_bare_root(self._scope["path"]):
+            there = self._web.settings.root.encode() + b"/"
+            return Raw(b"", "text/plain", 308, ((b"location", there),))
         if not self._web.table.knows(self._path):
             return await self._web.page(self._method, self._path, headers)
         match = self._web.table.find(self._method, self._path)

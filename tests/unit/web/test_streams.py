@@ -63,9 +63,9 @@ def _stream(streams: Streams) -> EventStream:
     return EventStream(streams, Caller("local", EVERYTHING, "open"), _idle)
 
 
-async def _open(group: Any, streams: Streams, reader: Reader) -> None:
+async def _open(group: Any, streams: Streams, reader: Reader, stream: EventStream | None = None) -> None:
     scope = {"type": "http", "method": "GET"}
-    group.start_soon(_stream(streams), scope, reader.receive, reader.send)
+    group.start_soon(stream or _stream(streams), scope, reader.receive, reader.send)
     with anyio.fail_after(5):
         while len(reader.sent) < 2:
             await anyio.lowlevel.checkpoint()
@@ -88,6 +88,40 @@ async def test_heartbeats_go_on_after_the_store_was_away(clock: FakeClock) -> No
             await clock.advance(BEAT_S)
             await reader.heard(1)
             assert not troubles
+        group.cancel_scope.cancel()
+
+
+async def test_a_stream_on_which_much_happens_ends_too_when_its_credential_does(clock: FakeClock) -> None:
+    """It has no heartbeats: an event every second leaves no silence to fill."""
+    revoked: set[str] = set()
+    looks: list[str] = []
+
+    async def still_valid(caller: Caller) -> bool:
+        looks.append(caller.credential)
+        return caller.credential not in revoked
+
+    async def busy(stream: EventStream) -> str:
+        while True:
+            await clock.sleep(1)
+            await stream.write(b"event")
+
+    readers = {"one": Reader(), "two": Reader(), "two again": Reader()}
+    async with anyio.create_task_group() as group:
+        async with _streams(clock, still_valid) as streams:
+            for name, reader in readers.items():
+                caller = Caller("local", EVERYTHING, "token", name.split()[0])
+                await _open(group, streams, reader, EventStream(streams, caller, busy))
+            revoked.add("two")
+            for _ in range(int(BEAT_S)):
+                await clock.advance(1)
+            with anyio.fail_after(5):
+                while len(streams) > 1:
+                    await anyio.lowlevel.checkpoint()
+            assert b"signed_out" in readers["two"].sent[-1]
+            assert b"signed_out" in readers["two again"].sent[-1]
+            assert b"signed_out" not in b"".join(readers["one"].sent)
+            assert sorted(looks[:2]) == ["one", "two"], "one look for each credential"
+            assert not any(reader.beats for reader in readers.values())
         group.cancel_scope.cancel()
 
 

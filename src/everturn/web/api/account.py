@@ -15,6 +15,7 @@ from everturn.web.identity import LOCAL_OWNER, Scope
 from everturn.web.passwords import PASSWORD_LENGTH_MIN
 from everturn.web.problems import OldPasswordWrong, ScopeMissing, Throttled, WrongPassword
 from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.streams import Streams
 
 _SIGN_IN_BYTES_MAX = 16_384  # nobody has signed in yet: strangers get no more of our memory
 
@@ -69,9 +70,12 @@ class AuditPage(msgspec.Struct, frozen=True):
 class AccountApi:
     """``is_password_configured``: config.toml or the environment says the password at each start."""
 
-    def __init__(self, accounts: Accounts, audit: Audit, *, is_password_configured: bool = False) -> None:
+    def __init__(
+        self, accounts: Accounts, audit: Audit, streams: Streams, *, is_password_configured: bool = False
+    ) -> None:
         self._accounts = accounts
         self._audit = audit
+        self._streams = streams  # of those who are signed out, they end at once
         self._is_password_configured = is_password_configured
 
     def endpoints(self) -> list[AnyEndpoint]:
@@ -185,6 +189,7 @@ class AccountApi:
             await self._accounts.sign_out_everywhere(caller.owner)
         elif caller.way == "cookie":
             await self._accounts.sign_out(caller.credential)
+        await self._streams.end_unwelcome()
         what = "signout.everywhere" if call.body.everywhere else "signout"
         await self._audit.write(what, caller.name, address=caller.address)
         return Answer(None, headers=(clear_cookie(call.visitor),))
@@ -202,6 +207,7 @@ class AccountApi:
             if isinstance(error, WrongPassword):
                 raise OldPasswordWrong from error
             raise
+        await self._streams.end_unwelcome()
         await self._audit.write("password.changed", caller.name, address=caller.address)
         return Answer(None, headers=(set_cookie(cookie, call.visitor),) if caller.way == "cookie" else ())
 
@@ -231,6 +237,7 @@ class AccountApi:
 
     async def revoke_token(self, call: Call[Nothing, Nothing]) -> None:
         await self._accounts.revoke_token(call.owner, call.path["token"])
+        await self._streams.end_unwelcome()
         detail = call.path["token"]
         await self._audit.write("token.revoked", call.caller.name, address=call.caller.address, detail=detail)
 
