@@ -267,3 +267,15 @@ def _schemas_in(node: object) -> list[str]:
         own = [json.dumps(value) for key, value in node.items() if key == "items"]
         return own + [one for value in node.values() for one in _schemas_in(value)]
     return [one for value in node for one in _schemas_in(value)] if isinstance(node, list) else []
+
+
+async def test_a_repeated_creation_is_the_same_session_after_the_preferred_profile_has_changed(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with running(store, tmp_path, clock) as server:
+        headers = {"Idempotency-Key": "once"}
+        first = await server.http.post("/api/sessions", json={"title": "One"}, headers=headers)
+        assert (await server.http.patch("/api/settings", json={"profile": "careful"})).status_code == 200
+        again = await server.http.post("/api/sessions", json={"title": "One"}, headers=headers)
+        assert again.status_code == first.status_code == 201
+        assert again.json()["id"] == first.json()["id"]

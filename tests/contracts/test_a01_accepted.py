@@ -15,7 +15,7 @@ from everturn.domain.errors import (
     TextTooLong,
 )
 from everturn.domain.probe import Moment
-from everturn.domain.storing import Accepted, Submission
+from everturn.domain.storing import Accepted, Request, Submission
 from everturn.store import Store, StoreSettings
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answered, new_session, say
@@ -123,3 +123,14 @@ async def test_a01_an_unknown_session_is_not_an_invalid_id(store: Store) -> None
     for bad in ("", "ses_", "trn" + session.id[3:], session.id.upper(), session.id + "0", "ses_" + "u" * 26):
         with pytest.raises(InvalidId):
             await say(store, bad, "hello")
+
+
+async def test_a01_a_repeated_creation_is_the_same_session_after_the_preference_has_changed(
+    store: Store,
+) -> None:
+    request = Request(key="k")
+    first = await store.sessions.create(ME, title="One", preferred_profile="careful", request=request)
+    again = await store.sessions.create(ME, title="One", preferred_profile="bold", request=request)
+    assert (again.id, again.profile) == (first.id, "careful")
+    with pytest.raises(KeyReused):
+        await store.sessions.create(ME, title="One", profile="bold", request=request)

@@ -126,8 +126,12 @@ class Sessions(Protocol):
         project: str | None = None,
         profile: str | None = None,
         model: str | None = None,
+        preferred_profile: str | None = None,
         request: Request = NO_REQUEST,
-    ) -> Session: ...
+    ) -> Session:
+        """``preferred_profile``: where ``profile`` is None; not part of what was asked for, so that a
+        repeat is a repeat after the preference has changed."""
+        ...
 
     async def get(self, owner: str, session_id: str) -> Session: ...
 

@@ -200,6 +200,7 @@ class Engine:
         project: str | None = None,
         profile: str | None = None,
         model: str | None = None,
+        preferred_profile: str | None = None,
         leaving: str | None = None,
         request: Request = NO_REQUEST,
     ) -> Session:
@@ -213,6 +214,7 @@ class Engine:
             project=project,
             profile=profile,
             model=model,
+            preferred_profile=preferred_profile,
             request=request,
         )
         if leaving and self._memory is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.errors import Invalid, NotFound, WrongState
+from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.storing import Ask
 from everturn.store.common import add_events, locked_turn, refresh
@@ -41,7 +41,7 @@ class Asks:
             try:
                 await self._db.write(_answer, owner, ask_id, "expired", "expiry", False, None)
                 count += 1
-            except (WrongState, NotFound):
+            except (WrongState, NotFound, Gone):
                 continue  # somebody answered it, or deleted its session, since we looked
         return count
 

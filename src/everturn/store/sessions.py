@@ -42,11 +42,12 @@ class Sessions:
         project: str | None = None,
         profile: str | None = None,
         model: str | None = None,
+        preferred_profile: str | None = None,
         request: Request = NO_REQUEST,
     ) -> Session:
         title = _checked_title(title)
         asked = _New(title, key, private, project, profile, model)
-        return await self._db.write(_create, owner, asked, request)
+        return await self._db.write(_create, owner, asked, preferred_profile, request)
 
     async def get(self, owner: str, session_id: str) -> Session:
         row = await self._db.read(session_row, owner, session_id)
@@ -106,7 +107,9 @@ class _New(msgspec.Struct, frozen=True):
     model: str | None
 
 
-def _create(tx: Tx, owner: str, asked: _New, request: Request) -> Script[Session]:
+def _create(
+    tx: Tx, owner: str, asked: _New, preferred_profile: str | None, request: Request
+) -> Script[Session]:
     digest = digest_of("create", asked)
     if request.key is not None:
         known = one((yield q("creation_get", owner, request.key)))
@@ -125,7 +128,7 @@ def _create(tx: Tx, owner: str, asked: _New, request: Request) -> Script[Session
         int(bool(asked.title)),
         int(asked.private),
         asked.project,
-        asked.profile,
+        asked.profile or preferred_profile,
         asked.model,
     )
     session_no = rows[0][0]

@@ -24,9 +24,9 @@ from everturn.domain.errors import (
     WrongState,
 )
 from everturn.domain.fold import fold
-from everturn.domain.probe import Moment
+from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.storing import Claim, Request, Submission
+from everturn.domain.storing import Ask, Claim, Request, Submission
 from everturn.domain.turns import MOVES
 from everturn.store import Store, StoreSettings, open_store, sql
 from everturn.store.postgres import restore_postgres
@@ -34,7 +34,7 @@ from everturn.store.postgres.connection import refuse_unsafe
 from everturn.store.postgres.copying import verify_copy
 from everturn.store.script import Script, Tx, q
 from everturn.store.sqlite.connection import SCHEMA, open_connection
-from everturn.testing import HoldingProbe
+from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
 
@@ -438,6 +438,31 @@ async def test_a_batch_whose_transaction_the_server_has_ended_is_sent_again(
     await watcher.close()
     journal = await store.journal.of_turn(OWNER, claim.turn.id)
     assert [event.number for event in journal if event.kind == "text.delta"] == list(range(2, 10))
+
+
+async def test_asks_expire_although_the_session_of_one_is_being_deleted(
+    store: Store, open_another: OpenStore, probe: HoldingProbe, clock: FakeClock, postgres_url: str
+) -> None:
+    """Expiry waits for the lock of a session that is gone when it gets it, then goes on with the others."""
+    other = await open_another(probe=Probe())
+    for name in ("ask_1", "ask_2"):
+        claim = await running(store)
+        ask = Ask(name, claim.session.id, claim.turn.id, "question", 0, expires_at=clock.now_ms())
+        await store.turns.wait(claim.turn.id, claim.epoch, claim.number + 1, [ask], [])
+    doomed = (await store.asks.get(OWNER, "ask_1")).session_id
+    watcher = await asyncpg.connect(postgres_url)
+    probe.hold(Moment.BATCH_WRITTEN)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(store.sessions.delete(OWNER, doomed))
+        await probe.reached(Moment.BATCH_WRITTEN)
+        expiry = group.create_task(other.asks.expire(clock.now_ms()))
+        with anyio.fail_after(20):
+            while not await watcher.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                assert not expiry.done()
+        probe.release(Moment.BATCH_WRITTEN)
+    await watcher.close()
+    assert expiry.result() == 1
+    assert (await store.asks.get(OWNER, "ask_2")).answer == "expired"
 
 
 # --- several processes ---------------------------------------------------------------------------------
