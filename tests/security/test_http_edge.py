@@ -346,6 +346,17 @@ async def test_a_form_with_a_file_is_streamed_too(store: Store, tmp_path: Path) 
             "/api/uploads", content=b"x", headers={"Content-Type": "multipart/form-data"}
         )
         assert naked.status_code == 400
+        long = await server.http.post(
+            "/api/uploads",
+            content=b"x",
+            headers={"Content-Type": f"multipart/form-data; boundary={'b' * 300}"},
+        )
+        assert (long.status_code, long.json()["code"]) == (400, "bad_request")
+        crumbs = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\nx\r\n' * 101
+        many = await server.http.post(
+            "/api/uploads", content=crumbs, headers={"Content-Type": "multipart/form-data; boundary=b"}
+        )
+        assert (many.status_code, "parts" in many.json()["detail"]) == (400, True)
         assert list((tmp_path / "uploads").iterdir()) == []
 
 

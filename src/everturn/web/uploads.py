@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import anyio.to_thread
 import msgspec
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.types import Receive
 
@@ -24,6 +25,7 @@ NAME_LENGTH_MAX = 200
 _SNIFF_BYTES = 512
 _FLUSH_BYTES = 1_000_000
 _FIELD_BYTES_MAX = 10_000
+_PARTS_MAX = 100  # each costs time, and all but one are thrown away
 _PREFIX = "upload-"
 _LEFT_BEHIND_MS = 3_600_000
 
@@ -142,13 +144,13 @@ class Uploads:
         if not boundary:
             raise BadRequest("The form has no boundary.", hint="Let the client set Content-Type by itself.")
         form = _Form(part, name)
-        parser = MultipartParser(boundary, form.callbacks())
-        async for piece in pieces_of(receive, self._timeout_s):
-            try:
+        try:
+            parser = MultipartParser(boundary, form.callbacks())
+            async for piece in pieces_of(receive, self._timeout_s):
                 parser.write(piece)
-            except ValueError as error:
-                raise BadRequest(f"The form is malformed: {error}.") from error
-            await part.flush()
+                await part.flush()
+        except FormParserError as error:
+            raise BadRequest(f"The form is malformed: {error}.") from error
         if not part.has_begun or not form.is_complete:
             raise BadRequest("The form has no complete file in it.", hint="Name the field 'file'.")
 
@@ -163,6 +165,7 @@ class _Form:
         self._field = b""
         self._value = b""
         self._is_inside = False
+        self._parts = 0
         self.is_complete = False
 
     def callbacks(self) -> Any:
@@ -178,6 +181,9 @@ class _Form:
 
     def _begin(self) -> None:
         self._headers = {}
+        self._parts += 1
+        if self._parts > _PARTS_MAX:
+            raise BadRequest(f"The form has more than {_PARTS_MAX} parts.", hint="Send one file.")
 
     def _on_field(self, data: bytes, start: int, end: int) -> None:
         self._field += data[start:end]
