@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -127,6 +128,21 @@ async def test_a_conversation_in_the_terminal(data_dir: Path, wires: WireServer)
         await chat.until("Still here.")
         await chat.leave()
         assert "everturn chat --session ses_" in await chat.rest()
+
+
+async def test_new_starts_another_session_and_names_the_one_it_leaves(
+    data_dir: Path, wires: WireServer
+) -> None:
+    # The same words for all: the turns, a title, and the question whether the model can extract memories.
+    wires.play(*[Answer(openai_answer(["Hello there."])) for _ in range(5)])
+    environ, port = environment(data_dir, wires), free_port()
+    async with server(environ, port), chatting(environ, port) as chat:
+        await chat.type("Hi")
+        await chat.until("Hello there.")
+        await chat.type("/new")
+        await wires.asked("You keep notes about a user")
+        await chat.leave()
+        assert len(set(re.findall(r"ses_\w+", await chat.rest()))) == 2
 
 
 async def test_the_server_is_killed_in_mid_answer_and_the_conversation_goes_on(

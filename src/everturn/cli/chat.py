@@ -27,7 +27,7 @@ DEFAULT_ADDRESS = "http://127.0.0.1:8420"
 @click.option("--token", default=None, help="An API token; default EVERTURN_TOKEN.")
 @click.option("--session", "session_id", default=None, help="Continue this session instead of a new one.")
 def chat(server: str | None, token: str | None, session_id: str | None) -> None:
-    """Talk to a running server. Ctrl-C stops the turn; at the prompt it leaves."""
+    """Talk to a running server. Ctrl-C stops the turn; at the prompt it leaves, and /new starts anew."""
     address = server or os.environ.get("EVERTURN_URL") or DEFAULT_ADDRESS
     run(_chat(address, token or os.environ.get("EVERTURN_TOKEN"), session_id))
 
@@ -35,18 +35,27 @@ def chat(server: str | None, token: str | None, session_id: str | None) -> None:
 async def _chat(address: str, token: str | None, session_id: str | None) -> None:
     out = console()
     async with Client(address, token) as client:
-        if session_id is None:
-            session_id = (await client.call("POST", "/api/sessions", {}))["id"]
-        out.print(f"[dim]{address} · {session_id} · Ctrl-D leaves[/dim]")
-        conversation = Conversation(client, str(session_id), out)
+        conversation = Conversation(client, session_id or await _new_session(client, None), out)
+        out.print(f"[dim]{address} · {conversation.session_id} · /new starts another · Ctrl-D leaves[/dim]")
         while True:
             try:
                 text = (await asyncio.to_thread(input, "\n> ")).strip()
-                if text:
+                if text == "/new":
+                    session_id = await _new_session(client, conversation.session_id)
+                    conversation = Conversation(client, session_id, out)
+                    out.print(f"[dim]{session_id}[/dim]")
+                elif text:
                     await conversation.say(text)
             except (EOFError, KeyboardInterrupt):
-                out.print(f"\n[dim]Continue with: everturn chat --session {session_id}[/dim]")
+                again = f"everturn chat --session {conversation.session_id}"
+                out.print(f"\n[dim]Continue with: {again}[/dim]")
                 return
+
+
+async def _new_session(client: Client, leaving: str | None) -> str:
+    """A fresh session. The one that is left is named, so that memory takes it in now."""
+    body = {"leaving": leaving} if leaving else {}
+    return str((await client.call("POST", "/api/sessions", body))["id"])
 
 
 class Conversation:
@@ -54,14 +63,14 @@ class Conversation:
 
     def __init__(self, client: Client, session_id: str, out: Console) -> None:
         self._client = client
-        self._session_id = session_id
+        self.session_id = session_id
         self._out = out
         self._is_away = False
         self._asking: asyncio.Task[None] | None = None
 
     async def say(self, text: str) -> None:
         """Send, then show the turn to its end; Ctrl-C stops the turn, not the program."""
-        turn_id, cursor = await self._client.send(self._session_id, text, self._away)
+        turn_id, cursor = await self._client.send(self.session_id, text, self._away)
         loop = asyncio.get_running_loop()
         stops: set[asyncio.Task[None]] = set()
 
@@ -80,7 +89,7 @@ class Conversation:
 
     async def _show(self, turn_id: str, cursor: int) -> None:
         screen = Screen(self._out)
-        events: AsyncIterator[Wire] = self._client.follow(self._session_id, cursor, self._away)
+        events: AsyncIterator[Wire] = self._client.follow(self.session_id, cursor, self._away)
         try:
             async for wire in events:
                 self._is_away = False
@@ -108,7 +117,7 @@ class Conversation:
         found = await self._client.call("GET", "/api/approvals")
         for item in found["items"]:
             ask = msgspec.convert(item, Ask)
-            if ask.session_id == self._session_id:
+            if ask.session_id == self.session_id:
                 await self._answer(ask)
 
     async def _answer(self, ask: Ask) -> None:

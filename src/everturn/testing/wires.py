@@ -19,6 +19,8 @@ import anyio
 import anyio.abc
 import anyio.streams.buffered
 
+from everturn.testing.waiting import within
+
 _RAW = anyio.abc.SocketAttribute.raw_socket
 _PORT = anyio.abc.SocketAttribute.local_port
 
@@ -53,12 +55,22 @@ class WireServer:
         self.port = port
         self.requests: list[Request] = []
         self.connections = 0
+        self._came = anyio.Event()  # one more request
         self._script: deque[Answer] = deque()
         self._routes: dict[str, Answer] = {}
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    async def asked(self, words: str) -> Request:
+        """The first request whose body has these words, waiting for it if need be."""
+        with within(f"a request says {words!r}"):
+            while True:
+                for request in self.requests:
+                    if words.encode() in request.body:
+                        return request
+                await self._came.wait()
 
     def play(self, *answers: Answer) -> None:
         self._script.extend(answers)
@@ -98,6 +110,8 @@ class WireServer:
         length = int(headers.get("content-length", "0"))
         body = await reader.receive_exactly(length) if length else b""
         self.requests.append(Request(method, path, headers, body))
+        self._came.set()
+        self._came = anyio.Event()
         answer = self.answer(self.requests[-1])
         if answer.is_silent:
             await anyio.sleep_forever()
