@@ -182,7 +182,9 @@ def _prune(tx: Tx, before: int, limit: int) -> Script[int]:
 
 def _stats(tx: Tx) -> Script[dict[str, Any]]:
     totals = (yield q("totals"))[0]
-    states = {row[0]: row[1] for row in (yield q("turn_states", ""))}
+    states = {row[0]: row[1] for row in (yield q("turn_states"))}
+    if completed := totals[1] - sum(states.values()):
+        states["completed"] = completed
     return {
         "sessions": totals[0],
         "turns": totals[1],

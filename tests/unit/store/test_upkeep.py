@@ -10,9 +10,21 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import NotFound
 from everturn.domain.storing import Submission
-from everturn.store import Store, open_store
+from everturn.store import Store, open_store, sql
+from everturn.store.sqlite.connection import open_connection
 from everturn.testing import FakeClock
-from tests.acting import ME, answered, append, interrupted, new_session, start, transcript, words
+from tests.acting import (
+    CRASHED,
+    ME,
+    answered,
+    append,
+    interrupted,
+    new_session,
+    say,
+    start,
+    transcript,
+    words,
+)
 from tests.crash.checking import After
 
 pytestmark = pytest.mark.anyio
@@ -85,3 +97,29 @@ async def test_a_file_that_is_gone_is_found_by_the_check(store: Store) -> None:
     assert (finding.what, finding.is_repairable) == ("file missing", False)
     with pytest.raises(NotFound):
         await store.files.path("eve", file.id)
+
+
+async def test_turns_are_counted_by_their_state(store: Store) -> None:
+    endings = {"completed": 2, "cancelled": 1, "failed": 1, "running": 1, "queued": 1}
+    session = await new_session(store)
+    for _ in range(endings["completed"]):
+        await answered(store, session.id, "hello", "Hi.")
+    cancelled = await start(store, session.id, "stop this")
+    await store.turns.cancel(ME, cancelled.turn.id)
+    failed = await start(store, session.id, "break")
+    await store.turns.fail(failed.turn.id, failed.epoch, CRASHED)
+    await start(store, session.id, "go on")
+    await say(store, session.id, "wait")
+    stats = await store.upkeep.stats()
+    assert stats["states"] == endings
+    assert (stats["turns"], stats["resumed"]) == (sum(endings.values()), 0)
+
+
+async def test_counting_turns_does_not_read_all_of_them(tmp_path: Path) -> None:
+    async with open_store(data_dir=tmp_path) as store:
+        connection = open_connection(tmp_path / "everturn.db")
+        query = sql.queries("sqlite")["turn_states"]
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}")]
+        connection.close()
+        assert await store.upkeep.check() == []
+    assert not [step for step in plan if step.startswith("SCAN turns") and "USING" not in step]

@@ -25,7 +25,7 @@ from everturn.domain.errors import (
 )
 from everturn.store import sql
 
-SCHEMA = 2
+SCHEMA = 3
 SERVER_MIN = 140_000  # as server_version_num counts
 CONNECT_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 30.0

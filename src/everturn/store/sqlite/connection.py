@@ -22,7 +22,7 @@ from everturn.domain.errors import (
 )
 from everturn.store import sql
 
-SCHEMA = 2
+SCHEMA = 3
 SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a WAL database when the log is reset
 BUSY_TIMEOUT_MS = 10_000
 STATEMENTS_KEPT = 512  # apsw forgets by number of uses: with fewer, a busy statement drives out the others
