@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import subprocess
 import sys
@@ -40,10 +41,10 @@ def main() -> None:
             title = f"{given.people} people, a server that is killed or stopped every {given.life:.0f} s"
             given.picture.parent.mkdir(parents=True, exist_ok=True)
             given.picture.write_text(soak.watch.drawn(title), encoding="utf-8")
-    sys.exit(_verdict(soak, home, given.picture))
+    sys.exit(_verdict(soak, home, given.database_url, given.picture))
 
 
-def _verdict(soak: Soak, home: Path, picture: Path) -> int:
+def _verdict(soak: Soak, home: Path, database_url: str, picture: Path) -> int:
     tally, grown = soak.tally, soak.watch.growth()
     print(
         f"\n{tally.turns} turns and {tally.events} events over {len(soak.watch.ends)} ends of the server and "
@@ -53,7 +54,9 @@ def _verdict(soak: Soak, home: Path, picture: Path) -> int:
     )
     for line in grown:
         print(f"Grew: {line}.")
-    doctor = subprocess.run([sys.executable, "-m", "everturn", "doctor", "--home", str(home)], check=False)
+    environ = os.environ | ({"EVERTURN_DATABASE_URL": database_url} if database_url else {})
+    command = [sys.executable, "-m", "everturn", "doctor", "--home", str(home)]
+    doctor = subprocess.run(command, env=environ, check=False)
     return 1 if grown or doctor.returncode else 0
 
 
