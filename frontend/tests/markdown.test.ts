@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { cut, noCut, type Cut } from "../src/text/blocks";
 import DOMPurify from "dompurify";
+import { drawMath, withMath } from "../src/text/math";
 import { clean, render, renderOpen } from "../src/text/render";
 import { lexer, parse } from "../src/text/grammar";
 import hostile from "./fixtures/hostile.json";
@@ -139,6 +140,24 @@ describe("what has nothing to clean", () => {
         expect(element.getAttribute("href") ?? "https:").toMatch(/^https:/);
         if (element.tagName === "A") expect(element.getAttribute("rel")).toBe("noopener noreferrer nofollow");
       }
+    }
+  });
+});
+
+describe("math in a text that grows", () => {
+  it("is drawn as soon as it is closed, and stays drawn", async () => {
+    const first = withMath(renderOpen("Euler: $e^{i\\pi}+1=0$ and"));
+    expect(first, "the drawer is fetched with the first formula").not.toContain("<math");
+    await drawMath(document.createElement("div"));
+    expect(withMath(renderOpen("Euler: $e^{i\\pi}+1=0$ and mo"))).toContain("<math");
+    expect(withMath(renderOpen("Open: $e^{i"))).not.toContain("<math");
+    expect(withMath(renderOpen("$$\\int_0^1 a<b\\,dx$$\n"))).toMatch(/<div class="math"[^>]*data-drawn="1">.*display="block"/s);
+  });
+  it("lets nothing in that the cleaner would take out", () => {
+    for (const tex of ["\\href{javascript:alert(1)}{x}", "<img src=x onerror=alert(1)>", "\\htmlData{a=b}{x}", '\\text{"><script>alert(1)</script>}']) {
+      const made = Object.assign(document.createElement("div"), { innerHTML: withMath(renderOpen(`a $${tex}$ b`)) });
+      expect(made.querySelector("script, img, a[href^=javascript]")).toBeNull();
+      for (const element of made.querySelectorAll("*")) expect(element.getAttributeNames().filter((name) => name.startsWith("on"))).toEqual([]);
     }
   });
 });

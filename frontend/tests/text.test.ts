@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { spanOf, towards, guessPx } from "../src/app/window";
-import { groups, hear, isNewer, put, emptyList } from "../src/state/list";
+import { calling, groups, hear, isNewer, put, emptyList } from "../src/state/list";
 import type { Session } from "../src/api/types";
+import { nameOf } from "../src/state/servers";
 import { argumentsFrom, diffsOf, fieldsOf } from "../src/state/tools";
 import { readDiff } from "../src/text/diff";
 import { count, duration, money, when } from "../src/text/format";
@@ -56,6 +57,17 @@ describe("the list", () => {
     expect(groups(rows, now, names).map((group) => [group.label, group.rows.map((item) => item.id)])).toEqual([
       ["needs", ["ask"]], ["pinned", ["pin"]], ["today", ["today"]], ["yesterday", ["yesterday"]], ["week", ["week"]], ["month", ["old"]],
     ]);
+  });
+  it("calls when a session ends its work or begins to need somebody, and only then", () => {
+    const busy = row("a", { active_turn: "trn_1" });
+    const called = (before: Session, now: Session): string[] => calling(put(emptyList, [before]), put(emptyList, [now])).map((one) => one.id);
+    expect(called(busy, row("a", { position: 2 }))).toEqual(["a"]);
+    expect(called(busy, row("a", { active_turn: "trn_1", asks: 1, position: 2 }))).toEqual(["a"]);
+    expect(called(row("a", { active_turn: "trn_1", asks: 1 }), row("a", { active_turn: "trn_1", asks: 2, position: 2 }))).toEqual([]);
+    expect(called(busy, row("a", { active_turn: "trn_1", position: 2 }))).toEqual([]);
+    expect(called(busy, row("a", { queued: 1, position: 2 })), "more of it is to come").toEqual([]);
+    expect(called(row("a"), row("a", { title: "x", position: 2 }))).toEqual([]);
+    expect(calling(emptyList, put(emptyList, [row("a", { asks: 1 })])), "what was so before it was seen").toEqual([]);
   });
   it("hears what happened", () => {
     const list = hear(emptyList, { kind: "sessions.snapshot", sessions: [row("a")] });
@@ -124,5 +136,26 @@ describe("the arguments of a call, edited by a person", () => {
   });
   it("edits what the model wrote as it is where that is no object", () => {
     expect(argumentsFrom(fieldsOf("{broken"))).toEqual({ given: "{broken" });
+  });
+});
+
+describe("the name of a server of one's own", () => {
+  const none = (): boolean => false;
+  it("is its host, and a number gets a word before it", () => {
+    expect(nameOf("http://nas-01:11434/v1", [], none)).toBe("nas-01");
+    expect(nameOf("https://models.example.org/v1", [], none)).toBe("models");
+    expect(nameOf("http://192.168.1.7:8000/v1", [], none)).toBe("server-192-168-1-7");
+    expect(nameOf("http://127.0.0.1:8000/v1", [], none)).toBe("localhost");
+    expect(nameOf("http://[fd00::7]:8000/v1", [], none)).toBe("server-fd00-7");
+  });
+  it("has the port where another one there has the name", () => {
+    const known = [{ name: "nas-01", base_url: "http://nas-01:11434/v1" }];
+    expect(nameOf("http://nas-01:8000/v1", known, none)).toBe("nas-01-8000");
+    expect(nameOf("http://nas-01:11434", known, none), "the same one again").toBe("nas-01");
+    expect(nameOf("http://nas-01:8000/b/v1", [...known, { name: "nas-01-8000", base_url: "http://nas-01:8000/v1" }], none)).toBe("nas-01-8000-2");
+    expect(nameOf("http://openai:8000/v1", [], (name) => name === "openai")).toBe("openai-8000");
+  });
+  it("is nothing while there is no address", () => {
+    expect(nameOf("nas", [], none)).toBe("");
   });
 });

@@ -18,7 +18,7 @@ from everturn.domain.clock import SystemClock
 from everturn.store import open_store
 from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.web_server import run_web
-from tests.acceptance.paging import CHROMIUM, FLAGS, PAGE, Tool, open_house, say
+from tests.acceptance.paging import CHROMIUM, FLAGS, PAGE, Gate, Tool, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
@@ -77,9 +77,89 @@ async def test_a_server_of_ones_own_is_tried_before_it_is_kept(data_dir: Path) -
         await page.get_by_role("button", name="Save and use").click()
         kept = page.locator(".srow", has_text=house.provider.url)
         await expect(kept).to_contain_text("1 model")
-        assert (await house.api("GET", "api/settings"))["model"] == "server:test-model"
+        assert (await house.api("GET", "api/settings"))["model"] == "localhost:test-model"
         await kept.get_by_role("button", name="Remove").click()
         await expect(kept).to_have_count(0)
+        assert house.complaints == []
+
+
+ELSEWHERE = """() => {
+    // The real notifications, kept so that they can be looked at and clicked; and a page that nobody sees.
+    const Real = window.Notification;
+    window.notes = [];
+    window.Notification = class extends Real {
+        constructor(...given) {
+            super(...given);
+            window.notes.push(this);
+            const count = window.notes.length;
+            this.addEventListener("show", () => (document.documentElement.dataset.shown = count));
+        }
+    };
+    Object.defineProperty(document, "visibilityState", { get: () => (window.isAway ? "hidden" : "visible") });
+    window.look = (isAway) => {
+        window.isAway = isAway;
+        document.dispatchEvent(new Event("visibilitychange"));
+    };
+}"""
+NOTES = "() => window.notes.map((note) => [note.title, note.body])"
+
+
+async def test_who_is_elsewhere_is_told_and_led_back(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("slow", ["It takes", gate, " a while."])
+        asking = Gate()
+        tool = Tool("terminal", {"command": "$TOOL --version"})
+        house.provider.on("tool", [asking, tool], ["Done."])
+        context = await house.context()
+        await context.grant_permissions(["notifications"], origin=house.url)
+        page = await house.open("", context)
+        await page.evaluate(ELSEWHERE)
+        await page.get_by_label("Settings").click()
+        await page.get_by_role("link", name="Appearance").click()
+        await page.get_by_role("switch", name="Tell me when").click()
+        await page.keyboard.press("Escape")
+        await say(page, "a slow one")
+        await gate.reached.wait()
+        await expect(page.locator(".md")).to_contain_text("It takes")
+        place = page.url
+        await page.locator(".brand").get_by_label("New session").click()
+        assert await page.evaluate(NOTES) == []
+        await page.evaluate("look(true)")
+        gate.opened.set()
+        await expect(page.locator("html")).to_have_attribute("data-shown", "1")
+        assert await page.evaluate(NOTES) == [["Everturn", "a slow one: done"]]
+        await expect(page).to_have_title(re.compile(r"^\(1\) "))
+        await page.evaluate("look(false); notes[0].dispatchEvent(new Event('click'))")
+        await expect(page).to_have_url(place)
+        await expect(page).to_have_title(re.compile(r"^[^(]"))
+        await say(page, "which tool?")
+        await asking.reached.wait()
+        await page.evaluate("look(true)")
+        asking.opened.set()
+        await expect(page.locator("html")).to_have_attribute("data-shown", "2")
+        assert (await page.evaluate(NOTES))[1][1].endswith(": needs you")
+        await page.evaluate("look(false)")
+        await page.locator(".card.wait").wait_for()
+        assert house.complaints == []
+
+
+async def test_before_there_is_a_session_an_at_brings_a_file(data_dir: Path, tmp_path: Path) -> None:
+    brought = tmp_path / "list.txt"
+    brought.write_text("milk")
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        composer = page.locator("[data-composer]")
+        await composer.press_sequentially("Look at @")
+        await expect(page.locator(".hints .hi")).to_contain_text("Attach a file")
+        async with page.expect_file_chooser() as choosing:
+            await composer.press("Enter")
+        await (await choosing.value).set_files(brought)
+        await expect(page.locator(".att")).to_contain_text("list.txt")
+        await expect(composer).to_have_value("Look at ")
+        await composer.press("Enter")
+        await expect(page.locator(DONE)).to_have_count(1)
+        assert "milk" in str(house.provider.asked[0])
         assert house.complaints == []
 
 

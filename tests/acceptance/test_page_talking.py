@@ -185,7 +185,8 @@ async def test_the_queue_is_put_in_order_by_key_and_by_dragging_in_every_tab(dat
         await expect(other.locator(".queue li .t")).to_have_text(moved)
         grip, target = page.locator(".queue .mover").nth(1), page.locator(".queue li").nth(2)
         box, end = await grip.bounding_box(), await target.bounding_box()
-        assert box is not None and end is not None
+        assert box is not None
+        assert end is not None
         await page.mouse.move(box["x"] + 5, box["y"] + 5)
         await page.mouse.down()
         await page.mouse.move(box["x"] + 5, end["y"] + end["height"] - 4, steps=4)

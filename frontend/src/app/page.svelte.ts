@@ -91,6 +91,8 @@ export class Page {
       onState: (state) => this.linked(state),
     });
     addEventListener("hashchange", () => this.routed());
+    // What came while nobody looked is read when somebody does.
+    document.addEventListener("visibilitychange", () => this.markRead());
     setInterval(() => (this.now = Date.now()), 1_000);
     void this.start();
   }
@@ -179,12 +181,13 @@ export class Page {
   }
 
   private heardList(events: ListEvent[]): void {
-    let list = this.list;
+    const before = this.list;
+    let list = before;
     for (const event of events) list = lists.hear(list, event);
     this.list = list;
+    for (const row of lists.calling(before, list)) this.notify(row);
     for (const event of events) {
       if (event.kind === "sessions.snapshot" || event.kind.startsWith("store.")) this.troubled(event.trouble ?? null);
-      if (event.kind === "session.done" && event.session) this.notify(event.session);
       if (event.kind === "session.deleted") this.forget(event);
     }
     this.title();
@@ -222,7 +225,7 @@ export class Page {
   private notify(session: Session): void {
     if (document.visibilityState === "visible" || !this.prefs.notifies) return;
     if (typeof Notification !== "function" || Notification.permission !== "granted") return;
-    const title = session.title || words.untitled;
+    const title = this.titleOf(session);
     const text = lists.needsYou(session) ? words.notifyAsk(title) : words.notifyDone(title);
     const note = new Notification(words.appName, { body: text, tag: session.id });
     note.onclick = () => {
@@ -328,6 +331,7 @@ export class Page {
     this.api.patch<Session>(`api/sessions/${row.id}`, { body: { is_unread: false } }).then((now) => {
       seen();
       this.list = lists.put(this.list, [now]);
+      this.title();
     }, seen);
   }
 

@@ -62,6 +62,16 @@ export function needsYou(row: Session): boolean {
   return (row.asks ?? 0) > 0;
 }
 
+/** Sessions that somebody who is elsewhere wants to hear of: they began to need them, or ended their work. */
+export function calling(before: SessionList, after: SessionList): Session[] {
+  return [...after.rows.values()].filter((row) => {
+    const old = before.rows.get(row.id);
+    if (!old || old === row) return false;
+    if (needsYou(row)) return !needsYou(old);
+    return !!old.active_turn && !row.active_turn && !row.queued;
+  });
+}
+
 /** Group rows for the sidebar: those that need the user, pinned ones, then by day. */
 export function groups(rows: Session[], now: number, words: GroupWords): Group[] {
   const day = new Date(now);

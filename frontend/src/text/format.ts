@@ -82,6 +82,9 @@ const yearFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "sh
 const monthFormat = new Intl.DateTimeFormat("en", { month: "long", year: "numeric" });
 const monthOnlyFormat = new Intl.DateTimeFormat("en", { month: "long" });
 
+// A day that was written down as such is the same everywhere.
+const writtenDayFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
+
 export function time(at: number): string {
   return timeFormat.format(at);
 }
@@ -102,6 +105,11 @@ export function when(at: number, now = Date.now()): string {
   if (days === 1) return `yesterday ${time(at)}`;
   if (days < 7) return `${weekdayFormat.format(at)} ${time(at)}`;
   return new Date(at).getFullYear() === new Date(now).getFullYear() ? dayFormat.format(at) : yearFormat.format(at);
+}
+
+/** A day without a time, as it was written down: "15 Nov 2026". */
+export function day(at: number): string {
+  return writtenDayFormat.format(at);
 }
 
 /** The shortest that still tells: the time today, the day otherwise. */
