@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self
 
 import anyio
-import anyio.abc
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Gone, NotFound, WrongState
 from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.storing import Records, Sessions
+from everturn.web.background import Background
 from everturn.web.identity import SYSTEM
 
 _log = logging.getLogger("everturn.web.deleting")
@@ -38,7 +37,7 @@ class _Pending:
         self.was_archived = was_archived
 
 
-class Deletions:
+class Deletions(Background):
     """The row is archived too: lists of every process leave it out at once, without asking here."""
 
     def __init__(
@@ -50,6 +49,7 @@ class Deletions:
         *,
         undo_s: float,
     ) -> None:
+        super().__init__()
         self._records = records
         self._sessions = sessions
         self._clock = clock
@@ -58,7 +58,6 @@ class Deletions:
         self._pending: dict[str, _Pending] = {}
         self._read_at: float | None = None
         self._news = anyio.Event()
-        self._group: anyio.abc.TaskGroup | None = None
 
     async def delete(self, owner: str, session: Session) -> int:
         """Hide the session; return when it will be gone. The record comes first: from then on it ends."""
@@ -118,20 +117,10 @@ class Deletions:
 
     async def __aenter__(self) -> Self:
         await self._read(at_most_s=0.0)
-        self._group = anyio.create_task_group()
-        await self._group.__aenter__()
-        self._group.start_soon(self._run, name="purge of deleted sessions")
-        return self
+        return await super().__aenter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        assert self._group is not None  # noqa: S101
-        self._group.cancel_scope.cancel()
-        return await self._group.__aexit__(kind, error, trace)
+    def _begin(self) -> None:
+        self.group.start_soon(self._run, name="purge of deleted sessions")
 
     async def _run(self) -> None:
         while True:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
-import anyio.abc
 from starlette.types import Receive, Scope, Send
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Gone, Overloaded
 from everturn.web import sse
+from everturn.web.background import Background
 from everturn.web.identity import Caller
 from everturn.web.routing import EVENT_STREAM, Streaming
 
@@ -142,7 +141,7 @@ class EventStream(Streaming):
             self._abort()
 
 
-class Streams:
+class Streams(Background):
     """All open streams of this process. One task keeps them alive, cuts off the stuck and ends them."""
 
     def __init__(
@@ -155,6 +154,7 @@ class Streams:
         streams_max: int,
         per_owner_max: int,
     ) -> None:
+        super().__init__()
         self._clock = clock
         self._still_valid = still_valid
         self._heartbeat_s = heartbeat_s
@@ -164,7 +164,6 @@ class Streams:
         self._open: set[EventStream] = set()
         self._by_owner: Counter[str] = Counter()
         self._is_ending = False
-        self._group: anyio.abc.TaskGroup | None = None
         self.cut_off = 0
 
     def __len__(self) -> int:
@@ -207,26 +206,14 @@ class Streams:
         for stream in list(self._open):
             stream.end(reason)
 
-    async def __aenter__(self) -> Self:
-        self._group = anyio.create_task_group()
-        await self._group.__aenter__()
-        self._group.start_soon(self._keep_alive, name="stream heartbeats")
-        self._group.start_soon(self._look_often, name="stream credentials")
-        return self
+    def _begin(self) -> None:
+        self.group.start_soon(self._keep_alive, name="stream heartbeats")
+        self.group.start_soon(self._look_often, name="stream credentials")
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        assert self._group is not None  # noqa: S101
+    def _end(self) -> None:
         self.end_all()
-        self._group.cancel_scope.cancel()
-        return await self._group.__aexit__(kind, error, trace)
 
     async def _keep_alive(self) -> None:
-        assert self._group is not None  # noqa: S101
         while True:
             await self._clock.sleep(self._heartbeat_s / _BEATS_PER_HEARTBEAT)
             now = self.now()
@@ -236,7 +223,7 @@ class Streams:
                         self.cut_off += 1
                         stream.cut_off()
                 elif now - stream.written_at >= self._heartbeat_s:
-                    self._group.start_soon(stream.beat, name="stream heartbeat")
+                    self.group.start_soon(stream.beat, name="stream heartbeat")
 
     async def _look_often(self) -> None:
         # Beside the heartbeats: a stream on which much happens has none, and a store that takes its time
