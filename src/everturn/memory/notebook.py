@@ -75,10 +75,11 @@ class Notebook:
     # --- reading -------------------------------------------------------------------------------------
 
     def notes(self) -> list[Note]:
-        """All notes, the oldest first."""
+        """All notes, the oldest first; one that stands in two places, once."""
         with self._lock:
             self._refresh()
-            return [note for page in sorted(self._pages) for note in self._pages[page][1]]
+            every = (note for page in sorted(self._pages) for note in self._pages[page][1])
+            return [note for note in every if self._by_id[note.id] is note]
 
     def find(self, query: str, limit: int) -> list[Note]:
         """The notes that fit the words best, the best first."""
@@ -203,7 +204,7 @@ class Notebook:
                 continue
             self._pages[page] = (signature, notes)
             self._index.put(page, notes)
-        every = [note for _, notes in self._pages.values() for note in notes]
+        every = [note for page in sorted(self._pages) for note in self._pages[page][1]]
         self._by_id = {note.id: note for note in reversed(every)}
         self._lines = {one_line(note.text) for note in every}
 

@@ -225,6 +225,7 @@ async def test_a_page_that_is_renamed_or_copied_keeps_its_notes_and_what_is_forg
     assert [note.id for note in await books.notes(OWNER)] == [tea.id]
     await books.remember(OWNER, "Plays the viola.", clock.now_ms())
     (folder / "copy.md").write_bytes((folder / "drinks.md").read_bytes())
+    assert sorted(await texts(books)) == ["Plays the viola.", "Prefers tea."], "each is one note"
     await books.forget(OWNER, tea.id)
     assert await texts(books) == ["Plays the viola."]
     assert await books.find(OWNER, "tea", 5) == []
