@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
+import anyio.lowlevel
 import apsw
 import asyncpg
 import pytest
@@ -11,7 +14,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import EverturnError, Gone, NotFound
 from everturn.domain.probe import Moment
 from everturn.domain.storing import Submission
-from everturn.store import Store
+from everturn.store import Store, open_store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answered, append, ask, late, new_session, say, start, wish
 
@@ -119,3 +122,23 @@ async def test_a17_everything_that_comes_late_is_refused(store: Store, store_url
         with pytest.raises(Gone):
             await refused
     assert await rows_naming(store_url, SECRET) == []
+
+
+async def test_a17_the_files_of_the_database_keep_nothing_of_a_deleted_session(data_dir: Path) -> None:
+    """Neither its free pages nor its log. PostgreSQL's own files are its administrator's."""
+    async with open_store(data_dir=data_dir) as store:
+        session = await new_session(store, SECRET)
+        await answered(store, session.id, f"{SECRET} " * 2000, f"{SECRET} " * 2000)
+        await store.search.index()
+        database = apsw.Connection(str(data_dir / "everturn.db"))
+        database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        database.close()
+        other = await new_session(store)
+        await answered(store, other.id, "hello", "Hi.")
+        assert SECRET.encode() in (data_dir / "everturn.db").read_bytes()
+        assert SECRET.encode() in (data_dir / "everturn.db-wal").read_bytes()
+        await store.sessions.delete(ME, session.id)
+        with anyio.fail_after(20):
+            while any(SECRET.encode() in path.read_bytes() for path in data_dir.glob("everturn.db*")):
+                await anyio.lowlevel.checkpoint()
+        assert (await store.sessions.get(ME, other.id)).messages == 2

@@ -62,7 +62,7 @@ class Stored(msgspec.Struct, frozen=True):
 class Tx:
     """What a script may use besides queries, and what is to be published once it is durable."""
 
-    __slots__ = ("changed", "dialect", "events", "ids", "moments", "now", "probe", "removed_files")
+    __slots__ = ("changed", "dialect", "events", "forgets", "ids", "moments", "now", "probe")
 
     def __init__(self, dialect: str, now: int, ids: Ids, probe: Probe) -> None:
         self.dialect = dialect
@@ -71,7 +71,7 @@ class Tx:
         self.probe = probe
         self.events: list[Stored] = []
         self.changed: dict[str, str] = {}  # session id -> owner
-        self.removed_files: list[str] = []
+        self.forgets = False  # something was deleted for good: no log is to keep it either
         self.moments: list[tuple[Moment, str]] = []  # passed by after the commit
 
     def touch(self, owner: str, session_id: str) -> None:

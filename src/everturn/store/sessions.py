@@ -239,6 +239,7 @@ def _delete(tx: Tx, owner: str, session_id: str) -> Script[None]:
     yield q("session_delete", session.no)
     # Nothing of the session may be published any more, not even its own end.
     tx.events.clear()
+    tx.forgets = True
     tx.touch(owner, session_id)
 
 

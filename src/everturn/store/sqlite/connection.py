@@ -39,6 +39,8 @@ def open_connection(path: Path, *, vfs: str | None = None, is_reader: bool = Fal
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
+        # What is deleted is overwritten, so that it does not lie in free pages until somebody needs them.
+        connection.execute("PRAGMA secure_delete=ON")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA cache_size=-16000")
         if sys.platform == "darwin":

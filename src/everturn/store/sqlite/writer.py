@@ -37,6 +37,7 @@ TRY_AGAIN_S = 1.0  # how often a store that refused a write is asked whether it 
 BATCH_JOBS_MAX = 4_000
 CHECKPOINT_PAGES = 4_000
 LOG_READERS_WAIT_MS = 20  # how long emptying the log may wait for readers; a backup reads for longer
+EMPTY_AGAIN_S = 1.0  # how often it is tried to empty a log that holds what was deleted
 FACTS_MAX = 20_000
 
 
@@ -169,6 +170,8 @@ class Writer:
         )  # None: stop after what came before
         self._is_stopping = False
         self._is_log_long = False
+        self._forgets = False  # the log holds pages of what was deleted
+        self._emptied_at = float("-inf")
         self._broken: EverturnError | None = None
         self._has_trouble = False
         self._tried_at = 0.0
@@ -218,7 +221,7 @@ class Writer:
             batch, goes_on = self._take()
             if batch:
                 self._write(batch)
-            if self._is_log_long and self._broken is None:
+            if self._is_log_due() and self._broken is None:
                 self._empty_log()
             if goes_on and time.monotonic() - self._looked_at >= OTHERS_POLL_S:
                 self._look_for_others()
@@ -290,12 +293,18 @@ class Writer:
         cursor.execute("COMMIT")
         return stored
 
+    def _is_log_due(self) -> bool:
+        """Whether the log has grown long, or holds pages of what was deleted."""
+        return self._is_log_long or (self._forgets and time.monotonic() - self._emptied_at >= EMPTY_AGAIN_S)
+
     def _empty_log(self) -> None:
         """Most of the log is in the database already; this moves the rest and cuts the file."""
         self._is_log_long = False
+        self._emptied_at = time.monotonic()
         self._connection.set_busy_timeout(LOG_READERS_WAIT_MS)
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._forgets = False
         except apsw.BusyError:
             return  # a long reader needs it: the checkpointer will ask again
         except apsw.Error as error:
@@ -321,6 +330,7 @@ class Writer:
         else:
             job.tx = tx
             stored.extend(tx.events)
+            self._forgets = self._forgets or tx.forgets
         cursor.execute("RELEASE job")
 
     def _refuse_moved_file(self) -> None:
