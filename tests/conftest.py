@@ -17,8 +17,10 @@ import pytest
 from everturn.domain.clock import Clock
 from everturn.store import Store, open_store
 from everturn.testing import FakeClock, HoldingProbe
+from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
+from everturn.testing.wires import WireServer, wire_server
 
 STORE_KINDS = ("sqlite", "postgresql")
 
@@ -119,3 +121,23 @@ async def spooling(
     async with open_store(address, data_dir=tmp_path / "elsewhere", clock=clock, probe=probe) as store:
         yield store
         proxy.come_back()
+
+
+@pytest.fixture
+def platter(tmp_path: Path) -> Platter:
+    """A disk whose power can be cut, which can be full, and which can fail."""
+    return Platter(tmp_path / "data")
+
+
+@pytest.fixture
+def vfs(platter: Platter) -> Iterator[FaultyVfs]:
+    vfs = FaultyVfs(platter)
+    yield vfs
+    vfs.unregister()
+
+
+@pytest.fixture
+async def wires() -> AsyncIterator[WireServer]:
+    """A server that speaks as the providers of models do, with answers that a test gives it."""
+    async with wire_server() as server:
+        yield server

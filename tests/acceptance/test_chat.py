@@ -25,28 +25,11 @@ from everturn.testing.wires import (
     openai_call,
     openai_delta,
     sse,
-    wire_server,
 )
+from tests.acceptance.command_line import environment
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 30
-
-
-@pytest.fixture
-async def wires() -> AsyncIterator[WireServer]:
-    async with wire_server() as server:
-        yield server
-
-
-def environment(home: Path, wires: WireServer) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVERTURN", "OPENAI"))}
-    return kept | {
-        "EVERTURN_HOME": str(home),
-        "OPENAI_BASE_URL": wires.url + "/v1",
-        "OPENAI_API_KEY": "sk-test-000000000000",
-        "EVERTURN_MODEL": "openai:test-model",
-        "PYTHONUNBUFFERED": "1",
-    }
 
 
 def free_port() -> int:
@@ -117,7 +100,7 @@ async def test_a_conversation_in_the_terminal(data_dir: Path, wires: WireServer)
         Answer(openai_answer(["Greeting"])),
         Answer(openai_answer(["Still here."])),
     )
-    environ, port = environment(data_dir, wires), free_port()
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with (
         server(environ, port),
         program(environ, "chat", "--server", f"http://127.0.0.1:{port}") as chat,
@@ -135,7 +118,7 @@ async def test_new_starts_another_session_and_names_the_one_it_leaves(
 ) -> None:
     # The same words for all: the turns, a title, and the question whether the model can extract memories.
     wires.play(*[Answer(openai_answer(["Hello there."])) for _ in range(5)])
-    environ, port = environment(data_dir, wires), free_port()
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with server(environ, port), chatting(environ, port) as chat:
         await chat.type("Hi")
         await chat.until("Hello there.")
@@ -150,7 +133,7 @@ async def test_the_server_is_killed_in_mid_answer_and_the_conversation_goes_on(
 ) -> None:
     first = sse(openai_delta(content="Before the crash. "))
     wires.play(Answer(first, ending="hang"))
-    environ, port = environment(data_dir, wires), free_port()
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with AsyncExitStack() as stack:
         killed = await stack.enter_async_context(server(environ, port))
         chat = await stack.enter_async_context(chatting(environ, port))
@@ -180,7 +163,7 @@ async def test_an_approval_is_answered_at_the_prompt(data_dir: Path, wires: Wire
         Answer(openai_answer(["Then I will not."])),
         Answer(openai_answer(["Refused"])),
     )
-    environ, port = environment(data_dir, wires), free_port()
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with (
         server(environ, port),
         program(environ, "chat", "--server", f"http://127.0.0.1:{port}") as chat,
@@ -247,7 +230,7 @@ async def test_ctrl_c_takes_an_approval_back_and_other_words_give_none(
     data_dir: Path, wires: WireServer
 ) -> None:
     wires.play(wishing("$TOOL one"))
-    environ, port = environment(data_dir, wires), free_port()
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with server(environ, port), terminal(environ, port) as chat:
         await chat.until("> ")
         assert chat.echoes
@@ -270,7 +253,7 @@ async def test_ctrl_c_takes_an_approval_back_and_other_words_give_none(
 
 async def test_nothing_is_echoed_into_an_answer(data_dir: Path, wires: WireServer) -> None:
     wires.play(Answer(sse(openai_delta(content="Slowly. ")), ending="hang"))
-    environ, port = environment(data_dir, wires), free_port()
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with server(environ, port), terminal(environ, port) as chat:
         await chat.until("> ")
         chat.type("Say it")
@@ -285,7 +268,7 @@ async def test_nothing_is_echoed_into_an_answer(data_dir: Path, wires: WireServe
 async def test_without_a_server_it_says_how_to_start_one(data_dir: Path, wires: WireServer) -> None:
     async with await anyio.open_process(
         [sys.executable, "-m", "everturn", "chat", "--server", f"http://127.0.0.1:{free_port()}"],
-        env=environment(data_dir, wires),
+        env=environment(data_dir, wires, PYTHONUNBUFFERED="1"),
     ) as chat:
         assert chat.stderr is not None
         with anyio.fail_after(PATIENCE_S):

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,44 +20,10 @@ from everturn.testing.wires import (
     openai_call,
     openai_delta,
     sse,
-    wire_server,
 )
+from tests.acceptance.command_line import PATIENCE_S, command, environment
 
 pytestmark = pytest.mark.anyio
-PATIENCE_S = 60
-
-
-@pytest.fixture
-async def wires() -> AsyncIterator[WireServer]:
-    async with wire_server() as server:
-        yield server
-
-
-def environment(home: Path, wires: WireServer | None = None) -> dict[str, str]:
-    """An environment with nothing of ours in it but the data folder and the model."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVERTURN", "OPENAI"))}
-    kept |= {"EVERTURN_HOME": str(home)}
-    if wires is not None:
-        kept |= {"OPENAI_BASE_URL": wires.url + "/v1", "OPENAI_API_KEY": "sk-test-000000000000"}
-        kept["EVERTURN_MODEL"] = "openai:test-model"
-    return kept
-
-
-async def command(
-    home: Path, *arguments: str, wires: WireServer | None = None, stdin: str = "", columns: int = 100
-) -> subprocess.CompletedProcess[str]:
-    def call() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "everturn", *arguments],
-            env=environment(home, wires) | {"COLUMNS": str(columns)},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-
-    return await anyio.to_thread.run_sync(call)
 
 
 def say(*texts: str) -> Answer:
@@ -188,7 +151,7 @@ async def test_a_token_is_shown_once_listed_and_revoked(data_dir: Path) -> None:
 async def test_ids_are_whole_in_a_narrow_terminal_and_brackets_stay_in_errors(data_dir: Path) -> None:
     made = await command(data_dir, "token", "create", "a rather long label for one token", "--scope", "admin")
     ident = made.stderr.split()[1]
-    assert ident in (await command(data_dir, "token", "list", columns=60)).stdout.split()
+    assert ident in (await command(data_dir, "token", "list", COLUMNS="60")).stdout.split()
     (data_dir / "config.toml").write_text("server = 3\n")
     wrong = await command(data_dir, "token", "list")
     assert wrong.returncode == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -15,18 +15,6 @@ from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.web_server import PATIENCE_S, Frame, run_web
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def platter(tmp_path: Path) -> Platter:
-    return Platter(tmp_path / "data")
-
-
-@pytest.fixture
-def vfs(platter: Platter) -> Iterator[FaultyVfs]:
-    vfs = FaultyVfs(platter)
-    yield vfs
-    vfs.unregister()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,18 +19,6 @@ from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
 from tests.acting import ME, answer, append, complete, new_session, positions, say, start, words
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def platter(tmp_path: Path) -> Platter:
-    return Platter(tmp_path / "data")
-
-
-@pytest.fixture
-def vfs(platter: Platter) -> Iterator[FaultyVfs]:
-    vfs = FaultyVfs(platter)
-    yield vfs
-    vfs.unregister()
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio.to_thread
@@ -22,18 +21,11 @@ from everturn.testing.wires import (
     openai_delta,
     refuse,
     sse,
-    wire_server,
 )
 
 pytestmark = pytest.mark.anyio
 KEY = "sk-planted-4f9c2e7a1b8d6053"
 STORED = "sk-stored-9e1d7c3b5a2f8460"
-
-
-@pytest.fixture
-async def wires() -> AsyncIterator[WireServer]:
-    async with wire_server() as server:
-        yield server
 
 
 def call(name: str, arguments: dict[str, str], ident: str) -> Answer:
