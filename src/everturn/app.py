@@ -21,7 +21,7 @@ from everturn.models.settings import parse_settings
 from everturn.models.weights import weights_folder
 from everturn.store import Store, open_store
 from everturn.tools import EverturnToolbox
-from everturn.tools.profiles import DEFAULT, POCKET, Profiles
+from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
 from everturn.web import Web, build_web
 from everturn.web.api.memory import MemoryApi
 
@@ -116,6 +116,7 @@ def engine_settings(config: Config) -> EngineSettings:
         config.engine,
         system_prompt=profiles.get(DEFAULT).prompt,
         small_prompt=profiles.get(POCKET).prompt,
+        short_prompts={DEFAULT_PROMPT: SHORT_PROMPT},
         profiles={
             name: EngineProfile(name, profile.prompt, profile.model)
             for name, profile in profiles.profiles.items()

@@ -30,6 +30,7 @@ class Abilities(msgspec.Struct, frozen=True):
     context_tokens: int | None = None
     output_tokens: int | None = None
     is_small: bool = False  # a pocket model: tiny prompt, no tools
+    is_brief: bool = False  # a small model with tools: the short form of a prompt that has one
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
@@ -43,6 +44,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     output_tokens_max: int | None = None
     json_schema: dict[str, Any] | None = None  # constrain the answer, where the model can
     temperature: float | None = None
+    grammar: str = ""  # constrain the answer by a grammar (GBNF), where the server reads one
 
 
 class TextChunk(msgspec.Struct, frozen=True):

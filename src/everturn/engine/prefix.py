@@ -83,7 +83,10 @@ class Agent:
         """The prefix as this model gets it; always the same bytes for the same agent and model."""
         if abilities.is_small:
             return Prefix(self._warm.small)
-        return Prefix(self._warm.system, self._warm.schemas, self._recalled)
+        system = self._warm.system
+        if abilities.is_brief:
+            system = self._gear.settings.shortened(system)
+        return Prefix(system, self._warm.schemas, self._recalled)
 
     async def history(self) -> list[Message]:
         """The messages before the turn, and its own first one."""

@@ -89,6 +89,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     system_prompt: str = SYSTEM_PROMPT
     small_prompt: str = SMALL_PROMPT
+    short_prompts: dict[str, str] = {}  # the short form of a system prompt, for small models with tools
     profiles: dict[str, Profile] = {}
 
     cache: CacheBounds = CacheBounds()
@@ -99,3 +100,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     def profile(self, name: str | None) -> Profile:
         """The profile of this name; an unknown one behaves like the default."""
         return self.profiles.get(name or "default", Profile(name or "default"))
+
+    def shortened(self, system: str) -> str:
+        """The system prompt in its short form, where it has one; what was added to it stays."""
+        for long, short in self.short_prompts.items():
+            if system.startswith(long):
+                return short + system[len(long) :]
+        return system

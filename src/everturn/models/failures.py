@@ -30,7 +30,7 @@ from everturn.domain.errors import (
 Redact = Callable[[str], str]
 
 _MESSAGE_CHARS_MAX = 400
-_RETRY_AFTER_MAX_S = 3600.0
+_RETRY_AFTER_MAX_S = 30 * 24 * 3600.0
 
 _TOO_LONG = re.compile(
     r"context[ _-]?(?:length|window|size|limit)|exceed_context_size|prompt is too long|input is too long"
@@ -97,7 +97,7 @@ def from_status(
     detail = f": {said}" if said else ""
     return kind(
         f"{who} answered {status}{detail}",
-        hint=_hint(kind, status, complaint),
+        hint=_hint(kind, status, complaint) or _wait_hint(wait),
         retry_after_s=wait,
         status=status,
     )
@@ -200,6 +200,15 @@ def _hint(kind: type[ModelTrouble], status: int, complaint: Complaint) -> str:
     if status == 404:
         return "Check base_url in config.toml: there is no such endpoint."
     return "The provider does not accept this request; another model may."
+
+
+def _wait_hint(wait_s: float | None) -> str:
+    """Shown if the turn does not wait for so long, or has waited often enough."""
+    if not wait_s:
+        return ""
+    minutes = math.ceil(wait_s / 60)
+    asked = f"{math.ceil(wait_s)} seconds" if wait_s <= 120 else f"{minutes} minutes"
+    return f"The provider asks to wait {asked if minutes <= 120 else f'{math.ceil(minutes / 60)} hours'}."
 
 
 def _retry_after(headers: Mapping[str, str], now_ms: int) -> float | None:

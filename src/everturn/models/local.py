@@ -28,7 +28,7 @@ from everturn.domain.errors import EverturnError, ModelDropped, ModelRefused, Mo
 from everturn.domain.modelling import Abilities, Chunk, Model, ModelRequest, ProgressChunk
 from everturn.models.keys import Secret
 from everturn.models.openai_wire import OpenAIModel
-from everturn.models.text_calls import TextCalls
+from everturn.models.text_calls import TextCalls, Told
 from everturn.models.weights import CODER, POCKET, Shelf, Weights
 from everturn.models.wire import Target
 
@@ -51,6 +51,7 @@ class LocalSpec(msgspec.Struct, frozen=True):
     extra: dict[str, Any]
     calls_in_text: bool = False
     hidden_tools: frozenset[str] = frozenset()
+    told_tools: dict[str, Told] = {}
 
 
 POCKET_SPEC = LocalSpec(
@@ -64,13 +65,27 @@ POCKET_SPEC = LocalSpec(
 CODER_SPEC = LocalSpec(
     "coder:qwen2.5-coder-1.5b",
     CODER,
-    Abilities(continues=False, context_tokens=8192, output_tokens=1024),
+    Abilities(continues=False, context_tokens=8192, output_tokens=1024, is_brief=True),
     cache_mib=256,
     extra={"temperature": 0.1},
     calls_in_text=True,
     # Each costs it time to read, and with two ways to one end it takes the wrong one: asked to write and run
     # a file, it ran the code and wrote none.
     hidden_tools=frozenset({"apply_patch", "ask_user", "python", "search_sessions", "todo"}),
+    # Arguments that can be left out are not told: it fills in every one, with what it takes for a default.
+    told_tools={
+        "edit_file": Told("Change a file: new comes in the place of old.", ("path", "old", "new")),
+        "list_files": Told("List the files of the workspace with their sizes."),
+        "memory": Told("Only if the user says remember or forget: facts about the user.", ("action", "text")),
+        "read_file": Told("Read a file: to look up, count or understand what is in it.", ("path",)),
+        "search_files": Told("Find out which files contain a text.", ("pattern",)),
+        "terminal": Told(
+            "Run a shell command: run a program, rename, move, copy or delete files, count, calculate.",
+            ("command",),
+        ),
+        "web_fetch": Told("Read a web page.", ("url",)),
+        "write_file": Told("Write a new file.", ("path", "content")),
+    },
 )
 
 
@@ -267,7 +282,9 @@ class LocalModel:
             keeps_alive=False,
         )
         model = OpenAIModel(target, self._client, self._clock)
-        return TextCalls(model, self._spec.hidden_tools) if self._spec.calls_in_text else model
+        if not self._spec.calls_in_text:
+            return model
+        return TextCalls(model, self._spec.hidden_tools, self._spec.told_tools, has_grammar=True)
 
 
 def check_runtime(name: str) -> None:

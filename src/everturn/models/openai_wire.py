@@ -139,6 +139,8 @@ class OpenAIModel:
         if request.json_schema is not None:
             form = {"name": "answer", "schema": request.json_schema}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
+        if request.grammar:
+            body["grammar"] = request.grammar
         if request.prefix and target.continues_by == "final":
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         return encode({**target.extra, **body})

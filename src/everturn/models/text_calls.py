@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ import msgspec
 
 from everturn.domain.messages import AnyPart, Call, Message, Outcome, Result, Role, Text
 from everturn.domain.modelling import Abilities, Chunk, Finish, Model, ModelRequest, TextChunk, ToolSchema
+from everturn.models.grammar import calls_grammar
 from everturn.models.history import arguments_of, unique_calls
 from everturn.models.wire import digest, encode
 
@@ -33,33 +34,73 @@ To use a tool, answer with nothing but one block like this:
 ```
 Then you are given its result. There are no other tools. When no tool is needed, and to show text or code,
 answer in plain words."""
-# Without it a small model writes a program on one line, and tells what it would print instead of running it.
-_EXAMPLE = """
-
-For example, to write a program and run it, first
-```json
-{"name": "write_file", "arguments": {"path": "count.py", "content": "for i in range(3):\\n    print(i)\\n"}}
-```
-and after its result
-```json
-{"name": "terminal", "arguments": {"command": "python3 count.py"}}
-```"""
 _AFTER_RESULT = (
-    "If a step of what was asked is still to be done, use the next tool now. If all is done, answer in "
-    "plain words from this result. Do not repeat a call."
+    "This step is done. If another step of what was asked is left, use the next tool now. If not, answer in "
+    "plain words, with what this result says."
+)
+# Looking is not doing: having found what it was to change, the model says that it has changed it.
+_LOOKING = frozenset({"list_files", "read_file", "search_files"})
+_AFTER_LOOKING = (
+    "If it was asked to change or make something, do that now with the next tool. If not, answer in plain "
+    "words, with what this result says."
 )
 _AFTER_FAILURE = (
     "This call failed, and nothing was done. Reach the same another way now: with another tool of the list, "
     "or with other arguments. Answer in words only if there is no other way."
 )
+_AFTER_REPEAT = "You have made this call before, with this result. Now answer in plain words."
+
+# Three conversations that come before the real one. A small model does as it has done: told only in words, it
+# writes a program on one line, and tells what it would print instead of running it.
+_SHOWN: tuple[tuple[str, Any], ...] = (
+    ("user", "Sort names.txt by the alphabet and tell me the first name."),
+    ("terminal", {"command": "sort -o names.txt names.txt"}),
+    ("", "[no output]"),
+    ("read_file", {"path": "names.txt"}),
+    ("", "     1\tAbel\n     2\tMiriam\n     3\tZoe"),
+    ("assistant", "names.txt is sorted now. The first name is Abel."),
+    ("user", "In menu.txt, soup should cost 6 instead of 5."),
+    ("read_file", {"path": "menu.txt"}),
+    ("", "     1\tbread 2\n     2\tsoup 5"),
+    ("edit_file", {"path": "menu.txt", "old": "soup 5", "new": "soup 6"}),
+    ("", "Edited menu.txt: +1 -1."),
+    ("assistant", "Soup costs 6 in menu.txt now."),
+    ("user", "Write count.py that counts to three, and run it."),
+    ("write_file", {"path": "count.py", "content": "for i in range(1, 4):\n    print(i)\n"}),
+    ("", "Made count.py (2 lines)."),
+    ("terminal", {"command": "python3 count.py"}),
+    ("", "1\n2\n3"),
+    ("assistant", "I wrote count.py and ran it. It printed:\n1\n2\n3"),
+)
+_SHOWN_TOOLS = frozenset({"terminal", "read_file", "write_file", "edit_file"})
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A tool as a small model is told of it: these arguments, in this order, and these words."""
+
+    about: str
+    arguments: tuple[str, ...] = ()
 
 
 class TextCalls:
-    """A model whose calls are read from its text. It is not told of the ``hidden`` tools."""
+    """A model whose calls are read from its text.
 
-    def __init__(self, model: Model, hidden: frozenset[str] = frozenset()) -> None:
+    It is not told of the ``hidden`` tools, and of those in ``told`` only what stands there. With
+    ``has_grammar``, for servers that can hold an answer to one, it can call nothing else.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        hidden: frozenset[str] = frozenset(),
+        told: Mapping[str, Told] | None = None,
+        *,
+        has_grammar: bool = False,
+    ) -> None:
         self._model = model
         self._hidden = hidden
+        self._told = told or {}
+        self._has_grammar = has_grammar
 
     @property
     def name(self) -> str:
@@ -71,13 +112,51 @@ class TextCalls:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
-        tools = tuple(tool for tool in request.tools if tool.name not in self._hidden)
+        tools = tuple(self._shortened(tool) for tool in request.tools if tool.name not in self._hidden)
         request = msgspec.structs.replace(request, tools=tools)
+        # A small model that goes round in a circle does so until its limits: it is made to answer.
+        callable_ = () if is_repeating(request.messages) else tools
+        written = as_text(request)
+        if self._has_grammar and tools:
+            written = msgspec.structs.replace(written, grammar=calls_grammar(callable_))
         async with (
-            self._model.stream(as_text(request)) as chunks,
-            aclosing(_read(chunks, request)) as read,
+            self._model.stream(written) as chunks,
+            aclosing(_read(chunks, msgspec.structs.replace(request, tools=callable_))) as read,
         ):
             yield read
+
+    def _shortened(self, tool: ToolSchema) -> ToolSchema:
+        told = self._told.get(tool.name)
+        if told is None:
+            return tool
+        known = tool.parameters.get("properties", {})
+        names = [name for name in told.arguments if name in known]
+        parameters = {
+            "type": "object",
+            "properties": {name: known[name] for name in names},
+            "required": names,
+        }
+        return ToolSchema(tool.name, told.about, parameters)
+
+
+def is_repeating(messages: Sequence[Message]) -> bool:
+    """Whether the newest calls were all made before in this turn, each with the result it has now."""
+    seen: set[tuple[str, str, str]] = set()
+    newest: set[tuple[str, str, str]] = set()
+    open_calls: dict[str, Call] = {}
+    for message in messages:
+        if message.role is Role.USER:
+            seen, newest = set(), set()
+        elif message.role is Role.ASSISTANT:
+            open_calls = {part.id: part for part in message.parts if isinstance(part, Call)}
+        else:
+            seen |= newest
+            newest = {
+                (call.name, call.arguments, part.text)
+                for part in message.parts
+                if isinstance(part, Result) and (call := open_calls.get(part.call_id)) is not None
+            }
+    return bool(newest) and newest <= seen
 
 
 async def _read(chunks: AsyncIterator[Chunk], request: ModelRequest) -> AsyncGenerator[Chunk, None]:
@@ -111,13 +190,31 @@ def _finish(finish: Finish, reader: CallReader, request: ModelRequest) -> Finish
 def as_text(request: ModelRequest) -> ModelRequest:
     """The same request for a model that knows only text."""
     system = request.system
+    shown: tuple[Message, ...] = ()
     if request.tools:
         tools = "\n".join(_described(tool) for tool in sorted(request.tools, key=lambda tool: tool.name))
-        names = {tool.name for tool in request.tools}
-        example = _EXAMPLE if {"write_file", "terminal"} <= names else ""
-        system = f"{system}\n\n{_ASK.format(tools=tools)}{example}".strip()
-    messages = tuple(_message(message) for message in request.messages)
-    return msgspec.structs.replace(request, system=system, messages=messages, tools=())
+        system = f"{system}\n\n{_ASK.format(tools=tools)}".strip()
+        if {tool.name for tool in request.tools} >= _SHOWN_TOOLS:
+            shown = tuple(_shown())
+    messages = [_message(message) for message in request.messages]
+    if is_repeating(request.messages):
+        messages[-1] = _answered(request.messages[-1], _AFTER_REPEAT)
+    return msgspec.structs.replace(request, system=system, messages=(*shown, *messages), tools=())
+
+
+def _shown() -> Iterator[Message]:
+    """The conversations that come before the real one."""
+    name = ""
+    for index, (who, what) in enumerate(_SHOWN):
+        part: AnyPart
+        match who:
+            case "user" | "assistant":
+                role, part = Role(who), Text(what)
+            case "":
+                role, part = Role.TOOL, Result("", name, what, Outcome.OK)
+            case _:
+                role, part, name = Role.ASSISTANT, Call("", who, json.dumps(what)), who
+        yield _message(Message(f"msg_{index}", "", role, (part,), created_at=0))
 
 
 def _described(tool: ToolSchema) -> str:
@@ -155,10 +252,7 @@ def _kind(schema: Any) -> str:
 
 def _message(message: Message) -> Message:
     if message.role is Role.TOOL:
-        said = [f"Result of {part.name}:\n{part.text}" for part in message.parts if isinstance(part, Result)]
-        failed = [isinstance(part, Result) and part.outcome is Outcome.ERROR for part in message.parts]
-        text = "\n\n".join([*said, _AFTER_FAILURE if all(failed) else _AFTER_RESULT])
-        return msgspec.structs.replace(message, role=Role.USER, parts=(Text(text),))
+        return _answered(message, _after([part for part in message.parts if isinstance(part, Result)]))
     calls = [part for part in message.parts if isinstance(part, Call)]
     if not calls:
         return message
@@ -166,6 +260,18 @@ def _message(message: Message) -> Message:
     gap = "\n" if any(isinstance(part, Text) and not part.is_abandoned for part in rest) else ""
     written = gap + "\n".join(_written(call) for call in calls)
     return msgspec.structs.replace(message, parts=(*rest, Text(written)))
+
+
+def _after(results: Sequence[Result]) -> str:
+    if all(result.outcome is Outcome.ERROR for result in results):
+        return _AFTER_FAILURE
+    return _AFTER_LOOKING if all(result.name in _LOOKING for result in results) else _AFTER_RESULT
+
+
+def _answered(message: Message, after: str) -> Message:
+    said = [f"Result of {part.name}:\n{part.text}" for part in message.parts if isinstance(part, Result)]
+    text = "\n\n".join([*said, after])
+    return msgspec.structs.replace(message, role=Role.USER, parts=(Text(text),))
 
 
 def _written(call: Call) -> str:

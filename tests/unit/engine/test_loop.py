@@ -560,6 +560,23 @@ async def test_a_single_message_longer_than_the_window_fails_clearly(store, cloc
         assert model.requests == []
 
 
+@pytest.mark.parametrize(
+    ("prompt", "is_brief", "told"),
+    [("Long words.", True, "Few."), ("Long words.", False, "Long words."), ("My own.", True, "My own.")],
+)
+async def test_a_small_model_with_tools_is_given_the_short_form_of_a_prompt_that_has_one(
+    store, clock, prompt, is_brief, told
+):
+    model = ScriptedModel("Yes.", abilities=Abilities(is_brief=is_brief))
+    settings = quiet_settings(system_prompt=prompt, short_prompts={"Long words.": "Few."})
+    async with open_harness(
+        store, model=model, settings=settings, tools=[FakeTool("look")], clock=clock
+    ) as h:
+        await h.run(await h.new_session(), "hello")
+        assert model.requests[0].system == told
+        assert [tool.name for tool in model.requests[0].tools] == ["look"]
+
+
 async def test_past_the_threshold_a_compaction_follows_by_itself(store, clock):
     model = ScriptedModel("one", "two", "SUMMARY", "three", abilities=Abilities(context_tokens=2000))
     async with open_harness(store, model=model, clock=clock) as h:

@@ -412,7 +412,7 @@ async def test_every_refusal_has_its_name(
         ({"retry_after": "0.5"}, 0.5),
         ({"retry_after_ms": "250", "retry_after": "9"}, 0.25),
         ({"retry_after": "soon"}, None),
-        ({"retry_after": "99999999"}, 3600.0),
+        ({"retry_after": "99999999"}, 30 * 24 * 3600.0),
         ({"retry_after": "nan"}, None),
         ({"retry_after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
         ({}, None),
@@ -425,6 +425,24 @@ async def test_retry_after(
     _, error = await collect_until_trouble(model, asks())
     assert isinstance(error, RateLimited)
     assert error.retry_after_s == wait
+
+
+@pytest.mark.parametrize(
+    ("wait", "words"),
+    [
+        ("7", "wait 7 seconds"),
+        ("600", "wait 10 minutes"),
+        ("86400", "wait 24 hours"),
+        ("0", ""),
+        ("soon", ""),
+    ],
+)
+async def test_the_wait_that_the_provider_asks_for_is_said(
+    model: OpenAIModel, server: WireServer, wait: str, words: str
+) -> None:
+    server.play(refuse(429, {"error": {"message": "slow"}}, retry_after=wait))
+    _, error = await collect_until_trouble(model, asks())
+    assert words in error.hint if words else not error.hint
 
 
 async def test_retry_after_as_a_date(server: WireServer, client: httpx2.AsyncClient) -> None:

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.messages import Call, Result, Role, Text
+from everturn.domain.messages import Call, Message, Outcome, Result, Role, Text
 from everturn.domain.modelling import ModelRequest, ToolSchema
+from everturn.models.grammar import calls_grammar
 from everturn.models.openai_wire import OpenAIModel
-from everturn.models.text_calls import CallReader, TextCalls, as_text
+from everturn.models.text_calls import CallReader, TextCalls, Told, as_text, is_repeating
 from everturn.models.wire import Target
 from everturn.testing.wires import Answer, WireServer, openai_answer
 from tests.unit.models.samples import TOOLS, asks, collect, finish_of, message, text_of, user
@@ -128,10 +129,93 @@ def test_a_tool_is_told_in_one_line_with_what_must_be_given_first() -> None:
     ) in lines
 
 
-def test_the_example_is_shown_only_with_the_tools_it_uses() -> None:
-    both = tuple(ToolSchema(name, "", {}) for name in ("terminal", "write_file"))
-    assert "count.py" in as_text(ModelRequest("", (user("Hi."),), both)).system
-    assert "count.py" not in as_text(ModelRequest("", (user("Hi."),), both[:1])).system
+SHOWN = tuple(ToolSchema(name, "", {}) for name in ("edit_file", "read_file", "terminal", "write_file"))
+
+
+def test_examples_come_before_the_conversation_only_with_the_tools_they_use() -> None:
+    written = as_text(ModelRequest("", (user("Hi."),), SHOWN)).messages
+    assert written[-1].text == "Hi."
+    roles = [message.role for message in written]
+    assert roles == [Role.USER, Role.ASSISTANT] * (len(roles) // 2) + [Role.USER]
+    calls = CallReader([tool.name for tool in SHOWN])
+    for one in written:
+        calls.feed(one.text + "\n" if one.role is Role.ASSISTANT and one.text.startswith("```") else "")
+    assert [call.name for call in calls.calls] == [
+        *("terminal", "read_file"),
+        *("read_file", "edit_file"),
+        *("write_file", "terminal"),
+    ]
+    assert len(as_text(ModelRequest("", (user("Hi."),), SHOWN[1:])).messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "outcome", "words"),
+    [
+        (["terminal"], Outcome.OK, "This step is done."),
+        (["read_file"], Outcome.OK, "If it was asked to change or make something"),
+        (["read_file", "terminal"], Outcome.OK, "This step is done."),
+        (["read_file"], Outcome.ERROR, "This call failed"),
+    ],
+)
+def test_what_a_result_is_followed_by(names: list[str], outcome: Outcome, words: str) -> None:
+    calls = [Call(f"c{n}", name, "{}") for n, name in enumerate(names)]
+    results = [Result(call.id, call.name, "x", outcome) for call in calls]
+    messages = (user("Do."), message(Role.ASSISTANT, *calls), message(Role.TOOL, *results))
+    assert words in as_text(ModelRequest("", messages, SHOWN)).messages[-1].text
+
+
+def called(arguments: str, result: str) -> tuple[Message, Message]:
+    call = Call("c1", "add", arguments)
+    return message(Role.ASSISTANT, call), message(Role.TOOL, Result("c1", "add", result))
+
+
+@pytest.mark.parametrize(
+    ("messages", "is_round"),
+    [
+        ((user("Add."),), False),
+        ((user("Add."), *called("{}", "3")), False),
+        ((user("Add."), *called("{}", "3"), *called("{}", "3")), True),
+        ((user("Add."), *called("{}", "3"), *called('{"a": 1}', "3"), *called("{}", "3")), True),
+        ((user("Add."), *called("{}", "failed"), *called('{"a": 1}', "3"), *called("{}", "3")), False),
+        ((user("Add."), *called("{}", "3"), user("Again."), *called("{}", "3")), False),
+    ],
+)
+def test_a_call_that_was_made_before_with_the_same_result_goes_round(
+    messages: tuple[Message, ...], is_round: bool
+) -> None:
+    assert is_repeating(messages) is is_round
+    last = as_text(ModelRequest("", messages, TOOLS)).messages[-1].text
+    assert ("You have made this call before" in last) is is_round
+
+
+@pytest.mark.anyio
+async def test_a_model_that_goes_round_is_held_to_words(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())
+    model = TextCalls(wire, has_grammar=True)
+    messages = (user("Add."), *called("{}", "3"), *called("{}", "3"))
+    server.play(Answer(openai_answer(["It is 3."])), Answer(openai_answer([f"```json\n{CALL}\n```"])))
+    await collect(model, ModelRequest("", messages, TOOLS))
+    grammars = [server.requests[0].json["grammar"]]
+    await collect(model, ModelRequest("", messages[:3], TOOLS))
+    grammars.append(server.requests[1].json["grammar"])
+    assert grammars == [calls_grammar(()), calls_grammar(TOOLS)]
+    systems = {request.json["messages"][0]["content"] for request in server.requests}
+    assert len(systems) == 1  # the prefix stays, whatever may be called
+
+
+@pytest.mark.anyio
+async def test_a_tool_is_told_in_the_words_and_with_the_arguments_that_were_chosen(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())
+    model = TextCalls(wire, told={"add": Told("Sum up.", ("a",))})
+    server.play(Answer(openai_answer(["Hello."])))
+    await collect(model, asks(tools=TOOLS))
+    body = server.requests[0].json
+    assert "- add(a: any): Sum up.\n" in body["messages"][0]["content"]
+    assert "grammar" not in body  # only for servers that read one
 
 
 @pytest.mark.anyio

@@ -1,0 +1,108 @@
+"""A grammar (GBNF, as llama.cpp reads it) in which a model can say anything, but call only what there is.
+
+An answer that begins like a call in the form that was asked for must be one: of a tool of the list, with
+its arguments. Any other answer is free; how it begins is the model's choice, so that nothing is decided
+before its first word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from everturn.domain.modelling import ToolSchema
+
+_CALLS_MAX = 4
+_DEPTH_MAX = 4  # of schemas inside schemas; what lies deeper is any JSON
+_OTHERS_MAX = (
+    8  # arguments that can be left out: with more, the object is free, or the grammar grows too long
+)
+_CHARS_MAX = 4000  # of one tool
+
+# The first character decides. A fence of JSON that begins on a line of its own is an example for people:
+# the reader still finds a call in it, should it be one.
+_WORDS = r"""
+words ::= [^`{<\x00] any | "<" [^t\x00] any | "`" [^`\x00] any | code
+code ::= "```" lang "\n" any | "```json\n" ([^{\x00] | "{\n") any
+lang ::= "" | [^j`\n\x00] line | "j" [^s\n\x00] line | "js" ("" | [^o\n\x00] line)
+line ::= [^\n\x00]*
+any ::= [^\x00]*
+"""
+_VALUES = r"""
+string ::= "\"" ([^"\\\x00-\x1f] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4}))* "\""
+integer ::= "-"? ("0" | [1-9] [0-9]{0,15})
+number ::= integer ("." [0-9]{1,16})? ([eE] [-+]? [0-9]{1,3})?
+boolean ::= "true" | "false"
+value ::= string | number | boolean | "null" | object | array
+object ::= "{" space (string ":" space value ("," space string ":" space value)*)? space "}"
+array ::= "[" space (value ("," space value)*)? space "]"
+space ::= [ \n]{0,8}
+"""
+
+
+def calls_grammar(tools: Sequence[ToolSchema]) -> str:
+    """One block of calls, or words; words alone where there are no tools. Equal tools give equal text."""
+    if not tools:
+        return "root ::= words\n" + _WORDS.lstrip()
+    call = " | ".join(_call(tool) for tool in sorted(tools, key=lambda tool: tool.name))
+    block = f'"```json\\n" call ("\\n" call){{0,{_CALLS_MAX - 1}}} "\\n```"'
+    return f"root ::= {block} | words\ncall ::= {call}\n{_WORDS.lstrip()}{_VALUES.lstrip()}"
+
+
+def _call(tool: ToolSchema) -> str:
+    head = _quoted(f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "arguments": ')
+    arguments = _object(tool.parameters, 0)
+    return f'{head} {arguments if len(arguments) <= _CHARS_MAX else "object"} "}}"'
+
+
+def _object(schema: dict[str, Any], depth: int) -> str:
+    """Every argument that must be given, in its order, then any of the others, by name."""
+    properties: dict[str, Any] = schema.get("properties", {})
+    required = [name for name in schema.get("required", ()) if name in properties]
+    others = sorted(name for name in properties if name not in required)
+    if len(others) > _OTHERS_MAX or (depth and not required):
+        return "object"  # spelt out, every pair would stand in it many times over
+    pairs = {name: _pair(name, properties[name], depth) for name in properties}
+    if required:
+        inner = ' ", " '.join(pairs[name] for name in required)
+        inner += "".join(f' (", " {pairs[name]})?' for name in others)
+    else:
+        inner = _any_of_these([pairs[name] for name in others])
+    return f'"{{" {inner} "}}"' if inner else '"{}"'
+
+
+def _pair(name: str, schema: Any, depth: int) -> str:
+    return f"{_quoted(json.dumps(name, ensure_ascii=False) + ': ')} {_value(schema, depth)}"
+
+
+def _any_of_these(pairs: list[str]) -> str:
+    """Some of the pairs, in their order, with commas between them; perhaps none."""
+    starts = [
+        pair + "".join(f' (", " {later})?' for later in pairs[index + 1 :])
+        for index, pair in enumerate(pairs)
+    ]
+    return f"({' | '.join(starts)})?" if starts else ""
+
+
+def _value(schema: Any, depth: int) -> str:
+    if not isinstance(schema, dict) or depth >= _DEPTH_MAX:
+        return "value"
+    if "enum" in schema:
+        return _one_of(schema["enum"])
+    kind = schema.get("type")
+    if kind == "array":
+        item = _value(schema.get("items"), depth + 1)
+        return f'"[" ({item} (", " {item})*)? "]"'
+    if kind == "object" and schema.get("properties"):
+        return _object(schema, depth + 1)
+    return str(kind) if kind in ("string", "integer", "number", "boolean", "object") else "value"
+
+
+def _one_of(values: Iterable[Any]) -> str:
+    return "(" + " | ".join(_quoted(json.dumps(value, ensure_ascii=False)) for value in values) + ")"
+
+
+def _quoted(text: str) -> str:
+    """The text as a literal of the grammar."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
