@@ -30,11 +30,15 @@ _SYSTEM = (
     "number of the turn it comes from. If there is nothing, the list is empty.\n"
     'Answer with JSON only: {"facts": [{"text": "The user ...", "turn": 1}]}'
 )
+_FACTS_MAX = (
+    12  # a small model that is held to JSON begins its list again and again, until its answer is cut off
+)
 _SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "facts": {
             "type": "array",
+            "maxItems": _FACTS_MAX,
             "items": {
                 "type": "object",
                 "properties": {"text": {"type": "string"}, "turn": {"type": "integer"}},
@@ -130,8 +134,6 @@ class Extractor:
 
     async def _check(self, model: Model) -> Usage:
         """Let a model that was not examined yet take the exam. Raises CannotExtract if it does not pass."""
-        if model.abilities.is_small:
-            raise CannotExtract(f"{model.name} is too small to extract memories", Usage())
         kept = await self._records.get("system", "memory.exam", model.name)
         cost = Usage()
         if kept is None or (kept["fault"] and self._clock.now_ms() - kept["at"] > 24 * 3600 * 1000):
@@ -174,14 +176,20 @@ async def _ask(model: Model, conversation: str, known: Sequence[str]) -> tuple[_
 
 
 def _answer(text: str) -> _Answer:
-    """The facts in an answer, also where the model put prose or a fence around its JSON."""
+    """The facts in an answer, each once, also where the model put prose or a fence around its JSON."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return _Answer()
-    try:
-        return msgspec.convert(json.loads(text[start : end + 1]), _Answer, strict=False)
-    except (ValueError, msgspec.ValidationError):
-        return _Answer()
+    for whole in (text[start : end + 1], text[start : end + 1] + "]}"):  # cut off: what is whole is kept
+        try:
+            answer = msgspec.convert(json.loads(whole), _Answer, strict=False)
+        except (ValueError, msgspec.ValidationError):
+            continue
+        distinct: dict[str, Fact] = {}
+        for fact in answer.facts:
+            distinct.setdefault(one_line(fact.text).casefold(), fact)
+        return _Answer(tuple(distinct.values()))
+    return _Answer()
 
 
 def _pieces(messages: Sequence[Message], turns: Sequence[str], chars_max: int) -> list[str]:

@@ -121,14 +121,36 @@ async def test_a_model_that_fails_the_check_extracts_nothing_and_says_so(
     assert await texts(built) == ["Sings in a choir."]
 
 
-async def test_a_pocket_model_is_not_even_asked(store: Store, clock: FakeClock, tmp_path: Path) -> None:
-    model = ScriptedModel(clock=clock, abilities=Abilities(is_small=True))
+async def test_a_pocket_model_takes_the_check_like_any_other(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    answer = facts("The user ...", "The user ...")
+    model = ScriptedModel(answer, clock=clock, abilities=Abilities(is_small=True))
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing in a choir")
     assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
-    assert model.requests == []
-    assert "too small" in await store.records.get(ME, "memory", "notice")
+    assert len(model.requests) == 1
+    notice = str(await store.records.get(ME, "memory", "notice"))
+    assert "it missed facts that the user stated" in notice
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["whole", "cut off"])
+async def test_a_model_that_says_its_facts_over_and_over_passes_if_they_are_right(
+    store: Store, clock: FakeClock, tmp_path: Path, is_cut: bool
+) -> None:
+    known = ["The user moved to Lisbon.", "The user is allergic to walnuts."]
+    answer = facts(*known * 5)
+    exam = answer[: answer.rindex("{") + 9] if is_cut else answer
+    model = ScriptedModel(exam, facts("Sings in a choir.", "Sings in a choir."), clock=clock)
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing in a choir")
+    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert await texts(built) == ["Sings in a choir."]
+    schema = model.requests[0].json_schema
+    assert schema is not None
+    assert schema["properties"]["facts"]["maxItems"] < 20
 
 
 async def test_a_model_that_is_away_leaves_everything_owed(
