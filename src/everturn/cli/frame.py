@@ -44,6 +44,11 @@ def told() -> Iterator[None]:
     except EverturnError as error:
         tell(error)
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise  # not about a file that somebody named
+        tell(EverturnError(f"{error.filename}: {error.strerror}.", hint="Check the path and its rights."))
+        sys.exit(1)
     except BaseExceptionGroup as group:
         # Task groups wrap what went wrong inside them; if it was all ours, it can be told.
         ours, others = group.split(EverturnError)

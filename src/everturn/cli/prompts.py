@@ -62,6 +62,8 @@ async def _approval(ask: Ask, out: Console) -> str:
 
 
 async def _question(ask: Ask, out: Console) -> str:
+    """A number, one of the choices, or other words if the model asks. Where Everturn itself asks, other words
+    would be taken for a no: somebody who types "y" wants to go on."""
     out.print(f"\n[yellow]{escape(ask.text)}[/yellow]")
     for number, choice in enumerate(ask.choices, start=1):
         out.print(f"  {number}  {escape(choice)}")
@@ -69,7 +71,7 @@ async def _question(ask: Ask, out: Console) -> str:
         given = (await _input("  > ")).strip()
         if given.isdigit() and 0 < int(given) <= len(ask.choices):
             return ask.choices[int(given) - 1]
-        if given:
+        if given and (ask.topic == "question" or given in ask.choices):
             return given
 
 

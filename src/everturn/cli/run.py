@@ -18,8 +18,9 @@ from everturn.cli.frame import tell as tell_error
 from everturn.cli.screen import Screen
 from everturn.config import read_config
 from everturn.domain import events as ev
-from everturn.domain.errors import EverturnError
+from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.storing import Accepted, Submission
+from everturn.domain.turns import TurnKind
 
 # Exit codes, so that scripts can tell how the turn ended.
 COMPLETED, FAILED, STOPPED, WAITING = 0, 1, 2, 3
@@ -30,6 +31,19 @@ COMPLETED, FAILED, STOPPED, WAITING = 0, 1, 2, 3
 @click.option("--session", "session_id", help="Continue this session instead of a new one.")
 @click.option("--model", help="provider:name, for this turn.")
 @click.option("--profile", help="The profile to work with.")
+@click.option(
+    "--attach",
+    "attached",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True, readable=True),
+    help="Attach a file: text, an image or a PDF. Can be given several times.",
+)
+@click.option(
+    "--project",
+    type=click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True),
+    help="Work in this folder. For a new session; else it has a workspace of its own.",
+)
+@click.option("--compact", "is_compaction", is_flag=True, help="Summarise the session; TEXT is the focus.")
 @click.option("--json", "is_json", is_flag=True, help="Print the events as JSON, one per line.")
 @home_option
 def run_(
@@ -37,23 +51,47 @@ def run_(
     session_id: str | None,
     model: str | None,
     profile: str | None,
+    attached: tuple[Path, ...],
+    project: Path | None,
+    is_compaction: bool,
     is_json: bool,
     home: Path | None,
 ) -> None:
     """Ask one question and see the turn to its end.
 
-    Exit code: 0 completed, 1 failed, 2 stopped, 3 it waits for an answer that nobody could give here.
-    A server may run on the same data folder at the same time.
+    Exit code: 0 completed, 1 failed, 2 stopped (or the command was not understood), 3 it waits for an answer
+    that nobody could give here. A server may run on the same data folder at the same time.
     """
-    asked = Submission(text=sys.stdin.read() if text == "-" else text, model=model, profile=profile)
-    sys.exit(run(_run(home, asked, session_id, is_json)))
+    if session_id is not None and project is not None:
+        raise click.UsageError("--project is for a new session; this one has its workspace already.")
+    if is_compaction and session_id is None:
+        raise click.UsageError("--compact needs --session: a new session has nothing to summarise.")
+    text = sys.stdin.read() if text == "-" else text
+    if not (text.strip() or attached or is_compaction):
+        raise click.UsageError("There is nothing to ask: TEXT is empty.")
+    asked = Submission(text=text, model=model, profile=profile)
+    if is_compaction:
+        asked = Submission(kind=TurnKind.COMPACTION, note=text, model=model)
+    sys.exit(run(_run(home, asked, session_id, attached, project, is_json)))
 
 
-async def _run(home: Path | None, asked: Submission, session_id: str | None, is_json: bool) -> int:
-    async with open_app(read_config(home)) as app:
+async def _run(
+    home: Path | None,
+    asked: Submission,
+    session_id: str | None,
+    attached: tuple[Path, ...],
+    project: Path | None,
+    is_json: bool,
+) -> int:
+    config = read_config(home)
+    config.profiles.get(asked.profile)  # refused before there is a session without a turn
+    async with open_app(config) as app:
+        files = [await _attach(app, path) for path in attached]
         if session_id is None:
-            session_id = (await app.engine.create_session(OWNER)).id
-        accepted = await app.engine.submit(OWNER, session_id, asked)
+            folder = str(project) if project is not None else None
+            session_id = (await app.engine.create_session(OWNER, project=folder)).id
+        asked = msgspec.structs.replace(asked, attachments=tuple(files))
+        accepted = await _submit(app, session_id, asked)
         out = console()
         stops: list[asyncio.Task[object]] = []
 
@@ -71,6 +109,25 @@ async def _run(home: Path | None, asked: Submission, session_id: str | None, is_
             return code
         finally:
             loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _submit(app: App, session_id: str, asked: Submission) -> Accepted:
+    if asked.kind is TurnKind.COMPACTION:
+        return await app.engine.compact(OWNER, session_id, focus=asked.note)
+    return await app.engine.submit(OWNER, session_id, asked)
+
+
+async def _attach(app: App, path: Path) -> str:
+    """Keep the file in the store, named for what it really is. Raises Invalid where it is too large."""
+    from everturn.web.uploads import safe_name, sniffed  # the server's room, which takes time to enter
+
+    bytes_max = app.config.web.upload_bytes_max
+    with path.open("rb") as file:
+        content = file.read(bytes_max + 1)
+    if len(content) > bytes_max:
+        raise Invalid(f"{path.name} is larger than {bytes_max:,} bytes.", hint="Attach a part of it.")
+    name = safe_name(path.name)
+    return (await app.store.files.put(OWNER, name, sniffed(content[:512], name), content)).id
 
 
 async def _follow(app: App, session_id: str, accepted: Accepted, out: Console, is_json: bool) -> int:

@@ -14,6 +14,7 @@ from rich.markdown import Markdown
 from rich.text import Text
 
 from everturn.domain import events as ev
+from everturn.domain.messages import Summary
 
 _TAIL_LINES = 12
 
@@ -42,6 +43,7 @@ class Screen:
         self._text = ""
         self._live: Live | None = None
         self._said_something = False
+        self._progressed = ("", 0)
         self.end: ev.Payload | None = None
 
     def show(self, payload: ev.Payload) -> bool:
@@ -111,10 +113,14 @@ class Screen:
             self._out.print(Text(text, style="dim"), end=end)
 
     def _progress(self, payload: ev.Progress) -> None:
-        share = f" {payload.done * 100 // payload.total} %" if payload.total else ""
-        text = f"{payload.label}{share}"
+        share = payload.done * 100 // payload.total if payload.total else 0
+        text = f"{payload.label} {share} %" if share else payload.label
         if self._is_plain:
-            sys.stderr.write(f"\r{text}")
+            # A line for every tenth: this is read in a log, where nothing can be drawn over.
+            news = (payload.label, share // 10)
+            if news != self._progressed:
+                self._progressed = news
+                sys.stderr.write(f"{text}\n")
             return
         if self._live is None:
             self._live = Live(console=self._out, refresh_per_second=12, transient=True)
@@ -135,6 +141,8 @@ def described(payload: ev.Payload) -> str:
     if isinstance(payload, ev.StepAbandoned):
         wait = f"; trying again in {payload.retry_in_ms / 1000:.0f} s" if payload.retry_in_ms else ""
         return f"The model call was cut off ({payload.message or payload.reason}){wait}."
+    if isinstance(payload, ev.MessageAdded):
+        return "".join(_summarised(part) for part in payload.message.parts if isinstance(part, Summary))
     if isinstance(payload, ev.TurnResumed) and payload.reason != "answered":
         place = f"carries on after step {payload.step}" if payload.step else "asks the model again"
         return f"The server came back. The turn {place}; nothing that was shown is lost."
@@ -144,3 +152,7 @@ def described(payload: ev.Payload) -> str:
         failure = payload.failure
         return f"{failure.message} {failure.hint}".strip()
     return ""
+
+
+def _summarised(summary: Summary) -> str:
+    return f"Summarised {summary.messages} messages; each of them can still be read."
