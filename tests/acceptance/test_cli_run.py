@@ -76,6 +76,16 @@ async def test_an_image_is_shown_to_a_model_that_sees_and_named_to_one_that_does
         assert "cat.png, 48 bytes, an image that this model cannot see" in content
 
 
+async def test_a_broken_pdf_is_told_to_the_model_and_not_to_the_terminal(
+    data_dir: Path, wires: WireServer, tmp_path: Path
+) -> None:
+    (tmp_path / "torn.pdf").write_bytes(b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>")
+    wires.play(say("It is torn."))
+    done = await command(data_dir, "run", "--attach", str(tmp_path / "torn.pdf"), "Read it", wires=wires)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "It is torn.\n", "")
+    assert "This PDF cannot be read further" in wires.requests[0].json["messages"][-1]["content"]
+
+
 async def test_a_file_that_is_too_large_is_refused_before_there_is_a_session(
     data_dir: Path, wires: WireServer, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 from pathlib import Path
@@ -66,6 +67,8 @@ def run_(
         raise click.UsageError("--project is for a new session; this one has its workspace already.")
     if is_compaction and session_id is None:
         raise click.UsageError("--compact needs --session: a new session has nothing to summarise.")
+    # What is wrong with a PDF is told to the model; between its words on a terminal it would only confuse.
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     text = sys.stdin.read() if text == "-" else text
     if not (text.strip() or attached or is_compaction):
         raise click.UsageError("There is nothing to ask: TEXT is empty.")

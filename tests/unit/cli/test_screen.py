@@ -11,7 +11,7 @@ from rich.console import Console
 
 from everturn.cli.screen import Screen, described, finished_length
 from everturn.domain import events as ev
-from everturn.domain.messages import Outcome
+from everturn.domain.messages import Message, Outcome, Role, Summary, Text
 from everturn.domain.turns import Failure
 
 
@@ -65,6 +65,21 @@ def test_what_is_not_words_is_said_in_one_line(payload: ev.Payload, words: str) 
     line = described(payload)
     assert (words in line) if words else not line
     assert "\n" not in line
+
+
+def test_progress_in_a_log_is_a_line_for_every_tenth(capsys: pytest.CaptureFixture[str]) -> None:
+    news = [ev.Progress("Fetching", done, 200) for done in range(0, 201, 5)]
+    drawn(ev.Progress("Starting"), *news, ev.TextDelta(1, "Hi."), ev.TurnCompleted(), is_terminal=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:3] == ["Starting", "Fetching", "Fetching 10 %"]
+    assert lines[-1] == "Fetching 100 %"
+    assert len(lines) == 12
+
+
+def test_a_summary_is_said_and_steering_is_not() -> None:
+    summary = Message("m", "t", Role.SUMMARY, (Summary("Short.", covers="m0", messages=7),), 0)
+    assert "Summarised 7 messages" in described(ev.MessageAdded(summary))
+    assert described(ev.MessageAdded(Message("m", "t", Role.USER, (Text("Also this"),), 0))) == ""
 
 
 def test_a_turn_rests_at_its_end_and_when_it_waits() -> None:
