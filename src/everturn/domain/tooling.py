@@ -35,6 +35,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
     timeout_s: float = 120.0
     output_bytes_max: int = 48_000  # what the model sees; the rest is kept as an artifact
     is_untrusted: bool = True  # its output is not the user's word
+    reads_only: bool = False  # changes nothing: calls of such tools may run side by side
 
     @property
     def name(self) -> str:

@@ -35,6 +35,7 @@ from everturn.engine.turn_log import TurnLog
 
 _log = logging.getLogger("everturn.engine")
 _REACHES_FURTHER = ("session", "always", "trust")
+READS_AT_ONCE_MAX = 8
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -44,8 +45,18 @@ class Question(msgspec.Struct, frozen=True):
     payload: ev.Payload
 
 
+class _Ready(msgspec.Struct, frozen=True):
+    """A call that may run now."""
+
+    state: CallState
+    tool: Tool
+    call: ToolCall
+    run: Run
+    ruling: Ruling
+
+
 class Calls:
-    """Runs the calls of one turn, in the model's order."""
+    """Runs the calls of one turn, in the model's order; neighbours that only read, side by side."""
 
     def __init__(
         self,
@@ -70,12 +81,48 @@ class Calls:
 
         Then everything that needs the user now is returned at once, and nothing after it has run.
         """
-        for index, state in enumerate(states):
-            question = await self._settle(state)
-            if question is not None:
-                later = [await self._question_ahead(other) for other in states[index + 1 :]]
-                return [question, *(found for found in later if found is not None)]
+        done = 0
+        while done < len(states):
+            together = await self._readers(states[done:])
+            if together:
+                questions = await self._run_together(together)
+            else:
+                question = await self._settle(states[done])
+                questions = [] if question is None else [question]
+            done += max(1, len(together))
+            if questions:
+                later = [await self._question_ahead(other) for other in states[done:]]
+                return [*questions, *(found for found in later if found is not None)]
         return []
+
+    async def _readers(self, states: Sequence[CallState]) -> list[_Ready]:
+        """The next calls that only read and may run now, if there are several.
+
+        The model wished for all of them before it saw the result of any, so none depends on another's.
+        What changes something runs alone: a read that the model put behind it must see the change.
+        """
+        ready: list[_Ready] = []
+        for state in states[:READS_AT_ONCE_MAX]:
+            tool = self._agent.tools.get(state.call.name)
+            if tool is None or not tool.spec.reads_only:
+                break
+            found = await self._ready(state, tool)
+            if found is None:
+                break
+            ready.append(found)
+        return ready if len(ready) > 1 else []
+
+    async def _ready(self, state: CallState, tool: Tool) -> _Ready | None:
+        move = next_for_call(state, tool.spec)
+        if not isinstance(move, (Judge, Run)) or state.decision in _REACHES_FURTHER:
+            return None
+        call = await self._call(state)
+        if isinstance(call, ToolResult):
+            return None
+        run = move if isinstance(move, Run) else Run(1)
+        ruling = await self._gear.toolbox.rule(call, tool.spec)
+        may_run = ruling.verdict is Verdict.ALLOW or (ruling.verdict is Verdict.ASK and run.is_approved)
+        return _Ready(state, tool, call, run, ruling) if may_run else None
 
     async def _settle(self, state: CallState) -> Question | None:
         tool = self._agent.tools.get(state.call.name)
@@ -105,7 +152,7 @@ class Calls:
             return self._approval(state, ruling)
         if state.decision in _REACHES_FURTHER and run.is_approved:
             await self._gear.toolbox.remember(call, state.decision)
-        return await self._run(state, tool, call, run, ruling)
+        return await self._run(_Ready(state, tool, call, run, ruling))
 
     async def _question_ahead(self, state: CallState) -> Question | None:
         """What this later call will ask, so that the user is asked once for several."""
@@ -123,16 +170,41 @@ class Calls:
 
     # --- running -----------------------------------------------------------------------------------
 
-    async def _run(
-        self, state: CallState, tool: Tool, call: ToolCall, run: Run, ruling: Ruling
-    ) -> Question | None:
-        started = ev.ToolStarted(
-            state.step, call.id, call.name, state.arguments, ruling.label or call.name, run.attempt
-        )
+    async def _run(self, ready: _Ready) -> Question | None:
+        await self._start([ready])
+        return await self._perform(ready)
+
+    async def _run_together(self, several: Sequence[_Ready]) -> list[Question]:
+        """Run calls side by side. The first failure of ours ends the others, and is raised as it is."""
+        questions: list[Question] = []
+        failures: list[Exception] = []
+        await self._start(several)
+        async with anyio.create_task_group() as group:
+
+            async def perform(ready: _Ready) -> None:
+                try:
+                    question = await self._perform(ready)
+                except Exception as error:
+                    failures.append(error)
+                    group.cancel_scope.cancel()
+                else:
+                    questions.extend([] if question is None else [question])
+
+            for ready in several:
+                group.start_soon(perform, ready, name=f"call {ready.call.id}")
+        if failures:
+            raise failures[0]
+        return questions
+
+    async def _start(self, several: Sequence[_Ready]) -> None:
         # Durable before the effect: a call that may have run is never taken for one that did not.
-        await self._log.append(started)
+        await self._log.append(*map(_started, several))
         await self._gear.probe.reach(Moment.TOOL_STARTED, self._turn.id)
         await self._gear.lease.held()
+
+    async def _perform(self, ready: _Ready) -> Question | None:
+        """Run a call whose start is in the journal, and give it its result."""
+        state, tool, call = ready.state, ready.tool, ready.call
         result = await self._run_tool(tool, call)
         await self._gear.probe.reach(Moment.TOOL_RAN, self._turn.id)
         if isinstance(result, ToolQuestion):
@@ -316,6 +388,13 @@ def new_ask(gear: Gear, turn: Turn, topic: str, text: str, choices: tuple[str, .
         choices=choices,
         expires_at=None if lasts_s is None else now + round(lasts_s * 1000),
         **more,
+    )
+
+
+def _started(ready: _Ready) -> ev.ToolStarted:
+    call, label = ready.call, ready.ruling.label or ready.call.name
+    return ev.ToolStarted(
+        ready.state.step, call.id, call.name, ready.state.arguments, label, ready.run.attempt
     )
 
 

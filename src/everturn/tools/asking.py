@@ -67,6 +67,7 @@ class SearchSessions(Action):
 
     name = "search_sessions"
     is_safe_to_repeat = True
+    reads_only = True
 
     def __init__(self, search: Search) -> None:
         self._search = search

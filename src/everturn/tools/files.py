@@ -52,6 +52,7 @@ class ReadFile(Action):
 
     name = "read_file"
     is_safe_to_repeat = True
+    reads_only = True
 
     async def act(
         self,
@@ -149,6 +150,7 @@ class ListFiles(Action):
 
     name = "list_files"
     is_safe_to_repeat = True
+    reads_only = True
 
     def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
         self._sandbox = sandbox
@@ -190,6 +192,7 @@ class SearchFiles(Action):
 
     name = "search_files"
     is_safe_to_repeat = True
+    reads_only = True
 
     def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
         self._sandbox = sandbox

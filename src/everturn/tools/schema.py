@@ -54,6 +54,7 @@ class Action:
 
     name: ClassVar[str]
     is_safe_to_repeat: ClassVar[bool] = False
+    reads_only: ClassVar[bool] = False
     timeout_s: ClassVar[float] = 120.0
     is_untrusted: ClassVar[bool] = True
     _arguments: ClassVar[Arguments]
@@ -70,6 +71,7 @@ class Action:
             is_safe_to_repeat=cls.is_safe_to_repeat,
             timeout_s=cls.timeout_s,
             is_untrusted=cls.is_untrusted,
+            reads_only=cls.reads_only,
         )
 
     @property

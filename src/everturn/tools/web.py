@@ -25,6 +25,7 @@ class WebFetch(Action):
 
     name = "web_fetch"
     is_safe_to_repeat = True
+    reads_only = True
     timeout_s = 60.0
 
     def __init__(self, fetcher: Fetcher) -> None:
