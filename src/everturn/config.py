@@ -154,6 +154,11 @@ class _Reader:
             found = re.search(r"\$\.(\w+)", str(error))
             place = (section, found[1]) if found else (section,)
             raise self._wrong(place, f"is wrong: {str(error).split(' - at')[0]}", "Correct it.") from error
+        except Invalid as error:
+            place = (section, str(error.facts.get("key")))
+            if place not in self._lines:
+                raise  # it came from the environment, which the hint names
+            raise self._wrong(place, f"is wrong: {error.message.rstrip('.')}", error.hint) from error
 
     def _wrong(self, key: tuple[str, ...], what: str, hint: str) -> Invalid:
         line = self._lines.get(key)

@@ -390,6 +390,14 @@ async def test_a_token_is_long_stored_hashed_dated_and_revocable(
 
 
 @on_both
+@pytest.mark.parametrize("label", ["", "  ", "two\nlines", "\x1b[31mred"])
+async def test_a_token_has_a_label_that_can_be_read(store: Store, tmp_path: Path, label: str) -> None:
+    async with run_web(store, tmp_path) as server:
+        answer = await server.http.post("/api/tokens", json={"label": label})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+        assert await server.web.accounts.tokens(LOCAL_OWNER) == []
+
+
 async def test_an_expired_or_altered_token_is_refused(store: Store, tmp_path: Path, clock: FakeClock) -> None:
     async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
         _, text = await server.web.accounts.create_token(LOCAL_OWNER, "t", (Scope.CHAT,), days=1)

@@ -59,6 +59,8 @@ def test_tables_reach_their_rooms(tmp_path: Path) -> None:
         ("[engine]\n\nsteps = 3\n", 3, "engine.steps"),
         ("[engine]\nsteps_max = 'three'\n", 2, "engine.steps_max"),
         ("[server]\npage = '/etc'\n", 2, "server.page"),
+        ("[server]\n\ntrusted_proxies = ['10.0.0.0/33']\n", 3, "server.trusted_proxies"),
+        ("[server]\nbase_path = 'http://x/y'\n", 2, "server.base_path"),
         ("[store]\nlease_s = true\n", 2, "store.lease_s"),
         ("[profiles.ops]\ntools = ['no_such_tool']\n", 2, "profiles.ops.tools"),
     ],
@@ -70,6 +72,32 @@ def test_a_mistake_names_line_and_key(tmp_path: Path, text: str, line: int, key:
     assert refused.value.facts["key"] == key
     assert f"line {line}" in refused.value.message
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("EVERTURN_TRUSTED_PROXIES", "127.0.0.1, *"),
+        ("EVERTURN_TRUSTED_PROXIES", "proxy.lan"),
+        ("EVERTURN_BASE_PATH", "/a b"),
+        ("EVERTURN_BASE_PATH", "/x/../y"),
+        ("EVERTURN_PORT", "99999"),
+    ],
+)
+def test_a_mistake_in_the_environment_is_told_with_what_is_possible(
+    tmp_path: Path, variable: str, value: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        read_config(tmp_path, {variable: value})
+    assert value.split(", ")[-1] in refused.value.message
+    assert "config.toml" not in refused.value.message
+    assert refused.value.hint
+
+
+def test_proxies_and_base_path_are_taken_as_people_write_them(tmp_path: Path) -> None:
+    environ = {"EVERTURN_TRUSTED_PROXIES": "127.0.0.1, 10.0.0.0/8 ::1", "EVERTURN_BASE_PATH": "agent/v1.2/"}
+    web = read_config(tmp_path, environ).web
+    assert (web.trusted_proxies, web.root) == (("127.0.0.1", "10.0.0.0/8", "::1"), "/agent/v1.2")
 
 
 def test_a_file_that_is_not_toml_is_said_so(tmp_path: Path) -> None:

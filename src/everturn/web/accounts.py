@@ -167,6 +167,8 @@ class Accounts:
         self, owner: str, label: str, scopes: tuple[Scope, ...], *, days: int | None = None
     ) -> tuple[TokenInfo, str]:
         """A new token and its text, which is shown once and never stored."""
+        if not label.strip() or not label.isprintable():
+            raise Invalid("A token needs a label, on one line.", hint="Say where it is used: phone, webui.")
         if not scopes:
             raise Invalid("A token needs at least one scope.", hint="read, chat, approve or admin")
         ident, secret, now = self._ids.make("tok"), self._secret(), self._clock.now_ms()

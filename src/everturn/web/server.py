@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -97,7 +98,9 @@ def bind(settings: WebSettings) -> socket.socket:
         listener.close()
         raise StartRefused(
             f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
-            hint="Is Everturn already running? Choose another port with --port.",
+            hint="Is Everturn already running? Choose another port with --port."
+            if error.errno == errno.EADDRINUSE
+            else "Choose an address of this machine with --host, or a port above 1023 with --port.",
         ) from error
     listener.setblocking(False)
     return listener

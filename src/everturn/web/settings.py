@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from pathlib import Path
 
 import msgspec
 
+from everturn.domain.errors import Invalid
+
 PAGE_FOLDER = Path(__file__).parent / "page"
+_BASE_PATH = re.compile(r"(/(?!\.+(/|$))[A-Za-z0-9._~-]+)*")
 
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +40,24 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     completion_timeout_s: float = 1800.0
     grace_s: float = 20.0  # what running turns get at shutdown
     opens_browser: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises Invalid: what is wrong here would show as a refused request, far from its cause."""
+        for proxy in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(proxy.strip(), strict=False)
+            except ValueError as error:
+                raise Invalid(
+                    f"The trusted proxy {proxy!r} is no address and no network.",
+                    hint="Like 127.0.0.1 or 10.0.0.0/8; several with commas (EVERTURN_TRUSTED_PROXIES).",
+                    key="trusted_proxies",
+                ) from error
+        if not _BASE_PATH.fullmatch(self.root):
+            raise Invalid(
+                f"The base path {self.base_path!r} is no path.",
+                hint="Like /agent: letters, digits and -._~ between slashes (EVERTURN_BASE_PATH).",
+                key="base_path",
+            )
 
     @property
     def root(self) -> str:

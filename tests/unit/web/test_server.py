@@ -41,6 +41,12 @@ def test_an_address_that_is_taken_is_refused_saying_what_to_do(tmp_path: Path) -
     assert "--port" in refused.value.hint
 
 
+def test_an_address_that_is_not_ours_is_refused_saying_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StartRefused) as refused:
+        bind(web_settings(tmp_path, host="203.0.113.5"))
+    assert "--host" in refused.value.hint
+
+
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "localhost")])
 def test_the_address_that_is_shown_can_be_opened(tmp_path: Path, host: str, shown: str) -> None:
     settings = web_settings(tmp_path, host=host, base_path="agent")
