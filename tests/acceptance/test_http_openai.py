@@ -105,6 +105,18 @@ async def test_with_a_session_header_the_conversation_is_durable(store: Store, t
         assert answer.choices[0].message.content == "Three."
 
 
+@pytest.mark.parametrize("name", ["", "x" * 151])
+async def test_a_session_header_that_names_nothing_makes_no_session(
+    store: Store, tmp_path: Path, name: str
+) -> None:
+    async with run_web(store, tmp_path, "Hello.") as server, client_of(server) as client:
+        with pytest.raises(openai.BadRequestError):
+            await client.chat.completions.create(
+                model="everturn", messages=asking(), extra_headers={"X-Everturn-Session": name}
+            )
+        await nothing_is_left(server)
+
+
 async def test_a_call_that_needs_approval_is_denied_and_the_answer_says_so(
     store: Store, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing, k
 from everturn.web.streams import EventStream, Streams
 
 SESSION_HEADER = "x-everturn-session"
+_SESSION_CHARS_MAX = 150
 _DONE = b"data: [DONE]\n\n"
 _encoder = msgspec.json.Encoder()
 
@@ -290,6 +291,11 @@ class _Reply:
 
 
 def _check(request: wire.ChatRequest, named: str | None) -> None:
+    if named is not None and not (named.strip() and len(named) <= _SESSION_CHARS_MAX and named.isprintable()):
+        raise BadRequest(
+            f"The header {SESSION_HEADER} names no session.",
+            hint=f"An id (ses_…), or a name of your own of at most {_SESSION_CHARS_MAX} characters.",
+        )
     if is_agent(request.model):
         if request.tools:
             raise BadRequest(
