@@ -117,8 +117,9 @@ async def test_a_session_header_that_names_nothing_makes_no_session(
         await nothing_is_left(server)
 
 
+@pytest.mark.parametrize("streams", [False, True])
 async def test_a_call_that_needs_approval_is_denied_and_the_answer_says_so(
-    store: Store, tmp_path: Path
+    store: Store, tmp_path: Path, streams: bool
 ) -> None:
     tool = FakeTool("deploy")
     script = ([Call("deploy", {})], "I could not deploy.")
@@ -127,8 +128,12 @@ async def test_a_call_that_needs_approval_is_denied_and_the_answer_says_so(
         run_web(store, tmp_path, *script, tools=[tool], rules=rules) as server,
         client_of(server) as client,
     ):
-        answer = await client.chat.completions.create(model="everturn", messages=asking())
-        text = answer.choices[0].message.content or ""
+        if streams:
+            pieces = await client.chat.completions.create(model="everturn", messages=asking(), stream=True)
+            text = "".join([piece.choices[0].delta.content or "" async for piece in pieces])
+        else:
+            answer = await client.chat.completions.create(model="everturn", messages=asking())
+            text = answer.choices[0].message.content or ""
         assert text.startswith("I could not deploy.")
         assert "Denied" in text
         assert "deploy" in text.split("Denied")[1]
