@@ -349,7 +349,10 @@ async def _ask_child(sandbox: Sandbox, clock: Clock, call: ToolCall, request: di
 def _entry(entry: dict[str, Any]) -> str:
     if entry["kind"] == "folder":
         return f"{entry['path']}/"
-    return f"{entry['path']}\t{entry['size']}" if entry["kind"] == "file" else f"{entry['path']}\t(link)"
+    # With its unit: a bare number was taken for a count of lines.
+    return (
+        f"{entry['path']}\t{entry['size']:,} bytes" if entry["kind"] == "file" else f"{entry['path']}\t(link)"
+    )
 
 
 def _found(files: list[dict[str, Any]], bytes_max: int) -> str:

@@ -138,7 +138,9 @@ async def test_context_lines_are_told_apart(kit: Kit) -> None:
 
 async def test_listing_shows_one_level_and_more_when_asked(kit: Kit) -> None:
     _grow(kit.workspace)
-    assert (await kit.run("list_files", path="src")).text == "src/app.py\t45\nsrc/data.bin\t13\nsrc/deep/"
+    assert (await kit.run("list_files", path="src")).text == (
+        "src/app.py\t45 bytes\nsrc/data.bin\t13 bytes\nsrc/deep/"
+    )
     assert "src/deep/er/" in (await kit.run("list_files", path="src", depth=2)).text
     assert ".env" in (await kit.run("list_files", everything=True)).text
     assert ".env" not in (await kit.run("list_files")).text
