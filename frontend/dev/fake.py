@@ -32,6 +32,17 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'"
 )
+METRICS = """everturn_store_resumed 7
+everturn_store_interrupted 0
+everturn_engine_running 2
+everturn_store_asks 3
+everturn_store_sessions 412
+everturn_store_turns 3871
+everturn_store_messages 15204
+everturn_streams_open 1
+everturn_writer_commit_seconds_p50 0.0011
+everturn_writer_commit_seconds_p99 0.0064
+"""
 PAGE = Path(__file__).parents[2] / "src/everturn/web/page"
 
 
@@ -68,6 +79,8 @@ class Surface:
             Route("/api/events", self.events),
             Route("/api/search", self.search),
             Route("/api/uploads", self.upload, methods=["POST"]),
+            Route("/readyz", lambda _: reply({"status": "ready", "version": "0.1.0"})),
+            Route("/metrics", lambda _: Response(METRICS, media_type="text/plain")),
             Route("/api/approvals", lambda _: reply({"items": self.house.open_asks()})),
             Route("/api/models", lambda _: reply(scenes.MODELS)),
             Route("/api/{rest:path}", self.rest, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),

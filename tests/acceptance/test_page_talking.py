@@ -126,7 +126,7 @@ async def test_a_call_is_changed_before_it_is_allowed(data_dir: Path) -> None:
         await area.fill("echo changed; X=1 $UNKNOWN")
         await page.keyboard.press("Control+Enter")
         await ended(page)
-        line = page.locator(".line", has_text="You changed and allowed")
+        line = page.locator(".line", has_text="You changed")
         await expect(line).to_contain_text("echo changed")
         told = str(house.provider.asked[1]["messages"][-1])
         assert "The user changed the arguments of this call" in told

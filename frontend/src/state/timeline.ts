@@ -56,7 +56,7 @@ export function drawn(turn: TurnView, now: number): Picture {
     has: {
       tool: bars.some((bar) => bar.kind === "tool"),
       wait: bars.some((bar) => bar.kind === "wait"),
-      unknown: bars.some((bar) => bar.state === "unknown"),
+      unknown: rows.some((known) => known.pieces.some((piece) => piece.look === "dbt")),
       abandoned: bars.some((bar) => bar.state === "abandoned" && bar.kind === "model"),
     },
     restart: restart(bars, downs[downs.length - 1]),
@@ -113,13 +113,24 @@ function nameOf(turn: TurnView, bar: Bar, isAgain: boolean): string {
   const verb = call?.kind === "call" ? lookOf(call.name).verb : "run";
   // Short: a file's name, a command's first word or two.
   if (verb === "read" || verb === "edit" || verb === "write") return bar.label.split("/").pop() || bar.label;
-  return bar.label.replace(/^sudo\s+/, "");
+  return verb === "run" ? program(bar.label) : bar.label;
 }
 
-/** Round marks on the axis: about three of them. */
+/** A command's program, with the words after it that still fit; the whole is in the title. */
+function program(command: string): string {
+  const [first = "", ...rest] = command.replace(/^(sudo\s+|\w+=\S*\s+)+/, "").split(/\s+/);
+  let name = first.split("/").pop() || command;
+  for (const word of rest) {
+    if (!/^[a-z][\w-]*$/.test(word) || name.length + word.length > 12) break;
+    name += ` ${word}`;
+  }
+  return name;
+}
+
+/** Round marks on the axis: three or four of them. */
 function marks(span: number): Picture["marks"] {
   const steps = [100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 18e5, 36e5, 72e5, 216e5, 864e5];
-  const step = steps.find((value) => span / value <= 3.5) ?? Math.ceil(span / 3);
+  const step = steps.find((value) => span / value <= 4.5) ?? Math.ceil(span / 3);
   const out = [{ at: 0, label: "0" }];
   for (let at = step; at <= span * 0.97; at += step) out.push({ at: (100 * at) / span, label: durationShort(at) });
   return out;

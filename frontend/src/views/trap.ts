@@ -11,7 +11,9 @@ export function trap(node: HTMLElement) {
     all[next]?.focus();
   };
   node.addEventListener("keydown", onkeydown);
-  (node.querySelector<HTMLElement>("[data-first]") ?? fields()[0])?.focus();
+  // Where there is nothing to write, the overlay itself is where one reads: no button looks chosen.
+  if (!node.hasAttribute("tabindex")) node.tabIndex = -1;
+  (node.querySelector<HTMLElement>("[data-first]") ?? node.querySelector<HTMLElement>("input, textarea") ?? node).focus();
   return {
     destroy() {
       node.removeEventListener("keydown", onkeydown);
