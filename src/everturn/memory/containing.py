@@ -142,9 +142,20 @@ class Apart:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._inside(act), self._loop))
 
     async def _inside(self, act: Callable[[MemoryProvider], Coroutine[Any, Any, T]]) -> T:
-        if self._provider is None:
-            self._provider = self._make()
-        return await act(self._provider)
+        """In the plug-in's thread. Whatever it raises becomes an error of its own: an interrupt, an exit or a
+        cancellation that nobody asked for would otherwise end this loop and the server's."""
+        try:
+            if self._provider is None:
+                self._provider = self._make()
+            return await act(self._provider)
+        except Exception:
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # we gave it up
+            said = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise ProviderFailed(f"The memory provider {self._name} raised {said}.") from error
 
     def _live(self) -> None:
         asyncio.run(self._until_stopped())

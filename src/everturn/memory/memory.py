@@ -462,15 +462,17 @@ class Memory:
     async def recall(self, handle: MemoryProvider, owner: str, session_key: str, prompt: str) -> str:
         """What the provider has for this prompt; nothing if it fails or takes too long. Never raises."""
         try:
-            return await self._watch.call(
+            text = await self._watch.call(
                 handle.name,
                 "recall",
                 self.settings.recall_timeout_s,
-                lambda: handle.recall(owner, session_key, prompt),
+                lambda: _text_from(handle, owner, session_key, prompt),
             )
         except ProviderFailed as error:
             _log.warning("%s", error.message)
             return ""
+        # It goes before the model and into the store, whoever wrote the provider.
+        return text.replace("\x00", "")[: self.settings.recall_chars_max]
 
     async def observe(
         self, handle: MemoryProvider, owner: str, session_id: str, messages: Sequence[Message]
@@ -500,6 +502,13 @@ class Memory:
             "tracked": self.tracked,
             "trouble": self.trouble,
         }
+
+
+async def _text_from(handle: MemoryProvider, owner: str, session_key: str, prompt: str) -> str:
+    text: object = await handle.recall(owner, session_key, prompt)
+    if not isinstance(text, str):
+        raise TypeError(f"it gave a {type(text).__name__} instead of a text")
+    return text.encode("utf-8", "replace").decode()
 
 
 class _Count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -142,6 +143,81 @@ async def test_a_close_that_blocks_holds_up_shutdown_only_for_its_time(
         await h.run(await h.new_session())
         group.start_soon(pass_time)
     assert await store.ledger.owing() == []
+
+
+class Raising(RecordingProvider):
+    """Raises what no code should raise."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("blocking")
+        self._error = error
+
+    async def recall(self, owner: str, session_key: str, prompt: str) -> str:
+        raise self._error
+
+    async def observe(self, owner: str, session_id: str, messages: object) -> None:
+        raise self._error
+
+    async def commit(self, segment: object) -> None:
+        raise self._error
+
+    async def close(self) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit(), asyncio.CancelledError()], ids=repr
+)
+async def test_a_plug_in_that_raises_an_interrupt_an_exit_or_a_cancellation_ends_nothing(
+    store: Store, clock: FakeClock, error: BaseException
+) -> None:
+    provider = Raising(error)
+    providers = Providers({"blocking": lambda: Apart(lambda: provider, "blocking")}, {})
+    settings = MemorySettings(provider="blocking")
+    memory = Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+    model = ScriptedModel(clock=clock, then="fine")
+    async with open_harness(store, clock=clock, model=model, memory=memory) as h:
+        session = await h.new_session()
+        for text in ("one", "two"):
+            assert (await h.run(session, text)).state == "completed"
+        done = await memory.commit(OWNER, session.id)
+        assert done.outcome is Outcome.FAILED
+        assert type(error).__name__ in done.error
+    (owing,) = await store.ledger.owing()
+    assert owing.turns == 2
+
+
+class Odd(RecordingProvider):
+    def __init__(self, recalls: object) -> None:
+        super().__init__("odd")
+        self.recalls = recalls  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("recalls", "sent"),
+    [
+        (42, ""),
+        (None, ""),
+        (b"bytes", ""),
+        ("x" * 5_000_000, "x" * 4_000),
+        ("a\x00b", "ab"),
+        ("half \ud800", "half ?"),
+    ],
+    ids=["number", "nothing", "bytes", "huge", "nul", "surrogate"],
+)
+async def test_what_a_provider_recalls_is_a_text_that_fits_or_nothing(
+    store: Store, clock: FakeClock, recalls: object, sent: str
+) -> None:
+    providers = Providers({"odd": lambda: Odd(recalls)}, {})
+    settings = MemorySettings(provider="odd")
+    memory = Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+    model = ScriptedModel(clock=clock, then="fine")
+    async with open_harness(store, clock=clock, model=model, memory=memory) as h:
+        session = await h.new_session()
+        for text in ("one", "two"):
+            assert (await h.run(session, text)).state == "completed"
+        first = model.requests[-1].messages[0].text
+        assert first == (f"{sent}\none" if sent else "one")
 
 
 async def test_a_plug_in_that_cannot_be_loaded_fails_its_commits_and_says_why(
