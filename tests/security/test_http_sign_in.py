@@ -618,6 +618,18 @@ async def test_sign_ins_and_failures_are_in_the_audit_log_without_secrets(
         assert (tmp_path / "audit.jsonl").stat().st_mode & 0o077 == 0
 
 
+async def test_strangers_cannot_flood_the_audit_log(store: Store, tmp_path: Path, clock: FakeClock) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
+        for _ in range(30):
+            await sign_in(server, "wrong guess")
+        noted = (tmp_path / "audit.jsonl").read_text().splitlines()
+        assert len(noted) == 6, "five guesses, and once that the next had to wait"
+        await clock.advance(3)
+        for _ in range(30):
+            await sign_in(server, "wrong guess")
+        assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == 8
+
+
 async def test_nothing_secret_reaches_the_log(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -167,7 +167,8 @@ class Throttled(Refused):
     code = "too_many_attempts"
     status = 429
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, is_first: bool = True) -> None:
+        self.is_first = is_first  # of this wait; those who go on asking are told the same
         super().__init__(
             "Too many wrong passwords came from there.",
             hint=f"Wait {seconds:.0f} seconds, then try again.",

@@ -27,6 +27,7 @@ class Throttle:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._told: set[str] = set()  # who was told to wait since the last try that counted
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def begin(self, address: str) -> None:
@@ -39,12 +40,15 @@ class Throttle:
         for who, free in bounds:
             wait = self._wait(who, free)
             if wait > 0:
-                raise Throttled(wait)
+                is_first = who not in self._told
+                self._told.add(who)
+                raise Throttled(wait, is_first=is_first)
         for who in (place, _ALL):
             self._tries[who] = (self._recent(who)[0] + 1, self._clock.monotonic())
             self._tries.move_to_end(who)
+            self._told.discard(who)
         while len(self._tries) > _ADDRESSES_MAX:
-            self._tries.popitem(last=False)
+            self._told.discard(self._tries.popitem(last=False)[0])
 
     def take_back(self, address: str) -> None:
         """Nobody has looked at the password of a try that was begun."""

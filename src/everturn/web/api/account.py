@@ -175,7 +175,8 @@ class AccountApi:
                 old=cookie_from(call.headers, call.visitor),
             )
         except (WrongPassword, Throttled) as error:
-            await self._audit.write("signin.failed", LOCAL_OWNER, address=address, detail=error.code)
+            if _is_worth_noting(error):
+                await self._audit.write("signin.failed", LOCAL_OWNER, address=address, detail=error.code)
             raise
         await self._audit.write("signin", LOCAL_OWNER, address=address)
         me = Me(LOCAL_OWNER, "cookie", tuple(Scope), __version__)
@@ -243,3 +244,8 @@ class AccountApi:
 
     async def audit(self, call: Call[AuditQuery, Nothing]) -> AuditPage:
         return AuditPage(tuple(await self._audit.newest(call.query.limit)))
+
+
+def _is_worth_noting(error: WrongPassword | Throttled) -> bool:
+    """The audit log has a bound: strangers who hammer at the door must not push out what it is kept for."""
+    return isinstance(error, WrongPassword) or error.is_first
