@@ -42,6 +42,11 @@ pytestmark = pytest.mark.anyio
 
 OWNER = "local"
 OpenStore = Callable[..., Awaitable[Store]]
+READ_ONLY = """
+CREATE FUNCTION refuse() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION USING ERRCODE = 'read_only_sql_transaction', MESSAGE = 'read-only'; END $$;
+CREATE TRIGGER read_only BEFORE INSERT ON events FOR EACH STATEMENT EXECUTE FUNCTION refuse()
+"""
 IDLE_IN_TRANSACTION = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
 
 
@@ -438,6 +443,44 @@ async def test_a_batch_whose_transaction_the_server_has_ended_is_sent_again(
     await watcher.close()
     journal = await store.journal.of_turn(OWNER, claim.turn.id)
     assert [event.number for event in journal if event.kind == "text.delta"] == list(range(2, 10))
+
+
+async def test_a_batch_that_is_in_a_deadlock_is_sent_again(store: Store, postgres_url: str) -> None:
+    """An administrator's transaction takes the locks of two sessions the wrong way round."""
+    first, second = await running(store, "wrk_a"), await running(store, "wrk_b")
+    other, watcher = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+    lock = "SELECT 1 FROM tails t JOIN sessions s USING (session_no) WHERE s.id = $1 FOR UPDATE OF t"
+    await other.execute("BEGIN")
+    await other.fetch(lock, second.session.id)
+    async with asyncio.TaskGroup() as group:
+        for claim in (first, second):
+            group.create_task(store.journal.append(claim.turn.id, claim.epoch, 2, deltas("once")))
+        with anyio.fail_after(20):
+            while not await watcher.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                await anyio.lowlevel.checkpoint()
+            await other.fetch(lock, first.session.id)  # whoever waited first gives way
+        await other.execute("ROLLBACK")
+    await other.close()
+    await watcher.close()
+    for claim in (first, second):
+        journal = await store.journal.of_turn(OWNER, claim.turn.id)
+        assert [event.number for event in journal if event.kind == "text.delta"] == [2]
+
+
+async def test_a_server_that_takes_no_writes_for_a_while_gets_the_events_later(
+    spooling: Store, postgres_url: str
+) -> None:
+    """What a switch to another primary looks like from here."""
+    claim = await running(spooling)
+    admin = await asyncpg.connect(postgres_url)
+    await admin.execute(READ_ONLY)
+    assert await spooling.journal.append(claim.turn.id, claim.epoch, 2, deltas("later")) == 0
+    await admin.execute("DROP TRIGGER read_only ON events")
+    await admin.close()
+    with anyio.fail_after(20):
+        await spooling.journal.settled(claim.turn.id, claim.epoch)
+    journal = await spooling.journal.of_turn(OWNER, claim.turn.id)
+    assert [event.number for event in journal if event.kind == "text.delta"] == [2]
 
 
 async def test_asks_expire_although_the_session_of_one_is_being_deleted(

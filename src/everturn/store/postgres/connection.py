@@ -185,10 +185,20 @@ def explained(error: BaseException, address: str) -> EverturnError:
             "was written.",
             hint="It is tried again; see whether the server runs.",
         )
+    if isinstance(error, asyncpg.TransactionRollbackError):
+        return StoreAway(
+            f"Other transactions at {named(address)} were in the way ({error}). Nothing was written.",
+            hint="It is tried again.",
+        )
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        # A server that was the primary until a moment ago: the next connection may reach the new one.
+        return StoreAway(
+            f"The database at {named(address)} takes no writes now (it is a replica or read-only). Nothing "
+            "was written.",
+            hint="It is tried again; name the primary server in EVERTURN_DATABASE_URL.",
+        )
     if isinstance(error, asyncpg.DiskFullError):
         return DiskFull("The database server's disk is full. Nothing of this write is stored.")
-    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-        return StoreRefused("The database takes no writes (it is a replica or read-only).")
     if isinstance(error, asyncpg.IntegrityConstraintViolationError):
         return WrongState(f"The store refused the change: {error}.")
     if isinstance(error, asyncpg.DataError):
