@@ -192,7 +192,8 @@ MUTATIONS = [
         "b18", ENGINE, 'self._start_keeping(f"leave {leaving}", self._memory.settle, owner, leaving)', "pass"
     ),
     Mutation("d01", PREFIX, "    place = session.key or ", "    place = session.id or "),
-    Mutation("d01", PREFIX, 'return f"{session.owner}\\n{place}', 'return f"{place}'),
+    Mutation("d01", PREFIX, 'return f"{len(session.owner)} {session.owner}\\n{place}', 'return f"{place}'),
+    Mutation("d01", PREFIX, 'return f"{len(session.owner)} {session.owner}', 'return f"{session.owner}'),
     Mutation(
         "d02",
         LOOP,

@@ -13,13 +13,13 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.modelling import ModelRequest, ToolSchema
-from everturn.domain.sessions import SessionPatch
+from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.storing import Request, Submission
 from everturn.domain.tooling import ToolResult
 from everturn.domain.turns import Usage
 from everturn.engine import EngineSettings
 from everturn.engine.agents import AgentCache, CacheBounds, Entry
-from everturn.engine.prefix import Warm, _signature
+from everturn.engine.prefix import Warm, _signature, key_of
 from everturn.engine.settings import Profile
 from everturn.memory import Memory
 from everturn.store import Store
@@ -104,6 +104,15 @@ async def test_d01_two_owners_never_share_an_agent_though_their_keys_are_equal(
         assert builds(h) == 2
         assert "Ada's secret" in h.model.requests[0].system
         assert "Ada's secret" not in str(h.model.requests[1])
+
+
+def test_d01_no_name_and_no_place_read_as_those_of_another_owner() -> None:
+    def key(owner: str, place: str, *, private: bool = False) -> str:
+        session = Session("ses_1", owner, 1, 0, 0, 0, key=place, private=private)
+        return key_of(session, None)
+
+    places = [key("a", "b\nc"), key("a\nb", "c"), key("a", "b\nc", private=True), key("a", "b\nc\nprivate")]
+    assert len(set(places)) == 4
 
 
 async def test_d02_consecutive_turns_reuse_the_agent_and_its_history(store: Store, clock: FakeClock) -> None:

@@ -236,7 +236,8 @@ class Agents:
 def key_of(session: Session, profile: str | None) -> str:
     """Where the session's owner talks. Owners never share an agent, nor do private sessions and others."""
     place = session.key or f"{_WEB}:{profile or 'default'}:{session.model or ''}"
-    return f"{session.owner}\n{place}\n{'private' if session.private else ''}"
+    # The owner's length stands before it: whatever is in a name or a place, it never reads as another's.
+    return f"{len(session.owner)} {session.owner}\n{place}\n{'private' if session.private else ''}"
 
 
 def _signature(plain: Warm, model: str, memory: Memory | None, forgotten: int) -> str:

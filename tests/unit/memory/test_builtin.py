@@ -282,6 +282,25 @@ async def test_a_fact_the_user_deleted_does_not_come_back_with_a_retry(
     assert await texts(built) == []
 
 
+async def test_a_note_that_is_deleted_while_a_commit_is_under_way_does_not_come_back(
+    store: Store, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ScriptedModel(PASSED, clock=clock, then=facts("The user SINGS.", "The user dances."))
+    built = built_over(store, clock, tmp_path, model)
+    old = await built.notebooks.remember(ME, "The user sings.", clock.now_ms())
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing and dance")
+    take = built.notebooks.take
+
+    async def take_late(*args: Any) -> None:
+        await built.notebooks.forget(ME, old.id)  # the model has answered, nothing is written yet
+        await take(*args)
+
+    monkeypatch.setattr(built.notebooks, "take", take_late)
+    assert (await built.memory.settle(ME, session.id)).turns == 1
+    assert await texts(built) == ["The user dances."]
+
+
 async def test_secrets_repeats_and_essays_are_not_noted(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
