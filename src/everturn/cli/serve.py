@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from pathlib import Path
 
 import click
@@ -12,6 +13,8 @@ from everturn.cli.frame import home_option, run
 from everturn.config import Config, read_config
 from everturn.web import configure_logs
 from everturn.web import serve as serve_web
+
+_log = logging.getLogger("everturn.server")
 
 
 @click.command()
@@ -31,12 +34,23 @@ def serve(
 
 async def _serve(config: Config) -> None:
     async with open_app(config) as app, open_web(app) as web:
+        warn_of_readers(config.home)
         # What was built until here lives as long as the process: the collector need not look at it
         # again, and with fewer, larger collections streams stay smooth.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         await serve_web(web, config.web, drain=app.engine.stop, on_ready=_say)
+
+
+def warn_of_readers(home: Path) -> None:
+    """A folder that we make is its owner's alone; one that was there before may be anybody's to read."""
+    if home.stat().st_mode & 0o077:
+        _log.warning(
+            "other users of this machine can read the data folder, with attachments and memory in it: "
+            "'chmod 700 %s' keeps it yours",
+            home,
+        )
 
 
 def _say(address: str) -> None:
