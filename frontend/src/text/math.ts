@@ -34,7 +34,12 @@ export async function drawMath(root: ParentNode): Promise<void> {
 }
 
 function load(): Promise<Katex> {
-  loading ??= import("katex").then((module) => (katex = module.default));
+  loading ??= import("katex").then((module) => {
+    katex = module.default;
+    // A text that has paused would show its first formula as TeX until it goes on.
+    void drawMath(document);
+    return katex;
+  });
   return loading;
 }
 
