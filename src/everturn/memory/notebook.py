@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import stat
 import threading
 from collections import OrderedDict
@@ -20,11 +19,11 @@ from typing import TypeVar
 from urllib.parse import quote
 
 import anyio.to_thread
-import apsw
 import msgspec
 
 from everturn.domain.errors import Invalid, NotFound
 from everturn.domain.ids import Ids
+from everturn.memory.index import Index
 from everturn.memory.notes import (
     BY_USER,
     Note,
@@ -41,18 +40,9 @@ from everturn.store.disk import Disk, told, write_atomically
 
 T = TypeVar("T")
 
-_WORDS_MAX = 24  # of a prompt, for the index
 _TAKEN = ".taken"  # the turns that were taken in; an older release wrote keys of segments
 _TAKING = ".taking"  # the turns whose notes are being written
 _TAKEN_MAX = 5_000  # turns; a repetition comes soon or never
-# Words that fit everything say nothing about what fits.
-_STOP_WORDS = """
-a an and are as at be but by can could did do does for from had has have he her his how i if in into is it its
-just let me my no not of on or our please she should so that the their them then there these they this to us
-was we were what when where which who why will with would you your
-der die das ein eine und ist mir mich ich du wir le la les un une et est je tu el los y es una yo
-"""
-_STOP = frozenset(_STOP_WORDS.split())
 _PAGE_BYTES_MAX = 2_000_000  # some 20,000 facts; a larger file is not read, and that is said
 
 Signature = tuple[int, int, int, int]  # of a file: inode, size, times of its content and of its entry
@@ -69,7 +59,7 @@ class Notebook:
         self._pages: dict[str, tuple[Signature, list[Note]]] = {}
         self._by_id: dict[str, Note] = {}
         self._lines: set[str] = set()
-        self._index = _Index()
+        self._index = Index()
         self._unread: dict[str, str] = {}  # page -> why it is not read
 
     # --- reading -------------------------------------------------------------------------------------
@@ -255,46 +245,6 @@ class Notebook:
             yield
         finally:
             os.close(descriptor)
-
-
-class _Index:
-    """Full text over the facts, in memory."""
-
-    def __init__(self) -> None:
-        self._db = apsw.Connection(":memory:")
-        self._db.execute(
-            "CREATE VIRTUAL TABLE facts USING fts5(text, id UNINDEXED, "
-            "tokenize='porter unicode61 remove_diacritics 2')"
-        )
-        self._rows: dict[str, list[int]] = {}
-        self._next = 1
-
-    def put(self, page: str, notes: Sequence[Note]) -> None:
-        self.drop(page)
-        rows = list(range(self._next, self._next + len(notes)))
-        self._next += len(notes)
-        self._rows[page] = rows
-        with self._db:
-            self._db.executemany(
-                "INSERT INTO facts (rowid, text, id) VALUES (?, ?, ?)",
-                [(row, note.text, note.id) for row, note in zip(rows, notes, strict=True)],
-            )
-
-    def drop(self, page: str) -> None:
-        rows = self._rows.pop(page, [])
-        with self._db:
-            self._db.executemany("DELETE FROM facts WHERE rowid = ?", [(row,) for row in rows])
-
-    def find(self, query: str, limit: int) -> list[str]:
-        words = [word for word in re.findall(r"\w+", query.lower()) if len(word) > 1 and word not in _STOP]
-        chosen = list(dict.fromkeys(words))[:_WORDS_MAX]
-        if not chosen:
-            return []
-        match = " OR ".join(f'"{word}"' for word in chosen)
-        rows = self._db.execute(
-            "SELECT id FROM facts WHERE facts MATCH ? ORDER BY rank, rowid LIMIT ?", (match, limit)
-        )
-        return [str(row[0]) for row in rows]
 
 
 class Notebooks:
