@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -226,7 +227,14 @@ class Runner:
         while not self.is_stopping:
             # Cleared before looking: a nudge that comes while looking is not lost.
             self._nudged = anyio.Event()
-            if not await self._claim_some():
+            try:
+                has_more = await self._claim_some()
+            except Exception as error:
+                # The root of a task beside all turns: recorded, shown in the status, tried again.
+                _log.exception("claiming failed")
+                self.trouble = f"{type(error).__name__}: {error}"
+                has_more = False
+            if not has_more:
                 await self._until_nudged()
 
     async def _until_nudged(self) -> None:
@@ -265,7 +273,8 @@ class Runner:
         if self._may_hold_more:
             for turn_id, epoch in await self._gear.store.turns.held(self.worker):
                 if turn_id not in self._turns:
-                    await self._gear.store.turns.hand_over(turn_id, epoch)
+                    with contextlib.suppress(*_NOT_OURS):  # ended or deleted since we looked
+                        await self._gear.store.turns.hand_over(turn_id, epoch)
             self._may_hold_more = False
 
     def _say_trouble(self, error: EverturnError) -> None:

@@ -53,6 +53,22 @@ async def test_a_turn_is_let_go_as_soon_as_the_store_is_back(store, clock, monke
         assert letting_go.calls == 3
 
 
+async def test_a_claim_that_fails_unexpectedly_ends_nothing_else(store, clock, monkeypatch):
+    """One row that cannot be read must not take the whole server down, at every start anew."""
+    async with open_harness(store, "hi", clock=clock, settings=quiet_settings(poll_s=0.7)) as h:
+        session = await h.new_session()
+        failing = Failing(monkeypatch, store.turns, "claim", RuntimeError("unreadable"))
+        accepted = await h.send(session)
+        with anyio.fail_after(5):
+            while not failing.calls:
+                await anyio.lowlevel.checkpoint()
+        assert h.engine.status()["trouble"] == "RuntimeError: unreadable"
+        await clock.someone_sleeps(0.7)
+        await clock.advance(0.7)
+        assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED
+        assert h.engine.status()["trouble"] == ""
+
+
 async def test_a_full_disk_interrupts_the_turn_and_resume_goes_on(store, clock, monkeypatch):
     more = anyio.Event()
 
