@@ -57,6 +57,7 @@ class Notebook:
         self._disk = disk
         self._lock = threading.RLock()
         self._pages: dict[str, tuple[Signature, list[Note]]] = {}
+        self._every: list[Note] = []
         self._by_id: dict[str, Note] = {}
         self._lines: set[str] = set()
         self._index = Index()
@@ -68,8 +69,7 @@ class Notebook:
         """All notes, the oldest first; one that stands in two places, once."""
         with self._lock:
             self._refresh()
-            every = (note for page in sorted(self._pages) for note in self._pages[page][1])
-            return [note for note in every if self._by_id[note.id] is note]
+            return list(self._every)
 
     def find(self, query: str, limit: int) -> list[Note]:
         """The notes that fit the words best, the best first."""
@@ -196,6 +196,7 @@ class Notebook:
             self._index.put(page, notes)
         every = [note for page in sorted(self._pages) for note in self._pages[page][1]]
         self._by_id = {note.id: note for note in reversed(every)}
+        self._every = [note for note in every if self._by_id[note.id] is note]
         self._lines = {one_line(note.text) for note in every}
 
     def _signatures(self) -> dict[str, Signature]:
