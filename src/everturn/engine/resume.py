@@ -188,7 +188,7 @@ def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
         return _from_answer(state.answer)
     if state.started_at is None:
         return _from_decision(state)
-    if spec is not None and (spec.is_safe_to_repeat or spec.takes_key):
+    if spec is not None and (spec.is_safe_to_repeat or spec.takes_key or spec.reads_only):
         return Run(state.attempt + 1, is_approved=True)
     if state.doubt is not None:
         return _from_doubt(state)

@@ -36,7 +36,7 @@ class Meeting:
 
 
 def reading(name, work="read", **more):
-    return FakeTool(name, work, reads_only=True, is_safe_to_repeat=True, **more)
+    return FakeTool(name, work, reads_only=True, **more)
 
 
 async def results(harness, session):
@@ -90,7 +90,7 @@ async def test_a_read_that_has_to_be_asked_about_runs_only_when_it_was_allowed(s
 
 
 async def test_reads_that_a_crash_ended_run_again_and_the_one_with_a_result_does_not(store, clock, probe):
-    stuck, quick = anyio.Event(), FakeTool("quick", "read", reads_only=True, is_safe_to_repeat=True)
+    stuck, quick = anyio.Event(), reading("quick")
 
     async def wait(call, emit):
         await stuck.wait()
