@@ -284,12 +284,12 @@ async def test_b17_deleting_a_session_whose_commit_failed_leaves_nothing(
         session = await h.new_session()
         await h.run(session, "one")
     memory = memory_over(store, clock, opened=[failing])
-    async with engine_with(store, clock, memory) as h:
-        with within("the next engine tries, and fails"):
+    with within("the next engine tries and fails, the session is deleted, the engine stops", 20):
+        async with engine_with(store, clock, memory) as h:
             while not (memory.tracked == 2 and failing.calls):  # the handle, and the session it owes for
                 await anyio.wait_all_tasks_blocked()
-        await h.engine.delete(OWNER, session.id)
-        assert memory.tracked == 1
+            await h.engine.delete(OWNER, session.id)
+            assert memory.tracked == 1
     assert memory.tracked == 0
     assert await store.ledger.owing() == []
 
