@@ -75,7 +75,7 @@ CODER_SPEC = LocalSpec(
     # Arguments that can be left out are not told: it fills in every one, with what it takes for a default.
     told_tools={
         "edit_file": Told("Change a file: new comes in the place of old.", ("path", "old", "new")),
-        "list_files": Told("List the files of the workspace with their sizes."),
+        "list_files": Told("List the files of the workspace."),
         "memory": Told("Only if the user says remember or forget: facts about the user.", ("action", "text")),
         "read_file": Told("Read a file: to look up, count or understand what is in it.", ("path",)),
         "search_files": Told("Find out which files contain a text.", ("pattern",)),
@@ -83,7 +83,7 @@ CODER_SPEC = LocalSpec(
             "Run a shell command: run a program, rename, move, copy or delete files, count, calculate.",
             ("command",),
         ),
-        "web_fetch": Told("Read a web page.", ("url",)),
+        "web_fetch": Told("Read a web page that the user names.", ("url",)),
         "write_file": Told("Write a new file.", ("path", "content")),
     },
 )

@@ -35,18 +35,18 @@ To use a tool, answer with nothing but one block like this:
 Then you are given its result. There are no other tools. When no tool is needed, and to show text or code,
 answer in plain words."""
 _AFTER_RESULT = (
-    "This step is done. If another step of what was asked is left, use the next tool now. If not, answer in "
-    "plain words, with what this result says."
+    "Done. If another step of what was asked is left, use the next tool. If not, answer in plain words with "
+    "what this result says."
 )
 # Looking is not doing: having found what it was to change, the model says that it has changed it.
 _LOOKING = frozenset({"list_files", "read_file", "search_files"})
 _AFTER_LOOKING = (
-    "If it was asked to change or make something, do that now with the next tool. If not, answer in plain "
-    "words, with what this result says."
+    "If something was to be changed or made, do that now with the next tool. If not, answer in plain words "
+    "with what this result says."
 )
 _AFTER_FAILURE = (
-    "This call failed, and nothing was done. Reach the same another way now: with another tool of the list, "
-    "or with other arguments. Answer in words only if there is no other way."
+    "This failed. See why and mend it: correct the file or the arguments, then do it again. Answer in words "
+    "only if it cannot be done."
 )
 _AFTER_REPEAT = "You have made this call before, with this result. Now answer in plain words."
 
@@ -59,9 +59,9 @@ _SHOWN: tuple[tuple[str, Any], ...] = (
     ("read_file", {"path": "names.txt"}),
     ("", "     1\tAbel\n     2\tMiriam\n     3\tZoe"),
     ("assistant", "names.txt is sorted now. The first name is Abel."),
-    ("user", "In menu.txt, soup should cost 6 instead of 5."),
-    ("read_file", {"path": "menu.txt"}),
-    ("", "     1\tbread 2\n     2\tsoup 5"),
+    ("user", "Find out where the price of soup is, and make it 6 instead of 5."),
+    ("search_files", {"pattern": "soup"}),
+    ("", "menu.txt:2:soup 5"),
     ("edit_file", {"path": "menu.txt", "old": "soup 5", "new": "soup 6"}),
     ("", "Edited menu.txt: +1 -1."),
     ("assistant", "Soup costs 6 in menu.txt now."),
@@ -72,7 +72,7 @@ _SHOWN: tuple[tuple[str, Any], ...] = (
     ("", "1\n2\n3"),
     ("assistant", "I wrote count.py and ran it. It printed:\n1\n2\n3"),
 )
-_SHOWN_TOOLS = frozenset({"terminal", "read_file", "write_file", "edit_file"})
+_SHOWN_TOOLS = frozenset({"edit_file", "read_file", "search_files", "terminal", "write_file"})
 
 
 class Told(msgspec.Struct, frozen=True):

@@ -129,7 +129,9 @@ def test_a_tool_is_told_in_one_line_with_what_must_be_given_first() -> None:
     ) in lines
 
 
-SHOWN = tuple(ToolSchema(name, "", {}) for name in ("edit_file", "read_file", "terminal", "write_file"))
+SHOWN = tuple(
+    ToolSchema(name, "", {}) for name in ("edit_file", "read_file", "search_files", "terminal", "write_file")
+)
 
 
 def test_examples_come_before_the_conversation_only_with_the_tools_they_use() -> None:
@@ -142,7 +144,7 @@ def test_examples_come_before_the_conversation_only_with_the_tools_they_use() ->
         calls.feed(one.text + "\n" if one.role is Role.ASSISTANT and one.text.startswith("```") else "")
     assert [call.name for call in calls.calls] == [
         *("terminal", "read_file"),
-        *("read_file", "edit_file"),
+        *("search_files", "edit_file"),
         *("write_file", "terminal"),
     ]
     assert len(as_text(ModelRequest("", (user("Hi."),), SHOWN[1:])).messages) == 1
@@ -151,10 +153,10 @@ def test_examples_come_before_the_conversation_only_with_the_tools_they_use() ->
 @pytest.mark.parametrize(
     ("names", "outcome", "words"),
     [
-        (["terminal"], Outcome.OK, "This step is done."),
-        (["read_file"], Outcome.OK, "If it was asked to change or make something"),
-        (["read_file", "terminal"], Outcome.OK, "This step is done."),
-        (["read_file"], Outcome.ERROR, "This call failed"),
+        (["terminal"], Outcome.OK, "Done. If another step"),
+        (["read_file"], Outcome.OK, "If something was to be changed or made"),
+        (["read_file", "terminal"], Outcome.OK, "Done. If another step"),
+        (["read_file"], Outcome.ERROR, "This failed."),
     ],
 )
 def test_what_a_result_is_followed_by(names: list[str], outcome: Outcome, words: str) -> None:
