@@ -1,6 +1,7 @@
 """A message whose turn can run here and now is claimed in the transaction that accepts it."""
 
 import asyncio
+from typing import Any
 
 import anyio
 import pytest
@@ -158,3 +159,30 @@ async def test_a_refused_message_gives_its_place_back(store: Store, clock: FakeC
             with pytest.raises(TextEmpty):
                 await h.send(session, "")
         assert (await h.run(session)).state is TurnState.COMPLETED
+
+
+async def test_of_many_messages_at_once_few_begin_in_one_transaction(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns that run already would wait for hundreds that begin together; batches of claims are bounded."""
+    accept_and_claim = store.turns.accept_and_claim
+    under_way, most = 0, 0
+
+    async def counted(*args: Any) -> Any:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await accept_and_claim(*args)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(store.turns, "accept_and_claim", counted)
+    async with open_harness(store, *["fine"] * 12, clock=clock) as h:
+        sessions = [await h.new_session() for _ in range(12)]
+        async with anyio.create_task_group() as group:
+            for session in sessions:
+                group.start_soon(h.send, session)
+        for session in sessions:
+            await h.seen(session, "turn.completed")
+    assert 1 <= most <= 4

@@ -37,6 +37,8 @@ _log = logging.getLogger("everturn.engine")
 _NOT_OURS = (Fenced, Gone, NotFound)  # the turn, or the whole session, is not ours any more
 _OVER = (StoreBroken, StoreTooNew)  # this process may not write any more
 
+_ACCEPTING_MAX = 4  # turns that are accepted and claimed in one step at the same time
+
 
 class RunningTurn:
     """A turn that this worker holds: its claim, its loop, and the scope that ends its task."""
@@ -130,12 +132,15 @@ class Runner:
 
     def _has_place(self, owner: str) -> bool:
         """Whether a turn of this owner may be claimed unseen. Only of the embedded store, whose outcome is
-        always known: a claim that PostgreSQL may or may not have made would have nobody to run it."""
+        always known: a claim that PostgreSQL may or may not have made would have nobody to run it. Of many
+        messages at once only the first few: the others are claimed in bounded batches, so that the turns
+        that run already do not wait while hundreds begin in one transaction."""
         settings = self._gear.settings
         return (
             self._gear.store.kind == "sqlite"
             and not self.is_stopping
             and self._gear.lease.is_held
+            and self._accepting < _ACCEPTING_MAX
             and len(self._turns) + self._accepting < settings.server_turns_max
             and self._owners[owner] < settings.owner_turns_max
         )
