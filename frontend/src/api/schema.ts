@@ -23,6 +23,8 @@ export interface components {
             output_tokens?: number | null;
             /** @default false */
             is_small?: boolean;
+            /** @default false */
+            is_brief?: boolean;
         };
         /** Accepted */
         Accepted: {

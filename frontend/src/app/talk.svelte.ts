@@ -144,8 +144,9 @@ export class Talk {
   }
 
   accepted(entry: Unsent, accepted: Accepted): void {
-    if (!this.conversation || accepted.is_steering) return;
-    this.conversation = conv.acknowledge(this.conversation, accepted.turn, {
+    const before = this.conversation;
+    if (!before || accepted.is_steering) return;
+    this.conversation = conv.acknowledge(before, accepted.turn, {
       id: `asked:${accepted.turn.id}`,
       turn_id: accepted.turn.id,
       role: "user",
@@ -161,6 +162,8 @@ export class Talk {
       ],
       created_at: accepted.turn.created_at,
     });
+    // The server may have begun it already.
+    this.tell(before, this.conversation);
   }
 
   get active(): TurnView | null {
@@ -199,8 +202,10 @@ export class Talk {
 
   private async again(name: string, turn: TurnView, body: Record<string, unknown>, asked: Message | null): Promise<void> {
     const accepted = await this.api.post<Accepted>(`api/sessions/${this.id}/${name}`, { key: freshKey(), body });
-    if (!this.conversation) return;
-    this.conversation = conv.replaced(this.conversation, turn.id, accepted.turn, asked);
+    const before = this.conversation;
+    if (!before) return;
+    this.conversation = conv.replaced(before, turn.id, accepted.turn, asked);
+    this.tell(before, this.conversation);
     if (this.conversation.isStale) await this.load();
   }
 
