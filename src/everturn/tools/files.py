@@ -35,6 +35,8 @@ _SEARCH_TIMEOUT_S = 30.0
 _RUN_BY_OTHERS = (".git", ".hg", ".envrc", ".vscode", ".idea", ".github", ".gitlab-ci.yml", "AGENTS.md")
 
 Whole = Annotated[int, msgspec.Meta(ge=1)]
+# Who looks for a file by its name this way must not take it for missing.
+_NO_MATCH = "[no match in the text of any file; names of files are not searched]"
 FilePath = Annotated[str, "Path of the file, relative to the workspace"]
 
 
@@ -222,7 +224,7 @@ class SearchFiles(Action):
             "limit": 500,
         }
         answer = await _ask_child(self._sandbox, self._clock, call, request)
-        text = _found(answer["files"], self.spec.output_bytes_max - 200) or "[no match]"
+        text = _found(answer["files"], self.spec.output_bytes_max - 200) or _NO_MATCH
         if answer["is_cut"]:
             text += "\n[more matches than are shown; narrow the search]"
         hits = sum(is_hit for file in answer["files"] for _, _, is_hit in file["lines"])
