@@ -99,9 +99,15 @@ class Notebook:
 
     # --- writing -------------------------------------------------------------------------------------
 
-    def add(self, notes: Sequence[Note]) -> None:
+    def remember(self, note: Note) -> Note:
+        """Add the note, unless its words are noted already: looked at and written as one step."""
+        words = one_line(note.text).casefold()
         with self._lock, self._alone():
-            self._add(notes)
+            known = next((each for each in self._every if one_line(each.text).casefold() == words), None)
+            if known is not None:
+                return known
+            self._add([note])
+            return self.get(note.id)
 
     def _add(self, notes: Sequence[Note]) -> None:
         for page in sorted({page_of(note.day) for note in notes}):
@@ -278,15 +284,7 @@ class Notebooks:
         """Note one fact; one that is noted already is returned as it is. Raises Invalid."""
         fact = _checked(text)
 
-        def work(book: Notebook) -> Note:
-            for note in book.notes():
-                if one_line(note.text).casefold() == fact.casefold():
-                    return note
-            made = self.new(fact, at_ms, source)
-            book.add([made])
-            return book.get(made.id)
-
-        return await self._in_thread(owner, work)
+        return await self._in_thread(owner, lambda book: book.remember(self.new(fact, at_ms, source)))
 
     async def edit(self, owner: str, note_id: str, text: str) -> Note:
         fact = _checked(text)

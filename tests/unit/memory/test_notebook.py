@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import anyio
 import pytest
 
 from everturn.domain.errors import Invalid, NotFound
@@ -40,6 +41,19 @@ async def test_the_same_fact_is_noted_once(books: Notebooks, clock: FakeClock) -
     first = await books.remember(OWNER, "Prefers tea.", clock.now_ms())
     assert await books.remember(OWNER, "prefers TEA.", clock.now_ms()) == first
     assert len(await books.notes(OWNER)) == 1
+
+
+async def test_many_that_note_the_same_fact_at_once_note_it_once(tmp_path: Path, clock: FakeClock) -> None:
+    processes = [Notebooks(tmp_path / "memory", Ids(clock)) for _ in range(4)]
+    noted: set[str] = set()
+
+    async def note(books: Notebooks) -> None:
+        noted.add((await books.remember(OWNER, "Prefers tea.", clock.now_ms())).id)
+
+    async with anyio.create_task_group() as group:
+        for books in processes * 4:
+            group.start_soon(note, books)
+    assert len(noted) == len(await processes[0].notes(OWNER)) == 1
 
 
 async def test_what_the_user_writes_into_the_file_is_a_note(
