@@ -461,12 +461,6 @@ MUTATIONS = [
         "            return entry.baselines[session_id].history",
     ),
     Mutation(
-        "d07",
-        CACHE,
-        "        return not self.is_pending and self.turns == 0",
-        "        return self.turns == 0",
-    ),
-    Mutation(
         "d07", CACHE, "        finally:\n            entry.ready.set()\n", "        entry.ready.set()\n"
     ),
     Mutation("d08", CACHE, "        entry.is_tracked = version is not None\n", ""),

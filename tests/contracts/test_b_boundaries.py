@@ -19,7 +19,7 @@ from everturn.testing.harness import OWNER, Harness, open_harness, quiet_setting
 from everturn.testing.memory import RecordingProvider
 from tests import acting
 from tests.acting import ME
-from tests.contracts.memory_acting import memory_over, said
+from tests.contracts.memory_acting import memory_over, others_have_gone_on, said
 
 pytestmark = pytest.mark.anyio
 
@@ -170,9 +170,7 @@ async def test_b12_eviction_waits_for_the_commit_under_way(
                 # Now it is not owed any more; the commit that has it still runs.
                 await store.transcript.undo(ME, session.id, Request())
             group.start_soon(release)
-            for _ in range(5):
-                await store.ledger.owing()  # as long as the release needs to find out what is owed
-                await anyio.wait_all_tasks_blocked()
+            await others_have_gone_on(store)
             assert not released.is_set()
         with within("the handle is released when the commit under way has ended"):
             await released.wait()
@@ -228,7 +226,7 @@ async def test_b18_leaving_a_session_of_somebody_else_commits_nothing(store: Sto
         session = await h.new_session()
         await h.run(session, "one")
         await h.engine.create_session("eve", leaving=session.id)
-        await anyio.wait_all_tasks_blocked()
+        await others_have_gone_on(store)
         assert handle.calls == []
 
 
@@ -287,7 +285,7 @@ async def test_b17_deleting_a_session_whose_commit_failed_leaves_nothing(
     with within("the next engine tries and fails, the session is deleted, the engine stops", 20):
         async with engine_with(store, clock, memory) as h:
             while not (memory.tracked == 2 and failing.calls):  # the handle, and the session it owes for
-                await anyio.wait_all_tasks_blocked()
+                await others_have_gone_on(store)
             await h.engine.delete(OWNER, session.id)
             assert memory.tracked == 1
     assert memory.tracked == 0

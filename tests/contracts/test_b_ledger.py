@@ -19,7 +19,7 @@ from everturn.testing import FakeClock, HoldingProbe, within
 from everturn.testing.memory import RecordingProvider
 from tests import acting
 from tests.acting import ME
-from tests.contracts.memory_acting import NAME, memory_over, owes, said
+from tests.contracts.memory_acting import NAME, memory_over, others_have_gone_on, owes, said
 
 pytestmark = pytest.mark.anyio
 
@@ -399,7 +399,7 @@ async def test_b10_a_second_commit_is_told_or_waits_and_the_provider_is_called_o
             with within("who does not want to wait is told at once that a commit is under way"):
                 assert (await memory.commit(ME, session.id, wait=False)).outcome is Outcome.BUSY
             group.start_soon(wait_for_it)
-            await anyio.wait_all_tasks_blocked()
+            await others_have_gone_on(store)
             assert waited == []
     assert waited == [Outcome.NOTHING]
     assert len(handle.calls) == 1
@@ -462,7 +462,7 @@ async def test_b10_of_two_processes_that_looked_at_once_one_begins_and_the_other
             ledger.may_begin.set()
             with within("the second is told, while the first is at work"):
                 while not outcomes:
-                    await anyio.wait_all_tasks_blocked()
+                    await others_have_gone_on(store)
             assert outcomes == [Outcome.BUSY]
             assert (await second.commit(ME, session.id, other)).outcome is Outcome.BUSY
     assert outcomes == [Outcome.BUSY, Outcome.SETTLED]
@@ -509,7 +509,7 @@ async def test_b11_drain_waits_for_the_commit_under_way_and_takes_what_came_mean
             group.start_soon(memory.commit, ME, session.id)
             await handle.entered()
             group.start_soon(drain)
-            await anyio.wait_all_tasks_blocked()
+            await others_have_gone_on(store)
             await said(store, memory, session.id, "meanwhile")
             await said(store, memory, third.id, "late")
             assert results == []

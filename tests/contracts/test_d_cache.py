@@ -28,7 +28,7 @@ from everturn.testing.harness import OWNER, Harness, open_harness, quiet_setting
 from everturn.testing.memory import RecordingProvider
 from everturn.testing.models import End, Say
 from tests import acting
-from tests.contracts.memory_acting import memory_over
+from tests.contracts.memory_acting import memory_over, others_have_gone_on
 
 pytestmark = pytest.mark.anyio
 
@@ -297,7 +297,7 @@ async def test_d06_turns_of_two_sessions_at_once_on_one_agent_do_not_mix(
         await h.seen(b, "tool.started")
         with within("both tools run"):
             while len(gates) < 2:
-                await anyio.wait_all_tasks_blocked()
+                await others_have_gone_on(store)
         gates[b.id].set()
         await h.settled(sent_b.turn.id)
         gates[a.id].set()

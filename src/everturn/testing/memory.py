@@ -92,11 +92,11 @@ class RecordingProvider:
             finally:
                 self._at_work -= 1
         self.calls.append(segment)
+        self._tell()
         if self.failures > 0:
             self.failures -= 1
             raise ConnectionError("the provider is away")
         self.taken.setdefault(segment.key, segment)
-        self._tell()
 
     async def close(self) -> None:
         self.closed += 1
