@@ -158,3 +158,24 @@ async def test_typing_stays_quick_while_an_answer_pours_in(data_dir: Path) -> No
         assert waits[len(waits) // 2] <= (100 if IS_QUIET else 200)
         if IS_QUIET:
             assert waits[-1] <= 100
+
+
+@pytest.mark.timeout(120)
+async def test_a_long_answer_between_short_ones_opens_at_every_width(data_dir: Path) -> None:
+    """Turns that were not drawn yet are guessed at; a wrong guess must not keep the page busy for ever."""
+    async with open_house(data_dir) as house:
+        story = "\n\n".join("A paragraph of a story that goes on and on. " * 6 for _ in range(12))
+        house.provider.on("story", [story])
+        session = (await house.api("POST", "api/sessions", json={}))["id"]
+        for words in ("hello", "a story", "thanks"):
+            await house.api("POST", f"api/sessions/{session}/turns", json={"text": words})
+        seen = await house.open(f"#/s/{session}")
+        await expect(seen.locator('article[data-state="completed"]').last).to_contain_text("You said: thanks")
+        for width in (360, 390, 480, 768, 1280):
+            page = await (await house.context()).new_page()
+            await page.set_viewport_size({"width": width, "height": 740})
+            await page.goto(f"{house.url}#/s/{session}")
+            await expect(page.locator("article").last).to_contain_text("You said: thanks")
+            await expect(page.locator("[data-composer]")).to_be_editable()
+            await page.context.close()
+        assert house.complaints == []
