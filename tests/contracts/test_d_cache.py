@@ -637,7 +637,9 @@ async def test_d10_another_system_prompt_is_another_agent(store: Store, clock: F
 
 
 @pytest.mark.parametrize(
-    "change", [{"profile_facts_max": 3}, {"recall_chars_max": 99}, {"provider": ""}], ids=str
+    "change",
+    [{"profile_facts_max": 3}, {"recall_chars_max": 99}, {"provider": ""}],
+    ids=["facts", "chars", "provider"],
 )
 async def test_d10_another_policy_of_what_memory_shows_is_another_agent(
     store: Store, clock: FakeClock, change: dict[str, Any]
