@@ -70,21 +70,21 @@ CODER_SPEC = LocalSpec(
     extra={"temperature": 0.1},
     calls_in_text=True,
     # Each costs it time to read, and with two ways to one end it takes the wrong one: asked to write and run
-    # a file, it ran the code and wrote none.
-    hidden_tools=frozenset({"apply_patch", "ask_user", "python", "search_sessions", "todo"}),
+    # a file, it ran the code and wrote none; asked what a file holds, it searched all files for its name.
+    hidden_tools=frozenset({"apply_patch", "ask_user", "python", "search_files", "search_sessions", "todo"}),
     # Arguments that can be left out are not told: it fills in every one, with what it takes for a default.
     told_tools={
         "edit_file": Told("Change a file: new comes in the place of old.", ("path", "old", "new")),
         "list_files": Told("List the files of the workspace."),
         "memory": Told("Only if the user says remember or forget: facts about the user.", ("action", "text")),
         "read_file": Told("Read a file: to look up, count or understand what is in it.", ("path",)),
-        "search_files": Told("Find out which files contain a text.", ("pattern",)),
         "terminal": Told(
-            "Run a shell command: run a program, rename, move, copy or delete files, count, calculate.",
+            "Run a shell command: run a program, find text, rename, move, copy or delete files, count, "
+            "calculate.",
             ("command",),
         ),
         "web_fetch": Told("Read a web page that the user names.", ("url",)),
-        "write_file": Told("Write a new file.", ("path", "content")),
+        "write_file": Told("Make a file that is not there yet.", ("path", "content")),
     },
 )
 

@@ -59,9 +59,9 @@ _SHOWN: tuple[tuple[str, Any], ...] = (
     ("read_file", {"path": "names.txt"}),
     ("", "     1\tAbel\n     2\tMiriam\n     3\tZoe"),
     ("assistant", "names.txt is sorted now. The first name is Abel."),
-    ("user", "Find out where the price of soup is, and make it 6 instead of 5."),
-    ("search_files", {"pattern": "soup"}),
-    ("", "menu.txt:2:soup 5"),
+    ("user", "In menu.txt, soup should cost 6 instead of 5."),
+    ("read_file", {"path": "menu.txt"}),
+    ("", "     1\tbread 2\n     2\tsoup 5"),
     ("edit_file", {"path": "menu.txt", "old": "soup 5", "new": "soup 6"}),
     ("", "Edited menu.txt: +1 -1."),
     ("assistant", "Soup costs 6 in menu.txt now."),
@@ -72,7 +72,7 @@ _SHOWN: tuple[tuple[str, Any], ...] = (
     ("", "1\n2\n3"),
     ("assistant", "I wrote count.py and ran it. It printed:\n1\n2\n3"),
 )
-_SHOWN_TOOLS = frozenset({"edit_file", "read_file", "search_files", "terminal", "write_file"})
+_SHOWN_TOOLS = frozenset({"edit_file", "read_file", "terminal", "write_file"})
 
 
 class Told(msgspec.Struct, frozen=True):

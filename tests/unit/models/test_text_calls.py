@@ -144,7 +144,7 @@ def test_examples_come_before_the_conversation_only_with_the_tools_they_use() ->
         calls.feed(one.text + "\n" if one.role is Role.ASSISTANT and one.text.startswith("```") else "")
     assert [call.name for call in calls.calls] == [
         *("terminal", "read_file"),
-        *("search_files", "edit_file"),
+        *("read_file", "edit_file"),
         *("write_file", "terminal"),
     ]
     assert len(as_text(ModelRequest("", (user("Hi."),), SHOWN[1:])).messages) == 1
