@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -109,6 +110,79 @@ async def test_a_backup_is_restored_into_an_empty_folder_only(data_dir: Path, tm
     assert (await command(home, "restore", str(copy))).returncode == 0
     async with everturn.open(home, model="pocket") as agent:
         assert [session.id for session in (await agent.sessions()).items] == [kept.id]
+
+
+async def test_a_backup_holds_workspaces_and_memory_and_is_its_owner_s_alone(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    async with everturn.open(data_dir, model="pocket") as agent:
+        session = await agent.create_session(title="Kept")
+    work = data_dir / "workspaces" / session.id
+    work.mkdir(parents=True)
+    (work / "made.txt").write_text("by hand", encoding="utf-8")
+    (work / "link").symlink_to("/etc")
+    os.mkfifo(work / "pipe")
+    (data_dir / "config.toml").write_text("port = 0\n", encoding="utf-8")
+    (data_dir / "secrets.toml").write_text('openai = "sk-1"\n', encoding="utf-8")
+    copy, home = tmp_path / "copy", tmp_path / "restored"
+    home.mkdir(mode=0o755)
+    done = await command(data_dir, "backup", str(copy))
+    assert done.returncode == 0, done.stderr
+    assert "workspaces" in done.stdout
+    assert f"{session.id}/pipe: a pipe" in done.stderr
+    assert not (copy / "secrets.toml").exists()
+    assert (await command(home, "restore", str(copy))).returncode == 0
+    back = home / "workspaces" / session.id
+    assert (back / "made.txt").read_text(encoding="utf-8") == "by hand"
+    assert (back / "link").readlink() == Path("/etc")
+    assert (home / "config.toml").exists()
+    assert [path.stat().st_mode & 0o777 for path in (copy, home)] == [0o700, 0o700]
+    inside = await command(data_dir, "backup", str(work / "copy"))
+    assert inside.returncode == 1
+    assert "which is copied" in inside.stderr
+
+
+async def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
+    (tmp_path / "etc" / "postgresql").mkdir(parents=True)
+    (tmp_path / "etc" / "hosts").write_text("localhost", encoding="utf-8")
+    done = await command(tmp_path / "home", "restore", str(tmp_path / "etc"))
+    assert done.returncode == 1
+    assert "is not a backup of Everturn" in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
+async def test_a_backup_is_restored_to_the_address_of_a_sqlite_file(data_dir: Path, tmp_path: Path) -> None:
+    address = str(tmp_path / "elsewhere" / "my.db")
+    (tmp_path / "elsewhere").mkdir()
+    assert (await command(data_dir, "token", "create", "x", EVERTURN_DATABASE_URL=address)).returncode == 0
+    copy, home = tmp_path / "copy", tmp_path / "restored"
+    assert (await command(data_dir, "backup", str(copy), EVERTURN_DATABASE_URL=address)).returncode == 0
+    taken = await command(home, "restore", str(copy), EVERTURN_DATABASE_URL=address)
+    assert taken.returncode == 1
+    assert "exists already" in taken.stderr
+    address = str(tmp_path / "new" / "my.db")
+    assert (await command(home, "restore", str(copy), EVERTURN_DATABASE_URL=address)).returncode == 0
+    assert "tok_" in (await command(home, "token", "list", EVERTURN_DATABASE_URL=address)).stdout
+    assert not (home / "my.db").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["doctor"],
+        ["backup"],
+        ["export", "ses_1"],
+        ["memory", "list"],
+        ["memory", "where"],
+        ["token", "list"],
+        ["password", "--remove"],
+    ],
+)
+async def test_a_folder_without_data_is_said_and_not_made(tmp_path: Path, arguments: list[str]) -> None:
+    done = await command(tmp_path, *arguments, "--home", str(tmp_path / "typo"))
+    assert done.returncode == 1
+    assert f"There is no Everturn data in {tmp_path / 'typo'}." in done.stderr
+    assert not (tmp_path / "typo").exists()
 
 
 async def test_an_exported_session_is_imported_elsewhere_as_an_equal_one(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
 import time
 from pathlib import Path
@@ -9,60 +11,107 @@ from pathlib import Path
 import click
 
 from everturn.cli.frame import console, home_option, run, with_store
-from everturn.config import Config, read_config
+from everturn.config import FILE, Config, read_config
 from everturn.domain.errors import Invalid
-from everturn.store import Store, open_store, restore_database
+from everturn.store import Store, copy_tree, open_store, restore_database
+from everturn.store.disk import Disk, sync_tree, told
 
-# What a backup holds besides the database and its files. Keys are left out: a backup travels.
-_KEPT = ("config.toml", "memory")
+_FOLDERS = ("files", "memory", "workspaces")  # of the data folder, in a backup
+_LISTED_MAX = 20
 
 
 @click.command()
 @click.argument("target", type=click.Path(path_type=Path, file_okay=False), required=False)
 @home_option
 def backup(target: Path | None, home: Path | None) -> None:
-    """Copy everything, consistently, while the server may go on; verified by opening it.
+    """Copy what you would miss, while the server may go on; the database is verified by opening it.
 
-    TARGET is a folder that does not exist yet; default: backups/<time> in the data folder.
+    In it: sessions and all they hold, attachments, memory, the sessions' workspaces (links as links, never
+    followed), config.toml. Not in it: keys (secrets.toml), models' weights, folders of yours in which a
+    session works. config.toml is copied as it is, with a password or database_url in it: keep the backup as
+    you keep that.
+
+    TARGET is a folder that does not exist yet; default: backups/<time> in the data folder. It is yours alone
+    to read (0700).
     """
-    made = with_store(home, lambda store, config: _backup(store, config, target))
-    size = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
-    console().print(f"Backed up to [bold]{made}[/bold] ({size / 1e6:.1f} MB), verified.")
+    made, left_out = with_store(home, lambda store, config: _backup(store, config, target))
+    out = console()
+    out.print(f"Backed up to [bold]{made}[/bold] ({_size(made) / 1e6:.1f} MB), verified.", soft_wrap=True)
+    out.print("In it: sessions, attachments, memory, workspaces, config.toml. Not in it: keys, models.")
+    _say_left_out(left_out)
 
 
-async def _backup(store: Store, config: Config, target: Path | None) -> Path:
+async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Path, list[str]]:
     folder = target or config.home / "backups" / time.strftime("%Y-%m-%d-%H%M%S")
     if folder.exists():
         raise Invalid(f"{folder} exists already.", hint="Name a folder that does not exist.")
+    for name in _FOLDERS:
+        if folder.resolve().is_relative_to((config.home / name).resolve()):
+            raise Invalid(
+                f"{folder} lies in {config.home / name}, which is copied.", hint="Name another folder."
+            )
     with console().status("Copying"):
         await store.upkeep.backup(folder)
-        for name in _KEPT:
-            source = config.home / name
-            if source.is_dir():
-                shutil.copytree(source, folder / name)
-            elif source.exists():
-                shutil.copy2(source, folder / name)
-    return folder
+        return folder, await asyncio.to_thread(_copy_rest, config.home, folder)
+
+
+def _copy_rest(home: Path, folder: Path) -> list[str]:
+    """What lies beside the database and its files. Keys are left out: a backup travels."""
+    left_out = []
+    with told(folder):
+        if (home / FILE).exists():
+            shutil.copy2(home / FILE, folder / FILE)
+        if (home / "memory").is_dir():
+            shutil.copytree(home / "memory", folder / "memory")
+        if (home / "workspaces").is_dir():
+            left_out = copy_tree(home / "workspaces", folder / "workspaces")
+        sync_tree(Disk(), folder)
+    return left_out
+
+
+def _size(folder: Path) -> int:
+    return sum(
+        (Path(parent) / name).lstat().st_size for parent, _, names in os.walk(folder) for name in names
+    )
+
+
+def _say_left_out(left_out: list[str]) -> None:
+    if not left_out:
+        return
+    click.echo(f"{len(left_out)} left out:", err=True)
+    for line in left_out[:_LISTED_MAX]:
+        click.echo(f"  {line}", err=True)
+    if len(left_out) > _LISTED_MAX:
+        click.echo(f"  and {len(left_out) - _LISTED_MAX:,} more", err=True)
 
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @home_option
 def restore(source: Path, home: Path | None) -> None:
-    """Put a backup into an empty data folder (and an empty PostgreSQL), and check it there."""
+    """Put a backup into an empty data folder (and an empty PostgreSQL), and check it there.
+
+    Keys are not in a backup: set them again in the environment, or store them in the settings. The data
+    folder is yours alone to read (0700).
+    """
     config = read_config(home)
     target = config.home
     if target.exists() and any(target.iterdir()):
         raise Invalid(
             f"{target} is not empty; nothing was touched.", hint="Move it away, or name another --home."
         )
-    found = run(_restore(source, config))
-    console().print(f"Restored into [bold]{target}[/bold]; {found} finding(s).")
+    found, left_out = run(_restore(source, config))
+    console().print(f"Restored into [bold]{target}[/bold]; {found} finding(s).", soft_wrap=True)
+    console().print("Keys of models are not in a backup; set them again.")
+    _say_left_out(left_out)
 
 
-async def _restore(source: Path, config: Config) -> int:
+async def _restore(source: Path, config: Config) -> tuple[int, list[str]]:
     # The database first: where backup and address do not fit, nothing has been touched yet.
     await restore_database(config.database_url, source)
-    shutil.copytree(source, config.home, dirs_exist_ok=True, ignore=shutil.ignore_patterns("postgresql"))
+    # A database with an address of its own is where that says, and not in the data folder.
+    leaves = frozenset({"postgresql", Path(config.database_url or "").name})
+    left_out = await asyncio.to_thread(copy_tree, source, config.home, leaves=leaves)
+    config.home.chmod(0o700)  # it may have been there before
     async with open_store(config.database_url, data_dir=config.home) as store:
-        return len(await store.upkeep.check())
+        return len(await store.upkeep.check()), left_out

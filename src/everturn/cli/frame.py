@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from everturn.config import Config, read_config
-from everturn.domain.errors import EverturnError
-from everturn.store import Store, open_store
+from everturn.domain.errors import EverturnError, Invalid
+from everturn.store import Store, has_store, open_store
 
 if TYPE_CHECKING:  # the server starts without it: it draws nothing
     from rich.console import Console
@@ -77,17 +77,31 @@ def tell(error: EverturnError) -> None:
         out.print(Text(error.hint, "dim"), soft_wrap=True)
 
 
+def require_store(config: Config) -> None:
+    """Raises Invalid where there is nothing to read."""
+    if not has_store(config.database_url, config.home):
+        raise Invalid(
+            f"There is no Everturn data in {config.home}.",
+            hint="Name its folder with --home or EVERTURN_HOME; 'everturn serve' makes a new one.",
+        )
+
+
 @asynccontextmanager
 async def opened_store(config: Config) -> AsyncIterator[Store]:
     async with open_store(config.database_url, data_dir=config.home, settings=config.store) as store:
         yield store
 
 
-def with_store(home: Path | None, work: Callable[[Store, Config], Coroutine[Any, Any, T]]) -> T:
-    """Open the store that the settings name, do something with it, close it."""
+def with_store(
+    home: Path | None, work: Callable[[Store, Config], Coroutine[Any, Any, T]], *, makes_one: bool = False
+) -> T:
+    """Open the store that the settings name, do something with it, close it. Where there is none it is made
+    only for a command that puts something in: any other one has been given a wrong folder."""
 
     async def inside() -> T:
         config = read_config(home)
+        if not makes_one:
+            require_store(config)
         async with opened_store(config) as store:
             return await work(store, config)
 

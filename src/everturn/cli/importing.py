@@ -23,7 +23,7 @@ from everturn.web.uploads import safe_name, sniffed
 @home_option
 def import_(files: tuple[Path, ...], home: Path | None) -> None:
     """Bring in sessions that were exported as JSON; each whole or not at all."""
-    for session in with_store(home, lambda store, config: _import_all(store, config, files)):
+    for session in with_store(home, lambda store, config: _import_all(store, config, files), makes_one=True):
         console().print(f"{session.id}  {session.title or 'Untitled session'}  ({session.messages} messages)")
 
 

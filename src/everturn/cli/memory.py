@@ -76,7 +76,7 @@ def add(text: tuple[str, ...], home: Path | None) -> None:
     async def work(built: BuiltMemory, store: Store) -> Note:
         return await built.notebooks.remember(OWNER, " ".join(text), SystemClock().now_ms())
 
-    console().print(f"Noted as {_with_memory(home, work).id}.")
+    console().print(f"Noted as {_with_memory(home, work, makes_one=True).id}.")
 
 
 @memory.command()
@@ -177,7 +177,9 @@ def where(home: Path | None) -> None:
     click.echo(_with_memory(home, work))
 
 
-def _with_memory(home: Path | None, work: Callable[[BuiltMemory, Store], Awaitable[T]]) -> T:
+def _with_memory(
+    home: Path | None, work: Callable[[BuiltMemory, Store], Awaitable[T]], *, makes_one: bool = False
+) -> T:
     """Open the store, the models and memory over them; nothing is started."""
 
     async def inside(store: Store, config: Config) -> T:
@@ -195,7 +197,7 @@ def _with_memory(home: Path | None, work: Callable[[BuiltMemory, Store], Awaitab
             )
             return await work(built, store)
 
-    return with_store(home, inside)
+    return with_store(home, inside, makes_one=makes_one)
 
 
 def _whole(name: str) -> Column:

@@ -20,5 +20,5 @@ def password(home: Path | None, remove: bool) -> None:
         console().print("There is no password any more. Everturn listens on loopback only.")
         return
     given = click.prompt("New password", hide_input=True, confirmation_prompt=True)
-    with_store(home, lambda store, config: open_accounts(store).set_password(given))
+    with_store(home, lambda store, config: open_accounts(store).set_password(given), makes_one=True)
     console().print("The password is set. Everybody has to sign in with it from now on.")

@@ -37,7 +37,9 @@ def create(label: str, scopes: tuple[str, ...], days: int | None, home: Path | N
     """Make a token. It is shown once and stored only as a hash."""
     chosen = tuple(Scope(scope) for scope in scopes)
     info, text = with_store(
-        home, lambda store, config: open_accounts(store).create_token(OWNER, label, chosen, days=days)
+        home,
+        lambda store, config: open_accounts(store).create_token(OWNER, label, chosen, days=days),
+        makes_one=True,
     )
     out = console(stderr=True)
     out.print(f"Token [bold]{info.id}[/bold] ({', '.join(info.scopes)}). It is not shown again:")

@@ -88,10 +88,14 @@ def _copy_in(disk: Disk, temporary: Path, content: bytes | Path) -> tuple[str, i
 
 
 def sync_tree(disk: Disk, folder: Path) -> None:
-    """Make everything below a folder that was just written durable, and the folder itself."""
+    """Make everything below a folder that was just written durable, and the folder itself. A link is
+    durable with its folder, and what it names is not ours."""
     for parent, _, names in os.walk(folder):
         for name in names:
-            descriptor = os.open(Path(parent) / name, os.O_RDONLY)
+            path = Path(parent) / name
+            if path.is_symlink():
+                continue
+            descriptor = os.open(path, os.O_RDONLY)
             try:
                 disk.sync_file(descriptor)
             finally:

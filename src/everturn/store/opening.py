@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,11 +14,13 @@ from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import StoreRefused
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
-from everturn.store.disk import Disk
+from everturn.store.disk import Disk, told
 from everturn.store.hub import Hub
 from everturn.store.nouns import Store, StoreSettings
 from everturn.store.sqlite import SqliteDatabase
 from everturn.store.workers import Workers
+
+_SQLITE = b"SQLite format 3\0"  # how such a file begins
 
 
 @asynccontextmanager
@@ -52,7 +56,7 @@ async def open_store(
         return
     if "://" in address and not address.startswith("sqlite://"):
         raise StoreRefused(f"The address {address.split('://')[0]}://… names no database we know.")
-    path = Path(address.removeprefix("sqlite://")) if address else folder / "everturn.db"
+    path = _file_of(address, folder)
     db = SqliteDatabase(path, clock=clock, ids=ids, probe=probe, hub=hub, vfs=vfs)
     workers = Workers(db, path.parent)
     try:
@@ -71,10 +75,22 @@ async def open_store(
         workers.close()
 
 
+def has_store(url: str | Path | None, data_dir: Path) -> bool:
+    """Whether there is a store to open. Of a PostgreSQL only opening tells: it counts as being there."""
+    address = str(url or "")
+    return _is_postgres(address) or _file_of(address, data_dir).is_file()
+
+
 async def restore_database(url: str | Path | None, source: Path) -> None:
-    """Fill an empty PostgreSQL from a backup's copy of one. A backup of SQLite needs nothing: the database is
-    a file among its files. Raises StoreRefused where backup and address do not fit."""
-    has_copy = (source / "postgresql").is_dir()
+    """Fill an empty PostgreSQL from a backup's copy of one, or put SQLite's file where the address says. With
+    no address it needs nothing: the database is a file among the backup's files. Raises StoreRefused for what is no backup, or where it and the address do not
+    fit."""
+    has_copy = (source / "postgresql" / "manifest.json").is_file()
+    if not has_copy and not any(map(_is_sqlite, source.iterdir())):
+        raise StoreRefused(
+            f"{source} is not a backup of Everturn: there is no database in it. Nothing was restored.",
+            hint="Name the folder that 'everturn backup' made.",
+        )
     if has_copy != _is_postgres(str(url or "")):
         kind = "PostgreSQL" if has_copy else "SQLite"
         raise StoreRefused(
@@ -84,10 +100,40 @@ async def restore_database(url: str | Path | None, source: Path) -> None:
         )
     if has_copy:
         await _postgres().restore_postgres(str(url), source)
+    elif url:
+        await asyncio.to_thread(_put_back, source, _file_of(str(url), source))
 
 
 def _is_postgres(address: str) -> bool:
     return address.startswith(("postgresql://", "postgres://"))
+
+
+def _file_of(address: str, folder: Path) -> Path:
+    return Path(address.removeprefix("sqlite://")) if address else folder / "everturn.db"
+
+
+def _is_sqlite(path: Path) -> bool:
+    if not path.is_file() or not os.access(path, os.R_OK):
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def _put_back(source: Path, target: Path) -> None:
+    """The database of a backup at an address of its own, outside the data folder."""
+    if target.exists():
+        raise StoreRefused(
+            f"{target} exists already. Nothing was restored.",
+            hint="Move it away, or name another file in EVERTURN_DATABASE_URL.",
+        )
+    if not (source / target.name).is_file():
+        raise StoreRefused(
+            f"{source.name} holds no database named {target.name}. Nothing was restored.",
+            hint="Name a file as it is called in the backup in EVERTURN_DATABASE_URL, or none at all.",
+        )
+    with told(target):
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copy2(source / target.name, target)
 
 
 def _postgres() -> ModuleType:

@@ -1,0 +1,95 @@
+"""Copying a tree that others may be writing to, and in which anything may lie: links, pipes, locked files.
+
+Links are copied as links and never followed, not even one that takes a folder's place meanwhile: what a
+command puts into its workspace must not bring a file from elsewhere into a backup.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from everturn.store.disk import told
+
+DEPTH_MAX = 200  # folders in folders; each of them is held open while those below are copied
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def copy_tree(source: Path, target: Path, *, leaves: frozenset[str] = frozenset()) -> list[str]:
+    """Copy what lies in a folder, as it is, into another one, which is made if need be.
+
+    Returns a line for each thing that could not be copied: sockets, pipes and devices, and what may not be
+    read. What goes away meanwhile is left out. ``leaves``: names at the top that are none of ours.
+    """
+    top = source.resolve()  # a folder that somebody keeps elsewhere, with a link in its place
+    left_out: list[str] = []
+    modes: list[tuple[Path, int]] = []
+    with told(target):
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for parent, folders, files, descriptor in os.fwalk(top, onerror=_noting(left_out)):
+            at = Path(parent).relative_to(top)
+            if not at.parts:
+                folders[:] = [name for name in folders if name not in leaves]
+                files = [name for name in files if name not in leaves]
+            if len(at.parts) >= DEPTH_MAX:
+                left_out += [f"{at / name}: too deep" for name in folders]
+                folders.clear()
+            for name in [*folders, *files]:
+                mode = _copy(descriptor, name, target / at / name, at / name, left_out)
+                if mode is not None:
+                    modes.append((target / at / name, mode))
+        for folder, mode in reversed(modes):  # at the end: into one that is read-only nothing can be put
+            folder.chmod(mode)
+    return left_out
+
+
+def _noting(left_out: list[str]) -> Callable[[OSError], None]:
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            left_out.append(f"{error.filename}: {error.strerror}")
+
+    return note
+
+
+def _copy(folder: int, name: str, target: Path, shown: Path, left_out: list[str]) -> int | None:
+    """Copy one entry. Of a folder, only an empty one is made; its mode comes back, for when it is full."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode):
+            target.mkdir(mode=0o700, exist_ok=True)
+            return stat.S_IMODE(found.st_mode)
+        if stat.S_ISLNK(found.st_mode):
+            target.symlink_to(os.readlink(name, dir_fd=folder))
+        elif stat.S_ISREG(found.st_mode):
+            _copy_file(folder, name, target, shown, left_out)
+        else:
+            left_out.append(f"{shown}: a {_kind(found.st_mode)}")
+    except FileNotFoundError:
+        pass  # it has gone meanwhile
+    return None
+
+
+def _copy_file(folder: int, name: str, target: Path, shown: Path, left_out: list[str]) -> None:
+    try:
+        descriptor = os.open(name, _READ, dir_fd=folder)
+    except PermissionError as error:
+        left_out.append(f"{shown}: {error.strerror}")
+        return
+    with os.fdopen(descriptor, "rb") as source:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            left_out.append(f"{shown}: a {_kind(found.st_mode)}")
+            return
+        with os.fdopen(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as copy:
+            shutil.copyfileobj(source, copy)
+        os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+        target.chmod(stat.S_IMODE(found.st_mode))
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISSOCK(mode):
+        return "socket"
+    return "pipe" if stat.S_ISFIFO(mode) else "device"

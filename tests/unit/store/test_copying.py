@@ -1,0 +1,64 @@
+"""A tree is copied as it is: links as links, nothing from elsewhere, and what cannot be copied is said."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from everturn.store import copy_tree
+from everturn.store.copying import DEPTH_MAX
+from everturn.store.disk import Disk, sync_tree
+
+
+def test_links_stay_links_and_modes_and_times_are_kept(tmp_path: Path) -> None:
+    source, target, secret = tmp_path / "source", tmp_path / "target", tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("sk")
+    (source / "inner").mkdir(parents=True)
+    (source / "inner" / "run.sh").write_text("echo")
+    (source / "inner" / "run.sh").chmod(0o750)
+    os.utime(source / "inner" / "run.sh", (1_000, 2_000))
+    (source / "file").symlink_to(secret / "key")
+    (source / "folder").symlink_to(secret)
+    (source / "nowhere").symlink_to("not/there")
+    (source / "inner").chmod(0o555)
+    assert copy_tree(source, target) == []
+    sync_tree(Disk(), target)  # does not open what a link names
+    assert (target / "file").readlink() == secret / "key"
+    assert (target / "folder").readlink() == secret
+    assert (target / "nowhere").readlink() == Path("not/there")
+    found = (target / "inner" / "run.sh").stat()
+    assert (found.st_mode & 0o777, found.st_mtime) == (0o750, 2_000)
+    assert (target / "inner").stat().st_mode & 0o777 == 0o555
+    assert target.stat().st_mode & 0o777 == 0o700
+    for folder in (source, target):
+        (folder / "inner").chmod(0o755)
+
+
+def test_pipes_sockets_and_what_is_too_deep_are_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    os.mkfifo(source / "pipe")
+    monkeypatch.chdir(source)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("agent")
+    deep = source
+    for _ in range(DEPTH_MAX + 1):
+        deep = deep / "d"
+    deep.mkdir(parents=True)
+    (source / "kept").write_text("yes")
+    left_out = copy_tree(source, target)
+    assert sorted(line.rpartition(": ")[2] for line in left_out) == ["a pipe", "a socket", "too deep"]
+    assert sorted(path.name for path in target.iterdir()) == ["d", "kept"]
+
+
+def test_names_at_the_top_can_be_left_and_a_linked_top_is_read(tmp_path: Path) -> None:
+    (tmp_path / "real" / "rows").mkdir(parents=True)
+    (tmp_path / "real" / "in" / "rows").mkdir(parents=True)
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    assert copy_tree(tmp_path / "linked", tmp_path / "target", leaves=frozenset({"rows"})) == []
+    assert not (tmp_path / "target" / "rows").exists()
+    assert (tmp_path / "target" / "in" / "rows").is_dir()
