@@ -190,6 +190,7 @@ const english = {
   serverStopped: (time: string, gap: string) => `The server stopped at ${time} and came back ${gap} later.`,
   serverRestarted: (time: string) => `The server was restarted at ${time}.`,
   carriedOn: (step: number) => `Carried on from step ${step}. Nothing you saw was lost.`,
+  wentOn: "The answer goes on where it stopped. Nothing you saw was lost.",
   carriedOnFromStart: "Started again from your message. Nothing you saw was lost.",
   carriedOnAt: "Nothing you saw was lost.",
   continuedAt: (time: string) => `Continued at ${time}.`,

@@ -144,6 +144,8 @@ export interface components {
             thought_until?: number | null;
             /** @default false */
             missed_cache?: boolean;
+            /** @default  */
+            finish?: string;
         };
         /**
          * Call
@@ -644,6 +646,8 @@ export interface components {
             text: string;
             /** @default false */
             is_abandoned?: boolean;
+            /** @default [] */
+            cuts?: number[];
         };
         /** TextDelta */
         TextDelta: {

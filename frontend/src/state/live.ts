@@ -124,7 +124,10 @@ function stepFinished(turn: TurnView, payload: Of<"step.finished">, at: number):
       ask: null,
     });
   }
-  return closeBar({ ...turn, items, finish: payload.finish }, `step:${payload.step}`, at, "done");
+  const isShort = payload.finish === "length" || payload.finish === "filtered";
+  const said: TurnView = { ...turn, items, finish: payload.finish };
+  const key = `step:${payload.step}`;
+  return closeBar(isShort ? changeBar(said, key, { finish: payload.finish }) : said, key, at, "done");
 }
 
 function stepAbandoned(turn: TurnView, payload: Of<"step.abandoned">, at: number): TurnView {

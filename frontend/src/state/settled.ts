@@ -42,6 +42,7 @@ export function settle(turn: Turn | null, turnId: string, messages: Message[]): 
     bars,
     usage: turn?.usage ?? {},
     missedCache: bars.some((bar) => bar.missed_cache),
+    finish: bars.findLast((bar) => bar.kind === "model")?.finish ?? "",
     model: rest.find((message) => message.model)?.model ?? view.model,
     items: new Threader(rest, bars, isEnded(view.state)).items(),
   };
@@ -57,6 +58,9 @@ interface StepParts {
   message: Message;
   parts: Part[];
   next: number;
+  /** Of the part that is next: which cut comes, and how much of its text was given out. */
+  cut: number;
+  given: number;
   calls: CallItem[];
 }
 
@@ -109,7 +113,7 @@ class Threader {
     const calls = message.parts
       .filter((part) => part.type === "call")
       .map((part): CallItem => this.wish(part.id, part.name, part.arguments));
-    return { message, parts: message.parts.filter((part) => part.type !== "call"), next: 0, calls };
+    return { message, parts: message.parts.filter((part) => part.type !== "call"), next: 0, cut: 0, given: 0, calls };
   }
 
   private wish(id: string, name: string, args: string): CallItem {
@@ -176,7 +180,38 @@ class Threader {
         until += 1;
       }
     }
+    const isCut = bar.state === "abandoned" && until === step.next && bar.first_token_at != null;
     this.parts(step, until, bar, number);
+    if (isCut) this.upToCut(step, bar, number);
+  }
+
+  /** A call that died and was gone on with: its thoughts, and its text as far as it came. */
+  private upToCut(step: StepParts, bar: Bar, number: number): void {
+    const index = step.parts.findIndex((part, at) => at >= step.next && part.type === "text" && !part.is_abandoned);
+    const part = step.parts[index];
+    const until = part?.type === "text" ? part.cuts?.[index === step.next ? step.cut : 0] : undefined;
+    if (until === undefined) return;
+    this.parts(step, index, bar, number);
+    this.text(step, until, number);
+    step.cut += 1;
+  }
+
+  /** The text part that is next, from where it was left off to here. Characters are counted as the server does. */
+  private text(step: StepParts, until: number | null, number: number): void {
+    const part = step.parts[step.next]!;
+    if (part.type !== "text") return;
+    const isWhole = !step.given && until === null;
+    const text = isWhole ? part.text : [...part.text].slice(step.given, until ?? undefined).join("");
+    const id = `${step.message.id}:${step.next}${step.given ? `:${step.given}` : ""}`;
+    if (until !== null) step.given = until;
+    if (!text) return;
+    const last = this.out.at(-1);
+    // Gone on with at once, as after a dropped connection: nothing stands between.
+    if (step.given && last?.kind === "text" && last.messageId === step.message.id && !last.isAbandoned && last.id !== id) {
+      this.out[this.out.length - 1] = { ...last, text: last.text + text };
+      return;
+    }
+    this.out.push({ kind: "text", id, step: number, text, isLive: false, isAbandoned: !!part.is_abandoned, reason: "", messageId: step.message.id });
   }
 
   private parts(step: StepParts, until: number, bar: Bar | null, number: number): void {
@@ -184,16 +219,8 @@ class Threader {
       const part = step.parts[step.next]!;
       const id = `${step.message.id}:${step.next}`;
       if (part.type === "text" && part.text) {
-        this.out.push({
-          kind: "text",
-          id,
-          step: number,
-          text: part.text,
-          isLive: false,
-          isAbandoned: !!part.is_abandoned,
-          reason: "",
-          messageId: step.message.id,
-        });
+        this.text(step, null, number);
+        step.cut = step.given = 0;
       } else if (part.type === "reasoning" && part.text) {
         this.out.push({
           kind: "thought",

@@ -197,6 +197,7 @@ class Fold:
         step = self._step(payload.step, event.at)
         self._close_bar(f"step:{payload.step}", event.at, "abandoned")
         if payload.continues:
+            _cut(step)
             return
         for index in range(step.first_part_of_attempt, len(step.parts)):
             part = step.parts[index]
@@ -212,7 +213,7 @@ class Fold:
         for call in payload.calls:
             step.calls.append(call.id)
             self._calls[call.id] = CallState(call, payload.step, event.at)
-        self._close_bar(f"step:{payload.step}", event.at, "done")
+        self._close_bar(f"step:{payload.step}", event.at, "done", finish=payload.finish)
 
     def _step_usage(self, payload: ev.StepUsage, event: ev.Event) -> None:
         self._usage = self._usage.plus(payload.usage)
@@ -314,10 +315,11 @@ class Fold:
         self._open_bars[key] = len(self._bars)
         self._bars.append(bar)
 
-    def _close_bar(self, key: str, at: int, state: str) -> None:
+    def _close_bar(self, key: str, at: int, state: str, finish: str = "") -> None:
         index = self._open_bars.pop(key, None)
         if index is not None:
-            self._bars[index] = msgspec.structs.replace(self._bars[index], end_at=at, state=state)
+            cut = finish if finish in _CUT_SHORT else ""
+            self._bars[index] = msgspec.structs.replace(self._bars[index], end_at=at, state=state, finish=cut)
 
     def _first_token(self, step: int, at: int) -> None:
         index = self._open_bars.get(f"step:{step}")
@@ -396,6 +398,13 @@ def _append(step: StepState, part: AnyPart) -> None:
         step.parts.append(part)
 
 
+def _cut(step: StepState) -> None:
+    """Note where the text goes on after a call that died: readers saw it stop there, and will again."""
+    last = step.parts[-1] if len(step.parts) > step.first_part_of_attempt else None
+    if isinstance(last, Text) and not last.is_abandoned:
+        step.parts[-1] = msgspec.structs.replace(last, cuts=(*last.cuts, len(last.text)))
+
+
 def _sign(step: StepState, blocks: tuple[Reasoning, ...]) -> None:
     """Put the provider's own reasoning blocks, which it wants back, in place of the streamed text."""
     kept = step.parts[: step.first_part_of_attempt]
@@ -417,6 +426,7 @@ def _says_something(step: StepState) -> bool:
     )
 
 
+_CUT_SHORT = frozenset({"length", "filtered"})
 # What only a worker that goes on with the turn writes.
 _WORK = frozenset({"step.started", "step.abandoned", "tool.started", "tool.finished"})
 

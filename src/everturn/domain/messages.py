@@ -32,6 +32,7 @@ class Part(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
 class Text(Part, frozen=True, tag="text"):
     text: str
     is_abandoned: bool = False  # shown, never given to the model
+    cuts: tuple[int, ...] = ()  # after so many characters the call died, and another went on from there
 
 
 class Reasoning(Part, frozen=True, tag="reasoning"):

@@ -98,6 +98,7 @@ class Bar(msgspec.Struct, frozen=True, omit_defaults=True):
     first_token_at: int | None = None
     thought_until: int | None = None  # the last sign of thinking, where the model thought
     missed_cache: bool = False  # its prefix should have been cached and was not
+    finish: str = ""  # of a model call that ended before it was done: length | filtered
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):

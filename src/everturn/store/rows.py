@@ -42,7 +42,7 @@ def timeline_json(bars: Iterable[Bar]) -> str:
 def _trimmed(bar: Bar) -> list[Any]:
     """The bar's fields in their order, without the defaults at the end."""
     values: list[Any] = list(msgspec.structs.astuple(bar))
-    while values[-1] is None or values[-1] is False:
+    while values[-1] is None or values[-1] is False or values[-1] == "":
         values.pop()
     return values
 
@@ -183,7 +183,7 @@ def message_columns(message: Message) -> tuple[int, str, bytes | None]:
     """(flags, text, parts) of a message."""
     flags = _IS_STEERING * message.is_steering + _IS_RECOVERED * message.is_recovered
     parts = message.parts
-    if len(parts) == 1 and type(parts[0]) is Text and not parts[0].is_abandoned:
+    if len(parts) == 1 and type(parts[0]) is Text and not (parts[0].is_abandoned or parts[0].cuts):
         return flags, parts[0].text, None
     words: list[str] = []
     rest: list[AnyPart] = []

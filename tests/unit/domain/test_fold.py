@@ -183,7 +183,7 @@ def test_an_abandoned_attempt_is_shown_and_not_part_of_the_words() -> None:
     assert message.text == "second"
 
 
-def test_an_attempt_that_continues_is_one_text() -> None:
+def test_an_attempt_that_continues_is_one_text_that_knows_where_it_was_cut() -> None:
     folded = fold(
         TURN,
         journal_of(
@@ -192,10 +192,11 @@ def test_an_attempt_that_continues_is_one_text() -> None:
             ev.StepAbandoned(1, "cut", continues=True),
             ev.StepStarted(1, "m", 2),
             ev.TextDelta(1, "two"),
-            ev.StepFinished(1, "stop"),
+            ev.StepFinished(1, "length"),
         ),
     )
-    assert folded.messages[0].parts == (Text("one two"),)
+    assert folded.messages[0].parts == (Text("one two", cuts=(4,)),)
+    assert [bar.finish for bar in folded.timeline] == ["", "length"]
 
 
 def test_a_call_that_started_is_unknown_and_one_that_did_not_was_not_run() -> None:
