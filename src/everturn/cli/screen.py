@@ -139,13 +139,15 @@ def described(payload: ev.Payload) -> str:
         first = payload.text.strip().splitlines()[:1]
         return f"  {payload.outcome}{': ' + first[0][:100] if first else ''}"
     if isinstance(payload, ev.StepAbandoned):
+        if payload.reason == "crash":  # that the server came back has just been said
+            return "The answer goes on where it stopped." if payload.continues else "The model is asked again."
         wait = f"; trying again in {payload.retry_in_ms / 1000:.0f} s" if payload.retry_in_ms else ""
         return f"The model call was cut off ({payload.message or payload.reason}){wait}."
     if isinstance(payload, ev.MessageAdded):
         return "".join(_summarised(part) for part in payload.message.parts if isinstance(part, Summary))
     if isinstance(payload, ev.TurnResumed) and payload.reason != "answered":
-        place = f"carries on after step {payload.step}" if payload.step else "asks the model again"
-        return f"The server came back. The turn {place}; nothing that was shown is lost."
+        place = f" after step {payload.step}" if payload.step else ""
+        return f"The server came back. The turn carries on{place}; nothing that was shown is lost."
     if isinstance(payload, ev.TurnCancelled):
         return "Stopped. Everything up to here is kept."
     if isinstance(payload, (ev.TurnFailed, ev.TurnInterrupted)):
