@@ -20,6 +20,7 @@ from everturn.testing.wires import (
     openai_answer,
     openai_call,
     openai_delta,
+    refuse,
     sse,
 )
 from tests.acceptance.command_line import PATIENCE_S, command, environment
@@ -53,10 +54,49 @@ async def test_run_prints_events_as_json(data_dir: Path, wires: WireServer) -> N
     assert "".join(line["event"]["text"] for line in lines if line["event"]["kind"] == "text.delta") == "Yes."
 
 
-async def test_run_says_why_a_turn_failed_and_its_exit_code_says_it_too(data_dir: Path) -> None:
-    done = await command(data_dir, "run", "--model", "nowhere:x", "Hello")
+async def test_run_says_why_a_turn_failed_and_its_exit_code_says_it_too(
+    data_dir: Path, wires: WireServer
+) -> None:
+    wires.play(refuse(400, {"error": {"message": "no such thing"}}))
+    done = await command(data_dir, "run", "Hello", wires=wires)
     assert done.returncode == 1
-    assert "nowhere" in done.stderr
+    assert "no such thing" in done.stderr
+
+
+@pytest.mark.parametrize(("model", "said"), [("nowhere:x", "nowhere"), ("anthropic:x", "no key")])
+async def test_run_with_a_model_that_cannot_answer_leaves_no_session(
+    data_dir: Path, model: str, said: str
+) -> None:
+    done = await command(data_dir, "run", "--model", model, "Hello", ANTHROPIC_API_KEY="")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (data_dir / "everturn.db").exists()
+
+
+async def test_serve_refuses_a_provider_that_does_not_exist(data_dir: Path) -> None:
+    done = await command(data_dir, "serve", "--port", "0", "--model", "nope:x")
+    assert done.returncode == 1
+    assert "no model provider 'nope'" in done.stderr
+    assert "ready" not in done.stdout
+
+
+async def test_sessions_are_listed_newest_first_with_whole_ids(data_dir: Path, wires: WireServer) -> None:
+    (data_dir / "config.toml").write_text('[memory]\nprovider = ""\n', encoding="utf-8")
+    wires.play(say("One."), say("Two."))
+    question = "Name the rivers\x1b of Europe, " + "all of them, " * 10
+    for text in (question + "\nand seas", "Second"):
+        assert (await command(data_dir, "run", text, wires=wires)).returncode == 0
+    done = await command(data_dir, "sessions", "--json", COLUMNS="60")
+    second, first = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (second["title"], second["state"], second["messages"]) == ("Second", "completed", 2)
+    assert first["title"].startswith("Name the rivers")
+    assert len(first["title"]) <= 80
+    shown = (await command(data_dir, "sessions", COLUMNS="60")).stdout
+    assert shown.index(second["id"]) < shown.index(first["id"])
+    assert "\x1b" not in shown
+    [only] = (await command(data_dir, "sessions", "--limit", "1")).stdout.splitlines()
+    assert only.startswith(second["id"])
+    assert only.endswith("Second")
 
 
 async def test_run_says_that_an_earlier_turn_of_the_session_waits(data_dir: Path, wires: WireServer) -> None:
@@ -170,6 +210,7 @@ async def test_a_backup_is_restored_to_the_address_of_a_sqlite_file(data_dir: Pa
     "arguments",
     [
         ["doctor"],
+        ["sessions"],
         ["backup"],
         ["export", "ses_1"],
         ["memory", "list"],

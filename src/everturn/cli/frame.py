@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -12,7 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from everturn.config import Config, read_config
+from everturn.domain.clock import SystemClock
 from everturn.domain.errors import EverturnError, Invalid
+from everturn.models.keys import Keys
+from everturn.models.registry import ModelRegistry
+from everturn.models.settings import parse_settings
+from everturn.models.weights import weights_folder
 from everturn.store import Store, has_store, open_store
 
 if TYPE_CHECKING:  # the server starts without it: it draws nothing
@@ -75,6 +81,18 @@ def tell(error: EverturnError) -> None:
     out.print(Text(error.message, "red"), soft_wrap=True)
     if error.hint:
         out.print(Text(error.hint, "dim"), soft_wrap=True)
+
+
+def registry_of(config: Config) -> ModelRegistry:
+    """The models that the settings name; not opened yet."""
+    return ModelRegistry(
+        parse_settings(config.models),
+        Keys(config.home, os.environ),
+        SystemClock(),
+        os.environ,
+        weights_folder=weights_folder(config.home, os.environ),
+        default=config.model,
+    )
 
 
 def require_store(config: Config) -> None:

@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": ("serve", "Run the server and the page."),
     "run": ("run", "One question, answered in the terminal."),
     "chat": ("chat", "Talk to a running server in the terminal."),
+    "sessions": ("sessions", "List the sessions, newest first."),
     "models": ("models", "List, test and fetch models."),
     "memory": ("memory", "Read, edit and forget what is remembered."),
     "export": ("export", "Write a session as one document."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,17 +11,13 @@ import click
 from rich.markup import escape
 from rich.table import Column, Table
 
-from everturn.cli.frame import OWNER, console, home_option, with_store
+from everturn.cli.frame import OWNER, console, home_option, registry_of, with_store
 from everturn.config import Config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.remembering import Owing
 from everturn.memory import BuiltMemory, build_memory
 from everturn.memory.notes import Note, one_line
-from everturn.models.keys import Keys
-from everturn.models.registry import ModelRegistry
-from everturn.models.settings import parse_settings
-from everturn.models.weights import weights_folder
 from everturn.store import Store
 
 T = TypeVar("T")
@@ -159,7 +154,9 @@ def commit(session_id: str | None, home: Path | None) -> None:
         return turns, errors
 
     turns, errors = _with_memory(home, work)
-    console().print(f"Remembered {turns} turn{'' if turns == 1 else 's'}.")
+    console().print(
+        f"{turns} turn{' is' if turns == 1 else 's are'} owed no longer. What was noted: everturn memory list"
+    )
     for error in errors:
         console(stderr=True).print(escape(error), style="red", soft_wrap=True)
     if errors:
@@ -184,14 +181,7 @@ def _with_memory(
 
     async def inside(store: Store, config: Config) -> T:
         clock = SystemClock()
-        async with ModelRegistry(
-            parse_settings(config.models),
-            Keys(config.home, os.environ),
-            clock,
-            os.environ,
-            weights_folder=weights_folder(config.home, os.environ),
-            default=config.model,
-        ) as models:
+        async with registry_of(config) as models:
             built = build_memory(
                 store, models, config.home, clock=clock, ids=Ids(clock), settings=config.memory
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,13 +11,9 @@ import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Column, Table
 
-from everturn.cli.frame import console, home_option, run
+from everturn.cli.frame import console, home_option, registry_of, run
 from everturn.config import read_config
-from everturn.domain.clock import SystemClock
-from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry, ModelState
-from everturn.models.settings import parse_settings
-from everturn.models.weights import weights_folder
 
 T = TypeVar("T")
 
@@ -93,15 +88,7 @@ def _with_registry(home: Path | None, work: Callable[[ModelRegistry], Awaitable[
 
 @asynccontextmanager
 async def _registry(home: Path | None) -> AsyncIterator[ModelRegistry]:
-    config = read_config(home)
-    async with ModelRegistry(
-        parse_settings(config.models),
-        Keys(config.home, os.environ),
-        SystemClock(),
-        os.environ,
-        weights_folder=weights_folder(config.home, os.environ),
-        default=config.model,
-    ) as registry:
+    async with registry_of(read_config(home)) as registry:
         yield registry
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from everturn.app import App, open_app
 from everturn.cli import prompts
-from everturn.cli.frame import OWNER, console, home_option, run
+from everturn.cli.frame import OWNER, console, home_option, registry_of, run
 from everturn.cli.frame import tell as tell_error
 from everturn.cli.screen import Screen
 from everturn.config import read_config
@@ -22,9 +22,11 @@ from everturn.domain import events as ev
 from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.storing import Accepted, Submission
 from everturn.domain.turns import TurnKind
+from everturn.engine.titles import title_from
 
 # Exit codes, so that scripts can tell how the turn ended.
 COMPLETED, FAILED, STOPPED, WAITING = 0, 1, 2, 3
+TITLE_CHARS_MAX = 80
 
 
 @click.command("run")
@@ -87,12 +89,19 @@ async def _run(
     is_json: bool,
 ) -> int:
     config = read_config(home)
-    config.profiles.get(asked.profile)  # refused before there is a session without a turn
+    # Refused before there is a session without a turn.
+    profile = config.profiles.get(asked.profile)
+    model = asked.model or (None if session_id else profile.model or config.model)
+    if model is not None:
+        registry_of(config).check(model)
     async with open_app(config) as app:
         files = [await _attach(app, path) for path in attached]
         if session_id is None:
             folder = str(project) if project is not None else None
             session_id = (await app.engine.create_session(OWNER, project=folder)).id
+            # Not by the model: this process ends with the turn, and would not wait for a title.
+            title = title_from(asked.text or attached[0].name, TITLE_CHARS_MAX)
+            await app.store.sessions.set_title(OWNER, session_id, title)
         asked = msgspec.structs.replace(asked, attachments=tuple(files))
         accepted = await _submit(app, session_id, asked)
         out = console()

@@ -140,7 +140,9 @@ def described(payload: ev.Payload) -> str:
         return f"  {payload.outcome}{': ' + first[0][:100] if first else ''}"
     if isinstance(payload, ev.StepAbandoned):
         if payload.reason == "crash":  # that the server came back has just been said
-            return "The answer goes on where it stopped." if payload.continues else "The model is asked again."
+            return (
+                "The answer goes on where it stopped." if payload.continues else "The model is asked again."
+            )
         wait = f"; trying again in {payload.retry_in_ms / 1000:.0f} s" if payload.retry_in_ms else ""
         return f"The model call was cut off ({payload.message or payload.reason}){wait}."
     if isinstance(payload, ev.MessageAdded):

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from everturn.app import open_app, open_web
-from everturn.cli.frame import home_option, run
+from everturn.cli.frame import home_option, registry_of, run
 from everturn.config import Config, read_config
+from everturn.domain.errors import ModelKeyMissing
 from everturn.web import configure_logs
 from everturn.web import serve as serve_web
 
@@ -29,7 +30,19 @@ def serve(
     """Run the server and the page until SIGTERM or Ctrl-C; a second signal hurries."""
     config = read_config(home, host=host, port=port, model=model, opens_browser=opens_browser)
     configure_logs()
+    check_model(config)
     run(_serve(config))
+
+
+def check_model(config: Config) -> None:
+    """Refuse a model that can never answer; one that could, with a key, is only warned of, because the key
+    can be set on the page. Raises ModelUnknown."""
+    if config.model is None:
+        return
+    try:
+        registry_of(config).check(config.model)
+    except ModelKeyMissing as error:
+        _log.warning("%s answers nothing yet: %s %s", config.model, error.message, error.hint)
 
 
 async def _serve(config: Config) -> None:

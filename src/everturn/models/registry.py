@@ -168,6 +168,15 @@ class ModelRegistry:
                 return f"{server.provider}:{server.models[0].name}"
         return POCKET_SPEC.name
 
+    def check(self, name: str) -> None:
+        """Whether there can be such a model, without asking anyone: a server may be down for now.
+
+        Needs no open registry. Raises ModelUnknown, ModelKeyMissing.
+        """
+        name = _canonical(name)
+        if name not in _LOCAL:
+            self._key(self._split(name)[0])
+
     async def get(self, name: str | None) -> Model:
         """The model of this name, or the default. Raises ModelUnknown, ModelKeyMissing."""
         name = _canonical(name or self.default)

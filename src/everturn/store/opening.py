@@ -83,10 +83,12 @@ def has_store(url: str | Path | None, data_dir: Path) -> bool:
 
 async def restore_database(url: str | Path | None, source: Path) -> None:
     """Fill an empty PostgreSQL from a backup's copy of one, or put SQLite's file where the address says. With
-    no address it needs nothing: the database is a file among the backup's files. Raises StoreRefused for what is no backup, or where it and the address do not
-    fit."""
+    no address it needs nothing: the database is a file among the backup's files.
+
+    Raises StoreRefused for what is no backup, or where it and the address do not fit.
+    """
     has_copy = (source / "postgresql" / "manifest.json").is_file()
-    if not has_copy and not any(map(_is_sqlite, source.iterdir())):
+    if not has_copy and not await asyncio.to_thread(_has_sqlite, source):
         raise StoreRefused(
             f"{source} is not a backup of Everturn: there is no database in it. Nothing was restored.",
             hint="Name the folder that 'everturn backup' made.",
@@ -110,6 +112,10 @@ def _is_postgres(address: str) -> bool:
 
 def _file_of(address: str, folder: Path) -> Path:
     return Path(address.removeprefix("sqlite://")) if address else folder / "everturn.db"
+
+
+def _has_sqlite(folder: Path) -> bool:
+    return any(map(_is_sqlite, folder.iterdir()))
 
 
 def _is_sqlite(path: Path) -> bool:
