@@ -91,8 +91,13 @@ class NotesProvider:
         except CannotExtract as reason:
             # Not a failure: there is nothing to wait for. Said where the user looks for memory.
             _log.info("%s", reason)
-            await self._say(owner, f"{reason}; nothing was noted. 'Remember …' in a message still works.")
-            found, usage = [], reason.usage
+            await self._say(
+                owner, f"{reason}; only what a message asks to remember is noted ('Remember that …')."
+            )
+            usage = reason.usage
+            # What the agent has noted with its tool in such a turn is what the user asked for.
+            noted = {note.turn_id for note in await self._notebooks.notes(owner)}
+            found = [fact for fact in self._extractor.asked(messages, known) if fact[1] not in noted]
         else:
             await self._say(owner, "")
         if usage != Usage():

@@ -58,6 +58,15 @@ _SECRET = re.compile(
 )
 
 
+# "Remember that …", as a sentence of its own. No question: "Remember when …?" wants something told.
+_WISH = re.compile(
+    r"(?:^|(?<=[.!?\n]))\s*(?:please\s+|bitte\s+)?"
+    r"(?:remember|(?:merke?|merk)\s+dir|retiens|souviens-toi|recuerda|ricorda|onthoud)\b"
+    r"[\s,:]*(?:that|dass|daß|que|qu'|che|dat)?[\s,:]*([^.!?\n]+)(?=[.!\n]|$)",
+    re.IGNORECASE,
+)
+
+
 class Fact(msgspec.Struct, frozen=True):
     text: str
     turn: int = 1
@@ -119,6 +128,16 @@ class Extractor:
             usage = usage.plus(cost)
             found += [(fact.text, turns[min(max(fact.turn, 1), len(turns)) - 1]) for fact in answer.facts]
         return self._kept(found, known), usage
+
+    def asked(self, messages: Sequence[Message], known: Sequence[str]) -> list[tuple[str, str]]:
+        """(fact, turn id) of what the user asked to remember in so many words: that needs no model."""
+        found = [
+            (f"The user asked to remember: {wish}", message.turn_id)
+            for message in messages
+            if message.role is Role.USER
+            for wish in _WISH.findall(message.text)
+        ]
+        return self._kept(found, known)
 
     def _kept(self, found: Sequence[tuple[str, str]], known: Sequence[str]) -> list[tuple[str, str]]:
         """Without repeats, secrets and what is too long to be one fact."""

@@ -121,6 +121,41 @@ async def test_a_model_that_fails_the_check_extracts_nothing_and_says_so(
     assert await texts(built) == ["Sings in a choir."]
 
 
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [
+        ("Remember that I have a cat named Tom. What is 2 + 2?", ["I have a cat named Tom"]),
+        ("Hello! Please remember: my train leaves at 8", ["my train leaves at 8"]),
+        ("Merk dir, dass ich im Chor singe!", ["ich im Chor singe"]),
+        ("Do you remember when we met?", []),
+        ("Remember our trip to Lisbon?", []),
+        ("I remember that it rained.", []),
+        ("Remember that my password is hunter2.", []),
+    ],
+)
+async def test_what_a_message_asks_to_remember_needs_no_able_model(
+    store: Store, clock: FakeClock, tmp_path: Path, said: str, noted: list[str]
+) -> None:
+    built = built_over(store, clock, tmp_path, ScriptedModel("I cannot.", clock=clock))
+    session = await acting.new_session(store)
+    turn = await owed_turn(store, session.id, said)
+    await built.memory.settle(ME, session.id)
+    assert await texts(built) == [f"The user asked to remember: {wish}" for wish in noted]
+    assert all(note.turn_id == turn for note in await built.notebooks.notes(ME))
+
+
+async def test_what_the_agent_has_noted_when_asked_is_not_noted_again(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    built = built_over(store, clock, tmp_path, ScriptedModel("I cannot.", clock=clock))
+    session = await acting.new_session(store)
+    turn = await owed_turn(store, session.id, "Remember that I have a cat named Tom.")
+    source = f"asked in {session.id} {turn}"
+    await built.notebooks.remember(ME, "The user has a cat, Tom.", clock.now_ms(), source)
+    await built.memory.settle(ME, session.id)
+    assert await texts(built) == ["The user has a cat, Tom."]
+
+
 async def test_a_pocket_model_takes_the_check_like_any_other(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
