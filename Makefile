@@ -48,10 +48,12 @@ $(VENV)/.python:
 
 # The product: the page is built by the package's build hook, Node comes from a wheel.
 $(VENV)/.product: $(VENV)/.python pyproject.toml hatch_build.py $(shell find frontend -type f -not -path '*/node_modules/*' 2>/dev/null)
+	@echo "Installing Everturn and building its page: a minute or two, once."
 	$(BIN)/python -m pip install --quiet --editable '.[local,mcp,pdf,prices]'
 	touch $@
 
 $(VENV)/.tests: $(VENV)/.product
+	@echo "Installing what the tests need: a minute or two, once."
 	$(BIN)/python -m pip install --quiet --editable '.[all,test]'
 	scripts/system-packages
 	touch $@

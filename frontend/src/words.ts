@@ -422,7 +422,7 @@ const english = {
     pocket: ["On this machine", "On this machine, needs no key, chat only"],
     coder: ["On this machine", "Needs no key, can use tools"],
   } as Record<string, [string, string]>,
-  tries: ["What can you do on this machine?", "Explain consensus to a cook", "Plan dinners for two until Friday"],
+  tries: ["What can you help me with?", "Explain consensus to a cook", "Plan dinners for two until Friday"],
   // settings
   findSetting: "Find a setting",
   back: "Back",
@@ -573,6 +573,7 @@ const english = {
   wrongPassword: "That password is not right.",
   // problems
   serverAway: "The server cannot be reached.",
+  signInFirst: "Sign in to see this conversation.",
   sessionGone: "This session does not exist any more.",
   couldNot: (why: string) => why,
   remoteImage: (label: string, host: string) => `Image: ${label} (${host})`,

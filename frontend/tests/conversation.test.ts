@@ -81,6 +81,9 @@ describe("a conversation", () => {
     }
     expect(apply(start, event(11, null, { kind: "session.changed", version: 2, what: "title" })).isStale).toBe(false);
     expect(apply(start, event(11, null, { kind: "snapshot", position: 11, version: 2 })).isStale).toBe(true);
+    // A restored backup knows less than this page has seen.
+    const restored = apply(start, event(3, null, { kind: "snapshot", position: 3, version: 2 }));
+    expect([restored.isStale, restored.position]).toEqual([true, 3]);
   });
 
   it("notices a turn that hangs elsewhere: a retry made in another tab", () => {

@@ -103,9 +103,10 @@ function spoken(row: Turn): Message | null {
 }
 
 export function apply(conversation: Conversation, event: SessionEvent): Conversation {
-  if (event.position <= conversation.position) return conversation;
-  const next = { ...conversation, position: event.position };
   const payload = event.event;
+  // A snapshot also comes where the past has changed, as after a backup was restored: it may stand further back.
+  if (event.position <= conversation.position && payload.kind !== "snapshot") return conversation;
+  const next = { ...conversation, position: event.position };
   if (payload.kind === "session.changed") {
     return { ...next, version: payload.version, isStale: next.isStale || !isHarmless(payload.what) };
   }

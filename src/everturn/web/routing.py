@@ -386,7 +386,7 @@ def key_from(headers: Mapping[str, str]) -> str | None:
         return None
     text = given.strip()
     if not 1 <= len(text) <= 200 or not text.isprintable():
-        raise Invalid("An Idempotency-Key has 1 to 200 printable characters.", hint="A UUID is fine.")
+        raise Invalid("An Idempotency-Key has 1 to 200 printable ASCII characters.", hint="A UUID is fine.")
     return text
 
 
