@@ -15,6 +15,8 @@ from pathlib import Path
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
+import httpx2
 import pytest
 from anyio.streams.text import TextReceiveStream
 
@@ -26,7 +28,7 @@ from everturn.testing.wires import (
     openai_delta,
     sse,
 )
-from tests.acceptance.command_line import environment
+from tests.acceptance.command_line import command, environment
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 30
@@ -276,3 +278,77 @@ async def test_without_a_server_it_says_how_to_start_one(data_dir: Path, wires: 
             assert await chat.wait() == 1
     assert "everturn serve" in said
     assert "Traceback" not in said
+
+
+async def test_a_session_that_does_not_exist_is_said_at_once(data_dir: Path, wires: WireServer) -> None:
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    async with server(environ, port):
+        for ident in ("nope", "ses_01ARZ3NDEKTSV4RRFFQ69G5FAV", "../models"):
+            done = await command(
+                data_dir, "chat", "--server", f"http://127.0.0.1:{port}", "--session", ident, COLUMNS="200"
+            )
+            assert done.returncode == 2
+            assert "everturn sessions" in done.stderr
+            assert "Continue" not in done.stdout
+
+
+async def test_slash_commands_are_not_sent_to_the_model(data_dir: Path, wires: WireServer) -> None:
+    wires.play(*[Answer(openai_answer(["Seen."])) for _ in range(4)])
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    async with server(environ, port), chatting(environ, port) as chat:
+        for line in ("/", "/help", "/bogus thing"):
+            await chat.type(line)
+        await chat.until("There is no command /bogus; nothing was sent.")
+        assert chat.text.count("start another session") >= 2
+        assert wires.requests == []
+        await chat.type("//etc/hosts")
+        await wires.asked("/etc/hosts")
+        await chat.until("Seen.")
+        await chat.type(" /proc")
+        await wires.asked("/proc")
+        await chat.type("/quit")
+        assert "everturn chat --session ses_" in await chat.rest()
+        assert chat.process.returncode == 0
+    assert b"//etc" not in b"".join(request.body for request in wires.requests)
+
+
+async def test_a_password_set_meanwhile_is_asked_for_and_the_message_is_sent(
+    data_dir: Path, wires: WireServer
+) -> None:
+    wires.play(*[Answer(openai_answer(["Hello there."])) for _ in range(4)])
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    address = f"http://127.0.0.1:{port}"
+    async with server(environ, port), terminal(environ, port) as chat, chatting(environ, port) as script:
+        await chat.until("> ")
+        await script.until("> ")
+        async with httpx2.AsyncClient(base_url=address, trust_env=False) as http:
+            done = await command(data_dir, "password", stdin="correct horse\ncorrect horse\n")
+            assert done.returncode == 0, done.stderr
+            with anyio.fail_after(PATIENCE_S):
+                while (await http.get("/api/sessions")).status_code != 401:
+                    await anyio.lowlevel.checkpoint()
+        chat.type("Are you there?")
+        await chat.until("Password")
+        assert not chat.echoes
+        chat.type("wrong horse")
+        await chat.until("The password is wrong.")
+        await chat.until("Password")
+        chat.type("correct horse")
+        await chat.until("Hello there.")
+        await wires.asked("Are you there?")
+        # Where nobody can be asked, what was not sent and how to go on are said.
+        await script.type("And you?")
+        said = await script.rest()
+        assert script.process.returncode == 1
+        assert "Not sent: And you?" in said
+        assert "Continue with: everturn chat --session ses_" in said
+
+
+async def test_ctrl_c_at_the_prompt_leaves_at_once(data_dir: Path, wires: WireServer) -> None:
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    async with server(environ, port), terminal(environ, port) as chat:
+        await chat.until("> ")
+        chat.process.send_signal(signal.SIGINT)
+        await chat.until("Continue with: everturn chat --session ses_")
+        with anyio.fail_after(PATIENCE_S):
+            assert await chat.process.wait() == 0

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
+from functools import partial
+from urllib.parse import quote
 
 import click
 import msgspec
 from rich.console import Console
 
 from everturn.cli import prompts
-from everturn.cli.client import Client, Wire
+from everturn.cli.client import Client, Said, Wire
 from everturn.cli.frame import console, run, tell
 from everturn.cli.screen import Screen
 from everturn.domain.errors import EverturnError, Refused
@@ -20,6 +23,8 @@ from everturn.domain.events import TurnWaiting
 from everturn.domain.storing import Ask
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8420"
+LEFT_BY_SIGNAL = 130
+_NO_SESSION = (404, 410, 422)  # none, one that was deleted, what is no id at all
 
 
 @click.command()
@@ -27,29 +32,98 @@ DEFAULT_ADDRESS = "http://127.0.0.1:8420"
 @click.option("--token", default=None, help="An API token; default EVERTURN_TOKEN.")
 @click.option("--session", "session_id", default=None, help="Continue this session instead of a new one.")
 def chat(server: str | None, token: str | None, session_id: str | None) -> None:
-    """Talk to a running server. Ctrl-C stops the turn; at the prompt it leaves, and /new starts anew."""
+    """Talk to a running server. Ctrl-C stops the turn; at the prompt it leaves, and /help lists what else
+    there is.
+
+    The server has to be there at the start; if it goes away later, it is waited for. Exit code: 0 left, 1 the
+    server is not there or refused, 2 there is no such session (or the command was not understood).
+    """
     address = server or os.environ.get("EVERTURN_URL") or DEFAULT_ADDRESS
-    run(_chat(address, token or os.environ.get("EVERTURN_TOKEN"), session_id))
+    sys.exit(run(_chat(address, token or os.environ.get("EVERTURN_TOKEN"), session_id)))
 
 
-async def _chat(address: str, token: str | None, session_id: str | None) -> None:
-    out = console()
-    async with Client(address, token) as client:
-        conversation = Conversation(client, session_id or await _new_session(client, None), out)
-        out.print(f"[dim]{address} · {conversation.session_id} · /new starts another · Ctrl-D leaves[/dim]")
-        while True:
-            try:
-                text = (await asyncio.to_thread(input, "\n> ")).strip()
-                if text == "/new":
-                    session_id = await _new_session(client, conversation.session_id)
-                    conversation = Conversation(client, session_id, out)
-                    out.print(f"[dim]{session_id}[/dim]")
-                elif text:
-                    await conversation.say(text)
-            except (EOFError, KeyboardInterrupt):
-                again = f"everturn chat --session {conversation.session_id}"
-                out.print(f"\n[dim]Continue with: {again}[/dim]")
-                return
+async def _chat(address: str, token: str | None, session_id: str | None) -> int:
+    interrupts = prompts.Interrupts()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupts)
+    ask = partial(prompts.password, interrupts=interrupts) if prompts.can_ask() else None
+    async with Client(address, token, ask) as client:
+        chat = Chat(client, address, console(), interrupts)
+        talking = asyncio.create_task(chat.talk(session_id), name="chat")
+        with interrupts.mean(talking.cancel):
+            await asyncio.wait({talking})
+        return LEFT_BY_SIGNAL if talking.cancelled() else talking.result()
+
+
+class Chat:
+    """A terminal and a server: one conversation after the other."""
+
+    def __init__(self, client: Client, address: str, out: Console, interrupts: prompts.Interrupts) -> None:
+        self._client = client
+        self._address = address
+        self._out = out
+        self._interrupts = interrupts
+
+    async def talk(self, session_id: str | None) -> int:
+        """Until the person leaves. What the server refuses is said; a script it ends."""
+        if session_id is None:
+            session_id = await _new_session(self._client, None)
+        else:
+            await _require_session(self._client, session_id)
+        self._enter(session_id)
+        self._out.print(f"[dim]{self._address} · {session_id} · /help · Ctrl-D leaves[/dim]", soft_wrap=True)
+        try:
+            while True:
+                try:
+                    await self._take(await prompts.line("\n> ", self._interrupts))
+                except EverturnError as error:
+                    tell(error)
+                    if not prompts.can_ask():
+                        return 1
+        except EOFError:
+            return 0
+        finally:
+            again = f"everturn chat --session {self._conversation.session_id}"
+            self._out.print(f"\n[dim]Continue with: {again}[/dim]", soft_wrap=True)
+
+    def _enter(self, session_id: str) -> None:
+        self._conversation = Conversation(self._client, session_id, self._out, self._interrupts)
+
+    async def _take(self, line: str) -> None:
+        if line.startswith("/") and not line.startswith("//"):
+            await self._command(line.strip())
+        elif text := line.removeprefix("/").strip():
+            await self._conversation.say(text)
+
+    async def _command(self, name: str) -> None:
+        if name == "/new":
+            self._enter(await _new_session(self._client, self._conversation.session_id))
+            self._out.print(f"[dim]{self._conversation.session_id}[/dim]")
+        elif name == "/quit":
+            raise EOFError
+        elif name in ("/", "/help"):
+            self._out.print(_HELP, markup=False)
+        else:
+            word = name.split()[0][:40]
+            self._out.print(f"There is no command {word}; nothing was sent.\n{_HELP}", markup=False)
+
+
+_HELP = """\
+  /new    start another session; this one is remembered
+  /quit   leave; Ctrl-D and Ctrl-C do that too
+  /help   this list
+Ctrl-C during an answer stops the turn. A message that begins with a slash: type it twice (//), or a space
+before it. 'everturn sessions' lists the sessions, 'everturn chat --session ID' goes on with one."""
+
+
+async def _require_session(client: Client, session_id: str) -> None:
+    try:
+        await client.call("GET", f"/api/sessions/{quote(session_id, safe='')}")
+    except Said as error:
+        if error.facts["status"] not in _NO_SESSION:
+            raise
+        raise click.BadParameter(
+            f"{error.message} 'everturn sessions' lists those of this machine.", param_hint="--session"
+        ) from error
 
 
 async def _new_session(client: Client, leaving: str | None) -> str:
@@ -61,8 +135,9 @@ async def _new_session(client: Client, leaving: str | None) -> str:
 class Conversation:
     """One session on one terminal."""
 
-    def __init__(self, client: Client, session_id: str, out: Console) -> None:
+    def __init__(self, client: Client, session_id: str, out: Console, interrupts: prompts.Interrupts) -> None:
         self._client = client
+        self._interrupts = interrupts
         self.session_id = session_id
         self._out = out
         self._is_away = False
@@ -70,8 +145,11 @@ class Conversation:
 
     async def say(self, text: str) -> None:
         """Send, then show the turn to its end; Ctrl-C stops the turn, not the program."""
-        turn_id, cursor = await self._client.send(self.session_id, text, self._away)
-        loop = asyncio.get_running_loop()
+        try:
+            turn_id, cursor = await self._client.send(self.session_id, text, self._away)
+        except EverturnError:
+            self._out.print(f"Not sent: {text}", markup=False, soft_wrap=True)
+            raise
         stops: set[asyncio.Task[None]] = set()
 
         def stop() -> None:
@@ -79,12 +157,10 @@ class Conversation:
             stops.add(task)
             task.add_done_callback(stops.discard)
 
-        loop.add_signal_handler(signal.SIGINT, stop)
         try:
-            with prompts.echo(False):
+            with self._interrupts.mean(stop), prompts.echo(False):
                 await self._show(turn_id, cursor)
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
             await asyncio.gather(*stops)
 
     async def _show(self, turn_id: str, cursor: int) -> None:

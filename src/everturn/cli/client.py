@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from everturn.domain.events import AnyPayload
 
 RETRY_FIRST_S = 0.3
 RETRY_LONGEST_S = 5.0
+_SIGN_IN_HINT = "Give a token with --token or EVERTURN_TOKEN; 'everturn token create' makes one."
 
 
 class Wire(msgspec.Struct, frozen=True):
@@ -32,7 +33,7 @@ class Wire(msgspec.Struct, frozen=True):
 
 
 class Said(Refused):
-    """The server refused; its own words."""
+    """The server refused; its own words. ``facts["status"]``: of its answer."""
 
     code = "server_refused"
 
@@ -45,11 +46,19 @@ _wire = msgspec.json.Decoder(Wire)
 
 
 class Client:
-    def __init__(self, address: str, token: str | None) -> None:
+    """``ask_password``: asks the person who sits there, where the server wants a sign-in; what was under way
+    then goes on. Without it, or with nothing given, the server's refusal is raised."""
+
+    def __init__(
+        self, address: str, token: str | None, ask_password: Callable[[str], Awaitable[str]] | None = None
+    ) -> None:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         timeout = httpx2.Timeout(30.0, read=60.0)
         self._http = httpx2.AsyncClient(base_url=address, headers=headers, timeout=timeout, trust_env=False)
         self._address = address
+        self._ask_password = ask_password
+        self._signing_in = asyncio.Lock()
+        self._sign_ins = 0
 
     async def __aenter__(self) -> Self:
         await self._http.__aenter__()
@@ -62,17 +71,44 @@ class Client:
 
     async def call(self, method: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
         """One request. Raises Said with the server's reason, Away if it cannot be reached."""
+        sign_ins = self._sign_ins
+        answer = await self._request(method, path, body, key)
+        if answer.status_code == 401:
+            await self._sign_in(_refusal(answer), sign_ins)
+            answer = await self._request(method, path, body, key)
+        if answer.status_code >= 400:
+            raise _refusal(answer)
+        return answer.json() if answer.content else None
+
+    async def _request(self, method: str, path: str, body: Any, key: str | None = None) -> httpx2.Response:
         headers = {"idempotency-key": key} if key else {}
         try:
-            answer = await self._http.request(method, path, json=body, headers=headers)
+            return await self._http.request(method, path, json=body, headers=headers)
         except httpx2.TransportError as error:
             raise Away(
                 f"The server at {self._address} cannot be reached ({type(error).__name__}).",
                 hint="Start it with 'everturn serve'.",
             ) from error
-        if answer.status_code >= 400:
-            raise _refusal(answer)
-        return answer.json() if answer.content else None
+
+    async def _sign_in(self, refused: EverturnError, sign_ins: int) -> None:
+        """Ask for the password until it is right; the cookie of the answer is sent from then on. Whoever was
+        refused before another one signed in (``sign_ins``) need not ask again."""
+        if self._ask_password is None:
+            raise refused
+        async with self._signing_in:
+            asked = refused.message
+            while sign_ins == self._sign_ins:
+                password = await self._ask_password(asked)
+                if not password:
+                    raise refused
+                self._http.headers.pop("authorization", None)  # it was refused, and would be again
+                answer = await self._request("POST", "/api/signin", {"password": password})
+                if answer.status_code < 400:
+                    self._sign_ins += 1
+                elif answer.status_code == 401:
+                    asked = _refusal(answer).message
+                else:
+                    raise _refusal(answer)
 
     async def send(self, session: str, text: str, on_away: Callable[[], None]) -> tuple[str, int]:
         """Send a message until the server has it, once: the key is the same for every try."""
@@ -103,12 +139,16 @@ class Client:
 
     async def _events(self, session: str, after: int) -> AsyncIterator[Wire]:
         path = f"/api/sessions/{session}/events"
+        sign_ins = self._sign_ins
         async with self._http.stream("GET", path, params={"after": after}) as answer:
             if answer.status_code >= 500:
                 return
             if answer.status_code >= 400:
                 await answer.aread()
-                raise _refusal(answer)
+                if answer.status_code != 401:
+                    raise _refusal(answer)
+                await self._sign_in(_refusal(answer), sign_ins)
+                return
             has_position = False
             async for line in _lines(answer):
                 if line.startswith(b"id:"):
@@ -133,6 +173,7 @@ def _refusal(answer: httpx2.Response) -> EverturnError:
     try:
         problem = answer.json()
     except ValueError:
-        return Said(f"The server answered {answer.status_code}.")
+        return Said(f"The server answered {answer.status_code}.", status=answer.status_code)
     detail = problem.get("detail") or problem.get("title") or f"The server answered {answer.status_code}."
-    return Said(str(detail), hint=str(problem.get("hint") or ""))
+    hint = _SIGN_IN_HINT if answer.status_code == 401 else str(problem.get("hint") or "")
+    return Said(str(detail), hint=hint, status=answer.status_code)

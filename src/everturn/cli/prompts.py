@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -38,6 +38,47 @@ def echo(is_on: bool) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
+
+
+class Interrupts:
+    """What Ctrl-C means now: the innermost meaning that is entered. The loop's handler of SIGINT."""
+
+    def __init__(self) -> None:
+        self._acts: list[Callable[[], object]] = []
+
+    def __call__(self) -> None:
+        if self._acts:
+            self._acts[-1]()
+
+    @contextmanager
+    def mean(self, act: Callable[[], object]) -> Iterator[None]:
+        self._acts.append(act)
+        try:
+            yield
+        finally:
+            self._acts.remove(act)
+
+
+async def line(prompt: str, interrupts: Interrupts) -> str:
+    """A line without its end. Raises EOFError at the end of the input, and for Ctrl-C."""
+    task = asyncio.create_task(_input(prompt), name="prompt")
+    with interrupts.mean(task.cancel):
+        await asyncio.wait({task})
+    if task.cancelled():
+        raise EOFError
+    return task.result().rstrip("\r\n")
+
+
+async def password(why: str, interrupts: Interrupts) -> str:
+    """A password that is not shown; empty where none is given."""
+    sys.stdout.write(f"{why}\n")
+    with echo(False):
+        try:
+            return await line("Password (Enter alone gives up): ", interrupts)
+        except EOFError:
+            return ""
+        finally:
+            sys.stdout.write("\n")
 
 
 async def answer_to(ask: Ask, out: Console) -> str:
