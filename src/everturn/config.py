@@ -20,7 +20,7 @@ from everturn.memory import MemorySettings
 from everturn.memory.tool import MemoryTool
 from everturn.models.settings import parse_settings
 from everturn.store import StoreSettings
-from everturn.tools.profiles import Profiles, key_lines, parse_profiles
+from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.tools.toolbox import TOOL_NAMES
 from everturn.web.settings import WebSettings
 
@@ -85,7 +85,7 @@ def read_config(home: Path | None = None, environ: Mapping[str, str] | None = No
         web=reader.convert(WebSettings, "server", {**web, "home": str(home)}),
         engine=reader.convert(EngineSettings, "engine", engine),
         store=reader.convert(StoreSettings, "store", {**reader.table("store"), **direct}),
-        profiles=parse_profiles(reader.text, FILE, TOOL_NAMES | {MemoryTool.name}),
+        profiles=reader.profiles(),
         models=reader.models(),
         memory=reader.convert(MemorySettings, "memory", reader.table("memory")),
     )
@@ -142,6 +142,16 @@ class _Reader:
         found = self.raw("models")
         parse_settings(found, self._lines)
         return found
+
+    def profiles(self) -> Profiles:
+        for section, kind in (("profiles", Profile), ("mcp", McpServer)):
+            known = sorted(set(kind.__struct_fields__) - {"name"})
+            for name, table in self.raw(section).items():
+                for key in table if isinstance(table, dict) else ():
+                    if key not in kind.__struct_fields__:
+                        hint = f"Possible: {', '.join(known)}."
+                        raise self._wrong((section, name, key), "is not a key that is known here", hint)
+        return parse_profiles(self.text, FILE, TOOL_NAMES | {MemoryTool.name})
 
     def convert(self, kind: type[T], section: str, table: dict[str, Any]) -> T:
         for key in table:

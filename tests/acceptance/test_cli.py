@@ -238,6 +238,7 @@ async def test_an_exported_session_is_imported_elsewhere_as_an_equal_one(
     assert (await command(data_dir, "export", session.id, "--output", str(document))).returncode == 0
     done = await command(other, "import", str(document))
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(session.id)
     async with everturn.open(other, model="pocket") as agent:
         [copy] = (await agent.sessions()).items
         assert (copy.id, copy.title, copy.updated_at) == (session.id, session.title, session.updated_at)
@@ -249,6 +250,24 @@ async def test_an_exported_session_is_imported_elsewhere_as_an_equal_one(
     refused = await command(other, "import", str(document))
     assert refused.returncode == 1
     assert "not an exported session" in refused.stderr
+
+
+async def test_names_of_models_are_whole_in_a_narrow_terminal(data_dir: Path, wires: WireServer) -> None:
+    long = "some-organisation/a-model-with-a-rather-long-name-2026-11"
+    wires.route("/v1/models", {"object": "list", "data": [{"id": long, "object": "model"}]})
+    narrow = (await command(data_dir, "models", wires=wires, COLUMNS="80")).stdout.splitlines()
+    assert f"openai:{long}" in narrow
+    pocket = next(number for number, line in enumerate(narrow) if line.startswith("pocket:"))
+    assert narrow[pocket + 1].endswith("free")
+    wide = (await command(data_dir, "models", wires=wires, COLUMNS="160")).stdout
+    assert next(line for line in wide.splitlines() if long in line).split()[0] == f"openai:{long}"
+
+
+async def test_a_short_password_is_refused_before_it_is_asked_for_again(data_dir: Path) -> None:
+    done = await command(data_dir, "password", stdin="short\n")
+    assert done.returncode == 1
+    assert "at least 8 characters" in done.stderr
+    assert "The same again" not in done.stdout + done.stderr
 
 
 async def test_a_token_is_shown_once_listed_and_revoked(data_dir: Path) -> None:

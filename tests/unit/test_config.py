@@ -37,6 +37,17 @@ def test_names_and_proxies_come_from_the_environment_as_the_errors_say(tmp_path:
     assert web.trusted_proxies == ("10.0.0.0/8",)
 
 
+@pytest.mark.parametrize(("table", "possible"), [("profiles.ops", "network, "), ("mcp.files", "command, ")])
+def test_a_key_that_a_profile_does_not_have_is_answered_with_those_it_has(
+    tmp_path: Path, table: str, possible: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        read_config(write(tmp_path, f"[{table}]\ncommand_ = 1\n"), {})
+    assert f"line 2: {table}.command_" in refused.value.message
+    assert refused.value.hint.startswith("Possible: ")
+    assert possible in refused.value.hint
+
+
 def test_tables_reach_their_rooms(tmp_path: Path) -> None:
     home = write(
         tmp_path,

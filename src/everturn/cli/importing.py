@@ -29,7 +29,9 @@ def import_(files: tuple[Path, ...], home: Path | None) -> None:
 
 async def _import_all(store: Store, config: Config, files: tuple[Path, ...]) -> list[Session]:
     imported = []
-    for path in track(files, "Importing", transient=True):
+    out = console(stderr=True)
+    # Where nothing can be drawn over, drawing leaves an empty line.
+    for path in track(files, "Importing", transient=True, console=out, disable=not out.is_terminal):
         imported.append(await documents.import_document(store, OWNER, _read(path), _described))
     return imported
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Column, Table
 
 from everturn.cli.frame import console, home_option, registry_of, run
 from everturn.config import read_config
+from everturn.models.providers import DISCOVERED
 from everturn.models.registry import ModelRegistry, ModelState
 
 T = TypeVar("T")
@@ -24,6 +27,9 @@ _STATES = {
     "fetching": "being fetched",
     "no_runtime": "needs the extra 'local'",
 }
+_TITLES = ("Model", "State", "Context", "Tools", "Images", "$ in / out per M")
+_WIDE = 1_000  # characters: wider than any line of the list
+_OWN = frozenset({"pocket", "coder", *DISCOVERED})  # they run on this machine
 
 
 @click.group(invoke_without_command=True)
@@ -95,23 +101,39 @@ async def _registry(home: Path | None) -> AsyncIterator[ModelRegistry]:
 async def _list(registry: ModelRegistry) -> None:
     with console().status("Asking the providers"):
         found = await registry.list()
-    # Names are copied: they break into lines where there is no room, they are not cut.
-    table = Table(
-        Column("Model", overflow="fold"), "State", "Context", "Tools", "Images", "$ in / out per M", box=None
-    )
-    for state in found:
-        table.add_row(*_row(state))
-    console().print(table)
+    out = console()
+    rows = [_row(state) for state in found]
+    table = Table(*(Column(title, no_wrap=True) for title in _TITLES), box=None)
+    for row in rows:
+        table.add_row(*row)
+    if Measurement.get(out, out.options.update(max_width=_WIDE), table).maximum <= out.width:
+        out.print(table)
+        return
+    for row in rows:  # a name is copied: it has a line of its own where there is no room for all
+        out.print(row[0], soft_wrap=True)
+        out.print(f"  {_in_words(row)}", soft_wrap=True)
+
+
+def _in_words(row: tuple[str, ...]) -> str:
+    """What is known, without a head line that would say what it is."""
+    _, state, context, tools, images, price = row
+    facts = {
+        f"context {context}": context,
+        f"tools {tools}": tools,
+        f"images {images}": images,
+        price if price == "free" else f"${price} in / out per M": price,
+    }
+    return " · ".join([state, *(words for words, fact in facts.items() if fact != "unknown")])
 
 
 def _row(state: ModelState) -> tuple[str, ...]:
     known = state.abilities
-    name = f"[bold]{state.name}[/bold] (default)" if state.is_default else state.name
+    name = f"[bold]{escape(state.name)}[/bold] (default)" if state.is_default else escape(state.name)
     context = f"{known.context_tokens:,}" if known and known.context_tokens else "unknown"
     tools = "unknown" if known is None else "yes" if known.tools else "no"
     images = "unknown" if known is None else "yes" if known.images else "no"
     prices = state.prices
-    price = "unknown"
+    price = "free" if state.provider in _OWN else "unknown"
     if prices.input_usd is not None and prices.output_usd is not None:
         price = f"{prices.input_usd:g} / {prices.output_usd:g}"
     return name, _STATES.get(state.state, state.state), context, tools, images, price

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from everturn.cli.frame import console, home_option, with_store
+from everturn.domain.errors import Invalid
 from everturn.web import open_accounts
+from everturn.web.passwords import PASSWORD_LENGTH_MIN
 
 
 @click.command()
@@ -19,6 +21,22 @@ def password(home: Path | None, remove: bool) -> None:
         with_store(home, lambda store, config: open_accounts(store).remove_password())
         console().print("There is no password any more. Everturn listens on loopback only.")
         return
-    given = click.prompt("New password", hide_input=True, confirmation_prompt=True)
+    given = _asked()
     with_store(home, lambda store, config: open_accounts(store).set_password(given), makes_one=True)
     console().print("The password is set. Everybody has to sign in with it from now on.")
+
+
+def _asked() -> str:
+    """A password that was typed twice. One that is too short is refused before it is typed again."""
+    while True:
+        given = str(
+            click.prompt(f"New password (at least {PASSWORD_LENGTH_MIN} characters)", hide_input=True)
+        )
+        if len(given) < PASSWORD_LENGTH_MIN:
+            raise Invalid(
+                f"A password needs at least {PASSWORD_LENGTH_MIN} characters. Nothing was changed.",
+                hint="Four words are good.",
+            )
+        if given == click.prompt("The same again", hide_input=True):
+            return given
+        click.echo("The two are not the same.", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from everturn.app import open_app, open_web
 from everturn.cli.frame import home_option, registry_of, run
 from everturn.config import Config, read_config
 from everturn.domain.errors import ModelKeyMissing
+from everturn.engine import Engine
 from everturn.web import configure_logs
 from everturn.web import serve as serve_web
 
@@ -53,7 +55,15 @@ async def _serve(config: Config) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
-        await serve_web(web, config.web, drain=app.engine.stop, on_ready=_say)
+        await serve_web(web, config.web, drain=partial(drain, app.engine), on_ready=_say)
+
+
+async def drain(engine: Engine, grace_s: float) -> None:
+    """Let turns end; whoever stops the server is told what it waits for, if it does."""
+    running = engine.status()["running"]
+    if running:
+        _log.info("%d running turn%s: %g seconds to end", running, "" if running == 1 else "s", grace_s)
+    await engine.stop(grace_s)
 
 
 def warn_of_readers(home: Path) -> None:

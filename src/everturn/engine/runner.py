@@ -388,7 +388,9 @@ class Runner:
     async def _insist(
         self, running: RunningTurn, act: Callable[..., Awaitable[object]], *args: object
     ) -> None:
-        """Keep trying while the store cannot take it: a turn without a fate would block its session."""
+        """Keep trying while the store cannot take it: a turn without a fate would block its session. What is
+        wrong is said once, and again when it changes: a full disk has no room for a line a second."""
+        said = ""
         while True:
             try:
                 await act(running.id, running.claim.epoch, *args)
@@ -399,10 +401,14 @@ class Runner:
                 _log.error("turn %s has no fate yet: %s", running.id, error.message)
                 return
             except (Retry, Stopped) as error:
-                _log.warning("turn %s has no fate yet: %s", running.id, error.message)
-            except Exception:
+                if error.message != said:
+                    _log.warning("turn %s has no fate yet: %s", running.id, error.message)
+                said = error.message
+            except Exception as error:
                 # Not even this may end the task: all turns of this worker would end with it.
-                _log.exception("turn %s has no fate yet", running.id)
+                if repr(error) != said:
+                    _log.exception("turn %s has no fate yet", running.id)
+                said = repr(error)
             if running.is_handing_over:
                 return
             await self._gear.clock.sleep(self._gear.settings.store_patience_s)

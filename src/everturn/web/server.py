@@ -154,7 +154,7 @@ class _Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         self._web.is_stopping = True
-        _log.info("stopping: running turns get %g seconds", self._web.settings.grace_s)
+        _log.info("stopping")
         await self._run_drain()
         # uvicorn never ends an endless answer by itself; told first, every reader gets a last event.
         self._web.streams.end_all("shutdown")

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from everturn.cli.serve import warn_of_readers
+from everturn.cli.serve import check_model, drain, warn_of_readers
+from everturn.config import read_config
+from everturn.domain.errors import ModelUnknown
+from everturn.store import Store
+from everturn.testing import Pause, Say
+from everturn.testing.clock import FakeClock
+from everturn.testing.harness import open_harness
 
 
 def test_the_server_loads_nothing_that_only_other_commands_and_extras_need() -> None:
@@ -39,3 +45,30 @@ def test_a_data_folder_that_others_can_read_is_warned_of(
     tmp_path.chmod(mode)
     warn_of_readers(tmp_path)
     assert (f"chmod 700 {tmp_path}" in caplog.text) is warns
+
+
+def test_a_provider_that_does_not_exist_is_refused_and_a_missing_key_only_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    with pytest.raises(ModelUnknown):
+        check_model(read_config(tmp_path, {}, model="nope:x"))
+    for name in ("pocket", "ollama:not-running", "anthropic:x"):
+        check_model(read_config(tmp_path, {}, model=name))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "ANTHROPIC_API_KEY" in caplog.text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_busy", [True, False])
+async def test_only_a_server_with_running_turns_says_that_it_waits_for_them(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture, is_busy: bool
+) -> None:
+    caplog.set_level("INFO", "everturn.server")
+    async with open_harness(store, [Say("Slowly. "), Pause(1e6)], clock=clock) as h:
+        session = await h.new_session()
+        if is_busy:
+            await h.send(session)
+            await h.seen(session, "text.delta")
+        await drain(h.engine, 0.0)
+    assert ("1 running turn: 0 seconds" in caplog.text) is is_busy

@@ -53,6 +53,22 @@ async def test_a_turn_is_let_go_as_soon_as_the_store_is_back(store, clock, monke
         assert letting_go.calls == 3
 
 
+async def test_a_turn_without_a_fate_is_said_once_and_again_when_the_reason_changes(
+    store, clock, monkeypatch, caplog
+):
+    Failing(monkeypatch, store.turns, "complete", StoreAway("away"))
+    errors = [StoreAway("away")] * 3 + [RuntimeError("odd")] * 2 + [StoreAway("away")]
+    Failing(monkeypatch, store.turns, "hand_over", *errors)
+    settings = quiet_settings(store_patience_s=3.0)
+    async with open_harness(store, "done", clock=clock, settings=settings) as h:
+        accepted = await h.send(await h.new_session())
+        for _ in errors:
+            await clock.someone_sleeps(3.0)
+            await clock.advance(3.0)
+        await h.settled(accepted.turn.id)
+    assert caplog.text.count("has no fate yet") == 3
+
+
 async def test_a_claim_that_fails_unexpectedly_ends_nothing_else(store, clock, monkeypatch):
     """One row that cannot be read must not take the whole server down, at every start anew."""
     async with open_harness(store, "hi", clock=clock, settings=quiet_settings(poll_s=0.7)) as h:
