@@ -94,6 +94,10 @@ async def test_sessions_are_listed_newest_first_with_whole_ids(data_dir: Path, w
     shown = (await command(data_dir, "sessions", COLUMNS="60")).stdout
     assert shown.index(second["id"]) < shown.index(first["id"])
     assert "\x1b" not in shown
+    for arguments in (["export", "nope"], ["run", "--session", "ses_" + "0" * 26, "Hello"]):
+        wrong = await command(data_dir, *arguments, wires=wires)
+        assert wrong.returncode == 1
+        assert "'everturn sessions' lists" in wrong.stderr
     [only] = (await command(data_dir, "sessions", "--limit", "1")).stdout.splitlines()
     assert only.startswith(second["id"])
     assert only.endswith("Second")
@@ -169,6 +173,7 @@ async def test_a_backup_holds_workspaces_and_memory_and_is_its_owner_s_alone(
     done = await command(data_dir, "backup", str(copy))
     assert done.returncode == 0, done.stderr
     assert "workspaces" in done.stdout
+    assert "with a password or database_url" in done.stdout
     assert f"{session.id}/pipe: a pipe" in done.stderr
     assert not (copy / "secrets.toml").exists()
     assert (await command(home, "restore", str(copy))).returncode == 0

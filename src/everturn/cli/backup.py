@@ -37,7 +37,14 @@ def backup(target: Path | None, home: Path | None) -> None:
     made, left_out = with_store(home, lambda store, config: _backup(store, config, target))
     out = console()
     out.print(f"Backed up to [bold]{made}[/bold] ({_size(made) / 1e6:.1f} MB), verified.", soft_wrap=True)
-    out.print("In it: sessions, attachments, memory, workspaces, config.toml. Not in it: keys, models.")
+    out.print(
+        "In it: sessions, attachments, memory, workspaces, config.toml. Not in it: keys, weights of models.",
+        soft_wrap=True,
+    )
+    if (made / FILE).exists():
+        out.print(
+            f"{FILE} is copied as it is, with a password or database_url if it has one.", soft_wrap=True
+        )
     _say_left_out(left_out)
 
 
@@ -50,6 +57,8 @@ async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Pa
             raise Invalid(
                 f"{folder} lies in {config.home / name}, which is copied.", hint="Name another folder."
             )
+    if target is None:
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
     with console().status("Copying"):
         await store.upkeep.backup(folder)
         return folder, await asyncio.to_thread(_copy_rest, config.home, folder)

@@ -30,7 +30,12 @@ _NO_SESSION = (404, 410, 422)  # none, one that was deleted, what is no id at al
 @click.command()
 @click.option("--server", default=None, help=f"The address; default EVERTURN_URL or {DEFAULT_ADDRESS}.")
 @click.option("--token", default=None, help="An API token; default EVERTURN_TOKEN.")
-@click.option("--session", "session_id", default=None, help="Continue this session instead of a new one.")
+@click.option(
+    "--session",
+    "session_id",
+    default=None,
+    help="Continue this session instead of a new one; 'everturn sessions' lists them.",
+)
 def chat(server: str | None, token: str | None, session_id: str | None) -> None:
     """Talk to a running server. Ctrl-C stops the turn; at the prompt it leaves, and /help lists what else
     there is.

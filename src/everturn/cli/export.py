@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from everturn.cli.frame import OWNER, console, home_option, with_store
+from everturn.cli.frame import OWNER, console, home_option, naming_a_session, with_store
 from everturn.config import Config
 from everturn.store import Store, documents
 from everturn.store.disk import Disk, write_atomically
@@ -26,8 +26,12 @@ from everturn.store.disk import Disk, write_atomically
 )
 @home_option
 def export(session_id: str, kind: str, output: Path | None, home: Path | None) -> None:
-    """Write a session as one complete document; JSON can be imported again."""
-    body = with_store(home, lambda store, config: _document(store, config, session_id, kind))
+    """Write a session as one complete document; JSON can be imported again.
+
+    'everturn sessions' lists the sessions with their ids.
+    """
+    with naming_a_session():
+        body = with_store(home, lambda store, config: _document(store, config, session_id, kind))
     if output is None:
         sys.stdout.buffer.write(body)
         return

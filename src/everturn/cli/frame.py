@@ -14,7 +14,7 @@ import click
 
 from everturn.config import Config, read_config
 from everturn.domain.clock import SystemClock
-from everturn.domain.errors import EverturnError, Invalid
+from everturn.domain.errors import EverturnError, Invalid, InvalidId, NotFound
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.settings import parse_settings
@@ -63,6 +63,16 @@ def told() -> Iterator[None]:
         for leaf in _leaves(ours):
             tell(leaf)
         sys.exit(1)
+
+
+@contextmanager
+def naming_a_session() -> Iterator[None]:
+    """Say where ids come from, if one that was typed names nothing."""
+    try:
+        yield
+    except (InvalidId, NotFound) as error:
+        error.hint = "'everturn sessions' lists the sessions with their ids."
+        raise
 
 
 def _leaves(group: BaseExceptionGroup[EverturnError]) -> Iterator[EverturnError]:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from everturn.app import App, open_app
 from everturn.cli import prompts
-from everturn.cli.frame import OWNER, console, home_option, registry_of, run
+from everturn.cli.frame import OWNER, console, home_option, naming_a_session, registry_of, run
 from everturn.cli.frame import tell as tell_error
 from everturn.cli.screen import Screen
 from everturn.config import read_config
@@ -31,7 +31,11 @@ TITLE_CHARS_MAX = 80
 
 @click.command("run")
 @click.argument("text")
-@click.option("--session", "session_id", help="Continue this session instead of a new one.")
+@click.option(
+    "--session",
+    "session_id",
+    help="Continue this session instead of a new one; 'everturn sessions' lists them.",
+)
 @click.option("--model", help="provider:name, for this turn.")
 @click.option("--profile", help="The profile to work with.")
 @click.option(
@@ -103,7 +107,8 @@ async def _run(
             title = title_from(asked.text or attached[0].name, TITLE_CHARS_MAX)
             await app.store.sessions.set_title(OWNER, session_id, title)
         asked = msgspec.structs.replace(asked, attachments=tuple(files))
-        accepted = await _submit(app, session_id, asked)
+        with naming_a_session():
+            accepted = await _submit(app, session_id, asked)
         out = console()
         stops: list[asyncio.Task[object]] = []
 

@@ -6,6 +6,7 @@ command puts into its workspace must not bring a file from elsewhere into a back
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -58,24 +59,32 @@ def _copy(folder: int, name: str, target: Path, shown: Path, left_out: list[str]
     """Copy one entry. Of a folder, only an empty one is made; its mode comes back, for when it is full."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISDIR(found.st_mode):
-            target.mkdir(mode=0o700, exist_ok=True)
-            return stat.S_IMODE(found.st_mode)
-        if stat.S_ISLNK(found.st_mode):
-            target.symlink_to(os.readlink(name, dir_fd=folder))
-        elif stat.S_ISREG(found.st_mode):
-            _copy_file(folder, name, target, shown, left_out)
-        else:
-            left_out.append(f"{shown}: a {_kind(found.st_mode)}")
+        link = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(found.st_mode) else ""
     except FileNotFoundError:
-        pass  # it has gone meanwhile
+        return None  # it has gone meanwhile
+    except PermissionError as error:
+        left_out.append(f"{shown}: {error.strerror}")
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        target.mkdir(mode=0o700, exist_ok=True)
+        return stat.S_IMODE(found.st_mode)
+    if link:
+        target.symlink_to(link)
+    elif stat.S_ISREG(found.st_mode):
+        _copy_file(folder, name, target, shown, left_out)
+    else:
+        left_out.append(f"{shown}: a {_kind(found.st_mode)}")
     return None
 
 
 def _copy_file(folder: int, name: str, target: Path, shown: Path, left_out: list[str]) -> None:
     try:
         descriptor = os.open(name, _READ, dir_fd=folder)
-    except PermissionError as error:
+    except FileNotFoundError:
+        return  # it has gone meanwhile
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO):
+            raise
         left_out.append(f"{shown}: {error.strerror}")
         return
     with os.fdopen(descriptor, "rb") as source:

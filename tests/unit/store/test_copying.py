@@ -2,6 +2,9 @@
 
 import os
 import socket
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -62,3 +65,34 @@ def test_names_at_the_top_can_be_left_and_a_linked_top_is_read(tmp_path: Path) -
     assert copy_tree(tmp_path / "linked", tmp_path / "target", leaves=frozenset({"rows"})) == []
     assert not (tmp_path / "target" / "rows").exists()
     assert (tmp_path / "target" / "in" / "rows").is_dir()
+
+
+LOOK = """
+import os, sys
+from pathlib import Path
+from everturn.store import copy_tree
+if os.geteuid() == 0:  # who may read everything: somebody else looks
+    os.seteuid(65534)
+print(*sorted(copy_tree(Path(sys.argv[1]), Path(sys.argv[2]))), sep="|")
+"""
+
+
+def test_what_may_not_be_read_is_left_out_and_said() -> None:
+    with tempfile.TemporaryDirectory() as name:  # which others can enter, once it is opened to them
+        top, source, target = Path(name), Path(name) / "source", Path(name) / "target"
+        for folder in ("closed", "named"):
+            (source / folder).mkdir(parents=True)
+            (source / folder / "inner").write_text("no")
+        (source / "file").write_text("no")
+        (source / "open").write_text("yes")
+        for entry, mode in {"closed": 0o000, "named": 0o444, "file": 0o000}.items():
+            (source / entry).chmod(mode)
+        top.chmod(0o777)
+        source.chmod(0o755)
+        look = [sys.executable, "-c", LOOK, str(source), str(target)]
+        said = subprocess.run(look, capture_output=True, text=True, check=True).stdout.strip().split("|")
+        assert [line.partition(":")[0].rpartition("/")[2] for line in said] == ["closed", "file", "inner"]
+        assert all(line.endswith("Permission denied") for line in said)
+        assert (target / "open").read_text() == "yes"
+        for opened in (source / "closed", source / "named", target / "closed", target / "named"):
+            opened.chmod(0o700)
