@@ -166,6 +166,10 @@ async def test_a_backup_holds_workspaces_and_memory_and_is_its_owner_s_alone(
     (work / "made.txt").write_text("by hand", encoding="utf-8")
     (work / "link").symlink_to("/etc")
     os.mkfifo(work / "pipe")
+    (data_dir / "memory").mkdir(exist_ok=True)
+    os.mkfifo(data_dir / "memory" / "odd")
+    (tmp_path / "notes.md").write_text("Likes rivers", encoding="utf-8")
+    (data_dir / "memory" / "notes.md").symlink_to(tmp_path / "notes.md")
     (data_dir / "config.toml").write_text("port = 0\n", encoding="utf-8")
     (data_dir / "secrets.toml").write_text('openai = "sk-1"\n', encoding="utf-8")
     copy, home = tmp_path / "copy", tmp_path / "restored"
@@ -181,10 +185,35 @@ async def test_a_backup_holds_workspaces_and_memory_and_is_its_owner_s_alone(
     assert (back / "made.txt").read_text(encoding="utf-8") == "by hand"
     assert (back / "link").readlink() == Path("/etc")
     assert (home / "config.toml").exists()
+    assert "memory/odd: neither" in done.stderr
+    (tmp_path / "notes.md").unlink()
+    assert (home / "memory" / "notes.md").read_text(encoding="utf-8") == "Likes rivers"
     assert [path.stat().st_mode & 0o777 for path in (copy, home)] == [0o700, 0o700]
     inside = await command(data_dir, "backup", str(work / "copy"))
     assert inside.returncode == 1
     assert "which is copied" in inside.stderr
+
+
+async def test_a_backup_that_fails_is_not_left_behind(data_dir: Path, tmp_path: Path) -> None:
+    async with everturn.open(data_dir, model="pocket") as agent:
+        session = await agent.create_session(title="Kept")
+    work = data_dir / "workspaces" / session.id
+    work.mkdir(parents=True)
+    (work / "large").write_bytes(bytes(8_000_000))
+    command_line = ["bash", "-c", 'ulimit -f 4000 && exec "$0" "$@"', sys.executable, "-m", "everturn"]
+    done = await anyio.run_process(
+        [*command_line, "backup", str(tmp_path / "copy")], env=environment(data_dir), check=False
+    )
+    assert done.returncode == 1
+    assert b"The backup was not made, and nothing of it is left: File too large." in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert not (tmp_path / "copy").exists()
+    assert (await command(data_dir, "backup", str(tmp_path / "copy"))).returncode == 0
+    done = await anyio.run_process(
+        [*command_line, "restore", str(tmp_path / "copy")], env=environment(tmp_path / "new"), check=False
+    )
+    assert done.returncode == 1
+    assert b"was not restored whole: File too large." in done.stderr
 
 
 async def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:

@@ -6,15 +6,16 @@ import asyncio
 import os
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 
 import click
 
 from everturn.cli.frame import console, home_option, run, with_store
 from everturn.config import FILE, Config, read_config
-from everturn.domain.errors import Invalid
+from everturn.domain.errors import EverturnError, Invalid, Stopped
 from everturn.store import Store, copy_tree, open_store, restore_database
-from everturn.store.disk import Disk, sync_tree, told
+from everturn.store.disk import Disk, sync_tree
 
 _FOLDERS = ("files", "memory", "workspaces")  # of the data folder, in a backup
 _LISTED_MAX = 20
@@ -60,28 +61,49 @@ async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Pa
     if target is None:
         folder.parent.mkdir(mode=0o700, exist_ok=True)
     with console().status("Copying"):
-        await store.upkeep.backup(folder)
-        return folder, await asyncio.to_thread(_copy_rest, config.home, folder)
+        try:
+            await store.upkeep.backup(folder)
+            return folder, await asyncio.to_thread(_copy_rest, config.home, folder)
+        except FileExistsError:
+            raise  # somebody else has made it meanwhile
+        except (EverturnError, OSError) as error:
+            # Half a backup would be taken for a whole one.
+            shutil.rmtree(folder, ignore_errors=True)
+            raise Stopped(
+                f"The backup was not made, and nothing of it is left: {_why(error)}",
+                hint="Free space, or name a folder elsewhere.",
+            ) from error
 
 
 def _copy_rest(home: Path, folder: Path) -> list[str]:
     """What lies beside the database and its files. Keys are left out: a backup travels."""
-    left_out = []
-    with told(folder):
-        if (home / FILE).exists():
-            shutil.copy2(home / FILE, folder / FILE)
-        if (home / "memory").is_dir():
-            shutil.copytree(home / "memory", folder / "memory")
-        if (home / "workspaces").is_dir():
-            left_out = copy_tree(home / "workspaces", folder / "workspaces")
-        sync_tree(Disk(), folder)
+    left_out: list[str] = []
+    if (home / FILE).exists():
+        shutil.copy2(home / FILE, folder / FILE)
+    if (home / "memory").is_dir():
+        # Links are followed here: only its owner writes there, and may keep notes elsewhere.
+        shutil.copytree(home / "memory", folder / "memory", ignore=partial(_unreadable, left_out))
+    if (home / "workspaces").is_dir():
+        left_out += copy_tree(home / "workspaces", folder / "workspaces")
+    sync_tree(Disk(), folder)
     return left_out
+
+
+def _unreadable(left_out: list[str], folder: str, names: list[str]) -> set[str]:
+    """Names in a folder that are neither a file nor a folder, nor a link to one."""
+    found = {name for name in names if not ((path := Path(folder) / name).is_file() or path.is_dir())}
+    left_out += [f"{Path(folder).name}/{name}: neither a file nor a folder" for name in sorted(found)]
+    return found
 
 
 def _size(folder: Path) -> int:
     return sum(
         (Path(parent) / name).lstat().st_size for parent, _, names in os.walk(folder) for name in names
     )
+
+
+def _why(error: EverturnError | OSError) -> str:
+    return error.message if isinstance(error, EverturnError) else f"{error.strerror or error}."
 
 
 def _say_left_out(left_out: list[str]) -> None:
@@ -120,7 +142,13 @@ async def _restore(source: Path, config: Config) -> tuple[int, list[str]]:
     await restore_database(config.database_url, source)
     # A database with an address of its own is where that says, and not in the data folder.
     leaves = frozenset({"postgresql", Path(config.database_url or "").name})
-    left_out = await asyncio.to_thread(copy_tree, source, config.home, leaves=leaves)
+    try:
+        left_out = await asyncio.to_thread(copy_tree, source, config.home, leaves=leaves)
+    except OSError as error:
+        raise Stopped(
+            f"The backup was not restored whole: {_why(error)}",
+            hint=f"Free space, empty {config.home}, then restore it again.",
+        ) from error
     config.home.chmod(0o700)  # it may have been there before
     async with open_store(config.database_url, data_dir=config.home) as store:
         return len(await store.upkeep.check()), left_out

@@ -13,8 +13,6 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from everturn.store.disk import told
-
 DEPTH_MAX = 200  # folders in folders; each of them is held open while those below are copied
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -24,26 +22,26 @@ def copy_tree(source: Path, target: Path, *, leaves: frozenset[str] = frozenset(
 
     Returns a line for each thing that could not be copied: sockets, pipes and devices, and what may not be
     read. What goes away meanwhile is left out. ``leaves``: names at the top that are none of ours.
+    Raises OSError where the copy cannot be written.
     """
     top = source.resolve()  # a folder that somebody keeps elsewhere, with a link in its place
     left_out: list[str] = []
     modes: list[tuple[Path, int]] = []
-    with told(target):
-        target.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for parent, folders, files, descriptor in os.fwalk(top, onerror=_noting(left_out)):
-            at = Path(parent).relative_to(top)
-            if not at.parts:
-                folders[:] = [name for name in folders if name not in leaves]
-                files = [name for name in files if name not in leaves]
-            if len(at.parts) >= DEPTH_MAX:
-                left_out += [f"{at / name}: too deep" for name in folders]
-                folders.clear()
-            for name in [*folders, *files]:
-                mode = _copy(descriptor, name, target / at / name, at / name, left_out)
-                if mode is not None:
-                    modes.append((target / at / name, mode))
-        for folder, mode in reversed(modes):  # at the end: into one that is read-only nothing can be put
-            folder.chmod(mode)
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for parent, folders, files, descriptor in os.fwalk(top, onerror=_noting(left_out)):
+        at = Path(parent).relative_to(top)
+        if not at.parts:
+            folders[:] = [name for name in folders if name not in leaves]
+            files = [name for name in files if name not in leaves]
+        if len(at.parts) >= DEPTH_MAX:
+            left_out += [f"{at / name}: too deep" for name in folders]
+            folders.clear()
+        for name in [*folders, *files]:
+            mode = _copy(descriptor, name, target / at / name, at / name, left_out)
+            if mode is not None:
+                modes.append((target / at / name, mode))
+    for folder, mode in reversed(modes):  # at the end: into one that is read-only nothing can be put
+        folder.chmod(mode)
     return left_out
 
 
