@@ -179,6 +179,7 @@ async def test_c02_a_call_that_the_user_changed_runs_changed_after_a_crash_too(
             group.start_soon(give)
             await probe.reached(moment)
             group.cancel_scope.cancel()
+    probe.release(moment)  # the store finishes what it has begun before it closes
     async with open_harness(store, "Paid.", **more) as h:
         assert (await h.settled(turn.id)).state is TurnState.COMPLETED
         assert pay.calls

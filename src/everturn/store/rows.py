@@ -42,7 +42,9 @@ def timeline_json(bars: Iterable[Bar]) -> str:
 def _trimmed(bar: Bar) -> list[Any]:
     """The bar's fields in their order, without the defaults at the end."""
     values: list[Any] = list(msgspec.structs.astuple(bar))
-    while values[-1] is None or values[-1] is False or values[-1] == "":
+    for default in reversed(Bar.__struct_defaults__):
+        if values[-1] != default:
+            break
         values.pop()
     return values
 
