@@ -34,10 +34,19 @@ class After:
 
     async def check(self) -> None:
         """Everything at once: what was promised is kept, and the store is sound."""
+        await self._find_deleted()
         await self.check_acknowledged()
         await self.finish_everything()
         await self.check_acknowledged()
         await self.check_sound()
+
+    async def _find_deleted(self) -> None:
+        """A deletion that was begun and not reported may have happened. Then all of it has, for good."""
+        for note in self.notes["deleting"]:
+            try:
+                await self.store.sessions.get(ME, note["session"])
+            except Gone:
+                self.deleted.add(note["session"])
 
     def _of(self, what: str) -> list[Note]:
         return [note for note in self.notes[what] if note.get("session") not in self.deleted]

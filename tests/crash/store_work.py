@@ -196,6 +196,7 @@ class Life:
         held = await claim(self.store)
         await self.work(held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "never")])
         await self.store.search.index()
+        self.note("deleting", session=session_id)
         await self.store.sessions.delete(ME, session_id)
         self.note("deleted", session=session_id)
 
