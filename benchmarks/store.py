@@ -378,6 +378,7 @@ async def _bytes_on_disk(report: Report, store: Store) -> None:
     database = store.database
     assert isinstance(database, SqliteDatabase)
     connection = apsw.Connection(str(database.path))
+    connection.set_busy_timeout(30_000)  # the store may still be emptying its log
     connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     connection.execute("PRAGMA incremental_vacuum").fetchall()
     connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
