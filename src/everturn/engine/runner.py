@@ -156,7 +156,9 @@ class Runner:
             if not heard.done():  # or the caller has gone
                 heard.set_result(accepted)
         except Exception as error:
-            if not heard.done():
+            if heard.done():
+                _log.warning("accepting for %s, who has gone: %s", session_id, error)
+            else:
                 heard.set_exception(error)
         finally:
             self._accepting -= 1
