@@ -7,8 +7,9 @@ import json
 import re
 from pathlib import Path
 
+import anyio
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.acceptance.paging import PAGE, Gate, Tool, open_house, say
 
@@ -176,6 +177,28 @@ async def test_a_screen_reader_hears_starts_and_ends_never_tokens(data_dir: Path
         assert heard == ["Everturn is answering.", "Answer finished."]
         assert await page.locator(".roll [aria-live=polite], .roll [aria-live=assertive]").count() == 0
         assert await page.locator("article").get_attribute("aria-label") == "hello"
+
+
+async def test_a_screen_reader_hears_of_an_answer_that_began_before_the_session_was_read(
+    data_dir: Path,
+) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        gate = Gate()
+        house.provider.on("hello", ["Many", gate, " words."])
+        begun = anyio.Event()
+
+        async def late(route: Route) -> None:
+            await begun.wait()
+            await route.continue_()
+
+        await page.route(re.compile(r"/messages\?"), late)
+        async with page.expect_response(re.compile(r"/turns$")):
+            await say(page, "hello")
+        begun.set()
+        await expect(page.locator("[role=status].vh")).to_have_text("Everturn is answering.")
+        gate.opened.set()
+        await expect(page.locator("[role=status].vh")).to_have_text("Answer finished.")
 
 
 def test_the_first_load_is_small() -> None:

@@ -53,8 +53,10 @@ export class Talk {
       this.pending = [];
       const known = new Set(page.turns.map((turn) => turn.id));
       const turns = [...page.turns, ...queue.items.filter((turn) => !known.has(turn.id))];
+      const before = this.conversation;
       this.conversation = this.keepOlder(conv.open(this.id, { ...page, turns }));
       this.status = "ready";
+      this.tellRead(before, this.conversation);
       this.link.want(this.id, conv.replayFrom(page));
     } catch (error) {
       if (load !== this.loads) return;
@@ -97,9 +99,15 @@ export class Talk {
     else if (next.unplaced) void this.place(next.unplaced);
   }
 
-  private tell(before: Conversation, after: Conversation): void {
+  /** A turn may have begun, or ended, while it was being read. What ended before anybody looked is no news. */
+  private tellRead(before: Conversation | null, after: Conversation): void {
+    const isNews = (turn: TurnView) => turn === conv.activeTurn(after) || before?.turns.some((known) => known.id === turn.id);
+    this.tell(before, { ...after, turns: after.turns.filter(isNews) });
+  }
+
+  private tell(before: Conversation | null, after: Conversation): void {
     for (const turn of after.turns) {
-      const old = before.turns.find((known) => known.id === turn.id);
+      const old = before?.turns.find((known) => known.id === turn.id);
       if (old === turn || old?.state === turn.state) continue;
       const what = turn.state === "running" ? (old?.state === "waiting" ? null : "started") : turn.state;
       if (what && what !== "queued") this.onNews(this, { turn, what });

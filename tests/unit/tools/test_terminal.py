@@ -90,7 +90,8 @@ async def test_cancelling_ends_the_process_and_its_children(kit: Kit, profile: s
         group.start_soon(tools["terminal"].run, call, emit)
         with anyio.fail_after(20):
             await started.wait()
-        assert len(_running(mark)) == 2
+        # Each shell, and for a moment its fork that is about to become the sleep.
+        assert len(_running(mark)) >= 2
         group.cancel_scope.cancel()
     assert not _running(mark)
 
