@@ -63,12 +63,12 @@ class _Delta(msgspec.Struct, gc=False):
 
 class _Block(msgspec.Struct, gc=False):
     type: str = ""
-    id: str = ""
-    name: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    data: str = ""
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
     input: dict[str, Any] | None = None
 
 
@@ -267,6 +267,8 @@ class _Reading:
         chunks: list[Chunk] = []
         text = ""
         for data in events:
+            if data.startswith(b"[DONE]"):  # the other wire's last word, from servers that speak both
+                break
             event = self._decoded(data)
             if event is None:
                 break
@@ -279,7 +281,11 @@ class _Reading:
                     chunks.append(thought)
             elif event.type == "content_block_start" and event.content_block is not None:
                 self._blocks[event.index] = _OpenBlock(event.content_block)
-                text += event.content_block.text
+                text += event.content_block.text or ""
+                if event.content_block.thinking:
+                    self._give(text, chunks)
+                    text = ""
+                    chunks.append(ReasoningChunk(event.content_block.thinking))
             else:
                 self._take_frame(event)
         self._give(text, chunks)
@@ -366,10 +372,10 @@ class _OpenBlock:
 
     def __init__(self, block: _Block) -> None:
         self.type = block.type
-        self.id = block.id
-        self.name = block.name
-        self.signature = block.signature
-        self.data = block.data
+        self.id = block.id or ""
+        self.name = block.name or ""
+        self.signature = block.signature or ""
+        self.data = block.data or ""
         self.thinking: list[str] = [block.thinking] if block.thinking else []
         self.input: list[str] = []
         self._given = block.input

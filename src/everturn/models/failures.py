@@ -35,11 +35,27 @@ _RETRY_AFTER_MAX_S = 30 * 24 * 3600.0
 _TOO_LONG = re.compile(
     r"context[ _-]?(?:length|window|size|limit)|exceed_context_size|prompt is too long|input is too long"
     r"|maximum (?:context|prompt) length|too many (?:input )?tokens|input token count|request_too_large"
-    r"|reduce the length of the (?:messages|prompt)",
+    r"|reduce the length of the (?:messages|prompt)|`inputs` tokens"
+    r"|exceed(?:s|ed) (?:the )?(?:model )?(?:max(?:imum)? length|token limit)",
     re.IGNORECASE,
 )
 _NO_CREDIT = re.compile(
     r"insufficient[ _](?:quota|credit|balance|funds)|credit balance|exceeded your current quota|billing",
+    re.IGNORECASE,
+)
+# What a request can do without, and the words with which servers refuse it: a parser of calls that is not
+# configured, a template without tools, a temperature that a reasoning model does not take.
+_OPTIONAL: Mapping[str, re.Pattern[str]] = {
+    "tools": re.compile(r"\btools?\b|function.calling|--jinja", re.IGNORECASE),
+    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
+    "response_format": re.compile(r"response_format|json_schema|structured output", re.IGNORECASE),
+    "stream_options": re.compile(r"stream_options", re.IGNORECASE),
+    "max_tokens": re.compile(r"'max_tokens'.*max_completion_tokens", re.IGNORECASE | re.DOTALL),
+}
+_NOT_TAKEN = re.compile(
+    r"(?:not|n't) (?:be )?(?:currently )?(?:support|permitted|allowed|accept|implement|enabled)"
+    r"|no endpoints found that support|unsupported|extra[ _](?:inputs|forbidden|fields)|unrecogni[sz]ed"
+    r"|unknown (?:parameter|field|argument)|unexpected keyword|requires? --",
     re.IGNORECASE,
 )
 _NO_MODEL = re.compile(
@@ -74,6 +90,7 @@ _BY_TYPE: Mapping[str, type[ModelTrouble]] = {
 
 _TIMEOUT_STATUSES = frozenset({408, 504, 522, 524})
 _KEY_STATUSES = frozenset({401, 403})
+_NOT_TAKEN_STATUSES = frozenset({400, 404, 422, 500, 501})
 _TOO_LONG_STATUSES = frozenset({400, 413, 422, 500})
 
 
@@ -129,6 +146,15 @@ def from_transport(who: str, error: httpx2.HTTPError | httpx2.InvalidURL, *, has
     return ModelDropped(f"The connection to {who} broke {when}.")
 
 
+def refused_field(error: ModelTrouble, fields: Mapping[str, Any]) -> str | None:
+    """The field of the request which the provider said that it does not take, if it can be left out."""
+    status = error.facts.get("status")
+    if status not in _NOT_TAKEN_STATUSES or not _NOT_TAKEN.search(error.message):
+        return None
+    named = (name for name, words in _OPTIONAL.items() if name in fields and words.search(error.message))
+    return next(named, None)
+
+
 def cut(who: str, why: str) -> StreamCut:
     return StreamCut(f"The answer of {who} was cut off: {why}.")
 
@@ -154,7 +180,8 @@ def _complaint(error: Any) -> Complaint:
     if not isinstance(error, dict):
         return Complaint(message=str(error))
     code = error.get("code")
-    status = code if isinstance(code, int) and 400 <= code < 600 else None
+    number = int(str(code)) if str(code).isdecimal() else 0
+    status = number if 400 <= number < 600 else None
     message = error.get("message") or error.get("detail") or error.get("error") or ""
     inner = error.get("metadata")
     if isinstance(inner, dict) and inner.get("raw"):  # a router quotes the provider behind it
@@ -199,6 +226,8 @@ def _hint(kind: type[ModelTrouble], status: int, complaint: Complaint) -> str:
         return "Check the key of this provider in the settings, and what it may be used for."
     if status == 404:
         return "Check base_url in config.toml: there is no such endpoint."
+    if 300 <= status < 400:
+        return "Check base_url in config.toml: the server sends its callers to another address."
     return "The provider does not accept this request; another model may."
 
 

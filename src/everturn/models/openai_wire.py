@@ -7,8 +7,9 @@ stream that merely stops is cut (every client library takes it for an answer).
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -23,6 +24,7 @@ from everturn.domain.modelling import (
     Chunk,
     Finish,
     ModelRequest,
+    ProgressChunk,
     ReasoningChunk,
     TextChunk,
     ToolSchema,
@@ -45,10 +47,18 @@ _FINISHES: Mapping[str, str] = {
     "function_call": "calls",
     "length": "length",
     "max_tokens": "length",
+    "model_length": "length",
     "content_filter": "filtered",
+    "refusal": "filtered",
+    "sensitive": "filtered",
 }
 # Endings with which a server says that it could not go on.
-_BROKEN_FINISHES = frozenset({"error", "abort", "insufficient_system_resource"})
+_BROKEN_FINISHES = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
+
+
+_ID_CHARS_MAX = 40
+_MISTRAL = re.compile(r"(?:mi|mini|code|dev|magi)stral|(?:mi|pi|vo)xtral", re.IGNORECASE)
+_MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -58,7 +68,7 @@ class _Function(msgspec.Struct, gc=False):
 
 class _CallDelta(msgspec.Struct, gc=False):
     index: int | None = None
-    id: str | None = None
+    id: str | int | None = None
     function: _Function | None = None
 
 
@@ -75,6 +85,7 @@ class _Choice(msgspec.Struct, gc=False):
     delta: _Delta | None = None
     message: _Delta | None = None  # from servers that answer in one piece
     finish_reason: str | None = None
+    error: Any = None  # a router's, about the provider behind it
 
 
 class _InputDetails(msgspec.Struct, gc=False):
@@ -123,6 +134,9 @@ class OpenAIModel:
 
     def body(self, request: ModelRequest) -> bytes:
         """The exact bytes of the request; equal requests give equal bytes."""
+        return encode(self._fields(request))
+
+    def _fields(self, request: ModelRequest) -> dict[str, Any]:
         target = self._target
         body: dict[str, Any] = {
             "model": target.model,
@@ -143,23 +157,36 @@ class OpenAIModel:
             body["grammar"] = request.grammar
         if request.prefix and target.continues_by == "final":
             body |= {"continue_final_message": True, "add_generation_prompt": False}
-        return encode({**target.extra, **body})
+        return {**target.extra, **body}
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
-        body = self.body(request)
         headers = {"content-type": "application/json"}
         if self._target.key is not None:
             headers["authorization"] = "Bearer " + self._target.key.reveal()
-        async with (
-            self._caller.post("/chat/completions", headers, body) as answer,
-            aclosing(self._chunks(answer, request, body)) as chunks,
-        ):
-            yield chunks
+        async with AsyncExitStack() as stack:
+            fields = self._fields(request)
+            while True:
+                body = encode(fields)
+                try:
+                    post = self._caller.post("/chat/completions", headers, body)
+                    answer = await stack.enter_async_context(post)
+                    break
+                except ModelTrouble as error:
+                    # Nobody says what a server takes; this one has just said what it does not.
+                    refused = failures.refused_field(error, fields)
+                    if refused is None:
+                        raise
+                    fields = _without(fields, refused)
+            is_toolless = bool(request.tools) and self._target.abilities.tools and "tools" not in fields
+            chunks = self._chunks(answer, request, body, is_toolless=is_toolless)
+            yield await stack.enter_async_context(aclosing(chunks))
 
     async def _chunks(
-        self, answer: Answer, request: ModelRequest, body: bytes
+        self, answer: Answer, request: ModelRequest, body: bytes, *, is_toolless: bool
     ) -> AsyncGenerator[Chunk, None]:
+        if is_toolless:
+            yield ProgressChunk(f"{self.name} takes no tools here, and answers without them")
         reading = _Reading(self._caller, self.name)
         if answer.media_type == "application/json":
             for chunk in reading.take([await answer.whole()]):
@@ -179,7 +206,9 @@ class OpenAIModel:
                         if reading.finish is not None:
                             break
                 if reading.finish is not None:
-                    await reading.drain(pieces)
+                    while (more := await reading.after_finish(pieces)) is not None:
+                        for chunk in more:
+                            yield chunk
                 else:
                     for chunk in reading.rest():
                         yield chunk
@@ -213,6 +242,7 @@ class _Reading:
         self.finish: str | None = None
         self._trouble: ModelTrouble | None = None
         self._is_done = False
+        self._tail_ends = 0.0
 
     def check(self) -> None:
         """Raise what went wrong, after the text that came before it in the same read was given out."""
@@ -234,7 +264,7 @@ class _Reading:
         chunks: list[Chunk] = []
         text = ""
         for data in events:
-            if data == b"[DONE]":
+            if data.startswith(b"[DONE]"):
                 self._is_done = True
                 break
             event = self._decoded(data)
@@ -243,6 +273,7 @@ class _Reading:
             if event.usage is not None:
                 self._usage = event.usage
             if not event.choices:
+                self._take_without_choices(data)
                 continue
             choice = event.choices[0]
             delta = choice.delta or choice.message
@@ -258,8 +289,8 @@ class _Reading:
                     or delta.content.__class__ is list
                 ):
                     text = self._take_rare(delta, text, chunks)
-            if choice.finish_reason is not None:
-                self._take_finish(choice.finish_reason)
+            if choice.finish_reason:  # empty until the end, says Ollama
+                self._take_finish(choice.finish_reason, choice.error)
         if text:
             chunks.append(TextChunk(text))
         return chunks
@@ -268,12 +299,21 @@ class _Reading:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            self._trouble = failures.cut(self._name, "an event could not be read")
-            return None
+            loose = _decode_loosely(data)
+            if loose is None:
+                self._trouble = failures.cut(self._name, "an event could not be read")
+                return None
+            event = loose
         if event.error is not None:
             self._trouble = self._caller.trouble(event.error)
             return None
         return event
+
+    def _take_without_choices(self, data: bytes) -> None:
+        """Usage, a greeting, or a failure that is the event itself (``{"object": "error", …}``)."""
+        value = msgspec.json.decode(data)
+        if value.get("object") == "error":
+            self._trouble = self._caller.trouble(value)
 
     def _take_rare(self, delta: _Delta, text: str, chunks: list[Chunk]) -> str:
         """Everything but plain text. Returns the text that is still to be given out."""
@@ -308,39 +348,45 @@ class _Reading:
     def _open_call(self, delta: _CallDelta, function: _Function) -> _OpenCall:
         """The call that this delta goes on with.
 
-        Some servers number every parallel call 0, or not at all: a new id together with a name begins
-        a new call whatever the number says.
+        Some servers number every parallel call 0, or not at all: a name together with a new id, or after
+        arguments that are whole, begins a new call whatever the number says.
         """
         place = delta.index if delta.index is not None else -1
+        ident = "" if delta.id is None else str(delta.id)
         for call in reversed(self._calls):
-            is_same = delta.id == call.id if delta.id else not function.name
+            is_same = ident == call.id if ident else not function.name
             if call.place == place or (place < 0 and is_same):
-                if delta.id and call.id and delta.id != call.id and function.name:
+                if function.name and (call.is_whole() if not ident else call.id not in ("", ident)):
                     break
                 return call
-        call = _OpenCall(place if place >= 0 else len(self._calls), delta.id or "")
+        call = _OpenCall(place if place >= 0 else len(self._calls), ident)
         self._calls.append(call)
         return call
 
-    def _take_finish(self, reason: str) -> None:
+    def _take_finish(self, reason: str, error: Any) -> None:
         if reason in _BROKEN_FINISHES:
-            self._trouble = self._caller.trouble({"message": f"it ended with {reason!r}"})
+            self._trouble = self._caller.trouble(error or {"message": f"it ended with {reason!r}"})
         else:
             self.finish = _FINISHES.get(reason, "stop")
 
-    async def drain(self, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Read what follows the finish: usage, [DONE], the end of the body.
+    async def after_finish(self, pieces: AsyncGenerator[bytes, None]) -> list[Chunk] | None:
+        """One read of what follows the finish: usage, [DONE]; None at the end of the body.
 
-        The answer is whole already: a connection that breaks or dawdles now costs at most the usage.
+        The answer is whole already: a connection that breaks or dawdles now costs at most the usage. A few
+        servers go on all the same (they put a finish into every event): that is given out, and waited for.
         """
+        now = anyio.current_time()
+        self._tail_ends = self._tail_ends or now + _TAIL_TIMEOUT_S
+        until = min(self._tail_ends, now + _CLOSE_TIMEOUT_S) if self._is_done else self._tail_ends
         try:
-            with anyio.move_on_after(_TAIL_TIMEOUT_S) as scope:
-                while True:
-                    if self._is_done:
-                        scope.deadline = min(scope.deadline, anyio.current_time() + _CLOSE_TIMEOUT_S)
-                    self.take(self.feed(await anext(pieces)))
+            with anyio.move_on_after(until - now):
+                chunks = self.take(self.feed(await anext(pieces)))
+                if chunks:
+                    self._tail_ends = 0.0
+                return chunks
         except (StopAsyncIteration, httpx2.HTTPError, ModelTrouble):
-            return
+            return None
+        return None  # in time
 
     def calls(self) -> list[Call]:
         return [Call(call.id, call.name, "".join(call.arguments)) for call in self._calls]
@@ -375,6 +421,27 @@ class _OpenCall:
         self.id = ident
         self.name = ""
         self.arguments: list[str] = []
+
+    def is_whole(self) -> bool:
+        try:
+            return isinstance(msgspec.json.decode("".join(self.arguments)), dict)
+        except msgspec.DecodeError:
+            return False
+
+
+def _decode_loosely(data: bytes) -> _Event | None:
+    """An event whose figures are written in another way; without its usage, if that cannot be read at all:
+    nobody should lose an answer for the way in which it was counted."""
+    try:
+        value = msgspec.json.decode(data)
+        if isinstance(value, dict):
+            try:
+                return msgspec.convert(value, _Event, strict=False)
+            except msgspec.ValidationError:
+                return msgspec.convert({**value, "usage": None}, _Event, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return None
 
 
 def _typed_content(parts: list[Any]) -> tuple[str, str]:
@@ -416,9 +483,9 @@ def _messages(request: ModelRequest, target: Target) -> list[dict[str, Any]]:
         if isinstance(step, Asked):
             messages.append({"role": "user", "content": _content(step.parts)})
         else:
-            messages.append(_assistant(step, target.name))
+            messages.append(_assistant(step, target))
             messages += [
-                {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+                {"role": "tool", "tool_call_id": _wire_id(result.call_id, target), "content": result.text}
                 for result in step.results
             ]
     if request.prefix and target.continues_by:
@@ -439,12 +506,12 @@ def _image(image: Image) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
 
 
-def _assistant(said: Said, name: str) -> dict[str, Any]:
+def _assistant(said: Said, target: Target) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
     if said.calls:
         message["tool_calls"] = [
             {
-                "id": call.id,
+                "id": _wire_id(call.id, target),
                 "type": "function",
                 "function": {"name": call.name, "arguments": _arguments(call)},
             }
@@ -452,7 +519,7 @@ def _assistant(said: Said, name: str) -> dict[str, Any]:
         ]
     for thought in said.reasoning:
         # Another model's reasoning means nothing to this one, and its signatures are refused.
-        if thought.model != name or not isinstance(thought.opaque, dict):
+        if thought.model != target.name or not isinstance(thought.opaque, dict):
             continue
         if thought.opaque.get("details"):
             message["reasoning_details"] = thought.opaque["details"]
@@ -460,6 +527,21 @@ def _assistant(said: Said, name: str) -> dict[str, Any]:
             # Wanted back only beside calls, where the model goes on with the same thought.
             message[str(thought.opaque["field"])] = thought.text
     return message
+
+
+def _wire_id(call_id: str, target: Target) -> str:
+    """The id as this model takes it, where another provider made it: OpenAI refuses more than 40 characters,
+    Mistral's templates all but nine letters and digits. One's own id stays: some models read it."""
+    if _MISTRAL.search(target.model):
+        return call_id if _MISTRAL_ID.fullmatch(call_id) else digest(call_id.encode())[:9]
+    return call_id if len(call_id) <= _ID_CHARS_MAX else "call_" + digest(call_id.encode())
+
+
+def _without(fields: dict[str, Any], refused: str) -> dict[str, Any]:
+    rest = {name: value for name, value in fields.items() if name != refused}
+    if refused == "max_tokens":
+        rest["max_completion_tokens"] = fields[refused]
+    return rest
 
 
 def _arguments(call: Call) -> str:

@@ -176,6 +176,23 @@ async def test_thinking_goes_back_with_its_signature(model: AnthropicModel, serv
     ]
 
 
+async def test_servers_that_speak_like_it(model: AnthropicModel, server: WireServer) -> None:
+    """Nulls where there is nothing, a thought in the block's beginning, and the other wire's last word."""
+    block = {"type": "tool_use", "id": "t1", "name": "add", "input": None, "text": None, "signature": None}
+    events = [
+        anthropic_start(),
+        *anthropic_block(0, {"type": "thinking", "thinking": "hm", "signature": None, "data": None}),
+        *anthropic_block(1, {"type": "text", "text": None}, {"type": "text_delta", "text": "ok"}),
+        *anthropic_block(2, block),
+        *anthropic_end("tool_use"),
+        b"[DONE]",
+    ]
+    server.play(Answer([b"".join(sse(*events))]))
+    chunks = await collect(model, asks())
+    assert (thought_of(chunks), text_of(chunks)) == ("hm", "ok")
+    assert finish_of(chunks).calls == (Call("t1", "add", "{}"),)
+
+
 @pytest.mark.parametrize(
     ("said", "means"),
     [("end_turn", "stop"), ("max_tokens", "length"), ("refusal", "filtered"), ("stop_sequence", "stop")],

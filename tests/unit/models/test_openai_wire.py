@@ -20,7 +20,7 @@ from everturn.domain.errors import (
     StreamCut,
 )
 from everturn.domain.messages import Call, Reasoning, Role, Text
-from everturn.domain.modelling import Abilities, ModelRequest, TextChunk
+from everturn.domain.modelling import Abilities, ModelRequest, ProgressChunk, TextChunk
 from everturn.domain.turns import Usage
 from everturn.models.keys import Secret
 from everturn.models.openai_wire import OpenAIModel
@@ -131,6 +131,34 @@ async def test_calls_of_servers_that_do_not_count(
     finish = finish_of(await collect(model, asks()))
     assert finish.calls == (Call("x1", "add", '{"a":1}'), Call("x2", "add", '{"a":2}'))
     assert finish.reason == "calls"  # whatever the server calls it
+
+
+@pytest.mark.parametrize("index", [0, None], ids=["all numbered 0", "not numbered"])
+async def test_calls_without_number_or_id(model: OpenAIModel, server: WireServer, index: int | None) -> None:
+    events = sse(
+        openai_call(index, '{"a":1}', name="add"),
+        openai_call(index, '{"a":', name="add"),
+        openai_call(index, "2}"),
+        openai_delta("tool_calls"),
+    )
+    server.play(Answer(events))
+    calls = finish_of(await collect(model, asks())).calls
+    assert [call.arguments for call in calls] == ['{"a":1}', '{"a":2}']
+    assert len({call.id for call in calls}) == 2
+
+
+async def test_a_name_and_an_id_that_every_piece_repeats(model: OpenAIModel, server: WireServer) -> None:
+    pieces = [openai_call(0, piece, "x1", "add") for piece in ("", '{"a":', "1}")]
+    pieces[0]["choices"][0]["delta"]["tool_calls"][0]["id"] = "x1"
+    server.play(Answer(sse(*pieces, openai_delta("tool_calls"))))
+    assert finish_of(await collect(model, asks())).calls == (Call("x1", "add", '{"a":1}'),)
+
+
+async def test_an_id_that_is_a_number(model: OpenAIModel, server: WireServer) -> None:
+    event = openai_call(0, "{}", "x", "add")
+    event["choices"][0]["delta"]["tool_calls"][0]["id"] = 7
+    server.play(Answer(sse(event, openai_delta("tool_calls"))))
+    assert finish_of(await collect(model, asks())).calls == (Call("7", "add", "{}"),)
 
 
 async def test_missing_and_repeated_call_ids_are_made_unique(model: OpenAIModel, server: WireServer) -> None:
@@ -307,6 +335,64 @@ async def test_a_finish_that_is_an_error(model: OpenAIModel, server: WireServer)
     server.play(Answer(sse(openai_delta("error", content="par"), b"[DONE]")))
     text, raised = await collect_until_trouble(model, asks())
     assert (text, type(raised)) == ("par", ModelOverloaded)
+
+
+async def test_a_finish_that_says_why_it_is_an_error(model: OpenAIModel, server: WireServer) -> None:
+    event = openai_delta("error", content="half")
+    event["choices"][0]["error"] = {"code": 429, "message": "the provider behind it is busy"}
+    server.play(Answer(sse(event)))
+    text, error = await collect_until_trouble(model, asks())
+    assert text == "half"
+    assert isinstance(error, RateLimited)
+    assert "behind it is busy" in str(error)
+
+
+async def test_a_failure_that_is_the_event_itself(model: OpenAIModel, server: WireServer) -> None:
+    failure = {"object": "error", "message": "maximum context length is 4096 tokens", "code": 400}
+    server.play(Answer(sse(failure, b"[DONE]")))
+    with pytest.raises(ContextTooLong):
+        await collect(model, asks())
+
+
+async def test_a_failure_in_a_field_of_its_own(model: OpenAIModel, server: WireServer) -> None:
+    failure = b'error: {"code":400,"message":"the request exceeds the available context size"}\n\n'
+    server.play(Answer([failure, b"data: [DONE]\n\n"]))
+    with pytest.raises(ContextTooLong):
+        await collect(model, asks())
+
+
+async def test_a_finish_that_is_empty_is_none(model: OpenAIModel, server: WireServer) -> None:
+    events = sse(openai_delta("", content="Good "), openai_delta("", content="day."), openai_delta("stop"))
+    server.play(Answer([b"data:\n\n", *events]))
+    chunks = await collect(model, asks())
+    assert (text_of(chunks), finish_of(chunks).reason) == ("Good day.", "stop")
+    server.play(Answer(sse(openai_delta("", content="Good "))))
+    assert isinstance((await collect_until_trouble(model, asks()))[1], StreamCut)
+
+
+async def test_what_follows_a_finish_belongs_to_the_answer(model: OpenAIModel, server: WireServer) -> None:
+    events = sse(
+        openai_delta("stop", content="Good "),
+        openai_delta("stop", content="day."),
+        openai_call(0, "{}", "c1", "add"),
+        openai_usage(prompt_tokens=3, completion_tokens=2),
+        b"[DONE]",
+    )
+    server.play(Answer(events))
+    chunks = await collect(model, asks())
+    assert text_of(chunks) == "Good day."
+    assert finish_of(chunks).calls == (Call("c1", "add", "{}"),)
+    assert finish_of(chunks).usage == Usage(3, 2)
+
+
+async def test_figures_that_cannot_be_read_do_not_cost_the_answer(
+    model: OpenAIModel, server: WireServer
+) -> None:
+    server.play(Answer(openai_answer(["Hi"], prompt_tokens="7", completion_tokens=2)))
+    assert finish_of(await collect(model, asks())).usage == Usage(7, 2)
+    server.play(Answer(openai_answer(["Hi"], prompt_tokens={"text": 7}, completion_tokens=2)))
+    chunks = await collect(model, asks())
+    assert (text_of(chunks), finish_of(chunks).usage) == ("Hi", Usage())
 
 
 async def test_no_first_byte_is_a_timeout(server: WireServer, client: httpx2.AsyncClient) -> None:
@@ -548,6 +634,69 @@ async def test_going_on_from_a_prefix(
 async def test_a_history_that_ends_with_the_model_is_given_the_word(model: OpenAIModel) -> None:
     ended = ModelRequest("", (user("x"), message(Role.ASSISTANT, Text("y"))))
     assert json.loads(model.body(ended))["messages"][-1]["role"] == "user"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sent"),
+    [
+        ("gpt-x", "toolu_01A09q90qw90lq917835lq9", "toolu_01A09q90qw90lq917835lq9"),
+        ("gpt-x", "chatcmpl-tool-0123456789abcdef0123456789abcdef", "call_"),
+        ("Ministral-8B", "toolu_01A09q90qw90lq917835lq9", ""),
+        ("open-mixtral-8x7b", "abcDEF123", "abcDEF123"),
+    ],
+)
+async def test_ids_of_other_providers_are_made_fit(
+    server: WireServer, client: httpx2.AsyncClient, name: str, given: str, sent: str
+) -> None:
+    model = OpenAIModel(Target("fake:m", name, server.url), client, SystemClock())
+    history = (user("x"), message(Role.ASSISTANT, Call(given, "add", "{}")), user("y"))
+    called, answered = json.loads(model.body(ModelRequest("", history)))["messages"][1:3]
+    ident = called["tool_calls"][0]["id"]
+    assert answered["tool_call_id"] == ident
+    assert ident.startswith(sent)
+    assert len(ident) == 9 if "al-8" in name else len(ident) <= 40
+
+
+@pytest.mark.parametrize(
+    ("status", "complaint", "field"),
+    [
+        (400, "registry.ollama.ai/library/x does not support tools", "tools"),
+        (400, '"auto" tool choice requires --enable-auto-tool-choice to be set', "tools"),
+        (404, "No endpoints found that support tool use.", "tools"),
+        (500, "tools param requires --jinja flag", "tools"),
+        (400, "Unsupported value: 'temperature' does not support 0.0 with this model.", "temperature"),
+        (422, "stream_options: Extra inputs are not permitted", "stream_options"),
+        (400, "response_format is not supported by this model", "response_format"),
+    ],
+)
+async def test_what_a_server_does_not_take_is_left_out(
+    model: OpenAIModel, server: WireServer, status: int, complaint: str, field: str
+) -> None:
+    server.play(refuse(status, {"error": {"message": complaint}}), Answer(openai_answer(["Hi"])))
+    chunks = await collect(model, asks(tools=TOOLS, temperature=0.0, json_schema={"type": "object"}))
+    first, second = (set(request.json) for request in server.requests)
+    assert first - second == {field}
+    assert text_of(chunks) == "Hi"
+    notes = [chunk.label for chunk in chunks if isinstance(chunk, ProgressChunk)]
+    assert len(notes) == (field == "tools")  # that it has no tools is said
+
+
+async def test_the_limit_under_the_name_that_the_server_wants(model: OpenAIModel, server: WireServer) -> None:
+    complaint = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
+    server.play(refuse(400, {"error": {"message": complaint}}), Answer(openai_answer(["Hi"])))
+    await collect(model, asks(output_tokens_max=9))
+    assert server.requests[1].json["max_completion_tokens"] == 9
+    assert "max_tokens" not in server.requests[1].json
+
+
+async def test_a_refusal_of_something_else_stays_one(model: OpenAIModel, server: WireServer) -> None:
+    server.play(refuse(400, {"error": {"message": "tools: the schema of 'add' is not valid"}}))
+    with pytest.raises(ModelRefused):
+        await collect(model, asks(tools=TOOLS))
+    server.play(refuse(400, {"error": {"message": "this model does not support tools"}}))
+    with pytest.raises(ModelRefused):
+        await collect(model, asks())  # there were none
+    assert len(server.requests) == 2
 
 
 async def test_limits_and_settings(server: WireServer, client: httpx2.AsyncClient) -> None:

@@ -12,7 +12,7 @@ _STREAM = (
     'data: {"a":"é€😀"}\n\n: a comment\n\nevent: x\ndata: two\ndata:lines\n\n'
     "id: 7\n\ndata:\n\ndata: [DONE]\n\n"
 )
-_EVENTS = ['{"a":"é€😀"}'.encode(), b"two\nlines", b"", b"[DONE]"]
+_EVENTS = ['{"a":"é€😀"}'.encode(), b"two\nlines", b"[DONE]"]
 
 
 def read(pieces: list[bytes]) -> list[bytes]:
@@ -39,6 +39,15 @@ def test_the_last_event_counts_without_its_empty_line() -> None:
     assert reader.feed(b"data: a\n\ndata: b") == [b"a"]
     assert reader.rest() == b"b"
     assert reader.rest() is None
+
+
+def test_what_servers_send_besides_the_rules() -> None:
+    assert read([b'\xef\xbb\xbfdata: {"a":1}\n\n']) == [b'{"a":1}']
+    assert read([b'error: {"code":400}\n\ndata: [DONE]\n\n']) == [b'{"error": {"code":400}}', b"[DONE]"]
+    assert read([b"data: \n\ndata:\n\nerrors: {}\n\nerror: none\n\n"]) == []
+    reader = SseReader()
+    reader.feed(b'{"error": "promised events"}')
+    assert reader.rest() == b'{"error": "promised events"}'
 
 
 def test_an_event_without_end_is_refused() -> None:
