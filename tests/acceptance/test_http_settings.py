@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from everturn.domain.turns import Usage
@@ -15,7 +16,15 @@ from everturn.models.settings import parse_settings
 from everturn.store import Store
 from everturn.testing import FakeClock
 from everturn.testing.web_server import Running, run_web
-from everturn.testing.wires import Answer, WireServer, openai_answer, wire_server
+from everturn.testing.wires import (
+    Answer,
+    WireServer,
+    openai_answer,
+    openai_call,
+    openai_delta,
+    sse,
+    wire_server,
+)
 from everturn.tools import TOOL_NAMES, EverturnToolbox, parse_profiles
 
 pytestmark = pytest.mark.anyio
@@ -220,17 +229,17 @@ async def test_what_is_preferred_is_used_where_nothing_is_named(
     async with running(store, tmp_path, clock) as server:
         wrong = await server.http.patch("/api/settings", json={"profile": "nowhere"})
         assert wrong.status_code == 422
-        changed = await server.http.patch("/api/settings", json={"profile": "careful", "model": "acme:one"})
-        assert (changed.json()["profile"], changed.json()["model"]) == ("careful", "acme:one")
-        assert (await server.http.get("/api/models")).json()["default"] == "acme:one"
+        changed = await server.http.patch("/api/settings", json={"profile": "careful", "model": "ollama:one"})
+        assert (changed.json()["profile"], changed.json()["model"]) == ("careful", "ollama:one")
+        assert (await server.http.get("/api/models")).json()["default"] == "ollama:one"
         assert (await server.new_session())["profile"] == "careful"
         await server.http.patch("/api/settings", json={"profile": None})
         session = await server.new_session()
         assert "profile" not in session
         accepted = await server.send(session["id"])
-        assert accepted["turn"]["model"] == "acme:one"
-        other = await server.send(session["id"], model="acme:two")
-        assert other["turn"]["model"] == "acme:two"
+        assert accepted["turn"]["model"] == "ollama:one"
+        other = await server.send(session["id"], model="ollama:two")
+        assert other["turn"]["model"] == "ollama:two"
 
 
 async def test_rules_are_listed_and_revoked(store: Store, tmp_path: Path, clock: FakeClock) -> None:
@@ -279,3 +288,101 @@ async def test_a_repeated_creation_is_the_same_session_after_the_preferred_profi
         again = await server.http.post("/api/sessions", json={"title": "One"}, headers=headers)
         assert again.status_code == first.status_code == 201
         assert again.json()["id"] == first.json()["id"]
+
+
+# --- title model, fallback chain and limits ----------------------------------------------------------
+
+
+async def test_models_for_titles_and_as_fallback_and_the_limits_are_chosen_and_given_back(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    chosen = {
+        "title_model": "pocket",
+        "fallback_models": ["ollama:one", "openai:two"],  # without a key: it may come later
+        "steps_max": 5,
+        "minutes_max": 2.5,
+        "tokens_max": 1000,
+        "cost_usd_max": 0.5,
+    }
+    nothing = dict.fromkeys(chosen)
+    async with running(store, tmp_path, clock) as server:
+        before = (await server.http.get("/api/settings")).json()
+        assert {name: before[name] for name in chosen} == nothing
+        assert before["defaults"] == {
+            "title_model": None,
+            "fallback_models": [],
+            "steps_max": 50,
+            "minutes_max": 60.0,
+            "tokens_max": None,
+            "cost_usd_max": None,
+        }
+        changed = await server.http.patch("/api/settings", json=chosen)
+        assert {name: changed.json()[name] for name in chosen} == chosen
+        one = await server.http.patch("/api/settings", json={"steps_max": None})
+        assert {name: one.json()[name] for name in chosen} == chosen | {"steps_max": None}
+        audit = (await server.http.get("/api/audit")).json()["items"]
+        assert (audit[0]["what"], audit[0]["detail"]) == ("settings.changed", "steps_max")
+    async with running(store, tmp_path, clock) as server:  # after a restart
+        after = (await server.http.get("/api/settings")).json()
+        assert {name: after[name] for name in chosen} == chosen | {"steps_max": None}
+        back = await server.http.patch("/api/settings", json=nothing)
+        assert {name: back.json()[name] for name in chosen} == nothing
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": "nobody:x"}, "'nobody'"),
+        ({"title_model": "nobody:x"}, "'nobody'"),
+        ({"fallback_models": ["ollama:one", "nobody:x"]}, "'nobody'"),
+        ({"fallback_models": ["ollama:x"] * 9}, "length <= 8"),
+        ({"title_model": "ollama:x\n"}, "title_model"),
+        ({"title_model": ""}, "title_model"),
+        ({"steps_max": 0}, ">= 1"),
+        ({"steps_max": 2.5}, "int"),
+        ({"minutes_max": 0}, "> 0"),
+        ({"tokens_max": -1}, ">= 1"),
+        ({"cost_usd_max": "much"}, "float"),
+        ({"steps": 3}, "steps"),
+    ],
+)
+async def test_a_choice_that_cannot_be_is_refused_saying_why_and_changes_nothing(
+    store: Store, tmp_path: Path, clock: FakeClock, change: dict[str, object], said: str
+) -> None:
+    async with running(store, tmp_path, clock) as server:
+        before = (await server.http.get("/api/settings")).json()
+        refused = await server.http.patch("/api/settings", json={"profile": "careful", **change})
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
+        assert said in refused.json()["detail"]
+        assert refused.json()["hint"]
+        assert (await server.http.get("/api/settings")).json() == before
+
+
+async def test_two_tabs_that_change_different_things_at_once_both_have_their_way(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    changes: list[dict[str, object]] = [
+        {"steps_max": 5},
+        {"minutes_max": 7.0},
+        {"tokens_max": 9},
+        {"title_model": "pocket"},
+    ]
+    async with running(store, tmp_path, clock) as server:
+        async with anyio.create_task_group() as group:
+            for change in changes:
+                group.start_soon(lambda body: server.http.patch("/api/settings", json=body), change)
+        after = (await server.http.get("/api/settings")).json()
+        assert [{name: after[name] for name in change} for change in changes] == changes
+
+
+async def test_a_turn_asks_at_the_chosen_limit(
+    store: Store, tmp_path: Path, clock: FakeClock, own: WireServer
+) -> None:
+    async with running(store, tmp_path, clock) as server:
+        await server.http.put("/api/keys/mine", json={"base_url": f"{own.url}/v1"})
+        await server.http.patch("/api/settings", json={"steps_max": 1, "model": "mine:bear"})
+        wish = openai_call(0, "{}", "call_1", "look")
+        own.play(Answer(sse(wish, openai_delta("tool_calls"), b"[DONE]")))
+        frames = await server.run((await server.new_session())["id"], "look around")
+        asked = [frame.json["event"] for frame in frames if frame.event == "question.asked"]
+        assert [(one["topic"], "1 steps" in one["text"]) for one in asked] == [("limit", True)]

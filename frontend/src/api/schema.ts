@@ -165,6 +165,20 @@ export interface components {
             asks: number;
         };
         /**
+         * Defaults
+         * @description What ``config.toml`` says: it holds where nothing was chosen.
+         *
+         *         Null: no limit; for titles, the model that answered.
+         */
+        Defaults: {
+            title_model: string | null;
+            fallback_models: string[];
+            steps_max: number;
+            minutes_max: number;
+            tokens_max: number | null;
+            cost_usd_max: number | null;
+        };
+        /**
          * Failure
          * @description Why a turn failed or was interrupted, in words a user can act on.
          */
@@ -410,6 +424,8 @@ export interface components {
             is_untrusted?: boolean;
             /** @default null */
             arguments?: string | null;
+            /** @default null */
+            decision?: string | null;
         };
         /**
          * Role
@@ -541,10 +557,20 @@ export interface components {
             /** @default null */
             session?: components["schemas"]["Session"] | null;
         };
-        /** Settings */
+        /**
+         * Settings
+         * @description What was chosen here; null: as ``default_model`` and ``defaults`` say.
+         */
         Settings: {
             model: string | null;
             profile: string | null;
+            title_model: string | null;
+            fallback_models: string[] | null;
+            steps_max: number | null;
+            minutes_max: number | null;
+            tokens_max: number | null;
+            cost_usd_max: number | null;
+            defaults: components["schemas"]["Defaults"];
             default_model: string;
             keys: components["schemas"]["KeyState"][];
             sandbox: components["schemas"]["Sandboxed"];

@@ -258,6 +258,7 @@ class Fold:
             duration_ms=duration,
             is_untrusted=payload.is_untrusted,
             arguments=call.edited,
+            decision=call.decision or None,
         )
         states = {Outcome.OK: "done", Outcome.UNKNOWN: "unknown"}
         self._close_bar(payload.call_id, event.at, states.get(payload.outcome, "failed"))
@@ -417,7 +418,8 @@ def _missing(state: CallState) -> Result:
         text, outcome = NOT_RUN_TEXT, Outcome.CANCELLED
     else:
         text, outcome = UNKNOWN_TEXT, Outcome.UNKNOWN
-    return Result(state.call.id, state.call.name, text, outcome, arguments=state.edited)
+    decision = state.decision or None
+    return Result(state.call.id, state.call.name, text, outcome, arguments=state.edited, decision=decision)
 
 
 def _says_something(step: StepState) -> bool:

@@ -61,6 +61,7 @@ class Result(Part, frozen=True, tag="result"):
     duration_ms: int | None = None
     is_untrusted: bool = False  # came from a tool, the web or MCP
     arguments: str | None = None  # those that the user put in place of the call's own
+    decision: str | None = None  # what its approval was answered: once, session, …, deny; expired: by nobody
 
 
 class Attachment(Part, frozen=True, tag="attachment"):

@@ -5,6 +5,7 @@ Imports domain, store, models, tools and memory through their contracts; used by
 """
 
 from everturn.engine.engine import Engine
+from everturn.engine.preferences import Preferences, read_preferences, write_preferences
 from everturn.engine.settings import EngineSettings, Profile
 
-__all__ = ["Engine", "EngineSettings", "Profile"]
+__all__ = ["Engine", "EngineSettings", "Preferences", "Profile", "read_preferences", "write_preferences"]

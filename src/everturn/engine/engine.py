@@ -16,7 +16,7 @@ from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, Nothing
 from everturn.domain.events import Event
 from everturn.domain.ids import Ids
 from everturn.domain.messages import Message
-from everturn.domain.modelling import Models
+from everturn.domain.modelling import Model, Models
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import Page, Session
 from everturn.domain.storing import NO_REQUEST, Accepted, Ask, Claim, Request, Store, Submission
@@ -28,6 +28,7 @@ from everturn.engine.fitting import misfit
 from everturn.engine.gear import Gear
 from everturn.engine.lease import Lease
 from everturn.engine.loop import Ended
+from everturn.engine.preferences import read_preferences
 from everturn.engine.prefix import Agents, Warm
 from everturn.engine.runner import Runner
 from everturn.engine.settings import EngineSettings
@@ -61,7 +62,7 @@ class Engine:
         self.store = store
         self._probe = Probe() if probe is None else probe
         self._clock = clock
-        self._settings = settings
+        self.settings = settings
         self._models = models
         self._toolbox = toolbox
         self._memory = memory
@@ -95,7 +96,7 @@ class Engine:
     ) -> bool | None:
         try:
             if kind is None or issubclass(kind, Exception):
-                await self.stop(0.0 if kind else self._settings.stop_grace_s)
+                await self.stop(0.0 if kind else self.settings.stop_grace_s)
         finally:
             if self._group is not None:
                 self._group.cancel_scope.cancel()
@@ -121,7 +122,7 @@ class Engine:
             "has_lease": self._lease.is_held,
             "trouble": self._runner.trouble,
             "upkeep": dict(self._upkeep.troubles),
-            "server_turns_max": self._settings.server_turns_max,
+            "server_turns_max": self.settings.server_turns_max,
             "cache": self._cache.status(),
             "memory": self._memory.status() if self._memory is not None else None,
         }
@@ -308,8 +309,19 @@ class Engine:
         session = await self.store.sessions.get(turn.owner, turn.session_id)
         if not self._titler.wants_title(session):
             return
-        model = await self._models.get(self._settings.title_model or ended.model or None)
+        model = await self._title_model(turn.owner, ended.model)
         await self._titler.name(session, model, ended.messages)
+
+    async def _title_model(self, owner: str, answered: str) -> Model:
+        preferred = await read_preferences(self.store.records, owner)
+        name = preferred.over(self.settings).title_model
+        if name:
+            try:
+                return await self._models.get(name)
+            except ModelTrouble as error:
+                # Whose key has gone, say. A title from the model that has just answered is better than none.
+                _log.info("title model %s: %s", name, error.message)
+        return await self._models.get(answered or None)
 
     async def _compact_crowded(self, turn: Turn) -> None:
         """The context is nearly full: shorten it before the next message needs the room."""
@@ -337,9 +349,9 @@ class Engine:
         if self._memory is not None:
             await self._memory.drain()
         try:
-            await call_within(self._clock, self._settings.drain_s, self._cache.close)
+            await call_within(self._clock, self.settings.drain_s, self._cache.close)
         except TimeoutError:
-            _log.warning("not every agent could be closed in %g s", self._settings.drain_s)
+            _log.warning("not every agent could be closed in %g s", self.settings.drain_s)
         if self._memory is not None:
             await self._memory.close()
         if self._keeping is not None:

@@ -21,6 +21,7 @@ from everturn.domain.turns import Failure, Turn, TurnKind
 from everturn.engine.calls import Calls, Question, new_ask
 from everturn.engine.compaction import Compactor
 from everturn.engine.gear import Gear
+from everturn.engine.preferences import read_preferences
 from everturn.engine.prefix import Agent, Agents, is_tainted
 from everturn.engine.resume import (
     AbandonAttempt,
@@ -64,6 +65,9 @@ class TurnLoop:
 
     async def run(self) -> Ended:
         """Take the turn as far as it goes. Raises Fenced when it is somebody else's now."""
+        preferred = await read_preferences(self._gear.store.records, self._turn.owner)
+        # For this run of the turn: whoever is asked at a limit and raises it goes on with the new one.
+        self._gear = msgspec.structs.replace(self._gear, settings=preferred.over(self._gear.settings))
         spent = budget_spent(self._log.facts, self._gear.clock.now_ms(), self._gear.settings)
         if spent is not None:
             await self._log.writer.quiet()

@@ -83,7 +83,7 @@ def build_web(
     preferences = PreferencesOf(store.records)
     sessions = SessionsApi(engine, store, deletions, preferences)
     settings_api = (
-        SettingsApi(store, models, keys, toolbox, preferences, audit, clock)
+        SettingsApi(engine, store, models, keys, toolbox, preferences, audit, clock)
         if isinstance(models, ModelRegistry) and keys is not None and toolbox is not None
         else None
     )

@@ -1,21 +1,17 @@
-"""What a person prefers, kept in the store: the model and profile for what names none."""
+"""What a person prefers: read for what names no model and no profile, changed in the settings."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+import anyio
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from everturn.domain.storing import Records
+from everturn.engine import Preferences, read_preferences, write_preferences
 
-_KIND = "settings"
-_NAME = "web"
-
-
-class Preferences(msgspec.Struct, frozen=True, omit_defaults=True):
-    model: str | None = None
-    profile: str | None = None
+ModelName = Annotated[str, Meta(pattern=r"^\S{1,200}$(?!\n)")]  # "$" alone allows a last line break
 
 
 class ChangePreferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,21 +19,30 @@ class ChangePreferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     model: Annotated[str, Meta(min_length=1, max_length=200)] | UnsetType | None = UNSET
     profile: Annotated[str, Meta(min_length=1, max_length=100)] | UnsetType | None = UNSET
+    title_model: ModelName | UnsetType | None = UNSET
+    fallback_models: Annotated[tuple[ModelName, ...], Meta(max_length=8)] | UnsetType | None = UNSET
+    steps_max: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType | None = UNSET
+    minutes_max: Annotated[float, Meta(gt=0, le=10_080)] | UnsetType | None = UNSET
+    tokens_max: Annotated[int, Meta(ge=1, le=1_000_000_000)] | UnsetType | None = UNSET
+    cost_usd_max: Annotated[float, Meta(gt=0, le=100_000)] | UnsetType | None = UNSET
+
+    @property
+    def given(self) -> dict[str, object]:
+        found = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in found.items() if value is not UNSET}
 
 
 class PreferencesOf:
-    """Reads the store each time: another process may have changed it, and a read is cheap."""
-
     def __init__(self, records: Records) -> None:
         self._records = records
+        self._changing = anyio.Lock()
 
     async def get(self, owner: str) -> Preferences:
-        value = await self._records.get(owner, _KIND, _NAME)
-        return Preferences() if value is None else msgspec.convert(value, Preferences)
+        return await read_preferences(self._records, owner)
 
     async def change(self, owner: str, change: ChangePreferences) -> Preferences:
-        before = await self.get(owner)
-        given = {name: getattr(change, name) for name in change.__struct_fields__}
-        after = msgspec.structs.replace(before, **{k: v for k, v in given.items() if v is not UNSET})
-        await self._records.put(owner, _KIND, _NAME, msgspec.to_builtins(after))
-        return after
+        # One at a time: of two tabs that read the same and change different things, one would lose.
+        async with self._changing:
+            after = msgspec.structs.replace(await self.get(owner), **change.given)
+            await write_preferences(self._records, owner, after)
+            return after

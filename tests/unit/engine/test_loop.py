@@ -256,6 +256,19 @@ async def test_an_expired_approval_is_a_denial(store, clock):
         turn = await h.settled(turn.id)
         assert turn.state is TurnState.COMPLETED
         assert pay.calls == []
+        results = [message.parts[0] for message in await h.messages(session) if message.role is Role.TOOL]
+        assert [(part.outcome, part.decision) for part in results] == [("denied", "expired")]
+
+
+@pytest.mark.parametrize(("decision", "outcome"), [("deny", "denied"), ("session", "ok")])
+async def test_the_transcript_keeps_what_an_approval_was_answered(store, clock, decision, outcome):
+    tools, rules = [FakeTool("pay")], {"pay": Verdict.ASK}
+    async with open_harness(store, [Call("pay")], "ok", tools=tools, rules=rules, clock=clock) as h:
+        session = await h.new_session()
+        await h.run(session)
+        assert (await h.answer(session, decision)).state is TurnState.COMPLETED
+        (result,) = (message.parts[0] for message in await h.messages(session) if message.role is Role.TOOL)
+        assert (result.outcome, result.decision) == (outcome, decision)
 
 
 async def test_the_same_call_with_the_same_result_three_times_asks(store, clock):

@@ -12,13 +12,14 @@ from everturn import __version__
 from everturn.domain import errors as e
 from everturn.domain.clock import Clock
 from everturn.domain.turns import Usage
+from everturn.engine import Engine, Preferences
 from everturn.models import Keys, ModelRegistry, ModelState
 from everturn.store import Store
 from everturn.tools import EverturnToolbox, Rule, ServerState
 from everturn.web.api.sessions import SessionId
 from everturn.web.audit import Audit
 from everturn.web.identity import Caller, Scope
-from everturn.web.preferences import ChangePreferences, Preferences, PreferencesOf
+from everturn.web.preferences import ChangePreferences, PreferencesOf
 from everturn.web.problems import ServerNotUsable
 from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing
 
@@ -46,9 +47,31 @@ class KeyState(msgspec.Struct, frozen=True, omit_defaults=True):
     base_url: str | None = None  # of a server of one's own
 
 
+class Defaults(msgspec.Struct, frozen=True):
+    """What ``config.toml`` says: it holds where nothing was chosen.
+
+    Null: no limit; for titles, the model that answered."""
+
+    title_model: str | None
+    fallback_models: tuple[str, ...]
+    steps_max: int
+    minutes_max: float
+    tokens_max: int | None
+    cost_usd_max: float | None
+
+
 class Settings(msgspec.Struct, frozen=True):
+    """What was chosen here; null: as ``default_model`` and ``defaults`` say."""
+
     model: str | None
     profile: str | None
+    title_model: str | None
+    fallback_models: tuple[str, ...] | None
+    steps_max: int | None
+    minutes_max: float | None
+    tokens_max: int | None
+    cost_usd_max: float | None
+    defaults: Defaults
     default_model: str
     keys: tuple[KeyState, ...]
     sandbox: Sandboxed
@@ -180,6 +203,7 @@ class UsageReport(msgspec.Struct, frozen=True):
 class SettingsApi:
     def __init__(
         self,
+        engine: Engine,
         store: Store,
         registry: ModelRegistry,
         keys: Keys,
@@ -188,6 +212,7 @@ class SettingsApi:
         audit: Audit,
         clock: Clock,
     ) -> None:
+        self._engine = engine
         self._store = store
         self._registry = registry
         self._keys = keys
@@ -215,7 +240,7 @@ class SettingsApi:
                 method="PATCH",
                 path="/api/settings",
                 run=self.change,
-                summary="Choose the model and profile for what names none.",
+                summary="Choose models and the profile for what names none, and the limits of a turn.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 body=ChangePreferences,
@@ -355,19 +380,35 @@ class SettingsApi:
         return await self._settings(await self._preferences.get(call.owner))
 
     async def change(self, call: Call[Nothing, ChangePreferences]) -> Settings:
-        if isinstance(call.body.profile, str):
-            self._toolbox.profiles.get(call.body.profile)  # raises Invalid for one that is not there
-        return await self._settings(await self._preferences.change(call.owner, call.body))
+        body = call.body
+        if isinstance(body.profile, str):
+            self._toolbox.profiles.get(body.profile)  # raises Invalid for one that is not there
+        for name in (body.model, body.title_model, *(body.fallback_models or ())):
+            if isinstance(name, str):
+                self._refuse_unknown(name)
+        changed = await self._preferences.change(call.owner, body)
+        if body.given:
+            await self._note("settings.changed", call.caller, ", ".join(body.given))
+        return await self._settings(changed)
+
+    def _refuse_unknown(self, model: str) -> None:
+        """Only what can never be a model: a server may be down for now, and a key may come later."""
+        try:
+            self._registry.check(model)
+        except e.ModelKeyMissing:
+            return
+        except e.ModelUnknown as error:
+            raise e.Invalid(f"{error.message} Nothing was changed.", hint=error.hint) from error
 
     async def _settings(self, chosen: Preferences) -> Settings:
         sources = await anyio.to_thread.run_sync(self._key_sources)
         return Settings(
-            chosen.model,
-            chosen.profile,
-            self._registry.default,
-            tuple(sources),
-            self._sandboxed(),
-            __version__,
+            **msgspec.structs.asdict(chosen),
+            defaults=msgspec.convert(self._engine.settings, Defaults, from_attributes=True),
+            default_model=self._registry.default,
+            keys=tuple(sources),
+            sandbox=self._sandboxed(),
+            version=__version__,
         )
 
     def _key_sources(self) -> list[KeyState]:
