@@ -6,10 +6,13 @@ import json
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 import pytest
 
@@ -238,6 +241,136 @@ async def test_a_backup_is_restored_to_the_address_of_a_sqlite_file(data_dir: Pa
     assert (await command(home, "restore", str(copy), EVERTURN_DATABASE_URL=address)).returncode == 0
     assert "tok_" in (await command(home, "token", "list", EVERTURN_DATABASE_URL=address)).stdout
     assert not (home / "my.db").exists()
+
+
+# --- backups that are cut off ------------------------------------------------------------------------
+
+# Holds the real command in the middle of its work: says so, and goes on when it is told to.
+HELD = """
+import sys
+from everturn.cli import backup
+from everturn.cli.main import main
+copied = backup._copy_memory
+def held(home, folder):
+    print("held", flush=True)
+    sys.stdin.readline()
+    return copied(home, folder)
+backup._copy_memory = held
+main(sys.argv[1:])
+"""
+
+
+@asynccontextmanager
+async def held_backup(home: Path, target: Path) -> AsyncIterator[anyio.abc.Process]:
+    """``everturn backup`` after it has copied the database."""
+    line = [sys.executable, "-c", HELD, "backup", str(target)]
+    with anyio.fail_after(PATIENCE_S):
+        async with await anyio.open_process(line, env=environment(home)) as process:
+            assert process.stdout is not None
+            assert (await process.stdout.receive()).strip() == b"held"
+            yield process
+
+
+async def test_a_backup_that_was_killed_is_not_restored_and_the_next_one_clears_it(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    async with everturn.open(data_dir, model="pocket") as agent:
+        kept = await agent.create_session(title="Kept")
+    copy, left, home = tmp_path / "copy", tmp_path / "copy.unfinished", tmp_path / "restored"
+    async with held_backup(data_dir, copy) as process:
+        assert not copy.exists()
+        meanwhile = await command(data_dir, "backup", str(copy))
+        assert (meanwhile.returncode, "Another process is making" in meanwhile.stderr) == (1, True)
+        process.send_signal(signal.SIGKILL)
+    assert (left / "backup" / "everturn.db").exists()
+    for source in (left, left / "backup"):
+        refused = await command(home, "restore", str(source))
+        assert (refused.returncode, "was not finished" in refused.stderr) == (1, True), refused.stderr
+        assert not home.exists()
+    assert (await command(data_dir, "backup", str(copy))).returncode == 0
+    assert not left.exists()
+    assert (await command(home, "restore", str(copy))).returncode == 0
+    async with everturn.open(home, model="pocket") as agent:
+        assert [session.id for session in (await agent.sessions()).items] == [kept.id]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_backup_that_is_stopped_clears_up_and_a_second_signal_hurries(
+    data_dir: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    async with everturn.open(data_dir, model="pocket") as agent:
+        await agent.create_session(title="Kept")
+    async with held_backup(data_dir, tmp_path / "copy") as process:
+        assert process.stderr is not None
+        assert process.stdin is not None
+        process.send_signal(number)
+        assert b"Clearing up" in await process.stderr.receive()
+        await process.stdin.send(b"\n")
+        assert await process.wait() == 1
+        assert b"nothing of it is left: it was ended by a signal." in await process.stderr.receive()
+    assert list(tmp_path.glob("copy*")) == []
+    async with held_backup(data_dir, tmp_path / "copy") as process:
+        assert process.stderr is not None
+        process.send_signal(number)
+        assert b"Clearing up" in await process.stderr.receive()
+        process.send_signal(number)
+        assert await process.wait() == -number
+    assert [path.name for path in tmp_path.glob("copy*")] == ["copy.unfinished"]
+
+
+async def test_leftovers_among_the_data_folder_s_backups_are_cleared_and_what_is_not_ours_stays(
+    data_dir: Path,
+) -> None:
+    async with everturn.open(data_dir, model="pocket") as agent:
+        await agent.create_session(title="Kept")
+    left, other = (
+        data_dir / "backups" / "2020-01-01-000000.unfinished",
+        data_dir / "backups" / "my.unfinished",
+    )
+    (left / "backup" / "locked").mkdir(parents=True)
+    (left / "UNFINISHED").touch()
+    (left / "backup" / "locked").chmod(0o500)
+    other.mkdir()
+    (other / "poem.txt").write_text("not ours", encoding="utf-8")
+    done = await command(data_dir, "backup")
+    assert done.returncode == 0
+    assert f"Cleared {left.name}" in done.stderr
+    assert not left.exists()
+    assert (other / "poem.txt").exists()
+    in_the_way = await command(data_dir, "backup", str(data_dir / "backups" / "my"))
+    assert (in_the_way.returncode, "is in the way" in in_the_way.stderr) == (1, True)
+    assert (other / "poem.txt").exists()
+
+
+async def test_a_restoration_that_is_cut_off_leaves_no_data_that_looks_whole(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    async with everturn.open(data_dir, model="pocket") as agent:
+        session = await agent.create_session(title="Kept")
+    work = data_dir / "workspaces" / session.id
+    work.mkdir(parents=True)
+    (work / "large").write_bytes(bytes(8_000_000))
+    copy, home = tmp_path / "copy", tmp_path / "restored"
+    assert (await command(data_dir, "backup", str(copy))).returncode == 0
+    line = ["bash", "-c", 'ulimit -f 4000 && exec "$0" "$@"', sys.executable, "-m", "everturn"]
+    done = await anyio.run_process([*line, "restore", str(copy)], env=environment(home), check=False)
+    assert done.returncode == 1
+    looked = await command(home, "sessions")
+    assert (looked.returncode, "There is no Everturn data" in looked.stderr) == (1, True)
+
+
+async def test_restored_settings_that_name_another_database_are_said(data_dir: Path, tmp_path: Path) -> None:
+    address = str(tmp_path / "my.db")
+    assert (await command(data_dir, "token", "create", "x", EVERTURN_DATABASE_URL=address)).returncode == 0
+    (data_dir / "config.toml").write_text(f'database_url = "{address}"\n', encoding="utf-8")
+    copy, home = tmp_path / "copy", tmp_path / "restored"
+    assert (await command(data_dir, "backup", str(copy))).returncode == 0
+    nowhere = await command(home, "restore", str(copy))
+    assert (nowhere.returncode, "with an address of its own" in nowhere.stderr) == (1, True)
+    new = str(tmp_path / "new" / "my.db")
+    done = await command(home, "restore", str(copy), EVERTURN_DATABASE_URL=new)
+    assert done.returncode == 0
+    assert "names another database" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import time
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import click
 
+from everturn.cli import unfinished
 from everturn.cli.frame import console, home_option, run, with_store
 from everturn.config import FILE, Config, read_config
-from everturn.domain.errors import EverturnError, Invalid, Stopped
+from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
 from everturn.store import Store, copy_tree, open_store, restore_database
 from everturn.store.disk import Disk, sync_tree
 
 _FOLDERS = ("files", "memory", "workspaces")  # of the data folder, in a backup
+DATABASE = "everturn.db"  # where no address says otherwise
 _LISTED_MAX = 20
 
 
@@ -33,7 +37,8 @@ def backup(target: Path | None, home: Path | None) -> None:
     you keep that.
 
     TARGET is a folder that does not exist yet; default: backups/<time> in the data folder. It is yours alone
-    to read (0700).
+    to read (0700). Until it is whole it is called TARGET.unfinished, which cannot be restored; what a backup
+    that was cut off has left is cleared by the next one.
     """
     made, left_out = with_store(home, lambda store, config: _backup(store, config, target))
     out = console()
@@ -51,42 +56,93 @@ def backup(target: Path | None, home: Path | None) -> None:
 
 async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Path, list[str]]:
     folder = target or config.home / "backups" / time.strftime("%Y-%m-%d-%H%M%S")
+    _refuse_place(config.home, folder)
+    if target is None:
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        for leftover in unfinished.clear_all(folder.parent):
+            click.echo(f"Cleared {leftover.name}: a backup that was cut off.", err=True)
+    try:
+        with console().status("Copying"), unfinished.Unfinished(folder) as copy, _Signals() as signals:
+            await store.upkeep.backup(copy.inside)
+            left_out: list[str] = []
+            for part in (_copy_settings, _copy_memory, _copy_workspaces):
+                signals.check()
+                left_out += await asyncio.to_thread(part, config.home, copy.inside)
+            await asyncio.to_thread(sync_tree, Disk(), copy.inside)
+            signals.check()
+            copy.finish()
+            return folder, left_out
+    except Refused:
+        raise  # the place was taken, which its own words say
+    except (EverturnError, OSError) as error:
+        raise Stopped(
+            f"The backup was not made, and nothing of it is left: {_why(error)}",
+            hint=error.hint if isinstance(error, _Ended) else "Free space, or name a folder elsewhere.",
+        ) from error
+
+
+def _refuse_place(home: Path, folder: Path) -> None:
     if folder.exists():
         raise Invalid(f"{folder} exists already.", hint="Name a folder that does not exist.")
     for name in _FOLDERS:
-        if folder.resolve().is_relative_to((config.home / name).resolve()):
-            raise Invalid(
-                f"{folder} lies in {config.home / name}, which is copied.", hint="Name another folder."
-            )
-    if target is None:
-        folder.parent.mkdir(mode=0o700, exist_ok=True)
-    with console().status("Copying"):
-        try:
-            await store.upkeep.backup(folder)
-            return folder, await asyncio.to_thread(_copy_rest, config.home, folder)
-        except FileExistsError:
-            raise  # somebody else has made it meanwhile
-        except (EverturnError, OSError) as error:
-            # Half a backup would be taken for a whole one.
-            shutil.rmtree(folder, ignore_errors=True)
-            raise Stopped(
-                f"The backup was not made, and nothing of it is left: {_why(error)}",
-                hint="Free space, or name a folder elsewhere.",
-            ) from error
+        if folder.resolve().is_relative_to((home / name).resolve()):
+            raise Invalid(f"{folder} lies in {home / name}, which is copied.", hint="Name another folder.")
 
 
-def _copy_rest(home: Path, folder: Path) -> list[str]:
-    """What lies beside the database and its files. Keys are left out: a backup travels."""
-    left_out: list[str] = []
+class _Ended(Stopped):
+    """Somebody wants the command to end."""
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM end a backup between two of its parts, so that it can clear up; a second one ends it
+    at once, and what it leaves then is known as unfinished."""
+
+    _NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self._is_ended = False
+
+    def __enter__(self) -> Self:
+        for number in self._NUMBERS:
+            asyncio.get_running_loop().add_signal_handler(number, self._end)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in self._NUMBERS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _end(self) -> None:
+        self._is_ended = True
+        for number in self._NUMBERS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        click.echo("Clearing up after the part that is being copied. Again leaves at once.", err=True)
+
+    def check(self) -> None:
+        if self._is_ended:
+            raise _Ended("it was ended by a signal.", hint="Make it again when there is time.")
+
+
+# What lies beside the database and its files. Keys are left out: a backup travels.
+
+
+def _copy_settings(home: Path, folder: Path) -> list[str]:
     if (home / FILE).exists():
         shutil.copy2(home / FILE, folder / FILE)
+    return []
+
+
+def _copy_memory(home: Path, folder: Path) -> list[str]:
+    left_out: list[str] = []
     if (home / "memory").is_dir():
         # Links are followed here: only its owner writes there, and may keep notes elsewhere.
         shutil.copytree(home / "memory", folder / "memory", ignore=partial(_unreadable, left_out))
-    if (home / "workspaces").is_dir():
-        left_out += copy_tree(home / "workspaces", folder / "workspaces")
-    sync_tree(Disk(), folder)
     return left_out
+
+
+def _copy_workspaces(home: Path, folder: Path) -> list[str]:
+    is_there = (home / "workspaces").is_dir()
+    return copy_tree(home / "workspaces", folder / "workspaces") if is_there else []
 
 
 def _unreadable(left_out: list[str], folder: str, names: list[str]) -> set[str]:
@@ -127,6 +183,11 @@ def restore(source: Path, home: Path | None) -> None:
     """
     config = read_config(home)
     target = config.home
+    if unfinished.is_unfinished(source):
+        raise Invalid(
+            f"{source} is a backup that was not finished; nothing was restored.",
+            hint="Name another one. 'everturn backup' makes a new one.",
+        )
     if target.exists() and any(target.iterdir()):
         raise Invalid(
             f"{target} is not empty; nothing was touched.", hint="Move it away, or name another --home."
@@ -134,21 +195,57 @@ def restore(source: Path, home: Path | None) -> None:
     found, left_out = run(_restore(source, config))
     console().print(f"Restored into [bold]{target}[/bold]; {found} finding(s).", soft_wrap=True)
     console().print("Keys of models are not in a backup; set them again.")
+    _say_address(config)
     _say_left_out(left_out)
+
+
+def _say_address(config: Config) -> None:
+    """The restored settings may name the database that the backup was made of, and not this one."""
+    try:
+        named = read_config(config.home, {}).database_url
+    except Invalid:
+        return  # the next command says what is wrong with them
+    if named is not None and named != config.database_url:
+        click.echo(
+            f"{config.home / FILE} names another database (database_url) than the one that was restored: "
+            "correct it before you start the server.",
+            err=True,
+        )
 
 
 async def _restore(source: Path, config: Config) -> tuple[int, list[str]]:
     # The database first: where backup and address do not fit, nothing has been touched yet.
     await restore_database(config.database_url, source)
-    # A database with an address of its own is where that says, and not in the data folder.
-    leaves = frozenset({"postgresql", Path(config.database_url or "").name})
+    if not config.database_url and not (source / DATABASE).is_file():
+        raise Invalid(
+            f"{source.name} is a backup of a database with an address of its own. Nothing was restored.",
+            hint="Say where it is to be with EVERTURN_DATABASE_URL.",
+        )
     try:
-        left_out = await asyncio.to_thread(copy_tree, source, config.home, leaves=leaves)
+        left_out = await asyncio.to_thread(_put_back, source, config)
     except OSError as error:
         raise Stopped(
             f"The backup was not restored whole: {_why(error)}",
             hint=f"Free space, empty {config.home}, then restore it again.",
         ) from error
-    config.home.chmod(0o700)  # it may have been there before
     async with open_store(config.database_url, data_dir=config.home) as store:
         return len(await store.upkeep.check()), left_out
+
+
+def _put_back(source: Path, config: Config) -> list[str]:
+    """Copy the backup into the data folder, durably; its database last: a folder without one, which a
+    restoration that was cut off leaves, is never taken for a whole one."""
+    home = config.home
+    # A database with an address of its own is where that says, and not in the data folder.
+    name = Path(config.database_url or DATABASE).name
+    left_out = copy_tree(source, home, leaves=frozenset({"postgresql", name}))
+    home.chmod(0o700)  # it may have been there before
+    sync_tree(Disk(), home)
+    if not config.database_url:
+        coming = home / f".{DATABASE}.incoming"
+        shutil.copy2(source / DATABASE, coming)
+        with coming.open("rb") as file:
+            Disk().sync_file(file.fileno())
+        coming.rename(home / DATABASE)
+        Disk().sync_folder(home)
+    return left_out

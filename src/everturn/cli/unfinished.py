@@ -1,0 +1,135 @@
+"""A backup that is being made: in a folder beside its place, under a name that says so, until it is whole.
+
+``copy.unfinished/`` holds a note and ``backup/``, which becomes ``copy`` in one step at the end. Whoever
+makes it holds a lock on the note: a note that can be locked was left behind by a process that is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from everturn.domain.errors import Invalid
+from everturn.store.disk import Disk
+
+SUFFIX = ".unfinished"
+NOTE = "UNFINISHED"
+_NOTE_TEXT = (
+    "A backup of Everturn is being made here, or its making was cut off. It is not whole and cannot be\n"
+    "restored. The next 'everturn backup' to the same place clears it; it can also be deleted by hand.\n"
+)
+
+
+class Unfinished:
+    """The folder for a backup that is to become ``target``. Left without ``finish``, nothing of it stays.
+
+    Raises Invalid if somebody else is at it, or if what has its name is not ours.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._folder = target.with_name(target.name + SUFFIX)
+        self._note = -1
+        self.inside = self._folder / "backup"
+
+    def __enter__(self) -> Self:
+        clear(self._folder)
+        self._folder.mkdir(mode=0o700, parents=True)
+        note = self._folder / NOTE
+        self._note = os.open(note, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        # Between the line before and this one another process may have taken it for a leftover.
+        if not _lock(self._note) or not note.exists():
+            os.close(self._note)
+            raise _at_it(self._folder)
+        try:
+            os.write(self._note, _NOTE_TEXT.encode())
+        except OSError:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def finish(self) -> None:
+        """Give the whole, synced backup its name. Raises Invalid if that was taken meanwhile."""
+        if self._target.exists():
+            raise Invalid(f"{self._target} exists already.", hint="Name a folder that does not exist.")
+        self.inside.rename(self._target)
+        Disk().sync_folder(self._target.parent)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        remove(self._folder)
+        os.close(self._note)
+
+
+def clear(folder: Path) -> bool:
+    """Remove what a backup that was cut off has left; False if there is nothing. Raises Invalid."""
+    if not folder.is_dir():
+        return False
+    if not any(folder.iterdir()):
+        folder.rmdir()
+        return True
+    try:
+        note = os.open(folder / NOTE, os.O_WRONLY | os.O_NOFOLLOW)
+    except FileNotFoundError as error:
+        raise Invalid(
+            f"{folder} is in the way, and is not an unfinished backup.",
+            hint="Move it away, or name another folder.",
+        ) from error
+    try:
+        if not _lock(note):
+            raise _at_it(folder)
+        remove(folder)
+        return True
+    finally:
+        os.close(note)
+
+
+def clear_all(parent: Path) -> list[Path]:
+    """Remove every leftover in a folder of backups; what is being made now, or is not ours, stays."""
+    cleared = []
+    for folder in sorted(parent.glob(f"*{SUFFIX}")):
+        try:
+            if clear(folder):
+                cleared.append(folder)
+        except Invalid:
+            continue
+    return cleared
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether this is such a folder, or what lies in one."""
+    parent = folder.resolve().parent
+    return (folder / NOTE).exists() or (parent.name.endswith(SUFFIX) and (parent / NOTE).exists())
+
+
+def remove(folder: Path) -> None:
+    """Remove a tree whatever its folders' modes are: those of workspaces are copied with theirs. The note
+    goes last, so that what a second cut leaves is still known for what it is."""
+    for parent, folders, _ in os.walk(folder):
+        for name in folders:
+            path = Path(parent) / name
+            if not path.is_symlink():
+                path.chmod(0o700)
+    for path in folder.iterdir():
+        if path.name != NOTE:
+            shutil.rmtree(path)
+    shutil.rmtree(folder)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _at_it(folder: Path) -> Invalid:
+    return Invalid(
+        f"Another process is making this backup: it holds {folder}.", hint="Wait for it, or name another one."
+    )
