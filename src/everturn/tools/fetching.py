@@ -27,7 +27,7 @@ _HEADERS = {
     "User-Agent": "Everturn/0.1 (+self-hosted agent)",
     "Accept": "text/html,text/plain,application/json;q=0.9,*/*;q=0.5",
     "Accept-Language": "en,*;q=0.5",
-    "Accept-Encoding": "gzip, deflate",
+    "Accept-Encoding": "gzip",  # not deflate, which half of the servers take for another format
 }
 # Ranges that carry an IPv4 address inside an IPv6 one: the outer address says nothing about the inner.
 _EMBEDDING = tuple(
@@ -77,7 +77,7 @@ class Fetcher:
             answer = await self._once(url)
             if isinstance(answer, Page):
                 return answer
-            url = _checked_url(str(url.join(answer)))
+            url = _checked_url(_joined(url, answer))
         raise ToolFailed(f"{url} redirects more than {_REDIRECTS_MAX} times.")
 
     async def _once(self, url: httpx2.URL) -> Page | str:
@@ -183,6 +183,13 @@ async def _resolve(host: str, port: int) -> list[str]:
     except (OSError, UnicodeError) as error:  # the latter for a name that no name server could know
         raise ToolFailed(f"The name {host[:100]} cannot be resolved.") from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _joined(url: httpx2.URL, target: str) -> str:
+    try:
+        return str(url.join(target))
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise ToolFailed(f"{url} redirects to {target[:200]!r}, which is not an address.") from error
 
 
 def _checked_url(text: str) -> httpx2.URL:

@@ -90,9 +90,14 @@ class WriteFile(_Writing):
         self, call: ToolCall, emit: Emit, path: FilePath, content: Annotated[str, "The whole content"]
     ) -> ToolResult:
         before, is_new = await anyio.to_thread.run_sync(_replace, call.workspace, path, content)
-        what = "Made" if is_new else "Replaced"
-        display = diff_display(path, before, content)
-        return ToolResult(f"{what} {path} ({len(lines_of(content))} lines).", display=display)
+        lines = _counted(content)
+        # With what it had: who meant to add to a file sees that the rest of it is gone.
+        said = (
+            f"Made {path} ({lines})."
+            if is_new
+            else f"Replaced {path}: it had {_counted(before)}, now {lines}."
+        )
+        return ToolResult(said, display=diff_display(path, before, content))
 
 
 class EditFile(_Writing):
@@ -177,7 +182,7 @@ class ListFiles(Action):
         }
         answer = await _ask_child(self._sandbox, self._clock, call, request)
         rows = [_entry(entry) for entry in answer["entries"]]
-        text = "\n".join(rows) or "[nothing there]"
+        text = "\n".join([*rows, _tally(answer["entries"])]) if rows else "[nothing there]"
         if answer["is_cut"]:
             text += "\n[more than 1000 entries; narrow it with path or glob]"
         return ToolResult(text, display={"kind": "list", "path": path, "count": len(rows)})
@@ -289,19 +294,43 @@ def _replace(workspace: Path, path: str, content: str) -> tuple[str, bool]:
 def _apply(workspace: Path, patches: list[FilePatch]) -> list[tuple[str, str, str | None]]:
     """Compute every change first, then write them: a hunk that does not fit changes nothing."""
     changes: list[tuple[str, str, str | None]] = []
+    contents: dict[str, str | None] = {}  # as the patches before this one leave them
     for patch in patches:
-        before = _read_text(workspace, patch.old_path) if patch.old_path else ""
-        after = None if patch.new_path is None else apply_hunks(before, patch.hunks, patch.path)
-        if patch.old_path is None and after is not None and not after.endswith("\n"):
+        before = _content_before(workspace, patch, contents)
+        after: str | None = apply_hunks(before, patch.hunks, patch.path)
+        if patch.new_path is None:
+            after = None  # what goes had to be what the patch says all the same
+        elif patch.old_path is None and after and not after.endswith("\n"):
             after += "\n"
+        if patch.old_path and patch.old_path != patch.new_path:
+            contents[patch.old_path] = None
+        if patch.new_path:
+            contents[patch.new_path] = after
         changes.append((patch.path, before, after))
     with Beneath(workspace) as files:
-        for (path, _, after), patch in zip(changes, patches, strict=True):
-            if after is not None:
-                files.write(path, after.encode())
-            if patch.old_path and patch.old_path != patch.new_path:
-                files.remove(patch.old_path)
+        for path, content in contents.items():
+            if content is not None:
+                files.write(path, content.encode())
+        for path, content in contents.items():
+            if content is None:
+                files.remove(path)
     return changes
+
+
+def _content_before(workspace: Path, patch: FilePatch, contents: dict[str, str | None]) -> str:
+    """What the patch starts from. Where it makes a file, there must be none."""
+    if patch.new_path and patch.new_path != patch.old_path and contents.get(patch.new_path) is None:
+        with Beneath(workspace) as files:
+            if patch.new_path not in contents and files.has(patch.new_path):
+                raise ToolFailed(f"{patch.new_path} is there already; nothing was changed.")
+    if patch.old_path is None:
+        return ""
+    if patch.old_path not in contents:
+        return _read_text(workspace, patch.old_path)
+    content = contents[patch.old_path]
+    if content is None:
+        raise ToolFailed(f"There is no file {patch.old_path} any more at that place of the patch.")
+    return content
 
 
 def _numbered(lines: list[str], start: int, bytes_max: int) -> tuple[list[str], int]:
@@ -314,6 +343,11 @@ def _numbered(lines: list[str], start: int, bytes_max: int) -> tuple[list[str], 
             break
         rows.append(row)
     return rows, start + len(rows) - 1
+
+
+def _counted(content: str) -> str:
+    count = len(lines_of(content))
+    return f"{count} line" if count == 1 else f"{count} lines"
 
 
 def _inside(workspace: Path, path: str) -> str:
@@ -355,6 +389,13 @@ def _entry(entry: dict[str, Any]) -> str:
     return (
         f"{entry['path']}\t{entry['size']:,} bytes" if entry["kind"] == "file" else f"{entry['path']}\t(link)"
     )
+
+
+def _tally(entries: list[dict[str, Any]]) -> str:
+    """How many there are: asked for that, small models count wrong."""
+    folders = sum(entry["kind"] == "folder" for entry in entries)
+    counts = ((len(entries) - folders, "file"), (folders, "folder"))
+    return "[" + ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts if count) + "]"
 
 
 def _found(files: list[dict[str, Any]], bytes_max: int) -> str:

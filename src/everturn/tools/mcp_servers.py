@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +41,7 @@ _START_TIMEOUT_S = 30.0
 _IDLE_S = 600.0
 _TOOLS_MAX = 200
 _LINE_BYTES_MAX = 16 * 1024 * 1024
+_NOISE_LINES_MAX = 1000  # that are no messages, in the life of a server
 
 Secret = Callable[[str], str | None]
 
@@ -389,12 +390,9 @@ async def _transport(child: Child, errors: Capture) -> AsyncIterator[Any]:
 async def _pump_out(child: Child, to_session: MemoryObjectSendStream[Any]) -> None:
     message = importlib.import_module("mcp.shared.message")
     types = importlib.import_module("mcp_types")
-    buffer = b""
+    noise = 0
     async with to_session:
-        async for chunk in child.stdout:
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            if len(buffer) > _LINE_BYTES_MAX:
-                return  # not a server any more: closing the stream ends the session
+        async for lines in _lines(child.stdout):
             for line in lines:
                 if not line.strip():
                     continue
@@ -404,10 +402,29 @@ async def _pump_out(child: Child, to_session: MemoryObjectSendStream[Any]) -> No
                     )
                 except ValueError as error:
                     parsed = error  # the session reports it; a stray print must not end the server
+                    noise += 1
+                    if noise > _NOISE_LINES_MAX:
+                        return
                 try:
                     await to_session.send(parsed)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                     return
+
+
+async def _lines(output: AsyncIterable[bytes]) -> AsyncIterator[list[bytes]]:
+    """The lines of each read. Ends where one has no end: that is no server (any more), and closing the
+    stream ends the session."""
+    pieces: list[bytes] = []
+    size = 0
+    async for chunk in output:
+        head, *rest = chunk.split(b"\n")
+        pieces.append(head)
+        size += len(head)
+        if size > _LINE_BYTES_MAX:
+            return
+        if rest:
+            yield [b"".join(pieces), *rest[:-1]]
+            pieces, size = [rest[-1]], len(rest[-1])
 
 
 async def _pump_in(child: Child, from_session: MemoryObjectReceiveStream[Any]) -> None:

@@ -54,19 +54,21 @@ class Live:
         text = self._decoder.decode(data)
         if self._room <= 0:
             return
-        self._waiting += text
-        if len(self._waiting) > self._room:
-            self._waiting = self._waiting[: self._room] + "\n[… more output than is shown live …]\n"
-            self._room = 0
+        room = self._room
+        self._room -= len(text.encode())
+        if self._room < 0:
+            shown = text.encode()[:room].decode("utf-8", "ignore")
+            self._waiting += shown + "\n[… more output than is shown live …]\n"
             await self.flush()
-        elif self._clock.monotonic() >= self._next_at:
+            return
+        self._waiting += text
+        if self._clock.monotonic() >= self._next_at:
             await self.flush()
 
     async def flush(self) -> None:
         if not self._waiting:
             return
         text, self._waiting = self._waiting, ""
-        self._room -= len(text)
         self._next_at = self._clock.monotonic() + LIVE_INTERVAL_S
         await self._emit(text)
 

@@ -12,6 +12,7 @@ from everturn.tools.schema import ToolFailed
 
 _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _DRAWN_LINES_MAX = 400
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 def lines_of(text: str) -> list[str]:
@@ -117,7 +118,7 @@ class FilePatch(msgspec.Struct, frozen=True):
 
 def parse_patch(text: str) -> list[FilePatch]:
     """Read a unified diff. Counts in the hunk headers may be wrong, as models often write them."""
-    lines = text.split("\n")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
     patches: list[FilePatch] = []
     at = 0
     while at < len(lines):
@@ -177,31 +178,45 @@ def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
     """The content with every hunk applied, or ToolFailed and nothing.
 
     A repeat mostly does not fit, but may: a hunk that only adds lines finds its context a second time, and
-    nothing in it tells whether it is there already.
+    nothing in it tells whether it is there already. Line ends stay as they are, new lines get the file's; a
+    patch is written from lines that were shown without them, and without the mark of byte order.
     """
-    lines = content.split("\n")
+    mark = _BYTE_ORDER_MARK if content.startswith(_BYTE_ORDER_MARK) else ""
+    lines = content.removeprefix(mark).split("\n")
+    end = "\r" if sum(line.endswith("\r") for line in lines) * 2 >= len(lines) > 1 else ""
     shift = 0
     for number, hunk in enumerate(hunks, 1):
-        expected = max(0, hunk.start - 1) + shift
-        at = _find(lines, hunk, expected)
+        shown = [line.removesuffix("\r") for line in lines]
+        at = _find(shown, hunk, shift)
         while at is None and hunk.old and hunk.new and not hunk.old[-1] and not hunk.new[-1]:
             # With a wrong count in the header, the end of the text was taken for an empty line.
             hunk = Hunk(hunk.start, hunk.old[:-1], hunk.new[:-1])
-            at = _find(lines, hunk, expected)
+            at = _find(shown, hunk, shift)
         if at is None:
             raise ToolFailed(
                 f"Hunk {number} of {path} does not fit: its context lines are not in the file. "
                 "Nothing was changed. Read the file again."
             )
-        lines[at : at + len(hunk.old)] = hunk.new
+        lines[at : at + len(hunk.old)] = _ended(hunk, lines[at : at + len(hunk.old)], end)
         shift += len(hunk.new) - len(hunk.old)
-    return "\n".join(lines)
+    return mark + "\n".join(lines)
 
 
-def _find(lines: list[str], hunk: Hunk, expected: int) -> int | None:
+def _ended(hunk: Hunk, before: list[str], end: str) -> list[str]:
+    """The hunk's new lines: those that stay as they were, the others with the file's line end."""
+    matcher = difflib.SequenceMatcher(None, hunk.old, hunk.new, autojunk=False)
+    after: list[str] = []
+    for op, i1, i2, j1, j2 in matcher.get_opcodes():
+        after += before[i1:i2] if op == "equal" else [line + end for line in hunk.new[j1:j2]]
+    return after
+
+
+def _find(lines: list[str], hunk: Hunk, shift: int) -> int | None:
     """Where the hunk's old lines are, nearest to where it says."""
     if not hunk.old:
-        return min(expected, len(lines))
+        # Without an old line the number is that of the line before it; after the last there is no other.
+        return min(hunk.start + shift, len(lines) - (not lines[-1]))
+    expected = max(0, hunk.start - 1) + shift
     size = len(hunk.old)
     places = [at for at in range(len(lines) - size + 1) if tuple(lines[at : at + size]) == hunk.old]
     return min(places, key=lambda at: abs(at - expected)) if places else None

@@ -92,7 +92,9 @@ class Beneath:
             if not leaf or leaf == "..":
                 raise ToolFailed(f"{path!r} does not name a file.")
             mode = _mode_of(folder, leaf, path)
-            temporary = f".{leaf[:100]}.{secrets.token_hex(6)}"
+            temporary = (
+                f".{secrets.token_hex(8)}.partial"  # short: the file's own name may be as long as allowed
+            )
             fd = os.open(
                 temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode or 0o644, dir_fd=folder
             )
@@ -109,6 +111,16 @@ class Beneath:
                 raise
             os.fsync(folder)
             return mode is None
+
+    def has(self, path: str) -> bool:
+        """Whether something of this name is there, of whatever kind; a link counts, wherever it leads."""
+        name = PurePosixPath(self.name(path))
+        try:
+            with self._folder(str(name.parent), make=False) as folder:
+                os.stat(name.name, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def remove(self, path: str) -> None:
         name = self.name(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -46,24 +47,23 @@ def readable(page: str) -> Readable:
     return Readable(reader.title, reader.result())
 
 
-def _tokens(page: str) -> list[tuple[str, str]]:
+def _tokens(page: str) -> Iterator[tuple[str, str]]:
     """(name of the tag, what is inside the brackets); text has no name; a title comes with its text."""
-    tokens: list[tuple[str, str]] = []
     at = 0
     while at < len(page):
         open_at = page.find("<", at)
         if open_at < 0:
-            tokens.append(("", page[at:]))
+            yield ("", page[at:])
             break
         if open_at > at:
-            tokens.append(("", page[at:open_at]))
+            yield ("", page[at:open_at])
         if page.startswith("<!--", open_at):
             end = page.find("-->", open_at + 4)
             at = len(page) if end < 0 else end + 3
             continue
         name = _NAME.match(page, open_at + 1)
         if name is None and page[open_at + 1 : open_at + 2] not in ("!", "?", "/"):
-            tokens.append(("", "<"))
+            yield ("", "<")
             at = open_at + 1
             continue
         close_at = page.find(">", open_at)
@@ -77,11 +77,10 @@ def _tokens(page: str) -> list[tuple[str, str]]:
         if lowered in _RAW and not inner.startswith("/"):
             end = _raw_end(page, at, lowered)
             if lowered == "title":
-                tokens.append(("title", page[at:end]))
+                yield ("title", page[at:end])
             at = end
         else:
-            tokens.append((lowered, inner))
-    return tokens
+            yield (lowered, inner)
 
 
 def _raw_end(page: str, at: int, name: str) -> int:

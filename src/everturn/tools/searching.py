@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 _LINE_CHARS_MAX = 500
 _FILE_BYTES_MAX = 32 * 1024 * 1024
 _BINARY_PROBE_BYTES = 8192
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Rule(NamedTuple):
@@ -182,8 +183,8 @@ class Walk:
         path = base + name
         try:
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return  # removed while we walk
+        except OSError:
+            return  # removed while we walk, or not ours to look at
         is_folder = stat.S_ISDIR(found.st_mode)
         if not self._everything and (name.startswith(".") or is_ignored(path, is_folder, rules)):
             return
@@ -220,18 +221,25 @@ def read(folder: int, name: str) -> bytes | None:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or os.fstat(fd).st_size > _FILE_BYTES_MAX:
             return None
         content = file.read()
-    return None if b"\0" in content[:_BINARY_PROBE_BYTES] else content
+    is_text = b"\0" not in content[:_BINARY_PROBE_BYTES] or content.startswith(_UTF_16_MARKS)
+    return content if is_text else None
 
 
 def matches(content: bytes, pattern: re.Pattern[str], context: int) -> list[tuple[int, str, bool]]:
     """(line number, line, is it a match) of the matching lines and their neighbours."""
-    lines = content.decode("utf-8", "replace").split("\n")
+    encoding = "utf-16" if content.startswith(_UTF_16_MARKS) else "utf-8-sig"
+    lines = content.decode(encoding, "replace").split("\n")
     if lines and not lines[-1]:
         lines.pop()
     hits = [at for at, line in enumerate(lines) if pattern.search(line.rstrip("\r"))]
     near = {n for at in hits for n in range(max(0, at - context), min(len(lines), at + context + 1))}
     found = set(hits)
     return [(at + 1, lines[at].rstrip("\r")[:_LINE_CHARS_MAX], at in found) for at in sorted(near)]
+
+
+def shown(path: str) -> str:
+    """The path as text; a name that is none is shown with a mark, and cannot be used."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def search(request: dict[str, Any], root: int) -> dict[str, Any]:
@@ -247,7 +255,7 @@ def search(request: dict[str, Any], root: int) -> dict[str, Any]:
         lines = matches(content, pattern, request["context"]) if content else []
         if lines:
             room = limit - count
-            files.append({"path": path, "lines": lines[:room]})
+            files.append({"path": shown(path), "lines": lines[:room]})
             count += len(lines)
             if count > limit:
                 return {"files": files, "is_cut": True}
@@ -264,7 +272,7 @@ def listing(request: dict[str, Any], root: int) -> dict[str, Any]:
         if len(entries) >= request["limit"]:
             return {"entries": entries, "is_cut": True}
         kind = "folder" if is_folder else "link" if stat.S_ISLNK(found.st_mode) else "file"
-        entries.append({"path": path, "kind": kind, "size": found.st_size})
+        entries.append({"path": shown(path), "kind": kind, "size": found.st_size})
     return {"entries": entries, "is_cut": False}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Annotated, Any
 
@@ -17,6 +18,10 @@ from everturn.tools.readable import Readable, readable
 from everturn.tools.schema import Action, ToolFailed
 
 _TEXT_TYPES = re.compile(r"^(text/|application/(.*\+)?(json|xml|javascript|yaml|toml)|$)")
+# Python has others under such names; some take a page's length squared to read it.
+_TEXT_CODECS = re.compile(
+    r"(?:utf-(?:8|16|32)|ascii|iso8859|cp|koi8|mac|gb|hz|big5|euc|shift_jis|iso2022|johab|tis-620|ptcp)[\w-]*"
+)
 _CHARSET = re.compile(rb"""charset\s*=\s*["']?([a-zA-Z0-9_.:-]+)""", re.I)
 
 
@@ -84,7 +89,8 @@ def _decoded(page: Page) -> str:
     )
     for charset in ([named[1].decode("latin-1")] if named else []) + ["utf-8"]:
         try:
-            return page.body.decode(charset, "strict" if not page.is_cut else "ignore")
+            if _TEXT_CODECS.fullmatch(codecs.lookup(charset).name):
+                return page.body.decode(charset, "strict" if not page.is_cut else "ignore")
         except (LookupError, UnicodeDecodeError):
             continue  # the page named a charset that does not exist or does not fit
     return page.body.decode("latin-1")

@@ -55,7 +55,7 @@ async def test_writing_makes_folders_and_shows_a_diff(kit: Kit) -> None:
     assert result.display["kind"] == "diff"
     assert (result.display["added"], result.display["removed"]) == (2, 0)
     result = await kit.run("write_file", path="src/new.py", content="a\nc\n")
-    assert result.text == "Replaced src/new.py (2 lines)."
+    assert result.text == "Replaced src/new.py: it had 2 lines, now 2 lines."
     assert result.display["hunks"] == [
         {
             "old": 1,
@@ -122,6 +122,44 @@ async def test_a_patch_changes_several_files_or_none(kit: Kit) -> None:
     assert result.outcome is Outcome.ERROR
     assert "does not fit" in result.text
     assert (kit.workspace / "a.txt").read_text() == "1\n2\nthree\n4\n5\n"
+
+
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        ("--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+new\n", "a.txt is there already"),
+        ("--- a/b.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-b\n+B\n", "a.txt is there already"),
+        ("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-something else\n", "does not fit"),
+        ("--- a/none.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "no file none.txt"),
+    ],
+    ids=["make what is there", "rename over another", "delete what is other", "delete what is not"],
+)
+async def test_a_patch_destroys_nothing_that_it_does_not_show(kit: Kit, patch: str, words: str) -> None:
+    (kit.workspace / "a.txt").write_text("a\n")
+    (kit.workspace / "b.txt").write_text("b\n")
+    result = await kit.run("apply_patch", patch=patch)
+    assert (result.outcome, words in result.text) == (Outcome.ERROR, True), result.text
+    assert {file.name: file.read_text() for file in kit.workspace.iterdir()} == {
+        "a.txt": "a\n",
+        "b.txt": "b\n",
+    }
+
+
+async def test_two_patches_of_one_file_both_count(kit: Kit) -> None:
+    (kit.workspace / "a.txt").write_text("1\n2\n3\n")
+    first = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-1\n+one\n"
+    second = "--- a/a.txt\n+++ b/c.txt\n@@ -3 +3 @@\n-3\n+three\n"
+    result = await kit.run("apply_patch", patch=first + second)
+    assert result.outcome is Outcome.OK, result.text
+    assert (kit.workspace / "c.txt").read_text() == "one\n2\nthree\n"
+    assert not (kit.workspace / "a.txt").exists()
+
+
+async def test_a_name_as_long_as_names_may_be(kit: Kit) -> None:
+    name = "é" * 127
+    result = await kit.run("write_file", path=name, content="x\n")
+    assert result.outcome is Outcome.OK, result.text
+    assert [file.name for file in kit.workspace.iterdir()] == [name]
 
 
 async def test_files_outside_are_refused_by_every_tool(kit: Kit, tmp_path: Path) -> None:

@@ -102,6 +102,15 @@ async def test_noise_on_its_output_does_not_end_it(open_mcp: Open) -> None:
         assert (await kit.run("example__add", PROFILE, a=2, b=2)).text == "4"
 
 
+@pytest.mark.parametrize("noise", ["yes", "cat /dev/zero"], ids=["lines", "one line"])
+async def test_a_flood_is_no_server(open_mcp: Open, noise: str) -> None:
+    async with open_mcp(command="/bin/sh", args=("-c", noise)) as kit:
+        assert await _names(kit) == []
+        [state] = await kit.toolbox.servers(OWNER)
+        assert state.state == "failed"
+        assert (await kit.run("terminal", PROFILE, command="echo fine")).text == "fine"
+
+
 async def test_it_runs_in_the_sandbox_with_only_its_own_secrets(
     open_mcp: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

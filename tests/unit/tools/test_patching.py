@@ -44,6 +44,32 @@ def test_what_is_no_patch_is_refused(text: str) -> None:
         parse_patch(text)
 
 
+@pytest.mark.parametrize("patch_end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("one\r\ntwo\r\nthree\r\n", "one\r\nTWO\r\nand\r\nthree\r\n"),
+        ("one\ntwo\nthree", "one\nTWO\nand\nthree"),
+        ("one\r\ntwo\r\nthree", "one\r\nTWO\r\nand\r\nthree"),
+        ("one\ntwo\r\nthree\n\n\n", "one\nTWO\nand\nthree\n\n\n"),
+        ("\ufeffone\ntwo\nthree\n", "\ufeffone\nTWO\nand\nthree\n"),
+    ],
+    ids=["CRLF", "no last end", "CRLF, no last end", "mixed", "byte order mark"],
+)
+def test_a_patch_keeps_the_files_line_ends(before: str, after: str, patch_end: str) -> None:
+    text = "--- a/f\n+++ b/f\n@@ -1,3 +1,4 @@\n one\n-two\n+TWO\n+and\n three\n".replace("\n", patch_end)
+    [patch] = parse_patch(text)
+    assert apply_hunks(before, patch.hunks, "f") == after
+
+
+@pytest.mark.parametrize(
+    ("start", "after"), [(0, "new\n1\n2\n"), (1, "1\nnew\n2\n"), (2, "1\n2\nnew\n"), (9, "1\n2\nnew\n")]
+)
+def test_a_hunk_without_context_stands_after_the_line_it_names(start: int, after: str) -> None:
+    [patch] = parse_patch(f"--- a/f\n+++ b/f\n@@ -{start},0 +{start + 1} @@\n+new\n")
+    assert apply_hunks("1\n2\n", patch.hunks, "f") == after
+
+
 def test_an_edit_of_a_file_with_crlf_keeps_its_line_ends() -> None:
     assert replace_exact("a\r\nb\r\nc\r\n", "a\nb", "x\ny", "f", everywhere=False) == "x\r\ny\r\nc\r\n"
 

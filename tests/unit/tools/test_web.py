@@ -55,6 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
             "/page": ("text/html; charset=utf-8", PAGE.encode(), ""),
             "/latin": ("text/html; charset=iso-8859-1", "<p>naïve</p>".encode("latin-1"), ""),
             "/json": ("application/json", b'{"a": 1}', ""),
+            "/slow": ("text/plain; charset=punycode", b"caf\xc3\xa9 " + b"a-" * 2_000_000, ""),
             "/binary": ("image/png", b"\x89PNG\0", ""),
             "/bomb": ("text/plain", BOMB, "gzip"),
             "/zipped": ("text/plain", gzip.compress(b"unpacked"), "gzip"),
@@ -241,6 +242,19 @@ async def test_a_bomb_stops_at_the_limit(site: _Site) -> None:
 async def test_what_cannot_be_unpacked_is_said(site: _Site, path: str) -> None:
     with pytest.raises(ToolFailed):
         await fetcher(site).get(f"http://127.0.0.1:{site.port}/{path}")
+
+
+async def test_a_charset_that_is_none_of_text_is_not_used(site: _Site, tmp_path: Path) -> None:
+    """Read as what it says it is, this page takes hours, in a thread that nobody can stop."""
+    async with open_kit(tmp_path / "home", fetcher=fetcher(site)) as kit:
+        result = await kit.run("web_fetch", url=f"http://127.0.0.1:{site.port}/slow")
+        assert "café a-a-" in result.text
+
+
+async def test_a_redirect_to_what_is_no_address_is_said(site: _Site) -> None:
+    for target in ("http://[::1", "http://a:99999999/", "http://a b/", "//"):
+        with pytest.raises(ToolFailed):
+            await fetcher(site).get(f"http://127.0.0.1:{site.port}/redirect?{target}")
 
 
 async def test_a_server_that_says_nothing_is_left(site: _Site) -> None:
