@@ -19,7 +19,8 @@ from everturn.testing.harness import OWNER, Harness, open_harness, quiet_setting
 from everturn.testing.memory import RecordingProvider
 from tests import acting
 from tests.acting import ME
-from tests.contracts.memory_acting import memory_over, others_have_gone_on, said
+from tests.contracts.memory_acting import memory_over, said
+from tests.waiting import others_have_gone_on
 
 pytestmark = pytest.mark.anyio
 
@@ -113,6 +114,29 @@ async def test_b11_shutdown_is_not_held_up_by_a_hanging_provider_and_all_stays_o
     (owing,) = await store.ledger.owing()
     assert (owing.session_id, owing.turns) == (session.id, 1)
     assert handle.calls == []
+
+
+async def test_b11_a_commit_of_a_left_session_that_hangs_is_given_up_before_its_handle_is_closed(
+    store: Store, clock: FakeClock
+) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle], drain_s=7)
+    with within("shutdown ends in the time of the drain, although the commit hangs"), handle.held():
+        async with anyio.create_task_group() as group, engine_with(store, clock, memory) as h:
+            session = await h.new_session()
+            await h.run(session, "one")
+            await h.new_session(leaving=session.id)
+            await handle.entered()
+            group.start_soon(passes_when_asked, clock, 7.0)
+    assert (handle.closed, handle.was_closed_at_work, handle.calls) == (1, False, [])
+    (owing,) = await store.ledger.owing()
+    assert (owing.turns, owing.is_under_way) == (1, False)
+
+
+async def passes_when_asked(clock: FakeClock, seconds: float) -> None:
+    """Let so much time pass, once somebody waits for just that."""
+    await clock.someone_sleeps(seconds)
+    await clock.advance(seconds)
 
 
 async def clock_passes(clock: FakeClock, handle: RecordingProvider, seconds: float) -> None:
@@ -290,6 +314,35 @@ async def test_b17_deleting_a_session_whose_commit_failed_leaves_nothing(
             assert memory.tracked == 1
     assert memory.tracked == 0
     assert await store.ledger.owing() == []
+
+
+async def test_b17_a_turn_that_is_cancelled_while_its_agent_is_built_leaves_no_handle(
+    store: Store, clock: FakeClock
+) -> None:
+    handle, fresh = SlowToRecall(), RecordingProvider()
+    memory = memory_over(store, clock, opened=[handle, fresh])
+    async with engine_with(store, clock, memory) as h:
+        session = await h.new_session()
+        accepted = await h.send(session, "one")
+        with within("the provider is asked what it has"):
+            await handle.is_asked.wait()
+        await h.engine.cancel(OWNER, accepted.turn.id)
+        await h.settled(accepted.turn.id)
+        await handle.until("the handle that nobody uses is closed", lambda: handle.closed)
+        assert memory.tracked == 0
+        assert (await h.run(session, "two")).state == "completed"
+    assert (handle.closed, fresh.words) == (1, ["two"])
+
+
+class SlowToRecall(RecordingProvider):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = anyio.Event()
+
+    async def recall(self, owner: str, session_key: str, prompt: str) -> str:
+        self.is_asked.set()
+        await anyio.sleep_forever()
+        return ""
 
 
 async def test_a_private_session_reaches_neither_recall_nor_memory(store: Store, clock: FakeClock) -> None:

@@ -100,9 +100,10 @@ class Ledger(Protocol):
         handle: str = "",
         limit: int = 200,
         quiet_since: int | None = None,
+        is_elsewhere: bool = True,
     ) -> list[Owing]:
         """Who owes something, to anybody or to this handle; with ``quiet_since`` only who is due: quiet
-        since then, or to be retried."""
+        since then, or to be retried; with ``is_elsewhere`` False without what another living worker saw."""
         ...
 
     async def last_settled(self, owner: str) -> dict[str, Any] | None: ...

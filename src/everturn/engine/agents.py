@@ -322,6 +322,13 @@ class AgentCache(Generic[A]):
             self._let_go(entry)
         return True
 
+    def discard(self, agent: A) -> None:
+        """End an agent that was not built to its end and so never was in the cache."""
+        entry: Entry[A] = Entry("", "", self._clock.monotonic())
+        entry.agent = agent
+        self._leaving.add(entry)
+        self._let_go(entry)
+
     def look(self) -> None:
         """Evict what has been idle for too long."""
         oldest = self._clock.monotonic() - self._bounds.idle_s

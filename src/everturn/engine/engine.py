@@ -348,15 +348,16 @@ class Engine:
         """Settle what memory is owed within its time, then close what the agents held."""
         if self._memory is not None:
             await self._memory.drain()
+        if self._keeping is not None:
+            # What is still under way did not fit: it is given up before what it works with is closed.
+            self._keeping.cancel_scope.cancel()
+            self._keeping = None
         try:
             await call_within(self._clock, self.settings.drain_s, self._cache.close)
         except TimeoutError:
             _log.warning("not every agent could be closed in %g s", self.settings.drain_s)
         if self._memory is not None:
             await self._memory.close()
-        if self._keeping is not None:
-            self._keeping.cancel_scope.cancel()
-            self._keeping = None
 
     async def _retire(self, warm: Warm) -> None:
         if self._memory is not None and warm.handle is not None:

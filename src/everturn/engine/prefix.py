@@ -210,7 +210,12 @@ class Agents:
         warm = plain
         if memory is not None and memory.provider is not None:
             handle = await memory.open()
-            known = await memory.recall(handle, session.owner, session.key, "")
+            try:
+                known = await memory.recall(handle, session.owner, session.key, "")
+            except BaseException:
+                # The turn was cancelled: nobody will use the handle, and it may have a thread of its own.
+                self._cache.discard(msgspec.structs.replace(plain, handle=handle))
+                raise
             system = f"{plain.system}\n\n{known}" if known else plain.system
             warm = msgspec.structs.replace(plain, system=system, handle=handle, recalled=known)
         return warm, len(warm.system) + len(warm.small) + len(msgspec.json.encode(warm.schemas))

@@ -1,11 +1,13 @@
 """Memory: what is owed to providers, the commits that settle it, and the built-in provider.
 
-Imports domain, store, models and tools. Start with ``memory.Memory``; ``notes`` holds the built-in one.
+Imports domain, store, models and tools. Start with ``memory.Memory``; ``builtin`` is the
+provider that keeps notes.
 """
 
 from everturn.memory.building import BuiltMemory, build_memory
+from everturn.memory.commits import Committed, Outcome
 from everturn.memory.containing import ProviderFailed
-from everturn.memory.memory import Committed, Drained, Memory, Outcome
+from everturn.memory.memory import Drained, Memory
 from everturn.memory.providers import Providers
 from everturn.memory.settings import NOTES, MemorySettings
 

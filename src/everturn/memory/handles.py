@@ -2,9 +2,17 @@
 
 A handle is an opened provider: an agent has one, a plug-in author may bring one. The ledger names a turn's
 handle by its name; here the name leads to the object, as long as somebody keeps it.
+
+What is owed is asked of the store, and while the answer is on its way, a handle can come to owe something
+more. So whoever lets go of a handle because of an answer names the moment before the question, and a handle
+that has been used since is kept.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -14,7 +22,7 @@ from everturn.domain.remembering import MemoryProvider
 class _Known(msgspec.Struct):
     name: str
     handle: MemoryProvider
-    sessions: set[str] = msgspec.field(default_factory=set)
+    sessions: dict[str, int] = msgspec.field(default_factory=dict)  # session id -> when it was last used
     is_attached: bool = False  # an agent keeps it, whatever sessions it serves
 
 
@@ -27,6 +35,8 @@ class Handles:
         self._known: dict[str, _Known] = {}
         self._names: dict[int, str] = {}  # by identity, good while ``_known`` holds the object
         self._current: dict[str, str] = {}  # session id -> name
+        self._marking: Counter[tuple[str, str]] = Counter()  # (name, session id) of what is being marked
+        self._moment = 0
 
     def __len__(self) -> int:
         """How many handles, and sessions of theirs, are kept track of."""
@@ -58,11 +68,11 @@ class Handles:
         """From now on the session's turns are this handle's. What an older one saw stays with that one."""
         before = self._current.get(session_id)
         known = self._know(handle)
-        known.sessions.add(session_id)
+        self._use(known, session_id)
         self._current[session_id] = known.name
         if before is not None and before != known.name:
-            # It may owe something here: it stays findable until that is settled (``settled``).
-            self._known[before].sessions.add(session_id)
+            # It may owe something here: it stays findable until that is settled (``nothing_owed``).
+            self._use(self._known[before], session_id)
         return known.name
 
     def unregister(self, session_id: str, handle: MemoryProvider) -> bool:
@@ -77,23 +87,47 @@ class Handles:
     def keep(self, session_id: str, handle: MemoryProvider) -> str:
         """Remember who owes here without making it the session's handle."""
         known = self._know(handle)
-        known.sessions.add(session_id)
+        self._use(known, session_id)
         return known.name
 
-    def settled(self, session_id: str, name: str) -> None:
-        """This handle owes nothing here any more: forget it, unless it still serves the session."""
-        if self._current.get(session_id) != name:
-            self._drop(session_id, name)
+    @contextmanager
+    def marking(self, session_id: str, handle: MemoryProvider) -> Iterator[str]:
+        """The handle's name, for a turn that is being marked as owed to it: meanwhile it is kept."""
+        known = self._know(handle)
+        self._use(known, session_id)
+        self._marking[known.name, session_id] += 1
+        try:
+            yield known.name
+        finally:
+            if session_id in known.sessions:  # else it was let go of, or the session was deleted
+                self._use(known, session_id)
+            self._marking[known.name, session_id] -= 1
+            if not self._marking[known.name, session_id]:
+                del self._marking[known.name, session_id]
 
-    def nothing_owed(self, session_id: str) -> None:
-        """Nobody owes anything here: only the session's own handle is kept."""
-        for name in [name for name, known in self._known.items() if session_id in known.sessions]:
-            self.settled(session_id, name)
+    @property
+    def moment(self) -> int:
+        """Now: what is used later is newer."""
+        return self._moment
+
+    def nothing_owed(self, session_id: str, moment: int) -> None:
+        """Nobody owed anything here after this moment: only the session's own handle is kept."""
+        for name in self._serving(session_id):
+            if self._current.get(session_id) != name and self._is_older(session_id, name, moment):
+                self._drop(session_id, name)
+
+    def at_rest(self, session_id: str, moment: int) -> None:
+        """Nobody owed anything here after this moment, and its own handle is not needed either for now."""
+        name = self._current.get(session_id)
+        if name is not None and self._is_older(session_id, name, moment):
+            del self._current[session_id]
+        self.nothing_owed(session_id, moment)
 
     def forget(self, session_id: str) -> None:
-        """The session is gone, or at rest with nothing owed."""
+        """The session is gone."""
         self._current.pop(session_id, None)
-        self.nothing_owed(session_id)
+        for name in self._serving(session_id):
+            self._drop(session_id, name)
 
     # --- looking up ----------------------------------------------------------------------------------
 
@@ -119,11 +153,22 @@ class Handles:
             self._known[name] = _Known(name, handle)
         return self._known[name]
 
+    def _use(self, known: _Known, session_id: str) -> None:
+        self._moment += 1
+        known.sessions[session_id] = self._moment
+
+    def _serving(self, session_id: str) -> list[str]:
+        return [name for name, known in self._known.items() if session_id in known.sessions]
+
+    def _is_older(self, session_id: str, name: str, moment: int) -> bool:
+        used = self._known[name].sessions[session_id]
+        return used <= moment and (name, session_id) not in self._marking
+
     def _drop(self, session_id: str, name: str) -> None:
         known = self._known.get(name)
         if known is None:
             return
-        known.sessions.discard(session_id)
+        known.sessions.pop(session_id, None)
         if not known.sessions and not known.is_attached:
             del self._known[name]
             del self._names[id(known.handle)]

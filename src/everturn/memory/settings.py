@@ -18,7 +18,6 @@ class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
     commit_timeout_s: float = 120.0
     recall_timeout_s: float = 1.0  # a turn waits for it
     observe_timeout_s: float = 10.0
-    open_timeout_s: float = 10.0
     close_timeout_s: float = 5.0
 
     # A commit that failed is tried again, each time later.

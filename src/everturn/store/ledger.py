@@ -56,8 +56,9 @@ class Ledger:
         handle: str = "",
         limit: int = 200,
         quiet_since: int | None = None,
+        is_elsewhere: bool = True,
     ) -> list[Owing]:
-        return await self._db.read(_owing, owner, worker, handle, limit, quiet_since)
+        return await self._db.read(_owing, owner, worker, handle, limit, quiet_since, is_elsewhere)
 
     async def last_settled(self, owner: str) -> dict[str, Any] | None:
         return await self._db.read(_last_settled, owner)
@@ -247,10 +248,10 @@ def _found(tx: Tx, owner: str, session_id: str) -> Script[SessionRow | None]:
 
 
 def _owing(
-    tx: Tx, owner: str, worker: str, handle: str, limit: int, quiet_since: int | None
+    tx: Tx, owner: str, worker: str, handle: str, limit: int, quiet_since: int | None, is_elsewhere: bool
 ) -> Script[list[Owing]]:
     since = -1 if quiet_since is None else quiet_since
-    rows = yield q("owing", owner, worker, limit, since, tx.now, handle)
+    rows = yield q("owing", owner, worker, limit, since, tx.now, handle, int(is_elsewhere))
     return [_owing_of(row, tx.now) for row in rows]
 
 

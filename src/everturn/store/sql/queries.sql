@@ -594,6 +594,7 @@ UPDATE commits SET holder = '', failed_at = $3, retry_at = $4, error = $5 WHERE 
 
 -- Sessions with something owed, the longest waiting first. $1: of this owner, '' for all. $2: a worker whose
 -- handles count as nobody else's. $4 and $5: what was quiet since, or may be tried again by now; negative for all.
+-- $7: 0 leaves out what a handle of another living worker saw, before it can take up the room of what is ours.
 -- name: owing
 SELECT s.id, s.owner, s.title, o.turns, o.since, o.provider, o.elsewhere, c.holder, c.held_until, c.attempts,
   c.failed_at, c.retry_at, c.error
@@ -607,7 +608,7 @@ FROM (
     AND ($6 = '' OR w.handle = $6) GROUP BY w.session_no
 ) o JOIN sessions s ON s.session_no = o.session_no JOIN tails l ON l.session_no = o.session_no
 LEFT JOIN commits c ON c.session_no = o.session_no
-WHERE s.private = 0 AND (CAST($4 AS BIGINT) < 0
+WHERE s.private = 0 AND (CAST($7 AS BIGINT) = 1 OR o.elsewhere = 0) AND (CAST($4 AS BIGINT) < 0
   OR (c.session_no IS NULL AND l.updated_at <= CAST($4 AS BIGINT) AND s.active_no IS NULL)
   OR (c.session_no IS NOT NULL AND coalesce(c.retry_at, 0) <= CAST($5 AS BIGINT)))
 ORDER BY o.since, o.session_no LIMIT $3
