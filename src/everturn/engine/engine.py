@@ -82,6 +82,7 @@ class Engine:
         self._background: anyio.abc.TaskGroup | None = None
         self._keeping: anyio.abc.TaskGroup | None = None
         self._is_stopped = False
+        self._has_let_go = False  # of every turn
 
     async def __aenter__(self) -> Self:
         self._group = await self._exits.enter_async_context(anyio.create_task_group())
@@ -104,14 +105,20 @@ class Engine:
         return None
 
     async def stop(self, grace_s: float) -> None:
-        """Accept nothing more, give running turns this long, hand the rest over. Safe to call twice."""
-        if self._is_stopped:
+        """Accept nothing more, give running turns this long, hand the rest over. Safe to call twice.
+
+        After a call that was cancelled, the next one hurries: it hands over and waits for nothing else;
+        what memory is owed stays owed.
+        """
+        if self._has_let_go:
             return
-        self._is_stopped = True
+        is_hurried, self._is_stopped = self._is_stopped, True
         if self._background is not None:
             self._background.cancel_scope.cancel()
-        await self._runner.stop(grace_s)
-        await self._stop_keeping()
+        await self._runner.stop(0.0 if is_hurried else grace_s)
+        if not is_hurried:
+            await self._stop_keeping()
+        self._has_let_go = True
 
     def status(self) -> dict[str, Any]:
         """How the engine is, for health pages."""

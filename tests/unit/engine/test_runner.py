@@ -181,3 +181,19 @@ async def test_two_engines_on_one_store_share_the_work(store, open_another, cloc
         assert len(one.requests) + len(two.requests) == 2
         assert [m.text for m in (one.requests + two.requests)[-1].messages][-1] in ("1", "2")
         assert len(await a.messages(session)) == 4
+
+
+async def test_a_stop_that_is_cut_short_still_hands_its_turn_over(store, clock):
+    async with open_harness(store, [Say("Half"), Pause(1e6)], clock=clock) as h:
+        session = await h.new_session()
+        accepted = await h.send(session)
+        await h.seen(session, "text.delta")
+        async with anyio.create_task_group() as group:
+            group.start_soon(h.engine.stop, 600.0)
+            await clock.someone_sleeps(600.0)
+            group.cancel_scope.cancel()
+        await h.engine.stop(600.0)
+    async with open_harness(store, "Whole.", clock=clock) as h:
+        assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED
+        resumed = await h.seen(session, "turn.resumed")
+        assert resumed.payload.reason == "handed_over"
