@@ -23,7 +23,7 @@ from everturn.domain.errors import Invalid, StoreRefused
 REDACTED = "[key]"
 _FILE = "secrets.toml"
 # What keys of the known providers look like; also catches the half-masked ones that errors echo.
-_KEY_SHAPE = re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|key|AIza)[-_][-_*.A-Za-z0-9]{6,}")
+_KEY_SHAPE = re.compile(r"\b(?:(?:sk|pk|rk|gsk|xai|hf|key)[-_]|AIza)[-_*.A-Za-z0-9]{6,}")
 _PROVIDER_SHAPE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _TABLES = ("keys", "servers")
 _SHORTEST_KEY = 6  # a shorter one would redact ordinary words

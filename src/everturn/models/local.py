@@ -79,8 +79,8 @@ CODER_SPEC = LocalSpec(
         "memory": Told("Only if the user says remember or forget: facts about the user.", ("action", "text")),
         "read_file": Told("Read a file: to look up, count or understand what is in it.", ("path",)),
         "terminal": Told(
-            "Run a shell command: run a program, find text, rename, move, copy or delete files, count, "
-            "calculate.",
+            "Run a shell command: run a program, find text in files (grep), add to the end of a file (>>), "
+            "rename, move, copy or delete files, count, calculate.",
             ("command",),
         ),
         "web_fetch": Told("Read a web page that the user names.", ("url",)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -34,43 +35,57 @@ To use a tool, answer with nothing but one block like this:
 ```
 Then you are given its result. There are no other tools. When no tool is needed, and to show text or code,
 answer in plain words."""
+
+# What a result is followed by. The request is said again there: four steps later a small model has lost it,
+# and goes on with what it is doing.
 _AFTER_RESULT = (
-    "Done. If another step of what was asked is left, use the next tool. If not, answer in plain words with "
-    "what this result says."
+    'Asked was: "{task}" If a part of that is left, use the next tool. If all of it is done, answer in plain '
+    "words with what the result says."
 )
 # Looking is not doing: having found what it was to change, the model says that it has changed it.
 _LOOKING = frozenset({"list_files", "read_file", "search_files"})
 _AFTER_LOOKING = (
-    "If something was to be changed or made, do that now with the next tool. If not, answer in plain words "
-    "with what this result says."
+    'Asked was: "{task}" If a change was asked for, make it now with the next tool. If not, answer in plain '
+    "words with what the result says."
 )
 _AFTER_FAILURE = (
     "This failed. See why and mend it: correct the file or the arguments, then do it again. Answer in words "
     "only if it cannot be done."
 )
-_AFTER_REPEAT = "You have made this call before, with this result. Now answer in plain words."
+_AFTER_REPEAT = "You have done this before. Now answer in plain words."
+_TASK_CHARS_MAX = 300
+_SAME_CALLS_MAX = 3
 
-# Three conversations that come before the real one. A small model does as it has done: told only in words, it
-# writes a program on one line, and tells what it would print instead of running it.
+# Conversations that come before the real one. A small model does as it has done: told only in words, it
+# writes a program on one line, tells what it would print instead of running it, and writes over the file that
+# it was to add to.
 _SHOWN: tuple[tuple[str, Any], ...] = (
-    ("user", "Sort names.txt by the alphabet and tell me the first name."),
-    ("terminal", {"command": "sort -o names.txt names.txt"}),
-    ("", "[no output]"),
-    ("read_file", {"path": "names.txt"}),
-    ("", "     1\tAbel\n     2\tMiriam\n     3\tZoe"),
-    ("assistant", "names.txt is sorted now. The first name is Abel."),
+    ("user", "Add Zoe to the end of names.txt. How many names are there now?"),
+    ("terminal", {"command": "echo 'Zoe' >> names.txt && wc -l names.txt"}),
+    ("", "3 names.txt"),
+    ("assistant", "I added Zoe. There are 3 names in names.txt now."),
     ("user", "In menu.txt, soup should cost 6 instead of 5."),
     ("read_file", {"path": "menu.txt"}),
     ("", "     1\tbread 2\n     2\tsoup 5"),
     ("edit_file", {"path": "menu.txt", "old": "soup 5", "new": "soup 6"}),
     ("", "Edited menu.txt: +1 -1."),
     ("assistant", "Soup costs 6 in menu.txt now."),
+    ("user", "One of the files says 'teh'. Correct it."),
+    ("terminal", {"command": "grep -rn 'teh' ."}),
+    ("", "./letter.txt:4:Thank you for teh book."),
+    ("edit_file", {"path": "letter.txt", "old": "teh book", "new": "the book"}),
+    ("", "Edited letter.txt: +1 -1."),
+    ("assistant", "It was in letter.txt, and says 'the' now."),
     ("user", "Write count.py that counts to three, and run it."),
     ("write_file", {"path": "count.py", "content": "for i in range(1, 4):\n    print(i)\n"}),
     ("", "Made count.py (2 lines)."),
     ("terminal", {"command": "python3 count.py"}),
     ("", "1\n2\n3"),
     ("assistant", "I wrote count.py and ran it. It printed:\n1\n2\n3"),
+    ("user", "What does notes.md say?"),
+    ("read_file", {"path": "notes.md"}),
+    ("", "     1\tThe garden needs water on Monday."),
+    ("assistant", "notes.md says that the garden needs water on Monday."),
 )
 _SHOWN_TOOLS = frozenset({"edit_file", "read_file", "terminal", "write_file"})
 
@@ -140,13 +155,15 @@ class TextCalls:
 
 
 def is_repeating(messages: Sequence[Message]) -> bool:
-    """Whether the newest calls were all made before in this turn, each with the result it has now."""
+    """Whether the newest calls were all made before in this turn, each with the result it has now; or whether
+    one file was written, or one command run, well and again and again."""
     seen: set[tuple[str, str, str]] = set()
     newest: set[tuple[str, str, str]] = set()
+    times: Counter[tuple[str, str]] = Counter()
     open_calls: dict[str, Call] = {}
     for message in messages:
         if message.role is Role.USER:
-            seen, newest = set(), set()
+            seen, newest, times = set(), set(), Counter()
         elif message.role is Role.ASSISTANT:
             open_calls = {part.id: part for part in message.parts if isinstance(part, Call)}
         else:
@@ -156,7 +173,18 @@ def is_repeating(messages: Sequence[Message]) -> bool:
                 for part in message.parts
                 if isinstance(part, Result) and (call := open_calls.get(part.call_id)) is not None
             }
-    return bool(newest) and newest <= seen
+            times.update(
+                (part.name, _object_of(open_calls[part.call_id]))
+                for part in message.parts
+                if isinstance(part, Result) and part.outcome is Outcome.OK and part.call_id in open_calls
+            )
+    return bool(newest) and (newest <= seen or max(times.values(), default=0) >= _SAME_CALLS_MAX)
+
+
+def _object_of(call: Call) -> str:
+    """What the call is about: its file, its command, or all of it."""
+    arguments = arguments_of(call)
+    return str(arguments.get("path") or arguments.get("command") or call.arguments)
 
 
 async def _read(chunks: AsyncIterator[Chunk], request: ModelRequest) -> AsyncGenerator[Chunk, None]:
@@ -196,10 +224,10 @@ def as_text(request: ModelRequest) -> ModelRequest:
         system = f"{system}\n\n{_ASK.format(tools=tools)}".strip()
         if {tool.name for tool in request.tools} >= _SHOWN_TOOLS:
             shown = tuple(_shown())
-    messages = [_message(message) for message in request.messages]
+    messages = list(_plain((*shown, *request.messages)))
     if is_repeating(request.messages):
         messages[-1] = _answered(request.messages[-1], _AFTER_REPEAT)
-    return msgspec.structs.replace(request, system=system, messages=(*shown, *messages), tools=())
+    return msgspec.structs.replace(request, system=system, messages=tuple(messages), tools=())
 
 
 def _shown() -> Iterator[Message]:
@@ -214,7 +242,7 @@ def _shown() -> Iterator[Message]:
                 role, part = Role.TOOL, Result("", name, what, Outcome.OK)
             case _:
                 role, part, name = Role.ASSISTANT, Call("", who, json.dumps(what)), who
-        yield _message(Message(f"msg_{index}", "", role, (part,), created_at=0))
+        yield Message(f"msg_{index}", "", role, (part,), created_at=0)
 
 
 def _described(tool: ToolSchema) -> str:
@@ -250,9 +278,26 @@ def _kind(schema: Any) -> str:
     return str(schema.get("type", "any"))
 
 
-def _message(message: Message) -> Message:
-    if message.role is Role.TOOL:
-        return _answered(message, _after([part for part in message.parts if isinstance(part, Result)]))
+def _plain(messages: Sequence[Message]) -> Iterator[Message]:
+    """The messages with calls and results as text. What follows a result depends on what came before it only,
+    so that the text of a longer conversation begins with that of a shorter one."""
+    task, has_acted = "", False
+    for message in messages:
+        if message.role is not Role.TOOL:
+            if message.role is Role.USER:
+                task, has_acted = " ".join(message.text.split())[:_TASK_CHARS_MAX], False
+            yield _called(message)
+            continue
+        results = [part for part in message.parts if isinstance(part, Result)]
+        has_acted = has_acted or any(_is_act(result) for result in results)
+        yield _answered(message, _after(results, task, has_acted))
+
+
+def _is_act(result: Result) -> bool:
+    return result.name not in _LOOKING and result.outcome is Outcome.OK
+
+
+def _called(message: Message) -> Message:
     calls = [part for part in message.parts if isinstance(part, Call)]
     if not calls:
         return message
@@ -262,10 +307,12 @@ def _message(message: Message) -> Message:
     return msgspec.structs.replace(message, parts=(*rest, Text(written)))
 
 
-def _after(results: Sequence[Result]) -> str:
+def _after(results: Sequence[Result], task: str, has_acted: bool) -> str:
+    """Having looked, it is to act; having acted and looked at that, it is not to begin again."""
     if all(result.outcome is Outcome.ERROR for result in results):
         return _AFTER_FAILURE
-    return _AFTER_LOOKING if all(result.name in _LOOKING for result in results) else _AFTER_RESULT
+    is_look = all(result.name in _LOOKING for result in results)
+    return (_AFTER_LOOKING if is_look and not has_acted else _AFTER_RESULT).format(task=task)
 
 
 def _answered(message: Message, after: str) -> Message:

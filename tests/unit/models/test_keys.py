@@ -81,6 +81,7 @@ def test_a_secret_does_not_show_itself() -> None:
 def test_redaction(tmp_path: Path) -> None:
     keys = Keys(tmp_path, {})
     keys.put("x", KEY)
+    assert keys.redact("key=AIzaSyB1234567 is wrong") == "key=[key] is wrong"
     text = keys.redact(f"{KEY} and sk-proj-AbCd1234efgh and sk-ab*****yz and ask-me about skills")
     assert text == "[key] and [key] and [key] and ask-me about skills"
     assert redact("nothing here", (Secret("a"),)) == "nothing here"  # too short to be a key

@@ -142,33 +142,60 @@ def test_examples_come_before_the_conversation_only_with_the_tools_they_use() ->
     calls = CallReader([tool.name for tool in SHOWN])
     for one in written:
         calls.feed(one.text + "\n" if one.role is Role.ASSISTANT and one.text.startswith("```") else "")
-    assert [call.name for call in calls.calls] == [
-        *("terminal", "read_file"),
-        *("read_file", "edit_file"),
-        *("write_file", "terminal"),
-    ]
+    assert {call.name for call in calls.calls} == {"edit_file", "read_file", "terminal", "write_file"}
+    assert all(isinstance(json.loads(call.arguments), dict) for call in calls.calls)
     assert len(as_text(ModelRequest("", (user("Hi."),), SHOWN[1:])).messages) == 1
 
 
 @pytest.mark.parametrize(
     ("names", "outcome", "words"),
     [
-        (["terminal"], Outcome.OK, "Done. If another step"),
-        (["read_file"], Outcome.OK, "If something was to be changed or made"),
-        (["read_file", "terminal"], Outcome.OK, "Done. If another step"),
+        (["terminal"], Outcome.OK, 'Asked was: "Do it all." If a part of that is left'),
+        (["read_file"], Outcome.OK, 'Asked was: "Do it all." If a change was asked for'),
+        (["read_file", "terminal"], Outcome.OK, "If a part of that is left"),
         (["read_file"], Outcome.ERROR, "This failed."),
     ],
 )
 def test_what_a_result_is_followed_by(names: list[str], outcome: Outcome, words: str) -> None:
     calls = [Call(f"c{n}", name, "{}") for n, name in enumerate(names)]
     results = [Result(call.id, call.name, "x", outcome) for call in calls]
-    messages = (user("Do."), message(Role.ASSISTANT, *calls), message(Role.TOOL, *results))
+    messages = (user("Do it\nall."), message(Role.ASSISTANT, *calls), message(Role.TOOL, *results))
     assert words in as_text(ModelRequest("", messages, SHOWN)).messages[-1].text
 
 
-def called(arguments: str, result: str) -> tuple[Message, Message]:
-    call = Call("c1", "add", arguments)
-    return message(Role.ASSISTANT, call), message(Role.TOOL, Result("c1", "add", result))
+def test_who_looks_at_what_was_done_is_not_told_to_do_it_again() -> None:
+    made = called('{"path": "a"}', "Made a.", name="write_file")
+    looked = called('{"path": "a"}', "     1\tx", name="read_file")
+    request = ModelRequest("", (user("Make a."), *made, *looked, user("What is in a?"), *looked), SHOWN)
+    texts = [one.text for one in as_text(request).messages[-6:] if one.text.startswith("Result of read_file")]
+    assert ["If a change was asked for" in text for text in texts] == [False, True]
+    assert [text.count("Make a.") for text in texts] == [1, 0]
+
+
+def test_a_longer_conversation_begins_like_the_shorter_one() -> None:
+    """Else the server has to read all of it again."""
+    messages = (
+        user("Make a."),
+        *called("{}", "3"),
+        *called('{"a": 1}', "4"),
+        user("And b."),
+        *called("{}", "5"),
+    )
+    whole = as_text(ModelRequest("", messages, SHOWN)).messages
+    for count in range(1, len(messages)):
+        assert whole[: -len(messages) + count] == as_text(ModelRequest("", messages[:count], SHOWN)).messages
+
+
+def called(
+    arguments: str, result: str, name: str = "add", outcome: Outcome = Outcome.OK
+) -> tuple[Message, Message]:
+    call = Call("c1", name, arguments)
+    return message(Role.ASSISTANT, call), message(Role.TOOL, Result("c1", name, result, outcome))
+
+
+def wrote(content: str, outcome: Outcome = Outcome.OK) -> tuple[Message, Message]:
+    arguments = json.dumps({"path": "a.txt", "content": content})
+    return called(arguments, f"Replaced a.txt by {content}.", "write_file", outcome)
 
 
 @pytest.mark.parametrize(
@@ -180,14 +207,18 @@ def called(arguments: str, result: str) -> tuple[Message, Message]:
         ((user("Add."), *called("{}", "3"), *called('{"a": 1}', "3"), *called("{}", "3")), True),
         ((user("Add."), *called("{}", "failed"), *called('{"a": 1}', "3"), *called("{}", "3")), False),
         ((user("Add."), *called("{}", "3"), user("Again."), *called("{}", "3")), False),
+        ((user("Write."), *wrote("1"), *wrote("2")), False),
+        (
+            (user("Write."), *wrote("1"), *called("{}", "1"), *wrote("2"), *called("{}", "2"), *wrote("3")),
+            True,
+        ),
+        ((user("Write."), *wrote("1", Outcome.ERROR), *wrote("2", Outcome.ERROR), *wrote("3")), False),
     ],
 )
-def test_a_call_that_was_made_before_with_the_same_result_goes_round(
-    messages: tuple[Message, ...], is_round: bool
-) -> None:
+def test_who_does_the_same_again_and_again_goes_round(messages: tuple[Message, ...], is_round: bool) -> None:
     assert is_repeating(messages) is is_round
     last = as_text(ModelRequest("", messages, TOOLS)).messages[-1].text
-    assert ("You have made this call before" in last) is is_round
+    assert ("You have done this before" in last) is is_round
 
 
 @pytest.mark.anyio
