@@ -45,14 +45,5 @@ async def said(
     return held.turn.id
 
 
-async def others_have_gone_on(store: Store) -> None:
-    """As long as tasks need that ask the store a question or two: then they are where they wait.
-
-    Not ``wait_all_tasks_blocked``: a store has tasks of its own that are never all at rest.
-    """
-    for _ in range(5):
-        await store.ledger.owing()
-
-
 async def owes(memory: Memory, session_id: str) -> bool:
     return await memory.has_uncommitted_work(ME, session_id)

@@ -12,6 +12,7 @@ from everturn.store import Store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answer, append, complete, new_session, say, start, words
 from tests.conftest import OpenAnother
+from tests.waiting import start_held_up
 
 pytestmark = pytest.mark.anyio
 
@@ -34,8 +35,7 @@ async def test_a08_progress_that_waits_behind_the_end_is_refused(store: Store, p
         async with anyio.create_task_group() as group:
             group.start_soon(complete, store, held, number)
             await probe.reached(Moment.END_WRITTEN)
-            group.start_soon(straggle)
-            await anyio.wait_all_tasks_blocked()
+            await start_held_up(group, store, straggle, by=store)
             probe.release(Moment.END_WRITTEN)
     assert refused == ["fenced"]
     kinds = [event.kind for event in await store.journal.after(ME, session.id, 0)]

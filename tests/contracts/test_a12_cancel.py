@@ -12,6 +12,7 @@ from everturn.store import Store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answer, append, ask, complete, new_session, say, start, wish, words
 from tests.conftest import OpenAnother
+from tests.waiting import start_held_up
 
 pytestmark = pytest.mark.anyio
 
@@ -53,8 +54,7 @@ async def test_a12_a_progress_write_under_way_cannot_revive_the_turn(
         async with anyio.create_task_group() as group:
             group.start_soon(append, store, held, [ev.TextDelta(1, "on its way")], number)
             await probe.reached(Moment.BATCH_WRITTEN)
-            group.start_soon(other.turns.cancel, ME, held.turn.id)
-            await anyio.wait_all_tasks_blocked()
+            await start_held_up(group, other, other.turns.cancel, ME, held.turn.id, by=store)
             probe.release(Moment.BATCH_WRITTEN)
     with pytest.raises(Fenced):
         await append(store, held, [ev.TextDelta(1, "once more")], number + 1)

@@ -11,6 +11,7 @@ from everturn.store import Store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answered, claim, new_session, say, words
 from tests.conftest import OpenAnother
+from tests.waiting import start_held_up
 
 pytestmark = pytest.mark.anyio
 
@@ -28,8 +29,7 @@ async def test_a13_a_message_that_arrives_during_an_undo_follows_what_is_left(
             group.start_soon(store.transcript.undo, ME, session.id, Request())
             await probe.reached(Moment.MOVE_WRITTEN)
             assert await words(other, session.id) == ["a", "A", "b", "B"]
-            group.start_soon(say, other, session.id, "c")
-            await anyio.wait_all_tasks_blocked()
+            await start_held_up(group, other, say, other, session.id, "c", by=store)
             probe.release(Moment.MOVE_WRITTEN)
     await claim(store)
     assert await words(store, session.id) == ["a", "A", "c"]

@@ -17,6 +17,7 @@ from everturn.domain.storing import Submission
 from everturn.store import Store, open_store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answered, append, ask, late, new_session, say, start, wish
+from tests.waiting import start_held_up
 
 pytestmark = pytest.mark.anyio
 SECRET = "xyzzyplugh"
@@ -88,10 +89,8 @@ async def test_a17_a_batch_on_its_way_to_a_session_being_deleted_leaves_nothing(
         async with anyio.create_task_group() as group:
             group.start_soon(write)
             await probe.reached(Moment.BATCH_WRITTEN)
-            group.start_soon(store.sessions.delete, ME, session.id)
-            await anyio.wait_all_tasks_blocked()
-            group.start_soon(write)
-            await anyio.wait_all_tasks_blocked()
+            await start_held_up(group, store, store.sessions.delete, ME, session.id, by=store)
+            await start_held_up(group, store, write, by=store)
             probe.release(Moment.BATCH_WRITTEN)
     assert set(outcomes) <= {"written", "not_found", "fenced", "deleted"}
     assert outcomes.count("written") <= 1 or outcomes == ["written", "written"]

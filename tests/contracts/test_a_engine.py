@@ -28,6 +28,7 @@ from everturn.testing import (
 )
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
 from everturn.testing.models import Wait
+from tests.waiting import others_have_gone_on
 
 pytestmark = pytest.mark.anyio
 FOREVER = 1e6
@@ -113,7 +114,7 @@ async def test_a03_a_turn_without_activity_writes_nothing(
         writes = _count_writes(store, monkeypatch)
         for _ in range(20):
             await clock.jump(5)
-            await anyio.wait_all_tasks_blocked()
+            await others_have_gone_on(store)
         assert writes == []
 
 

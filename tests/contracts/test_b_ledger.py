@@ -19,7 +19,8 @@ from everturn.testing import FakeClock, HoldingProbe, within
 from everturn.testing.memory import RecordingProvider
 from tests import acting
 from tests.acting import ME
-from tests.contracts.memory_acting import NAME, memory_over, others_have_gone_on, owes, said
+from tests.contracts.memory_acting import NAME, memory_over, owes, said
+from tests.waiting import others_have_gone_on
 
 pytestmark = pytest.mark.anyio
 

@@ -18,6 +18,7 @@ from everturn.testing.harness import OWNER, crashing_harness, open_harness, quie
 from everturn.testing.models import Wait
 from everturn.testing.postgres_proxy import PostgresProxy
 from tests.acting import all_words
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 20
@@ -53,7 +54,7 @@ async def test_c04_a_turn_streams_into_the_spool_and_starts_no_tool_until_it_is_
         position = (await store.sessions.get(OWNER, session.id)).position
         probe.release(Moment.SPOOL_SYNCED)
         await spooled(spooling, b"step.finished")
-        await anyio.wait_all_tasks_blocked()
+        await until("the turn waits for its spool", lambda: spooling.database.flusher._is_back._waiters)
         assert pay.calls == []
         assert len(harness.model.requests) == 1
         assert (await store.sessions.get(OWNER, session.id)).position == position
@@ -79,10 +80,15 @@ async def test_c04_a_worker_that_cannot_renew_its_lease_starts_no_model_call(
         probe.hold(Moment.CLAIM_COMMITTED)
         accepted = await harness.send(session)
         await probe.reached(Moment.CLAIM_COMMITTED)
+        probe.hold(Moment.BATCH_COMMITTED)  # of the step's start, which is the turn's first write
+        probe.release(Moment.CLAIM_COMMITTED)
+        await probe.reached(Moment.BATCH_COMMITTED)
         proxy.go_away()
         await clock.advance(60)
-        probe.release(Moment.CLAIM_COMMITTED)
-        await anyio.wait_all_tasks_blocked()
+        probe.release(Moment.BATCH_COMMITTED)
+        await until(
+            "the turn waits for the lease", lambda: harness.engine._lease._renewed.statistics().tasks_waiting
+        )
         assert harness.model.requests == []
         assert not harness.engine.status()["has_lease"]
 

@@ -19,6 +19,7 @@ from everturn.store.spool import Spool
 from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.postgres_proxy import PostgresProxy
 from tests.acting import CRASHED, ME, WORKER, answer, append, claim, complete, late, new_session, start, words
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 on_postgresql = pytest.mark.parametrize("store_kind", ["postgresql"])
@@ -149,7 +150,7 @@ async def test_c04_nothing_may_be_started_until_the_spool_is_delivered(
 
     async with anyio.create_task_group() as group:
         group.start_soon(start_tool)
-        await anyio.wait_all_tasks_blocked()
+        await until("the tool waits for the spool", lambda: spooling.database.flusher._is_back._waiters)
         assert not started
         proxy.come_back()
     assert started

@@ -13,6 +13,7 @@ from everturn.store import Store, open_store
 from everturn.store.hub import BACKLOG_EVENTS_MAX
 from everturn.testing import FakeClock
 from tests.acting import ME, answered, append, new_session, positions, start
+from tests.waiting import reader_waits
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ async def test_c10_a_reader_that_lags_behind_everything_loses_nothing(store: Sto
     many = BACKLOG_EVENTS_MAX + 500
     async with anyio.create_task_group() as group:
         group.start_soon(_read_once, stream, seen)
-        await anyio.wait_all_tasks_blocked()
+        await reader_waits(store, session.id)
         number = await append(store, held, [ev.TextDelta(1, "a")])
     await _append_many(store, held, number, many)
     with anyio.fail_after(30):

@@ -38,6 +38,7 @@ from everturn.testing import (
     count_effects,
 )
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness, quiet_settings
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 FOREVER = 1e6
@@ -411,7 +412,9 @@ async def test_c09_a_worker_that_cannot_renew_its_lease_waits_before_it_starts_a
         # The process stands still past its lease: nothing could be renewed.
         clock.stand_still(60)
         probe.release(Moment.TOOL_STARTED)
-        await anyio.wait_all_tasks_blocked()
+        await until(
+            "the turn waits for the lease", lambda: h.engine._lease._renewed.statistics().tasks_waiting
+        )
         assert look.calls == []
         await clock.jump(5)  # the next heartbeat renews it, and the turn is still ours
         assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED

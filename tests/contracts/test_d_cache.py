@@ -28,7 +28,8 @@ from everturn.testing.harness import OWNER, Harness, open_harness, quiet_setting
 from everturn.testing.memory import RecordingProvider
 from everturn.testing.models import End, Say
 from tests import acting
-from tests.contracts.memory_acting import memory_over, others_have_gone_on
+from tests.contracts.memory_acting import memory_over
+from tests.waiting import others_have_gone_on
 
 pytestmark = pytest.mark.anyio
 
@@ -407,6 +408,42 @@ async def test_d07_when_a_build_fails_the_one_who_waits_builds(clock: FakeClock)
     assert outcomes == ["failed", "second"]
 
 
+async def test_d07_when_a_build_is_cancelled_the_one_who_waits_builds(clock: FakeClock) -> None:
+    bench, tries = Bench(clock), []
+
+    async def build() -> tuple[str, int]:
+        tries.append(1)
+        if len(tries) == 1:
+            await anyio.sleep_forever()
+        return "second", 1
+
+    outcomes: list[str] = []
+
+    async def turn(scope: anyio.CancelScope) -> None:
+        with scope:
+            async with bench.cache.bound("a", "same", build) as entry:
+                outcomes.append(str(entry.agent))
+
+    with within("the one who waits builds, after the turn of the one before it was cancelled"):
+        async with anyio.create_task_group() as group:
+            first = anyio.CancelScope()
+            group.start_soon(turn, first)
+            group.start_soon(turn, anyio.CancelScope())
+            await anyio.wait_all_tasks_blocked()
+            first.cancel()
+    assert outcomes == ["second"]
+    assert len(bench.cache) == 1
+
+
+async def test_d09_closing_retires_an_agent_that_was_not_built_to_its_end(clock: FakeClock) -> None:
+    bench = Bench(clock)
+    bench.cache.discard("half-built")
+    assert bench.cache.status()["leaving"] == 1
+    bench.started.clear()  # the background was gone
+    await bench.cache.close()
+    assert (bench.retired, bench.cache.status()["leaving"]) == (["half-built"], 0)
+
+
 async def history_of(bench: Bench, entry: Entry[str], session_id: str, version: int | None) -> str:
     async def load() -> list[Message]:
         return [_message("loaded")]
@@ -738,6 +775,23 @@ async def test_d11_another_session_of_the_place_shares_only_the_prefix(
         assert count(h, "provider_misses") == 0
         await h.run(b)
         assert count(h, "provider_misses") == 1
+
+
+@pytest.mark.parametrize("bytes_max", [64_000_000, 1], ids=["kept", "dropped"])
+async def test_d11_after_an_undo_only_the_prefix_is_shared_with_what_was_sent_before(
+    store: Store, clock: FakeClock, bytes_max: int
+) -> None:
+    usage = Usage(input_tokens=5000, output_tokens=5, cached_tokens=0)
+    model = ScriptedModel(then="fine", usage=usage, clock=clock)
+    async with engine(store, clock, model=model, bounds=CacheBounds(bytes_max=bytes_max)) as h:
+        session = await h.new_session()
+        await h.run(session, "one")
+        await store.transcript.undo(OWNER, session.id, Request())
+        await h.run(session, "another beginning")
+        assert count(h, "provider_misses") == 0
+        if bytes_max > 1:
+            await h.run(session, "and it goes on")
+            assert count(h, "provider_misses") == 1
 
 
 async def test_d11_a_short_prefix_is_nowhere_cached_and_its_absence_is_no_news(

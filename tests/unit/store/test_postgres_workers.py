@@ -15,6 +15,7 @@ from everturn.domain.probe import Moment, Probe
 from everturn.store import Store, StoreSettings, open_store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, WORKER, append, claim, late, new_session, say, start
+from tests.waiting import start_held_up
 
 pytestmark = pytest.mark.anyio
 OpenStore = Callable[..., Awaitable[Store]]
@@ -102,8 +103,7 @@ async def test_a_renewal_that_comes_before_the_take_over_wins(
 
         group.start_soon(renew)
         await probe.reached(Moment.BATCH_WRITTEN)  # the renewal holds the row and is not committed
-        group.start_soon(take)
-        await anyio.wait_all_tasks_blocked()
+        await start_held_up(group, other, take, by=store)
         probe.release(Moment.BATCH_WRITTEN)
     assert renewed == [True]
     assert taken == [0]
