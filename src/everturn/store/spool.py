@@ -2,8 +2,9 @@
 
 Only the worker that holds the file's OS lock (``workers.WorkerLock``) writes it. A record is a frame: its
 length, the CRC of its bytes, its bytes. A record is acknowledged after it is synced, so a torn frame at the
-end of the file was never acknowledged and is ignored; a damaged frame with more behind it is damage, and
-the file is set aside for a person to look at.
+end of the file was never acknowledged and is ignored, like zeros there, which a power cut may leave of a
+write; a damaged frame with more behind it is damage, and a copy of the file is set aside for a person to look
+at.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.errors import StoreAway
-from everturn.store.disk import Disk, told
+from everturn.store.disk import Disk, told, write_atomically
 
 SPOOL_BYTES_MAX = 1 << 30
 _FRAME = struct.Struct("<II")
@@ -91,14 +92,16 @@ class Spool:
         return self._end
 
     def read(self) -> list[Spooled]:
-        """Every whole record, in order. A damaged file is set aside; what precedes the damage is returned."""
+        """Every whole record, in order. What precedes a damage is returned, and stays until it is cleared: it
+        was acknowledged, and the database does not have it yet."""
         if not self.path.exists():
             return []
         content = self.path.read_bytes()
         records, end = _records(content)
         if end < len(content) and not _is_torn_tail(content, end):
-            self._disk.rename(self.path, self._aside(".damaged"))
-            self._end = None
+            write_atomically(self._disk, self._aside(".damaged"), content)
+            write_atomically(self._disk, self.path, content[:end])
+            self._end = end
         return records
 
     def clear(self) -> None:
@@ -135,7 +138,7 @@ def _records(content: bytes) -> tuple[list[Spooled], int]:
     while place + _FRAME.size <= len(content):
         length, crc = _FRAME.unpack_from(content, place)
         body = content[place + _FRAME.size : place + _FRAME.size + length]
-        if len(body) < length or zlib.crc32(body) != crc:
+        if not length or len(body) < length or zlib.crc32(body) != crc:
             break
         records.append(_decoder.decode(body))
         place += _FRAME.size + length
@@ -144,6 +147,8 @@ def _records(content: bytes) -> tuple[list[Spooled], int]:
 
 def _is_torn_tail(content: bytes, end: int) -> bool:
     """Whether what follows the last whole record can be one unfinished write."""
+    if not content[end:].strip(b"\0"):
+        return True
     if end == 0:
         return _MAGIC.startswith(content)
     if len(content) - end < _FRAME.size:

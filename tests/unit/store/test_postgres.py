@@ -16,6 +16,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import (
     Fenced,
     NotADatabase,
+    NotFound,
     OutcomeUnknown,
     StoreAway,
     StoreBroken,
@@ -37,6 +38,7 @@ from everturn.store.sqlite.connection import SCHEMA, open_connection
 from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
+from tests.waiting import reader_waits, until, watcher_waits
 
 pytestmark = pytest.mark.anyio
 
@@ -578,7 +580,7 @@ async def test_a_reader_sees_what_another_process_writes(
     after = (await store.sessions.get(OWNER, claim.session.id)).position
     async with asyncio.TaskGroup() as group:
         reader = group.create_task(_first_batch(other, claim.session.id, after))
-        await anyio.wait_all_tasks_blocked()
+        await reader_waits(other, claim.session.id)
         await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("x"))
     assert reader.result() == ["text.delta"]
 
@@ -600,9 +602,54 @@ async def test_a_list_watcher_sees_what_another_process_changes(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(until_renamed())
-        await anyio.wait_all_tasks_blocked()
+        await watcher_waits(other)
         await store.sessions.change(OWNER, session.id, SessionPatch(title="New"))
     await changes.aclose()
+
+
+async def test_a_turn_that_a_standby_never_knew_does_not_write_into_the_one_with_its_number(
+    store: Store, store_url: str
+) -> None:
+    """The primary is lost with its last transactions, and its standby gives their numbers to others."""
+    claim = await running(store)
+    await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("mine"))
+    other_id = "trn_" + "0" * 26
+    connection = await asyncpg.connect(store_url)
+    await connection.execute("UPDATE turns SET id = $1 WHERE id = $2", other_id, claim.turn.id)
+    await connection.close()
+    with pytest.raises(NotFound):
+        await store.journal.append(claim.turn.id, claim.epoch, 3, deltas("not yours"))
+    assert [
+        e.payload.text for e in await store.journal.of_turn(OWNER, other_id) if e.kind == "text.delta"
+    ] == ["mine"]
+
+
+async def test_whoever_waits_for_the_spool_of_a_broken_flusher_hears_of_it(
+    spooling: Store, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = await running(spooling)
+    flusher = spooling.database.flusher  # type: ignore[attr-defined]
+    proxy.go_away()
+    await spooling.journal.append(claim.turn.id, claim.epoch, 2, deltas("spooled"))
+
+    def unreadable() -> None:
+        raise OSError("the spool cannot be read")
+
+    monkeypatch.setattr(flusher._spool, "read", unreadable)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(heard(spooling.journal.settled(claim.turn.id, claim.epoch)))
+        await until("somebody waits for the spool", lambda: flusher._is_back._waiters)
+        proxy.come_back()
+    assert "the spool cannot be read" in waiting.result()
+    with pytest.raises(StoreBroken):
+        await spooling.journal.append(claim.turn.id, claim.epoch, 3, deltas("more"))
+
+
+async def heard(waiting: Awaitable[None]) -> str:
+    """What somebody who waits is told."""
+    with anyio.fail_after(20), pytest.raises(StoreBroken) as told:
+        await waiting
+    return told.value.message
 
 
 # --- search --------------------------------------------------------------------------------------------

@@ -124,17 +124,13 @@ class Flusher:
         """Return when nothing of this writer is in the spool; raise what its delivery met."""
         while (turn_id, epoch) in self._spooled:
             await self._is_back.wait()
+            if self._broken is not None:
+                raise self._broken
             if self._is_closing:
                 raise StoreAway("The store was closed while events were in the spool; they are safe there.")
         error = self._fenced.get((turn_id, epoch))
         if error is not None:
             raise error
-
-    async def back(self) -> None:
-        """Return when the database is not away and everything spooled is delivered."""
-        await self._is_back.wait()
-        if self._is_closing:
-            raise StoreAway("The store is closing.")
 
     async def deliver(self, spool: Spool) -> int:
         """Deliver a dead worker's spool, then remove it; return how many records it had."""
@@ -142,7 +138,9 @@ class Flusher:
         try:
             return await self._deliver(connection, spool)
         finally:
-            await connection.close(timeout=FLUSH_TIMEOUT_S)
+            # Not politely: a connection that was lost would answer with another error than the one that is
+            # to be heard, or not at all.
+            connection.terminate()
 
     # --- life ----------------------------------------------------------------------------------------
 
@@ -173,6 +171,7 @@ class Flusher:
                 self._broken = StoreBroken(f"The flusher met an unexpected error: {error!r}.")
                 self._say_trouble(self._broken)
                 self._fail([*batch, *self._jobs], self._broken)
+                self._is_back.set()  # whoever waits for it hears why it does not come
                 raise
 
     def _take(self) -> list[Job]:
@@ -249,11 +248,13 @@ class Flusher:
         positions: dict[int, int] = dict(rows)
         found: dict[str, Found] = {}
         rows = await connection.fetch(self._queries["append_look"], list(by_no))
-        for turn_no, state, epoch, number in rows:
-            turn_id, facts = by_no.pop(turn_no)
-            found[turn_id] = Found(facts, state, epoch, number, positions[facts.session_no])
+        for turn_no, named, state, epoch, number in rows:
+            # Otherwise a standby took over that never knew the turn, and gave its number to another.
+            if named == by_no[turn_no][0]:
+                turn_id, facts = by_no.pop(turn_no)
+                found[turn_id] = Found(facts, state, epoch, number, positions[facts.session_no])
         for turn_id, _ in by_no.values():
-            self._known.forget(turn_id)  # deleted since it was looked up
+            self._known.forget(turn_id)  # not there any more
         return found
 
     async def _roll_back(self, connection: asyncpg.Connection) -> None:

@@ -47,7 +47,7 @@ ORDER BY session_no FOR UPDATE
 
 -- Read after the lock is held, in a statement of its own: what the locking one joined would be older.
 -- name: append_look
-SELECT t.turn_no, {held_state}, t.epoch, coalesce(w.number, -1)
+SELECT t.turn_no, t.id, {held_state}, t.epoch, coalesce(w.number, -1)
 FROM turns t LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = t.epoch
 WHERE t.turn_no = ANY ($1::BIGINT[])
 
