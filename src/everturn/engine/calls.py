@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.errors import EverturnError
+from everturn.domain.errors import EverturnError, Retry, Stopped
 from everturn.domain.fold import CallState
 from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
@@ -210,9 +210,19 @@ class Calls:
         if isinstance(result, ToolQuestion):
             return self._ask(state, "question", result.text, result.choices)
         result = msgspec.structs.replace(result, text=storable(result.text))
-        artifact, text = await self._kept(tool, call, result)
+        trouble: Retry | Stopped | None = None
+        try:
+            artifact, text = await self._kept(tool, call, result)
+        except (Retry, Stopped) as error:
+            # The call has taken effect. What is known of it goes into the journal all the same, which has a
+            # spool where files have none: otherwise the user would be asked whether it happened.
+            trouble, artifact = error, None
+            shown = head_and_tail(result.text, tool.spec.output_bytes_max)
+            text = f"{shown}\n[The whole output could not be kept: {error.message}]"
         result = ToolResult(text, result.outcome, result.display)
         await self._finish(state, result, artifact=artifact, is_untrusted=tool.spec.is_untrusted)
+        if isinstance(trouble, Stopped):
+            raise trouble
         return None
 
     async def _run_tool(self, tool: Tool, call: ToolCall) -> ToolResult | ToolQuestion:

@@ -5,12 +5,12 @@ import anyio.lowlevel
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.errors import DiskFull
+from everturn.domain.errors import DiskFull, StoreAway
 from everturn.domain.messages import Outcome
 from everturn.domain.tooling import ToolResult, Verdict
 from everturn.domain.turns import TurnState
 from everturn.testing import Call, FakeTool
-from everturn.testing.harness import crashing_harness, open_harness
+from everturn.testing.harness import OWNER, crashing_harness, open_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -128,3 +128,29 @@ async def test_a_failure_of_the_store_beside_other_calls_is_told_as_it_is(store,
         assert (turn.state, turn.failure.code) == (TurnState.INTERRUPTED, "disk_full")
         started = [e.payload for e in await h.events(session) if isinstance(e.payload, ev.ToolStarted)]
         assert [event.call_id for event in started] == ["call_1", "call_2"]
+
+
+@pytest.mark.parametrize("trouble", [DiskFull("no room"), StoreAway("it is away")], ids=["full", "away"])
+async def test_a_call_whose_whole_output_cannot_be_kept_is_not_in_doubt(store, clock, monkeypatch, trouble):
+    """It has taken effect, and the journal says so before the trouble is dealt with."""
+
+    async def long(call, emit):
+        return ToolResult("paid", full_output=b"the whole")
+
+    async def refused(*args, **more):
+        raise trouble
+
+    pay = FakeTool("pay", long)
+    with monkeypatch.context() as broken:
+        broken.setattr(store.files, "put", refused)
+        async with open_harness(store, [Call("pay")], "Done.", tools=[pay], clock=clock) as h:
+            session = await h.new_session()
+            turn = await h.run(session)
+    async with open_harness(store, "Done.", tools=[pay], clock=clock) as h:
+        if turn.state is TurnState.INTERRUPTED:
+            assert turn.failure.code == "disk_full"
+            await h.engine.resume(OWNER, turn.id)
+        await h.seen(session, "turn.completed")
+        assert len(pay.calls) == 1
+        (result,) = await results(h, session)
+        assert result.text == f"paid\n[The whole output could not be kept: {trouble.message}]"
