@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 import pytest
 
@@ -161,6 +163,74 @@ async def test_ctrl_c_stops_the_turn_and_the_exit_code_says_so(data_dir: Path, w
             process.send_signal(signal.SIGINT)
             await process.wait()
     assert process.returncode == 2
+
+
+@asynccontextmanager
+async def in_mid_answer(data_dir: Path, wires: WireServer) -> AsyncIterator[tuple[anyio.abc.Process, str]]:
+    """``everturn run`` whose model has said something and then says no more; with the session's id."""
+    wires.play(Answer(openai_answer(["Once upon"])[:1], ending="hang"))
+    line = [sys.executable, "-m", "everturn", "run", "--json", "A story"]
+    with anyio.fail_after(PATIENCE_S):
+        async with await anyio.open_process(line, env=environment(data_dir, wires)) as process:
+            assert process.stdout is not None
+            text = b""
+            while b"Once upon" not in text:
+                text += await process.stdout.receive()
+            yield process, str(json.loads(text.splitlines()[0])["session_id"])
+
+
+def with_grace(data_dir: Path, seconds: float) -> None:
+    (data_dir / "config.toml").write_text(f"{QUIET}[server]\ngrace_s = {seconds}\n", encoding="utf-8")
+
+
+async def test_sigterm_hands_the_turn_over_and_the_next_run_goes_on_with_it(
+    data_dir: Path, wires: WireServer
+) -> None:
+    with_grace(data_dir, 0.0)
+    async with in_mid_answer(data_dir, wires) as (process, session_id):
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 4
+        assert process.stderr is not None
+        assert f"run --session {session_id} --resume" in (await process.stderr.receive()).decode()
+    wires.play(say("Once upon a time."))
+    resumed = await command(data_dir, "run", "--json", "--session", session_id, "--resume", wires=wires)
+    assert resumed.returncode == 0, resumed.stderr
+    events = [json.loads(line)["event"] for line in resumed.stdout.splitlines()]
+    assert (events[0]["kind"], events[0]["reason"]) == ("turn.resumed", "handed_over")
+    assert events[-1]["kind"] == "turn.completed"
+    nothing = await command(data_dir, "run", "--session", session_id, "--resume", wires=wires)
+    assert (nothing.returncode, "no unfinished turn" in nothing.stderr) == (1, True)
+
+
+async def test_a_second_sigterm_hurries(data_dir: Path, wires: WireServer) -> None:
+    with_grace(data_dir, 600.0)
+    async with in_mid_answer(data_dir, wires) as (process, session_id):
+        assert process.stderr is not None
+        process.send_signal(signal.SIGTERM)
+        assert b"600 seconds for the turn to end" in await process.stderr.receive()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 4
+    wires.play(say("Once upon a time."))
+    line = ["run", "--json", "--session", session_id, "--resume"]
+    events = (await command(data_dir, *line, wires=wires)).stdout.splitlines()
+    assert json.loads(events[0])["event"]["reason"] == "handed_over"
+
+
+async def test_a_turn_that_ends_in_the_time_it_is_given_ends_as_ever(
+    data_dir: Path, wires: WireServer
+) -> None:
+    with_grace(data_dir, 600.0)
+    async with in_mid_answer(data_dir, wires) as (process, _):
+        assert process.stderr is not None
+        process.send_signal(signal.SIGTERM)
+        assert b"600 seconds" in await process.stderr.receive()
+        process.send_signal(signal.SIGINT)  # the user stops it, which is an end too
+        assert await process.wait() == 2
+
+
+async def test_resuming_wants_a_session_and_nothing_to_say(data_dir: Path, wires: WireServer) -> None:
+    for arguments in (["--resume"], ["--resume", "--session", "ses_x", "Hello"], []):
+        assert (await command(data_dir, "run", *arguments, wires=wires)).returncode == 2
 
 
 async def test_at_the_minutes_limit_the_turn_asks_and_only_a_real_answer_is_taken(

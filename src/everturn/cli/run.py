@@ -8,29 +8,42 @@ import signal
 import sys
 from pathlib import Path
 
+import anyio
 import click
 import msgspec
 from rich.console import Console
 
 from everturn.app import App, open_app
 from everturn.cli import prompts
-from everturn.cli.frame import OWNER, console, home_option, naming_a_session, registry_of, run
+from everturn.cli.frame import (
+    OWNER,
+    console,
+    home_option,
+    naming_a_session,
+    opened_store,
+    registry_of,
+    require_store,
+    run,
+)
 from everturn.cli.frame import tell as tell_error
 from everturn.cli.screen import Screen
 from everturn.config import read_config
 from everturn.domain import events as ev
-from everturn.domain.errors import EverturnError, Invalid
+from everturn.domain.errors import EverturnError, Invalid, NothingToDo
+from everturn.domain.sessions import Session
 from everturn.domain.storing import Accepted, Submission
-from everturn.domain.turns import TurnKind
+from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
+from everturn.engine import Engine
 from everturn.engine.titles import title_from
+from everturn.store import Store
 
 # Exit codes, so that scripts can tell how the turn ended.
-COMPLETED, FAILED, STOPPED, WAITING = 0, 1, 2, 3
+COMPLETED, FAILED, STOPPED, WAITING, HANDED_OVER = 0, 1, 2, 3, 4
 TITLE_CHARS_MAX = 80
 
 
 @click.command("run")
-@click.argument("text")
+@click.argument("text", required=False)
 @click.option(
     "--session",
     "session_id",
@@ -50,25 +63,36 @@ TITLE_CHARS_MAX = 80
     type=click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True),
     help="Work in this folder. For a new session; else it has a workspace of its own.",
 )
+@click.option("--resume", "is_resumption", is_flag=True, help="See the session's unfinished turn to its end.")
 @click.option("--compact", "is_compaction", is_flag=True, help="Summarise the session; TEXT is the focus.")
 @click.option("--json", "is_json", is_flag=True, help="Print the events as JSON, one per line.")
 @home_option
 def run_(
-    text: str,
+    text: str | None,
     session_id: str | None,
     model: str | None,
     profile: str | None,
     attached: tuple[Path, ...],
     project: Path | None,
+    is_resumption: bool,
     is_compaction: bool,
     is_json: bool,
     home: Path | None,
 ) -> None:
-    """Ask one question and see the turn to its end.
+    """Ask one question and see the turn to its end. A server may run on the same data folder meanwhile.
+
+    Ctrl-C stops the turn. SIGTERM gives it the time that the server would give it (grace_s), then lets go of
+    it; a second one hurries. Such a turn goes on with --session ID --resume, or when a server starts.
 
     Exit code: 0 completed, 1 failed, 2 stopped (or the command was not understood), 3 it waits for an answer
-    that nobody could give here. A server may run on the same data folder at the same time.
+    that nobody could give here, 4 it was let go of and waits to go on.
     """
+    if is_resumption:
+        if session_id is None or text or attached or is_compaction:
+            raise click.UsageError("--resume goes with --session, and with no TEXT or file.")
+        sys.exit(run(_resume(home, session_id, is_json)))
+    if text is None:
+        raise click.UsageError("Missing argument 'TEXT'.")
     if session_id is not None and project is not None:
         raise click.UsageError("--project is for a new session; this one has its workspace already.")
     if is_compaction and session_id is None:
@@ -109,23 +133,109 @@ async def _run(
         asked = msgspec.structs.replace(asked, attachments=tuple(files))
         with naming_a_session():
             accepted = await _submit(app, session_id, asked)
-        out = console()
-        stops: list[asyncio.Task[object]] = []
+        return await _see_to_its_end(app, session_id, accepted, is_json)
 
-        def stop() -> None:
-            cancel = app.engine.cancel(OWNER, accepted.turn.id, by="terminal")
-            stops.append(asyncio.create_task(cancel, name="cancel"))
 
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, stop)
+async def _resume(home: Path | None, session_id: str, is_json: bool) -> int:
+    config = read_config(home)
+    require_store(config)
+    # Looked at before the engine is there, which goes on with the turn at once: from here on we see all.
+    async with opened_store(config) as store:
+        with naming_a_session():
+            session = await store.sessions.get(OWNER, session_id)
+        turn = await _unfinished(store, session)
+    async with open_app(config) as app:
+        if turn.state is TurnState.INTERRUPTED:
+            await app.engine.resume(OWNER, turn.id)
+        return await _see_to_its_end(app, session_id, Accepted(turn, session.position), is_json)
+
+
+async def _unfinished(store: Store, session: Session) -> Turn:
+    """The turn that runs or waits, else the next one, else an interrupted one at the end."""
+    if session.active_turn is not None:
+        return await store.turns.get(OWNER, session.active_turn)
+    for queued in await store.turns.queue(OWNER, session.id):
+        return queued
+    last = await store.turns.get(OWNER, session.head) if session.head is not None else None
+    if last is None or last.state is not TurnState.INTERRUPTED:
+        raise NothingToDo("This session has no unfinished turn.", hint="Ask it something.")
+    return last
+
+
+async def _see_to_its_end(app: App, session_id: str, accepted: Accepted, is_json: bool) -> int:
+    """Show the turn to its end, or until a signal ends it or lets go of it."""
+    loop, turn_id = asyncio.get_running_loop(), accepted.turn.id
+    showing = asyncio.create_task(_follow(app, session_id, accepted, console(), is_json), name="show")
+    letting_go = LettingGo(app.engine, app.config.web.grace_s)
+    gone = asyncio.create_task(letting_go.done.wait(), name="until let go")
+    stops: list[asyncio.Task[object]] = []
+
+    def stop() -> None:
+        cancel = app.engine.cancel(OWNER, turn_id, by="terminal")
+        stops.append(asyncio.create_task(cancel, name="cancel"))
+
+    loop.add_signal_handler(signal.SIGINT, stop)
+    loop.add_signal_handler(signal.SIGTERM, letting_go)
+    try:
+        await asyncio.wait({showing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not showing.done():
+            state = (await app.store.turns.get(OWNER, turn_id)).state
+            if state not in ENDED:
+                return _let_go(session_id, state)
+        code = await showing
+        for result in await asyncio.gather(*stops, return_exceptions=True):
+            if isinstance(result, EverturnError):
+                tell_error(result)
+        return code
+    finally:
+        for task in (showing, gone):
+            task.cancel()
+        await asyncio.wait({showing, gone})  # what is shown puts the terminal in order at its end
+        await letting_go.close()
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _let_go(session_id: str, state: TurnState) -> int:
+    again = f"everturn run --session {session_id} --resume"
+    click.echo(f"\nThe turn has not ended, and nothing of it is lost. It goes on with: {again}", err=True)
+    return WAITING if state is TurnState.WAITING else HANDED_OVER
+
+
+class LettingGo:
+    """What SIGTERM does: the turn gets its time to end, then it is handed over. A second one hurries."""
+
+    def __init__(self, engine: Engine, grace_s: float) -> None:
+        self._engine = engine
+        self._grace_s = grace_s
+        self._is_hurried = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
+        self.done = asyncio.Event()
+
+    def __call__(self) -> None:
+        if self._stopping is not None:
+            self._is_hurried.set()
+            return
+        click.echo(f"{self._grace_s:g} seconds for the turn to end; a second signal hurries.", err=True)
+        self._stopping = asyncio.create_task(self._stop(), name="stop")
+
+    async def _stop(self) -> None:
         try:
-            code = await _follow(app, session_id, accepted, out, is_json)
-            for result in await asyncio.gather(*stops, return_exceptions=True):
-                if isinstance(result, EverturnError):
-                    tell_error(result)
-            return code
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._hurry, group.cancel_scope, name="hurry")
+                await self._engine.stop(self._grace_s)
+                group.cancel_scope.cancel()
+            await self._engine.stop(0.0)  # for what it was cut short of, if it was
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
+            self.done.set()
+
+    async def _hurry(self, scope: anyio.CancelScope) -> None:
+        await self._is_hurried.wait()
+        scope.cancel()
+
+    async def close(self) -> None:
+        if self._stopping is not None:
+            await self._stopping
 
 
 async def _submit(app: App, session_id: str, asked: Submission) -> Accepted:

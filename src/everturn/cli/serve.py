@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import logging
+import os
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -48,8 +52,10 @@ def check_model(config: Config) -> None:
 
 
 async def _serve(config: Config) -> None:
-    async with open_app(config) as app, open_web(app) as web:
+    async with open_app(config) as app, open_web(app) as web, AsyncExitStack() as stack:
         warn_of_readers(config.home)
+        if app.store.kind == "sqlite":
+            stack.enter_context(beside_others(config.home))
         # What was built until here lives as long as the process: the collector need not look at it
         # again, and with fewer, larger collections streams stay smooth.
         gc.collect()
@@ -74,6 +80,28 @@ def warn_of_readers(home: Path) -> None:
             "'chmod 700 %s' keeps it yours",
             home,
         )
+
+
+@contextmanager
+def beside_others(home: Path) -> Iterator[None]:
+    """Say what it means that another server has the data folder open, if one has; it is no mistake. With
+    PostgreSQL nothing is said: there, several are what it is for."""
+    descriptor = os.open(home / "server.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            # Every server shares the lock: one that could have it for itself is alone.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _log.warning(
+                "another server has the data folder %s open. That is safe: both show the same sessions, each "
+                "turn runs in one of them, and if one stops the other carries on with its turns. If you did "
+                "not mean it, stop one of them",
+                home,
+            )
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _say(address: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.cli.serve import check_model, drain, warn_of_readers
+from everturn.cli.serve import beside_others, check_model, drain, warn_of_readers
 from everturn.config import read_config
 from everturn.domain.errors import ModelUnknown
 from everturn.store import Store
@@ -45,6 +45,20 @@ def test_a_data_folder_that_others_can_read_is_warned_of(
     tmp_path.chmod(mode)
     warn_of_readers(tmp_path)
     assert (f"chmod 700 {tmp_path}" in caplog.text) is warns
+
+
+def test_a_second_server_on_one_folder_says_what_that_means_and_a_later_one_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with beside_others(tmp_path):
+        assert caplog.text == ""
+        with beside_others(tmp_path):
+            assert caplog.text.count("another server has the data folder") == 1
+            assert "That is safe" in caplog.text
+        with beside_others(tmp_path):
+            assert caplog.text.count("another server") == 2
+    with beside_others(tmp_path):
+        assert caplog.text.count("another server") == 2
 
 
 def test_a_provider_that_does_not_exist_is_refused_and_a_missing_key_only_warned_of(
