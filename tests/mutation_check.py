@@ -2,7 +2,7 @@
 
 Works on a copy. Each mutation changes one place; the tests of its contract must then fail. Prints, for each,
 what was changed, the first test that failed and what it said; ends with 1 if a mutation survived. ``--only b04``
-tries one contract.
+tries one contract, ``--file ledger`` the mutations of one file, ``--store postgresql`` the other store.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+COMMITS = "src/everturn/memory/commits.py"
 MEMORY = "src/everturn/memory/memory.py"
 HANDLES = "src/everturn/memory/handles.py"
 LEDGER = "src/everturn/store/ledger.py"
@@ -30,6 +31,7 @@ PREFIX = "src/everturn/engine/prefix.py"
 LOOP = "src/everturn/engine/loop.py"
 ENGINE = "src/everturn/engine/engine.py"
 STEP = "src/everturn/engine/step.py"
+STORES = ("sqlite", "postgresql")
 
 
 class Mutation(NamedTuple):
@@ -78,7 +80,7 @@ MUTATIONS = [
         "    for turn_id in segment.turns:",
         '    for turn_id in [found[1] for found in (yield q("owed_open", session.no))]:',
     ),
-    Mutation("b05", MEMORY, "return self._handles.keep(session_id, given), given", 'return "", given'),
+    Mutation("b05", COMMITS, "return self._handles.keep(session_id, given), given", 'return "", given'),
     Mutation(
         "b05",
         LEDGER,
@@ -87,24 +89,24 @@ MUTATIONS = [
     ),
     Mutation("b06", LEDGER, "if row[2:] != (provider, handle)), len(rows))", "if False), len(rows))"),
     Mutation(
-        "b07", MEMORY, "        if own is not None:\n", "        if own is not None and given is None:\n"
+        "b07", COMMITS, "        if own is not None:\n", "        if own is not None and given is None:\n"
     ),
     Mutation(
         "b08",
         HANDLES,
-        "        if self._current.get(session_id) != name:\n            self._drop",
-        "        if True:\n            self._drop",
+        "            if self._current.get(session_id) != name and self._is_older",
+        "            if self._is_older",
     ),
     Mutation(
         "b09", HANDLES, "        self._drop(session_id, name)\n        return True", "        return True"
     ),
     Mutation(
-        "b09", MEMORY, "if given is not None and given.name == found.provider:", "if given is not None:"
+        "b09", COMMITS, "if given is not None and given.name == found.provider:", "if given is not None:"
     ),
-    Mutation("b10", MEMORY, "            if not wait:\n                return _BUSY\n", ""),
+    Mutation("b10", COMMITS, "            if not wait:\n                return _BUSY\n", ""),
     Mutation(
         "b10",
-        MEMORY,
+        COMMITS,
         "while (under_way := self._under_way.get(session_id)) is not None:",
         "while (under_way := self._under_way.get('')) is not None:",
     ),
@@ -124,8 +126,8 @@ MUTATIONS = [
     Mutation(
         "b11",
         MEMORY,
-        "await call_within(self._clock, limit, lambda: self._drain(count))",
-        "await self._drain(count)",
+        'await call_within(self._clock, limit, lambda: self._contained("drain", self._drain, rounds))',
+        'await self._contained("drain", self._drain, rounds)',
     ),
     Mutation("b11", ENGINE, "            await self._memory.drain()\n", "            pass\n"),
     Mutation("b12", MEMORY, "            await self._settle_for(name)\n", "            pass\n"),
@@ -150,15 +152,15 @@ MUTATIONS = [
     Mutation("b14", ENGINE, "        self._agents.evict(session)\n", "        await self._cache.close()\n"),
     Mutation(
         "b15",
-        MEMORY,
+        COMMITS,
         'return self._handles.register(session_id, handle) if session_id else ""',
         "return self._handles.register(session_id, handle)",
     ),
     Mutation(
         "b12",
         MEMORY,
-        "        for _ in range(_SEGMENTS_MAX):\n            done = await self.commit(owing.owner",
-        "        for _ in range(owing.turns):\n            done = await self.commit(owing.owner",
+        "            await self._settle_each(new, self.commit, rounds)\n",
+        "            await self._settle_each(new, self.commit, rounds)\n            return\n",
     ),
     Mutation("b16", MEMORY, "            if done.outcome is Outcome.NO_HANDLE:\n", "            if False:\n"),
     Mutation("b16", MEMORY, '        await self._contained("start-up", self._settle_left)\n', ""),
@@ -168,20 +170,15 @@ MUTATIONS = [
         "    again = _again(rows, commit)\n",
         "    again: list[tuple[int, str, str, str]] = []\n",
     ),
-    Mutation("b16", MEMORY, "            await self._failed(begun, error.message)\n", ""),
+    Mutation("b16", COMMITS, "            await self._failed(begun, error.message)\n", ""),
     Mutation(
         "b16",
         MEMORY,
-        "await self._settle_all([owing for owing in due if not owing.is_elsewhere], count)",
-        "await self._settle_all(due, count)",
+        "            quiet_since=quiet_since,\n            is_elsewhere=False,\n",
+        "            quiet_since=quiet_since,\n",
     ),
     Mutation("b16", LEDGER, "and held_until > now and not is_dead", "and held_until > now"),
-    Mutation(
-        "b17",
-        MEMORY,
-        "                self._handles.forget(session_id)\n                return Committed",
-        "                return Committed",
-    ),
+    Mutation("b17", MEMORY, "                self._handles.at_rest(session_id, moment)\n", ""),
     Mutation(
         "b18",
         ENGINE,
@@ -218,8 +215,7 @@ MUTATIONS = [
         "d05",
         CACHE,
         "        entry.keep(session_id, Baseline(after, kept, size, given))",
-        "        for each in {session_id, *entry.baselines}:\n"
-        "            entry.keep(each, Baseline(after, kept, size, given))",
+        "        for each in {session_id, *entry.baselines}:\n            entry.keep(each, Baseline(after, kept, size, given))",
     ),
     Mutation("d06", PREFIX, "        return [*kept, self._own]\n", "        return [*kept, kept[0]]\n"),
     Mutation("d07", CACHE, "            if entry.is_pending:\n", "            if False:\n"),
@@ -309,7 +305,7 @@ MUTATIONS = [
     Mutation("b01", LEDGER, " or turn.turn.kind is not TurnKind.MESSAGE", ""),
     Mutation("b01", LEDGER, "is_ours = turn.session_no == session.no", "is_ours = True"),
     Mutation("b01", LEDGER, "if session is None or session.session.private:", "if session is None:"),
-    Mutation("b01", QUERIES, "WHERE s.private = 0 AND (CAST($4", "WHERE (CAST($4"),
+    Mutation("b01", QUERIES, "WHERE s.private = 0 AND (CAST($7", "WHERE (CAST($7"),
     Mutation(
         "b01",
         QUERIES,
@@ -322,7 +318,7 @@ MUTATIONS = [
     Mutation(
         "b06",
         HANDLES,
-        "            self._known[before].sessions.add(session_id)\n",
+        "            self._use(self._known[before], session_id)\n",
         "            self._drop(session_id, before)\n",
     ),
     Mutation(
@@ -337,38 +333,30 @@ MUTATIONS = [
         "if session is None or plan is None or plan.is_held:",
         "if session is None or plan is None:",
     ),
-    Mutation("b10", MEMORY, "            if found.is_held:\n                return _BUSY\n", ""),
+    Mutation("b10", COMMITS, "            if found.is_held:\n                return _BUSY\n", ""),
     Mutation(
         "b10",
-        MEMORY,
-        "            await under_way.wait()\n        # No await",
+        COMMITS,
+        "            await under_way.ended.wait()\n        # No await",
         "            return _BUSY\n        # No await",
     ),
     Mutation(
         "b11",
         MEMORY,
-        "            await self._settle_all(new, count)\n",
-        "            await self._settle_all(new, count)\n            return\n",
+        "            await self._settle_each(new, self.settle, rounds)\n\n    async def close",
+        "            await self._settle_each(new, self.settle, rounds)\n            return\n\n    async def close",
     ),
-    Mutation("b11", MEMORY, "if (owing.session_id, owing.turns) not in tried]", "]"),
+    Mutation("b11", MEMORY, "if each.turns > self.stuck.get(each.session_id, 0)]", "]"),
     Mutation(
-        "b11",
-        MEMORY,
-        "found = [owing for owing in await self._owing() if not owing.is_elsewhere]",
-        "found = await self._owing()",
+        "b11", QUERIES, " AND (CAST($7 AS BIGINT) = 1 OR o.elsewhere = 0)", " AND CAST($7 AS BIGINT) >= 0"
     ),
     Mutation(
         "b11",
-        MEMORY,
+        COMMITS,
         '                    await self._failed(begun, "It was interrupted; whether it was taken in is unknown.")',
         "                    pass",
     ),
-    Mutation(
-        "b12",
-        MEMORY,
-        "            if under_way is not None:\n                await under_way.wait()\n",
-        "            pass\n",
-    ),
+    Mutation("b12", MEMORY, "            await busy.ended.wait()\n", "            break\n"),
     Mutation(
         "b12",
         MEMORY,
@@ -378,8 +366,8 @@ MUTATIONS = [
     Mutation(
         "b12",
         MEMORY,
-        "            if not any(left.session_id == owing.session_id for left in await self._owing_to(name)):\n                return\n",
-        "            return\n",
+        "limit=self.settings.owing_max + len(rounds.stuck))\n",
+        "limit=self.settings.owing_max)\n",
     ),
     Mutation(
         "b12",
@@ -395,14 +383,14 @@ MUTATIONS = [
     ),
     Mutation(
         "b15",
-        MEMORY,
-        "        if not session_id or self.provider is None:\n            return False\n        current",
-        "        if self.provider is None:\n            return False\n        current",
+        COMMITS,
+        "        if not session_id or self.provider is None:\n",
+        "        if self.provider is None:\n",
     ),
     Mutation(
-        "b15", MEMORY, "return bool(session_id) and await self.ledger.next", "return await self.ledger.next"
+        "b15", COMMITS, "return bool(session_id) and await self.ledger.next", "return await self.ledger.next"
     ),
-    Mutation("b15", MEMORY, "        if not session_id:\n            return _NOTHING\n", ""),
+    Mutation("b15", COMMITS, "        if not session_id:\n            return NOTHING\n", ""),
     Mutation(
         "b15",
         LEDGER,
@@ -438,10 +426,7 @@ MUTATIONS = [
         "b16", LEDGER, '    yield q("commit_drop", session.no, segment.from_turn, segment.to_turn)\n', ""
     ),
     Mutation("b17", ENGINE, "            self._memory.forget(session_id)\n", "            pass\n"),
-    Mutation("b17", MEMORY, "            del self._under_way[session_id]\n", "            pass\n"),
-    Mutation(
-        "b17", MEMORY, "            if not sessions:\n                self._at_work.pop(name, None)\n", ""
-    ),
+    Mutation("b17", COMMITS, "            del self._under_way[session_id]\n", "            pass\n"),
     Mutation(
         "b17",
         HANDLES,
@@ -512,6 +497,65 @@ MUTATIONS = [
     Mutation("d11", CACHE, "max(prefix_tokens, last_tokens) if", "prefix_tokens if"),
     Mutation("d11", CACHE, "if before is None or usage.cached_tokens is None:", "if before is None:"),
     Mutation("d11", STEP, "self._agent.missed_cache(model, finish.usage)),", "False),"),
+    Mutation(
+        "b04",
+        COMMITS,
+        "        if not left:\n            self._handles.nothing_owed",
+        "        if True:\n            self._handles.nothing_owed",
+    ),
+    Mutation(
+        "b04", MEMORY, "            if done.outcome is Outcome.NOTHING:\n", "            if not done.left:\n"
+    ),
+    Mutation(
+        "b05",
+        HANDLES,
+        "return used <= moment and (name, session_id) not in self._marking",
+        "return (name, session_id) not in self._marking",
+    ),
+    Mutation(
+        "b05",
+        HANDLES,
+        "return used <= moment and (name, session_id) not in self._marking",
+        "return used <= moment",
+    ),
+    Mutation(
+        "b05",
+        HANDLES,
+        "                self._use(known, session_id)\n            self._marking",
+        "                pass\n            self._marking",
+    ),
+    Mutation("b11", MEMORY, "await self._owing(more=len(rounds.stuck))", "await self._owing()"),
+    Mutation(
+        "b11",
+        MEMORY,
+        "            self.stuck.pop(owing.session_id, None)\n        else:\n            self.stuck",
+        "            self.stuck[owing.session_id] = owing.turns\n        else:\n            self.stuck",
+    ),
+    Mutation(
+        "b11",
+        MEMORY,
+        '        left = await self._contained("drain", self._owing)\n',
+        "        left = await self._owing()\n",
+    ),
+    Mutation(
+        "b11",
+        ENGINE,
+        "            self._keeping.cancel_scope.cancel()\n            self._keeping = None\n",
+        "            pass\n",
+    ),
+    Mutation("b12", COMMITS, "            own.handle, handle = picked\n", "            _, handle = picked\n"),
+    Mutation(
+        "b12",
+        MEMORY,
+        "        if self._handles.detach(handle):\n",
+        "        self._handles.detach(handle)\n        if True:\n",
+    ),
+    Mutation(
+        "b17",
+        PREFIX,
+        "                self._cache.discard(msgspec.structs.replace(plain, handle=handle))\n",
+        "",
+    ),
 ]
 
 
@@ -523,8 +567,8 @@ class Noticed(NamedTuple):
     seconds: float
 
 
-def tried(copy: Path, mutation: Mutation) -> Noticed | None:
-    """How the mutation was noticed; None if all tests passed."""
+def tried(copy: Path, mutation: Mutation, store: str) -> Noticed | None:
+    """How the mutation was noticed on this store; None if all tests passed."""
     place = copy / mutation.file
     text = place.read_text(encoding="utf-8")
     if mutation.old not in text:
@@ -532,7 +576,7 @@ def tried(copy: Path, mutation: Mutation) -> Noticed | None:
     place.write_text(text.replace(mutation.old, mutation.new, 1), encoding="utf-8")
     begun = time.monotonic()
     try:
-        done = run_tests(copy, mutation.contract)
+        done = run_tests(copy, mutation.contract, store)
     finally:
         place.write_text(text, encoding="utf-8")
     if done.returncode == 0:
@@ -542,16 +586,17 @@ def tried(copy: Path, mutation: Mutation) -> Noticed | None:
     return noticed(done.stdout, time.monotonic() - begun)
 
 
-def run_tests(copy: Path, contract: str) -> subprocess.CompletedProcess[str]:
-    """The tests of one contract on SQLite, up to the first that fails."""
+def run_tests(copy: Path, contract: str, store: str) -> subprocess.CompletedProcess[str]:
+    """The tests of one contract on one store, and those that need none, up to the first that fails."""
     pattern = "test_b*.py" if contract.startswith("b") else "test_d*.py"
+    (other,) = [kind for kind in STORES if kind != store]
     files = sorted(str(file.relative_to(copy)) for file in (copy / "tests/contracts").glob(pattern))
     # Only the two plug-ins that these tests need: loading the others takes longer than most of the tests.
     plug_ins = ["-p", "anyio", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
     options = ["-x", "-vv", *plug_ins, "--timeout=60", "--timeout-method=thread"]
     settings = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *files, "-k", f"{contract} and not postgresql"],
+        [sys.executable, "-m", "pytest", *options, *files, "-k", f"{contract} and not {other}"],
         cwd=copy,
         env={**os.environ, **settings, "PYTHONPATH": str(copy / "src")},
         capture_output=True,
@@ -573,7 +618,12 @@ def noticed(output: str, seconds: float) -> Noticed:
             r"^E?\s*(?:\||\+)?\s*((?:\w+\.)*\w*(?:Error|Failed|Away|Exception): .*)$", output, re.MULTILINE
         )
         how = inner[1] if inner else how
-    return Noticed(found[1].removesuffix("[sqlite]"), how.removeprefix("AssertionError: ").strip(), seconds)
+    return Noticed(without_store(found[1]), how.removeprefix("AssertionError: ").strip(), seconds)
+
+
+def without_store(test: str) -> str:
+    """The name of the test without the store that it ran on."""
+    return re.sub(r"\[(?:sqlite|postgresql)\]$|(?<=\[)(?:sqlite|postgresql)-", "", test)
 
 
 def cell(text: str, most: int) -> str:
@@ -583,53 +633,98 @@ def cell(text: str, most: int) -> str:
     return f"`{line}`".replace("|", "\\|") if line else ""
 
 
-def row(mutation: Mutation, found: Noticed | None) -> str:
-    test = cell(found.test, 120) if found else "**survived**"
-    how = cell(found.how, 110) if found else ""
-    removed, instead = cell(mutation.old, 90), cell(mutation.new, 70) or "nothing"
+def key(mutation: Mutation) -> str:
+    """The cells of a row that say what was changed."""
     if mutation.old == mutation.new:
         raise SystemExit(f"{mutation} changes nothing")
-    return f"| {mutation.contract.upper()} | {Path(mutation.file).name} | {removed} | {instead} | {test} | {how} |"
+    removed, instead = cell(mutation.old, 90), cell(mutation.new, 70) or "nothing"
+    return f"| {mutation.contract.upper()} | {Path(mutation.file).name} | {removed} | {instead} |"
+
+
+def row(mutation: Mutation, found: dict[str, Noticed | None], before: str) -> str:
+    """``before``: the row of an earlier run, for what was not tried in this one."""
+    known = [part.strip() for part in before.removeprefix(key(mutation)).split(" | ")] if before else []
+    first, how, second = known if len(known) == 3 else ("not run", "", "not run")
+    second = second.removesuffix(" |")
+    if STORES[0] in found:
+        first, how = told(found[STORES[0]])
+    if STORES[1] in found:
+        second, said = told(found[STORES[1]])
+        how = how or said
+    return f"{key(mutation)} {first} | {how} | {'the same' if second == first else second} |"
+
+
+def told(found: Noticed | None) -> tuple[str, str]:
+    return (cell(found.test, 120), cell(found.how, 110)) if found else ("**survived**", "")
+
+
+def rows_of(table: Path | None) -> dict[str, str]:
+    """The rows of an earlier run."""
+    lines = table.read_text(encoding="utf-8").splitlines() if table is not None and table.exists() else []
+    return {key(each): line for each in MUTATIONS for line in lines if line.startswith(key(each))}
 
 
 HEAD = """# What the tests of B and D notice
 
-Each row removes or breaks one guarded line in a copy of the source and runs the tests of its contract (on
-SQLite) up to the first that fails. Made by `python -m tests.mutation_check --table docs/mutations.md`.
+Each row removes or breaks one guarded line in a copy of the source and runs the tests of its contract up to the
+first that fails, on SQLite and on PostgreSQL; "what it said" is SQLite's. Made by
+`python -m tests.mutation_check --store both --table docs/mutations.md`; a run of a part (`--only`, `--file`,
+`--store`) brings its own rows and columns up to date.
 
-| | file | line | instead | test that failed | what it said |
-|---|---|---|---|---|---|
+| | file | line | instead | test that failed on SQLite | what it said | on PostgreSQL |
+|---|---|---|---|---|---|---|
 """
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="a contract, e.g. b04")
+    parser.add_argument("--file", default="", help="a part of a file's name, e.g. ledger")
+    parser.add_argument("--store", default=STORES[0], choices=[*STORES, "both"])
     parser.add_argument(
         "--from", type=int, default=0, dest="first", help="leave out the mutations before this one"
     )
     parser.add_argument("--table", type=Path, help="write a Markdown table to this file")
     given = parser.parse_args()
-    chosen = [each for each in MUTATIONS[given.first :] if each.contract.startswith(given.only)]
-    rows, survived, hung = [], 0, 0
+    stores = STORES if given.store == "both" else (given.store,)
+    chosen = [
+        each
+        for each in MUTATIONS[given.first :]
+        if each.contract.startswith(given.only) and given.file in each.file
+    ]
+    rows = rows_of(given.table)
     with tempfile.TemporaryDirectory(prefix="everturn-mutation-") as folder:
-        copy = Path(folder)
-        skip = shutil.ignore_patterns("__pycache__", "page", "node_modules")
-        for name in ("src", "tests", "docs"):
-            shutil.copytree(ROOT / name, copy / name, ignore=skip)
-        shutil.copy(ROOT / "pyproject.toml", copy / "pyproject.toml")
+        copy = copied(Path(folder))
         for mutation in sorted(chosen, key=lambda each: each.contract):
-            found = tried(copy, mutation)
-            survived += found is None
-            hung += found is not None and found.how == "hung"
-            rows.append(row(mutation, found))
-            took = f"{found.seconds:4.0f} s " if found else "       "
-            print(took + rows[-1], flush=True)
-    end = f"{len(rows)} mutations, {survived} survived, {hung} noticed only by a hang."
-    print(end)
-    if given.table is not None:
-        given.table.write_text(HEAD + "\n".join(rows) + f"\n\n{end}\n", encoding="utf-8")
-    return 1 if survived else 0
+            begun = time.monotonic()
+            found = {store: tried(copy, mutation, store) for store in stores}
+            rows[key(mutation)] = row(mutation, found, rows.get(key(mutation), ""))
+            print(f"{time.monotonic() - begun:4.0f} s {rows[key(mutation)]}", flush=True)
+            if given.table is not None:
+                given.table.write_text(table_of(rows), encoding="utf-8")
+    print(counted(list(rows.values())))
+    return 1 if any("**survived**" in each for each in rows.values()) else 0
+
+
+def table_of(rows: dict[str, str]) -> str:
+    """The whole table, contract by contract; what this run has not tried stays as it was."""
+    order = [key(each) for each in sorted(MUTATIONS, key=lambda each: each.contract)]
+    lines = [rows[each] for each in dict.fromkeys(order) if each in rows]
+    return HEAD + "\n".join(lines) + f"\n\n{counted(lines)}\n"
+
+
+def counted(lines: list[str]) -> str:
+    survived, hung = (sum(word in line for line in lines) for word in ("**survived**", "| `hung` |"))
+    return f"{len(lines)} mutations, {survived} survived, {hung} noticed only by a hang."
+
+
+def copied(folder: Path) -> Path:
+    """The folder with a copy of what the tests need, to be changed."""
+    skip = shutil.ignore_patterns("__pycache__", "page", "node_modules")
+    for name in ("src", "tests", "docs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=skip)
+    shutil.copy(ROOT / "pyproject.toml", folder / "pyproject.toml")
+    return folder
 
 
 if __name__ == "__main__":

@@ -26,24 +26,25 @@ pytestmark = pytest.mark.anyio
 
 
 class Held:
-    """The store's ledger, but the answer to one of its questions stays on its way until it is let go."""
+    """The store's ledger, but the first question of one kind, or the answer to it, waits until it is let go."""
 
-    def __init__(self, store: Store, question: str) -> None:
+    def __init__(self, store: Store, question: str, *, is_asked_late: bool = False) -> None:
         self._ledger = store.ledger
         self._question = question
-        self.is_answered = anyio.Event()
-        self.may_arrive = anyio.Event()
+        self._is_asked_late = is_asked_late
+        self.waits = anyio.Event()
+        self.may_go_on = anyio.Event()
 
     def __getattr__(self, name: str) -> Any:
         act = getattr(self._ledger, name)
-        if name != self._question or self.is_answered.is_set():
+        if name != self._question or self.waits.is_set():
             return act
 
         async def late(*args: Any, **more: Any) -> Any:
-            answer = await act(*args, **more)
-            self.is_answered.set()
-            await self.may_arrive.wait()
-            return answer
+            answer = None if self._is_asked_late else await act(*args, **more)
+            self.waits.set()
+            await self.may_go_on.wait()
+            return await act(*args, **more) if self._is_asked_late else answer
 
         return late
 
@@ -103,39 +104,48 @@ async def test_b05_a_turn_marked_while_the_ledger_answers_that_nothing_is_owed_k
     async with anyio.create_task_group() as group:
         group.start_soon(memory.settle, ME, session.id)
         with within("the ledger has said that nothing is owed"):
-            await ledger.is_answered.wait()
+            await ledger.waits.wait()
         await marked(store, memory, session.id, "one", handle)
-        ledger.may_arrive.set()
+        ledger.may_go_on.set()
     assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
     assert handle.words == ["one"]
 
 
-async def test_b05_a_turn_that_is_being_marked_while_nothing_is_owed_yet_keeps_its_handle(
-    store: Store, clock: Clock
+@pytest.mark.parametrize("is_heard_first", [True, False])
+async def test_b05_a_turn_that_is_being_marked_when_the_ledger_says_that_nothing_is_owed_keeps_its_handle(
+    store: Store, clock: Clock, is_heard_first: bool
 ) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider()
     session = await acting.new_session(store)
     held = await acting.answered(store, session.id, "one", "I see.")
-    ledger = Held(store, "owe")
-    memory.ledger = ledger  # type: ignore[assignment]
-    looked = Held(store, "next")
+    marking = Held(store, "owe", is_asked_late=True)
+    looking = Held(store, "next")
+    steps = [(looking, settling_has_ended), (marking, turn_is_owed)]
     async with anyio.create_task_group() as group:
-        # The look is answered before the mark is durable, and heard before the mark is.
-        memory.ledger = looked  # type: ignore[assignment]
+        memory.ledger = marking  # type: ignore[assignment]
+        group.start_soon(memory.mark_completed, ME, session.id, held.turn.id, handle)
+        with within("the turn is about to be marked"):
+            await marking.waits.wait()
+        memory.ledger = looking  # type: ignore[assignment]
         group.start_soon(memory.settle, ME, session.id)
         with within("the ledger has said that nothing is owed"):
-            await looked.is_answered.wait()
-        memory.ledger = ledger  # type: ignore[assignment]
-        group.start_soon(memory.mark_completed, ME, session.id, held.turn.id, handle)
-        with within("the mark is durable"):
-            await ledger.is_answered.wait()
-        looked.may_arrive.set()
-        with within("the settling has ended"):
-            while memory.status()["under_way"]:
-                await others_have_gone_on(store)
-        ledger.may_arrive.set()
+            await looking.waits.wait()
+        for ledger, has_come in steps if is_heard_first else reversed(steps):
+            ledger.may_go_on.set()
+            with within(has_come.__name__):
+                while not await has_come(store, memory):
+                    await others_have_gone_on(store)
+            await others_have_gone_on(store)
     assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
     assert handle.words == ["one"]
+
+
+async def settling_has_ended(store: Store, memory: Memory) -> bool:
+    return not memory.status()["under_way"]
+
+
+async def turn_is_owed(store: Store, memory: Memory) -> bool:
+    return bool(await store.ledger.owing(ME))
 
 
 async def test_b06_turns_that_two_handles_saw_in_turns_are_each_committed_by_the_one_that_saw_them(
@@ -168,13 +178,13 @@ async def test_b12_a_commit_that_has_picked_the_handle_and_not_begun_is_waited_f
     async with anyio.create_task_group() as group:
         group.start_soon(memory.commit, ME, session.id, handle)
         with within("the commit is begun, and the process has not heard it"):
-            await ledger.is_answered.wait()
+            await ledger.waits.wait()
         if is_undone:
             await store.transcript.undo(ME, session.id, Request())
         group.start_soon(memory.release, handle)
         await others_have_gone_on(store)
         assert handle.closed == 0
-        ledger.may_arrive.set()
+        ledger.may_go_on.set()
     assert (handle.words, handle.closed) == (["one"], 1)
 
 

@@ -90,6 +90,13 @@ class Entry(Generic[A]):
         if before is not None:
             self._history_bytes -= before.size
 
+    def read_again(self, session_id: str) -> None:
+        """The session's history may be another than what was last sent: of that, only the prefix can be
+        expected in the provider's cache."""
+        for model, (at, sent_for, tokens) in self.sent.items():
+            if sent_for == session_id:
+                self.sent[model] = (at, "", tokens)
+
     def given(self, session_id: str) -> Shown | None:
         baseline = self.baselines.get(session_id)
         return baseline.given if baseline is not None else None
@@ -245,10 +252,12 @@ class AgentCache(Generic[A]):
         if entry.is_foreign(session_id, version):
             self.counts["reloads_foreign"] += 1
             entry.drop(session_id)
+            entry.read_again(session_id)
             return tuple(await load())
         baseline = entry.baselines.get(session_id)
         if baseline is None or not baseline.history:
             self.counts["reloads_first"] += 1
+            entry.read_again(session_id)
             return tuple(await load())
         self.counts["histories_kept"] += 1
         entry.baselines.move_to_end(session_id)

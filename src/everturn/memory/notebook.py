@@ -102,7 +102,7 @@ class Notebook:
     def remember(self, note: Note) -> Note:
         """Add the note, unless its words are noted already: looked at and written as one step."""
         words = one_line(note.text).casefold()
-        with self._lock, self._alone():
+        with self._alone():
             known = next((each for each in self._every if one_line(each.text).casefold() == words), None)
             if known is not None:
                 return known
@@ -115,7 +115,7 @@ class Notebook:
             self._write(page, with_notes_added(self._text(page) or new_page(page), new))
 
     def edit(self, note_id: str, text: str) -> Note:
-        with self._lock, self._alone():
+        with self._alone():
             note = self.get(note_id)
             new = msgspec.structs.replace(note, text=text)
             if note.lines == 1:
@@ -125,7 +125,7 @@ class Notebook:
             return self.get(note_id)
 
     def forget(self, note_id: str) -> Note:
-        with self._lock, self._alone():
+        with self._alone():
             note = self.get(note_id)
             while (copy := self._by_id.get(note_id)) is not None:
                 # A user who moves notes about may have left it in two places: forgotten is forgotten.
@@ -136,16 +136,14 @@ class Notebook:
 
     def untaken(self, key: str, turns: Sequence[str]) -> list[str]:
         """Those of a segment's turns that were not taken in before, under whatever key they came then."""
-        with self._lock, self._alone():
-            self._finish()
+        with self._alone():
             taken = set(self._taken())
             return [] if key in taken else [turn for turn in turns if turn not in taken]
 
     def take(self, turns: Sequence[str], notes: Sequence[Note]) -> None:
         """Write down what these turns left, and that they were taken in, durably. What is noted already, or
         came from a turn that somebody else took in meanwhile, is not written again."""
-        with self._lock, self._alone():
-            self._finish()
+        with self._alone():
             taken = set(self._taken())
             known = {line.casefold() for line in self._lines}
             new = [n for n in notes if n.turn_id not in taken and one_line(n.text).casefold() not in known]
@@ -242,14 +240,17 @@ class Notebook:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other process writes these pages meanwhile; what it wrote before is seen."""
+        """Nobody else writes these pages meanwhile; what they wrote before is seen, and what a crash left is
+        finished before the user can delete it. Whoever only reads does not wait for another process."""
         with told(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self._folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            self._refresh()
-            yield
+            with self._lock:
+                self._refresh()
+                self._finish()
+                yield
         finally:
             os.close(descriptor)
 
@@ -309,7 +310,9 @@ class Notebooks:
         self._open.move_to_end(owner)
         while len(self._open) > self._open_max:
             self._open.popitem(last=False)
-        return await anyio.to_thread.run_sync(work, book)
+        # Whoever gives it up leaves it alone: a disk that hangs, or a process that was stopped while it had
+        # the lock, holds up no turn and no shutdown.
+        return await anyio.to_thread.run_sync(work, book, abandon_on_cancel=True)
 
 
 def _as_lines(words: Sequence[str]) -> bytes:

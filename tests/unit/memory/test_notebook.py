@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
+import anyio.from_thread
+import anyio.lowlevel
 import pytest
 
 from everturn.domain.errors import Invalid, NotFound
 from everturn.domain.ids import Ids
 from everturn.memory.notebook import Notebooks
-from everturn.memory.notes import BY_USER, read_page
-from everturn.testing import FakeClock
+from everturn.memory.notes import BY_USER, read_page, source_of
+from everturn.testing import FakeClock, within
 
 pytestmark = pytest.mark.anyio
 OWNER = "ada"
@@ -243,6 +248,57 @@ async def test_a_page_that_is_renamed_or_copied_keeps_its_notes_and_what_is_forg
     await books.forget(OWNER, tea.id)
     assert await texts(books) == ["Plays the viola."]
     assert await books.find(OWNER, "tea", 5) == []
+
+
+@contextmanager
+def locked_by_another_process(page: Path) -> Iterator[None]:
+    with (page.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+async def test_who_reads_does_not_wait_for_a_process_that_was_stopped_while_it_had_the_lock(
+    books: Notebooks, page: Path, clock: FakeClock
+) -> None:
+    await books.remember(OWNER, "Prefers tea.", clock.now_ms())
+    book = books._open[OWNER]
+    is_waiting = anyio.Event()
+    alone = book._alone
+
+    async with anyio.create_task_group() as group:
+        with locked_by_another_process(page), within("the notes are read, although a writer waits"):
+            told = anyio.lowlevel.current_token()
+
+            def waiting() -> object:
+                anyio.from_thread.run_sync(is_waiting.set, token=told)
+                return alone()
+
+            book._alone = waiting  # type: ignore[method-assign, assignment]
+            group.start_soon(books.remember, OWNER, "Plays the viola.", clock.now_ms())
+            await is_waiting.wait()
+            assert [note.text for note in await books.notes(OWNER)] == ["Prefers tea."]
+    assert len(await books.notes(OWNER)) == 2
+
+
+async def test_who_gives_up_waiting_for_the_lock_is_not_held_by_it(
+    books: Notebooks, page: Path, clock: FakeClock
+) -> None:
+    await books.remember(OWNER, "Prefers tea.", clock.now_ms())
+    with locked_by_another_process(page), within("the one who was cancelled is gone"):
+        async with anyio.create_task_group() as group:
+            group.start_soon(books.remember, OWNER, "Plays the viola.", clock.now_ms())
+            await anyio.wait_all_tasks_blocked()
+            group.cancel_scope.cancel()
+
+
+async def test_what_is_forgotten_after_a_crash_among_the_steps_of_a_commit_does_not_come_back(
+    books: Notebooks, page: Path, clock: FakeClock
+) -> None:
+    note = await books.remember(OWNER, "Prefers tea.", clock.now_ms(), source_of("ses_1", "trn_1"))
+    # The notes were written, and then the process died, before it could say which turns they came from.
+    (page.parent / ".taking").write_text("trn_1\n")
+    await books.forget(OWNER, note.id)
+    assert await books.untaken(OWNER, "key", ["trn_1", "trn_2"]) == ["trn_2"]
 
 
 def test_a_page_of_anything_is_read_without_harm() -> None:
