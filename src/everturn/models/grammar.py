@@ -41,12 +41,15 @@ space ::= [ \n]{0,8}
 """
 
 
-def calls_grammar(tools: Sequence[ToolSchema]) -> str:
-    """One block of calls, or words; words alone where there are no tools. Equal tools give equal text."""
+def calls_grammar(tools: Sequence[ToolSchema], *, has_words: bool = True) -> str:
+    """One block of calls, or words; words alone where there are no tools, calls alone without ``has_words``.
+    Equal tools give equal text."""
     if not tools:
         return "root ::= words\n" + _WORDS.lstrip()
     call = " | ".join(_call(tool) for tool in sorted(tools, key=lambda tool: tool.name))
     block = f'"```json\\n" call ("\\n" call){{0,{_CALLS_MAX - 1}}} "\\n```"'
+    if not has_words:
+        return f"root ::= {block}\ncall ::= {call}\n{_VALUES.lstrip()}"
     return f"root ::= {block} | words\ncall ::= {call}\n{_WORDS.lstrip()}{_VALUES.lstrip()}"
 
 

@@ -54,6 +54,18 @@ _AFTER_FAILURE = (
 )
 _AFTER_REPEAT = "You have done this before. Now answer in plain words."
 _TASK_CHARS_MAX = 300
+
+_IMPERATIVE = r"(?:^|[.!,;:]\s+|\b(?:and|then|please)\s+)(?:%s)\b"
+_CHANGE = re.compile(
+    _IMPERATIVE % "add|append|change|copy|correct|create|delete|fix|insert|make|mend|move|put|remove|rename|"
+    "replace|update|write",
+    re.IGNORECASE,
+)
+_RUN = re.compile(_IMPERATIVE % "run", re.IGNORECASE)
+_FILE_NAME = re.compile(r"\w\.[a-z]\w{1,4}\b|\w{2}\.[a-z]\b", re.IGNORECASE)  # not "e.g."
+_ABOUT_FILES = re.compile(_FILE_NAME.pattern + r"|\b(?:files?|folders?|scripts?)\b", re.IGNORECASE)
+_RUNNING = frozenset({"python", "terminal"})
+_OWED_CALLS_MAX = 6
 _SAME_CALLS_MAX = 3
 
 # Conversations that come before the real one. A small model does as it has done: told only in words, it
@@ -82,10 +94,6 @@ _SHOWN: tuple[tuple[str, Any], ...] = (
     ("terminal", {"command": "python3 count.py"}),
     ("", "1\n2\n3"),
     ("assistant", "I wrote count.py and ran it. It printed:\n1\n2\n3"),
-    ("user", "What does notes.md say?"),
-    ("read_file", {"path": "notes.md"}),
-    ("", "     1\tThe garden needs water on Monday."),
-    ("assistant", "notes.md says that the garden needs water on Monday."),
 )
 _SHOWN_TOOLS = frozenset({"edit_file", "read_file", "terminal", "write_file"})
 
@@ -133,7 +141,8 @@ class TextCalls:
         callable_ = () if is_repeating(request.messages) else tools
         written = as_text(request)
         if self._has_grammar and tools:
-            written = msgspec.structs.replace(written, grammar=calls_grammar(callable_))
+            grammar = calls_grammar(callable_, has_words=not callable_ or not owes_call(request.messages))
+            written = msgspec.structs.replace(written, grammar=grammar)
         async with (
             self._model.stream(written) as chunks,
             aclosing(_read(chunks, msgspec.structs.replace(request, tools=callable_))) as read,
@@ -152,6 +161,28 @@ class TextCalls:
             "required": names,
         }
         return ToolSchema(tool.name, told.about, parameters)
+
+
+def owes_call(messages: Sequence[Message]) -> bool:
+    """Whether something was asked for that words cannot do, and that was not even tried.
+
+    Small models tell what a file says without reading it, and how it should be changed instead of changing
+    it. Only what is plain counts (a file that is named, an imperative), and only for a few steps: where it
+    cannot be done, words are the answer.
+    """
+    start = max((at for at, one in enumerate(messages) if one.role is Role.USER), default=0)
+    task = messages[start].text if messages else ""
+    results = [part for one in messages[start:] for part in one.parts if isinstance(part, Result)]
+    if not _ABOUT_FILES.search(task) or len(results) >= _OWED_CALLS_MAX:
+        return False
+    acts = [result.name for result in results if _is_act(result) or result.name in _RUNNING]
+    # What was changed after it had run has to run again.
+    is_run = bool(acts) and acts[-1] in _RUNNING
+    return bool(
+        (not results and _FILE_NAME.search(task))
+        or (not acts and _CHANGE.search(task))
+        or (not is_run and _RUN.search(task))
+    )
 
 
 def is_repeating(messages: Sequence[Message]) -> bool:

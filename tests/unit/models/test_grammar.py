@@ -112,6 +112,12 @@ def test_without_tools_only_words_can_be_said() -> None:
     assert not pattern.fullmatch(block(("list_files", {})))
 
 
+def test_where_a_call_is_owed_only_calls_can_be_made() -> None:
+    pattern = pattern_of(calls_grammar(TOOLS, has_words=False))
+    assert pattern.fullmatch(block(("terminal", {"command": "mv a b"})))
+    assert not pattern.fullmatch("I renamed a.")
+
+
 @given(st.text(max_size=30))
 def test_any_text_can_be_an_argument(text: str) -> None:
     assert PATTERN.fullmatch(block(("terminal", {"command": text})))

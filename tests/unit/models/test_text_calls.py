@@ -12,7 +12,7 @@ from everturn.domain.messages import Call, Message, Outcome, Result, Role, Text
 from everturn.domain.modelling import ModelRequest, ToolSchema
 from everturn.models.grammar import calls_grammar
 from everturn.models.openai_wire import OpenAIModel
-from everturn.models.text_calls import CallReader, TextCalls, Told, as_text, is_repeating
+from everturn.models.text_calls import CallReader, TextCalls, Told, as_text, is_repeating, owes_call
 from everturn.models.wire import Target
 from everturn.testing.wires import Answer, WireServer, openai_answer
 from tests.unit.models.samples import TOOLS, asks, collect, finish_of, message, text_of, user
@@ -186,6 +186,36 @@ def test_a_longer_conversation_begins_like_the_shorter_one() -> None:
         assert whole[: -len(messages) + count] == as_text(ModelRequest("", messages[:count], SHOWN)).messages
 
 
+RAN = Outcome.ERROR  # a program that failed was run all the same
+
+
+@pytest.mark.parametrize(
+    ("asked", "done", "owes"),
+    [
+        ("What does story.txt say?", [], True),
+        ("What does story.txt say?", [("read_file", Outcome.ERROR)], False),
+        ("How many files are in this folder?", [], False),
+        ("Change the port in settings.ini.", [("read_file", Outcome.OK)], True),
+        ("Change the port in settings.ini.", [("edit_file", Outcome.ERROR)], True),
+        ("Change the port in settings.ini.", [("read_file", Outcome.OK), ("edit_file", Outcome.OK)], False),
+        ("Please delete the files here.", [("terminal", Outcome.OK)], False),
+        ("calc.py fails. Fix it, and run it.", [("terminal", RAN), ("edit_file", Outcome.OK)], True),
+        ("calc.py fails. Fix it, and run it.", [("edit_file", Outcome.OK), ("terminal", RAN)], False),
+        ("Fix calc.py.", [("read_file", Outcome.ERROR)] * 6, False),
+        ("How do I write a file in Python?", [], False),
+        ("Write a poem about the sea.", [], False),
+        ("Say hello, e.g. in French.", [], False),
+    ],
+)
+def test_what_was_asked_for_and_not_tried_is_owed(
+    asked: str, done: list[tuple[str, Outcome]], owes: bool
+) -> None:
+    messages = [user("Make a.txt."), message(Role.ASSISTANT, Text("I did.")), user(asked)]
+    for name, outcome in done:
+        messages += called("{}", "x", name, outcome)
+    assert owes_call(messages) is owes
+
+
 def called(
     arguments: str, result: str, name: str = "add", outcome: Outcome = Outcome.OK
 ) -> tuple[Message, Message]:
@@ -222,7 +252,7 @@ def test_who_does_the_same_again_and_again_goes_round(messages: tuple[Message, .
 
 
 @pytest.mark.anyio
-async def test_a_model_that_goes_round_is_held_to_words(
+async def test_who_goes_round_is_held_to_words_and_who_owes_a_call_to_calls(
     server: WireServer, client: httpx2.AsyncClient
 ) -> None:
     wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())
@@ -233,7 +263,10 @@ async def test_a_model_that_goes_round_is_held_to_words(
     grammars = [server.requests[0].json["grammar"]]
     await collect(model, ModelRequest("", messages[:3], TOOLS))
     grammars.append(server.requests[1].json["grammar"])
-    assert grammars == [calls_grammar(()), calls_grammar(TOOLS)]
+    server.play(Answer(openai_answer([f"```json\n{CALL}\n```"])))
+    await collect(model, ModelRequest("", (user("Write a.txt."),), TOOLS))
+    grammars.append(server.requests[2].json["grammar"])
+    assert grammars == [calls_grammar(()), calls_grammar(TOOLS), calls_grammar(TOOLS, has_words=False)]
     systems = {request.json["messages"][0]["content"] for request in server.requests}
     assert len(systems) == 1  # the prefix stays, whatever may be called
 
