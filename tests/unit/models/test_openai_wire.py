@@ -318,6 +318,7 @@ async def test_garbage_is_a_cut_and_keeps_the_text_before_it(model: OpenAIModel,
         ({"message": "Overloaded", "type": "server_error"}, ModelOverloaded),
         ({"message": "upstream", "code": 502}, ModelOverloaded),
         ({"message": "slow down", "code": 429}, RateLimited),
+        ({"message": "no such key", "code": "401"}, ModelRefused),
         ({"message": "slow down", "code": "rate_limit_exceeded"}, RateLimited),
         ({"message": "the request exceeds the available context size"}, ContextTooLong),
         ("something", ModelOverloaded),
@@ -425,6 +426,13 @@ async def test_an_address_that_is_none(client: httpx2.AsyncClient, address: str)
     assert isinstance(error, ModelTrouble)
 
 
+async def test_a_server_that_sends_its_callers_elsewhere(model: OpenAIModel, server: WireServer) -> None:
+    server.play(refuse(307, {}, location="https://elsewhere.example/v1"))
+    with pytest.raises(ModelRefused) as raised:
+        await collect(model, asks())
+    assert "base_url" in raised.value.hint
+
+
 async def test_a_web_page_is_refused(model: OpenAIModel, server: WireServer) -> None:
     server.play(Answer([b"<html>"], headers={"content-type": "text/html"}))
     _, error = await collect_until_trouble(model, asks())
@@ -477,6 +485,9 @@ async def test_a_whole_answer_leaves_the_connection_for_the_next_step(
             {"object": "error", "message": "This model's maximum context length is 4096 tokens"},
             ContextTooLong,
         ),
+        (400, {"error": {"message": "Prompt exceeds max length"}}, ContextTooLong),
+        (400, {"error": {"message": "Your request exceeded model token limit: 8192"}}, ContextTooLong),
+        (422, {"error": "`inputs` tokens + `max_new_tokens` must be <= 4097"}, ContextTooLong),
         (413, {"error": {"message": "large"}}, ContextTooLong),
         (400, {"error": {"message": "bad tool schema"}}, ModelRefused),
         (302, {}, ModelRefused),
