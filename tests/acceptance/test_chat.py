@@ -253,6 +253,78 @@ async def test_ctrl_c_takes_an_approval_back_and_other_words_give_none(
         await chat.until("Then not.")
 
 
+async def test_a_call_is_changed_before_it_is_allowed(data_dir: Path, wires: WireServer) -> None:
+    """Without an editor on one line; what is no JSON, or does not fit, is said and asked again."""
+    wires.play(wishing("$TOOL one"))
+    environ = environment(data_dir, wires, PYTHONUNBUFFERED="1", VISUAL="", EDITOR="")
+    port = free_port()
+    async with server(environ, port), terminal(environ, port) as chat:
+        await chat.until("> ")
+        chat.type("Run it")
+        await chat.until("e edit it, n deny] ")
+        for given, said in (
+            ("echo two", "not a JSON object"),
+            ("", "(unchanged)"),
+            ('{"command": 7}', '{"command":7}'),
+        ):
+            chat.type("e")
+            await chat.until("on one line: ")
+            chat.type(given)
+            await chat.until(said)
+            await chat.until("] ")
+        chat.type("y")  # the last one: a number is no command
+        await chat.until("do not fit")
+        await chat.until("e edit it, n deny] ")
+        chat.type("e")
+        await chat.until("on one line: ")
+        chat.type('{"command": "echo $((20 + 22))"}')
+        await chat.until("[y once, e edit it, n deny] ")
+        wires.play(Answer(openai_answer(["It ran."])))
+        chat.type("y")
+        await chat.until("ok: 42")
+        await chat.until("It ran.")
+    assert "the user changed" in wires.requests[-1].body.decode().lower()
+
+
+async def test_a_call_is_changed_in_the_editor(data_dir: Path, wires: WireServer, tmp_path: Path) -> None:
+    editor = tmp_path / "my editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/.TOOL one/echo $((6 * 7))/' \"$2\"\n", encoding="utf-8")
+    editor.chmod(0o700)
+    wires.play(wishing("$TOOL one"))
+    environ = environment(data_dir, wires, PYTHONUNBUFFERED="1", VISUAL="", EDITOR=f"'{editor}' --wait")
+    port = free_port()
+    async with server(environ, port), terminal(environ, port) as chat:
+        await chat.until("> ")
+        chat.type("Run it")
+        await chat.until("e edit it, n deny] ")
+        chat.type("edit")
+        await chat.until("6 * 7")
+        await chat.until("] ")
+        wires.play(Answer(openai_answer(["It ran."])))
+        chat.type("y")
+        await chat.until("ok: 42")
+        await chat.until("It ran.")
+
+
+async def test_an_answer_waits_for_a_server_that_is_away(data_dir: Path, wires: WireServer) -> None:
+    wires.play(wishing("$TOOL one"))
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(server(environ, port))
+        chat = await stack.enter_async_context(terminal(environ, port))
+        await chat.until("> ")
+        chat.type("Run it")
+        await chat.until("n deny] ")
+        first.process.kill()
+        await first.process.wait()
+        chat.type("n")
+        await chat.until("The server is away.")
+        wires.play(Answer(openai_answer(["Then not."])))
+        await stack.enter_async_context(server(environ, port))
+        await chat.until("denied")
+        await chat.until("Then not.")
+
+
 async def test_nothing_is_echoed_into_an_answer(data_dir: Path, wires: WireServer) -> None:
     wires.play(Answer(sse(openai_delta(content="Slowly. ")), ending="hang"))
     environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()

@@ -18,12 +18,13 @@ from everturn.cli import prompts
 from everturn.cli.client import Client, Said, Wire
 from everturn.cli.frame import console, run, tell
 from everturn.cli.screen import Screen
-from everturn.domain.errors import EverturnError, Refused
+from everturn.domain.errors import EverturnError
 from everturn.domain.events import TurnWaiting
 from everturn.domain.storing import Ask
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8420"
 LEFT_BY_SIGNAL = 130
+_UNFIT = 422
 _NO_SESSION = (404, 410, 422)  # none, one that was deleted, what is no id at all
 
 
@@ -195,20 +196,29 @@ class Conversation:
             self._asking = None
 
     async def _answer_all(self) -> None:
-        found = await self._client.call("GET", "/api/approvals")
+        found = await self._client.insist("GET", "/api/approvals", None, self._away)
         for item in found["items"]:
             ask = msgspec.convert(item, Ask)
             if ask.session_id == self.session_id:
                 await self._answer(ask)
 
     async def _answer(self, ask: Ask) -> None:
-        given = await prompts.answer_to(ask, self._out)
         is_approval = ask.topic == "approval"
         path = f"/api/approvals/{ask.id}" if is_approval else f"/api/questions/{ask.id}"
-        try:
-            await self._client.call("POST", path, {"decision" if is_approval else "answer": given})
-        except Refused as error:  # somebody answered elsewhere meanwhile
-            tell(error)
+        while True:
+            given = await prompts.answer_to(ask, self._out)
+            body = {"decision" if is_approval else "answer": given.answer}
+            if given.arguments is not None:
+                body["arguments"] = given.arguments
+            try:
+                await self._client.insist("POST", path, body, self._away)  # the same answer twice is one
+                return
+            except Said as error:
+                tell(error)
+                # Arguments that do not fit the tool leave the question open. Otherwise somebody else has
+                # answered meanwhile, and the turn goes on without us.
+                if given.arguments is None or error.facts["status"] != _UNFIT:
+                    return
 
     async def _cancel(self, turn_id: str) -> None:
         try:

@@ -110,18 +110,24 @@ class Client:
                 else:
                     raise _refusal(answer)
 
-    async def send(self, session: str, text: str, on_away: Callable[[], None]) -> tuple[str, int]:
-        """Send a message until the server has it, once: the key is the same for every try."""
-        key = secrets.token_hex(16)
+    async def insist(
+        self, method: str, path: str, body: Any, on_away: Callable[[], None], *, key: str | None = None
+    ) -> Any:
+        """A request that may be repeated, until the server has answered it."""
         wait = RETRY_FIRST_S
         while True:
             try:
-                answer = await self.call("POST", f"/api/sessions/{session}/turns", {"text": text}, key=key)
-                return str(answer["turn"]["id"]), int(answer["cursor"])
+                return await self.call(method, path, body, key=key)
             except Away:
                 on_away()
                 await asyncio.sleep(wait)
                 wait = min(RETRY_LONGEST_S, wait * 2)
+
+    async def send(self, session: str, text: str, on_away: Callable[[], None]) -> tuple[str, int]:
+        """Send a message until the server has it, once: the key is the same for every try."""
+        path, key = f"/api/sessions/{session}/turns", secrets.token_hex(16)
+        answer = await self.insist("POST", path, {"text": text}, on_away, key=key)
+        return str(answer["turn"]["id"]), int(answer["cursor"])
 
     async def follow(self, session: str, after: int, on_away: Callable[[], None]) -> AsyncIterator[Wire]:
         """A session's events after a position, across restarts of the server, without gap or repeat."""

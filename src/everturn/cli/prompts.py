@@ -9,14 +9,18 @@ import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from everturn.cli.editing import compact, edited, editor_of
+from everturn.domain.errors import Invalid
 from everturn.domain.storing import Ask
 
 _KEYS = {"y": "once", "s": "session", "a": "always", "t": "trust", "n": "deny"}
 _LINE_BYTES_MAX = 4096  # a terminal's own bound for a line
-_WORDS = {"yes": "y", "no": "n", **{word: key for key, word in _KEYS.items()}}
+_EDIT = "e"
+_WORDS = {"yes": "y", "no": "n", "edit": _EDIT, **{word: key for key, word in _KEYS.items()}}
 
 
 def can_ask() -> bool:
@@ -81,25 +85,52 @@ async def password(why: str, interrupts: Interrupts) -> str:
             sys.stdout.write("\n")
 
 
-async def answer_to(ask: Ask, out: Console) -> str:
+class Given(msgspec.Struct, frozen=True):
+    """``arguments``: what an approved call is to run with instead of what was asked."""
+
+    answer: str
+    arguments: str | None = None
+
+
+async def answer_to(ask: Ask, out: Console) -> Given:
     """Ask until there is an answer. Runs the prompt in a thread, so that streams go on."""
     with echo(True):
         if ask.topic == "approval":
             return await _approval(ask, out)
-        return await _question(ask, out)
+        return Given(await _question(ask, out))
 
 
-async def _approval(ask: Ask, out: Console) -> str:
+async def _approval(ask: Ask, out: Console) -> Given:
     out.print(f"\n[yellow]Approve this call?[/yellow] {escape(ask.text)}")
     out.print(f"  [bold]{escape(ask.name)}[/bold] {escape(ask.label or ask.arguments)}")
     options = [key for key, decision in _KEYS.items() if not ask.choices or decision in ask.choices]
-    words = ", ".join(f"{key} {_KEYS[key]}" for key in options)
+    arguments: str | None = None
+    while True:
+        key = await _key(options, is_changed=arguments is not None)
+        if key != _EDIT:
+            return Given(_KEYS[key], arguments if key == "y" else None)
+        try:
+            editor = editor_of(os.environ) if can_ask() else []
+            changed = await edited(arguments or ask.arguments, editor, _input)
+        except Invalid as error:
+            out.print(f"  {error.message} {error.hint}", markup=False)
+            continue
+        arguments = None if changed == compact(ask.arguments) else changed
+        out.print(f"  [bold]{escape(ask.name)}[/bold] {escape(arguments or '(unchanged)')}")
+
+
+async def _key(options: list[str], *, is_changed: bool) -> str:
+    """One of the options, or to edit. A changed call can only be allowed once, or denied."""
+    allowed = [key for key in options if not is_changed or key in ("y", "n")]
+    if "y" in allowed:
+        allowed.insert(-1, _EDIT)
+    words = ", ".join(f"{key} {_KEYS.get(key, 'edit it')}" for key in allowed)
     while True:
         # Exactly: a message that somebody types here by mistake must not approve anything.
         given = (await _input(f"  [{words}] ")).strip().lower()
         given = _WORDS.get(given, given)
-        if given in options:
-            return _KEYS[given]
+        if given in allowed:
+            return given
 
 
 async def _question(ask: Ask, out: Console) -> str:

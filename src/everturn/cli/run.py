@@ -29,9 +29,9 @@ from everturn.cli.frame import tell as tell_error
 from everturn.cli.screen import Screen
 from everturn.config import read_config
 from everturn.domain import events as ev
-from everturn.domain.errors import EverturnError, Invalid, NothingToDo
+from everturn.domain.errors import EverturnError, Invalid, NothingToDo, WrongState
 from everturn.domain.sessions import Session
-from everturn.domain.storing import Accepted, Submission
+from everturn.domain.storing import Accepted, Ask, Submission
 from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
 from everturn.engine import Engine
 from everturn.engine.titles import title_from
@@ -299,8 +299,21 @@ async def _answered(app: App, session_id: str, out: Console) -> bool:
             )
         return False
     for ask in asks:
-        await app.engine.answer(OWNER, ask.id, await prompts.answer_to(ask, out), by="terminal")
+        await _answer(app, ask, out)
     return True
+
+
+async def _answer(app: App, ask: Ask, out: Console) -> None:
+    while True:
+        given = await prompts.answer_to(ask, out)
+        try:
+            await app.engine.answer(OWNER, ask.id, given.answer, by="terminal", arguments=given.arguments)
+            return
+        except Invalid as error:  # arguments that do not fit the tool: the question is still open
+            tell_error(error)
+        except WrongState as error:  # somebody has answered elsewhere meanwhile
+            tell_error(error)
+            return
 
 
 def _print_json(event: ev.Event) -> None:

@@ -1,0 +1,60 @@
+"""Changing a call before it is allowed: in the person's editor, or on one line where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from everturn.domain.errors import Invalid
+
+
+def editor_of(environ: Mapping[str, str]) -> list[str]:
+    """The editor's command line; empty if none is named."""
+    return shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "")
+
+
+async def edited(arguments: str, editor: list[str], ask_line: Callable[[str], Awaitable[str]]) -> str:
+    """The arguments as the person wants them, written as ``compact`` writes them. Raises Invalid."""
+    pretty = msgspec.json.format(compact(arguments), indent=2)
+    if editor:
+        text = await _in_editor(editor, pretty)
+    else:
+        text = await ask_line(f"{pretty}\n  its arguments, as JSON on one line: ")
+    return compact(text if text.strip() else arguments)
+
+
+def compact(arguments: str) -> str:
+    """The same arguments, written in one way. Raises Invalid for what is no JSON object."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments, type=dict[str, object])).decode()
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise Invalid(
+            f"These arguments are not a JSON object: {error}.", hint="Nothing was changed; edit it again."
+        ) from error
+
+
+async def _in_editor(editor: list[str], text: str) -> str:
+    with tempfile.TemporaryDirectory(prefix="everturn-") as folder:  # its owner's alone
+        path = Path(folder) / "arguments.json"
+        path.write_text(text + "\n", encoding="utf-8")
+        try:
+            process = await asyncio.create_subprocess_exec(*editor, str(path))
+        except OSError as error:
+            raise Invalid(
+                f"The editor {editor[0]} cannot be started: {error.strerror}.",
+                hint="Name another one in EDITOR. Nothing was changed.",
+            ) from error
+        try:
+            code = await process.wait()
+        finally:
+            if process.returncode is None:  # the question was taken back meanwhile
+                process.terminate()
+                await process.wait()
+        if code != 0:
+            raise Invalid(f"{editor[0]} ended with {code}.", hint="Nothing was changed; edit it again.")
+        return path.read_text(encoding="utf-8", errors="replace")
