@@ -61,6 +61,8 @@ _CHANGE = re.compile(
     "replace|update|write",
     re.IGNORECASE,
 )
+_MAKE = re.compile(r"\b(?:copy|creat|mak|sav|writ|new)", re.IGNORECASE)
+_ADDRESS = re.compile(r"://|\bwww\.|\w\.(?:com|dev|edu|gov|io|net|org)\b", re.IGNORECASE)
 _RUN = re.compile(_IMPERATIVE % "run", re.IGNORECASE)
 _FILE_NAME = re.compile(r"\w\.[a-z]\w{1,4}\b|\w{2}\.[a-z]\b", re.IGNORECASE)  # not "e.g."
 _ABOUT_FILES = re.compile(_FILE_NAME.pattern + r"|\b(?:files?|folders?|scripts?)\b", re.IGNORECASE)
@@ -137,9 +139,13 @@ class TextCalls:
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
         tools = tuple(self._shortened(tool) for tool in request.tools if tool.name not in self._hidden)
         request = msgspec.structs.replace(request, tools=tools)
-        # A small model that goes round in a circle does so until its limits: it is made to answer.
-        callable_ = () if is_repeating(request.messages) else tools
         written = as_text(request)
+        callable_ = tools
+        if is_repeating(request.messages):
+            # A small model that goes round in a circle does so until its limits: it is made to answer.
+            callable_ = ()
+        elif self._has_grammar:
+            callable_ = fitting(tools, request.messages)
         if self._has_grammar and tools:
             grammar = calls_grammar(callable_, has_words=not callable_ or not owes_call(request.messages))
             written = msgspec.structs.replace(written, grammar=grammar)
@@ -163,6 +169,28 @@ class TextCalls:
         return ToolSchema(tool.name, told.about, parameters)
 
 
+def fitting(tools: Sequence[ToolSchema], messages: Sequence[Message]) -> tuple[ToolSchema, ...]:
+    """The tools that can be of use at this place. A small model takes what it was told of for what it is to
+    use: it edits a file that it has not seen, replaces one that it was to change, and fetches pages that
+    nobody named."""
+    task, results = _turn(messages)
+    unfit = set()
+    if not any(_ADDRESS.search(one.text) for one in messages if one.role is Role.USER):
+        unfit.add("web_fetch")
+    if not any(result.outcome is Outcome.OK for result in results):
+        unfit.add("edit_file")
+    if _CHANGE.search(task) and _ABOUT_FILES.search(task) and not _MAKE.search(task):
+        unfit.add("write_file")
+    return tuple(tool for tool in tools if tool.name not in unfit)
+
+
+def _turn(messages: Sequence[Message]) -> tuple[str, list[Result]]:
+    """What was asked for last, and the results since."""
+    start = max((at for at, one in enumerate(messages) if one.role is Role.USER), default=0)
+    task = messages[start].text if messages else ""
+    return task, [part for one in messages[start:] for part in one.parts if isinstance(part, Result)]
+
+
 def owes_call(messages: Sequence[Message]) -> bool:
     """Whether something was asked for that words cannot do, and that was not even tried.
 
@@ -170,9 +198,7 @@ def owes_call(messages: Sequence[Message]) -> bool:
     it. Only what is plain counts (a file that is named, an imperative), and only for a few steps: where it
     cannot be done, words are the answer.
     """
-    start = max((at for at, one in enumerate(messages) if one.role is Role.USER), default=0)
-    task = messages[start].text if messages else ""
-    results = [part for one in messages[start:] for part in one.parts if isinstance(part, Result)]
+    task, results = _turn(messages)
     if not _ABOUT_FILES.search(task) or len(results) >= _OWED_CALLS_MAX:
         return False
     acts = [result.name for result in results if _is_act(result) or result.name in _RUNNING]

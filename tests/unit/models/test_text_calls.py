@@ -12,7 +12,7 @@ from everturn.domain.messages import Call, Message, Outcome, Result, Role, Text
 from everturn.domain.modelling import ModelRequest, ToolSchema
 from everturn.models.grammar import calls_grammar
 from everturn.models.openai_wire import OpenAIModel
-from everturn.models.text_calls import CallReader, TextCalls, Told, as_text, is_repeating, owes_call
+from everturn.models.text_calls import CallReader, TextCalls, Told, as_text, fitting, is_repeating, owes_call
 from everturn.models.wire import Target
 from everturn.testing.wires import Answer, WireServer, openai_answer
 from tests.unit.models.samples import TOOLS, asks, collect, finish_of, message, text_of, user
@@ -184,6 +184,37 @@ def test_a_longer_conversation_begins_like_the_shorter_one() -> None:
     whole = as_text(ModelRequest("", messages, SHOWN)).messages
     for count in range(1, len(messages)):
         assert whole[: -len(messages) + count] == as_text(ModelRequest("", messages[:count], SHOWN)).messages
+
+
+@pytest.mark.parametrize(
+    ("asked", "done", "unfit"),
+    [
+        ("Hello.", [], {"edit_file", "web_fetch"}),
+        ("Change the port in a.ini.", [], {"edit_file", "web_fetch", "write_file"}),
+        (
+            "Change the port in a.ini.",
+            [("read_file", Outcome.ERROR)],
+            {"edit_file", "web_fetch", "write_file"},
+        ),
+        ("Change the port in a.ini.", [("read_file", Outcome.OK)], {"web_fetch", "write_file"}),
+        ("Make a new file b.ini.", [("list_files", Outcome.OK)], {"web_fetch"}),
+        ("Fix this sentence: He go home.", [("list_files", Outcome.OK)], {"web_fetch"}),
+        ("What does https://a.example/x say?", [("web_fetch", Outcome.OK)], set()),
+    ],
+)
+def test_a_tool_that_cannot_be_of_use_cannot_be_called(
+    asked: str, done: list[tuple[str, Outcome]], unfit: set[str]
+) -> None:
+    tools = (*SHOWN, ToolSchema("web_fetch", "", {}))
+    messages = [user(asked)]
+    for name, outcome in done:
+        messages += called("{}", "x", name, outcome)
+    assert {tool.name for tool in tools} - {tool.name for tool in fitting(tools, messages)} == unfit
+
+
+def test_an_address_that_was_named_before_can_be_fetched_again() -> None:
+    tools = (ToolSchema("web_fetch", "", {}),)
+    assert fitting(tools, [user("Read www.a.example."), user("And the rest of it?")]) == tools
 
 
 RAN = Outcome.ERROR  # a program that failed was run all the same
