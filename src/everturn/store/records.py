@@ -17,6 +17,9 @@ class Records:
     async def put(self, owner: str, kind: str, name: str, value: Any) -> None:
         await self._db.write(_put, owner, kind, name, to_json(value))
 
+    async def replace(self, owner: str, kind: str, name: str, value: Any) -> bool:
+        return await self._db.write(_replace, owner, kind, name, to_json(value))
+
     async def get(self, owner: str, kind: str, name: str) -> Any | None:
         return await self._db.read(_get, owner, kind, name)
 
@@ -29,6 +32,10 @@ class Records:
 
 def _put(tx: Tx, owner: str, kind: str, name: str, value: str) -> Script[None]:
     yield q("record_put", owner, kind, name, value, tx.now)
+
+
+def _replace(tx: Tx, owner: str, kind: str, name: str, value: str) -> Script[bool]:
+    return bool((yield q("record_replace", owner, kind, name, value, tx.now)))
 
 
 def _get(tx: Tx, owner: str, kind: str, name: str) -> Script[Any | None]:

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Mapping
-from http.cookies import CookieError, SimpleCookie
 
 import msgspec
 
@@ -231,8 +230,7 @@ class Accounts:
         if _is_token_over(entry, now):
             raise SignInNeeded("The API token has expired.")
         if entry.used_at is None or now - entry.used_at > _TOUCH_MS:
-            used = msgspec.structs.replace(entry, used_at=now)
-            await self._records.put(SYSTEM, "token", ident, msgspec.to_builtins(used))
+            await self._touch("token", ident, msgspec.structs.replace(entry, used_at=now))
         return Caller(entry.owner, granted(entry.scopes), "token", ident, visitor.address)
 
     async def _for_any_key(self, header: str, visitor: Visitor) -> Caller:
@@ -249,9 +247,12 @@ class Accounts:
         if entry is None or not hmac.compare_digest(entry.digest, _digest(secret)) or _is_over(entry, now):
             raise SignInNeeded("You are signed out.")
         if now - entry.used_at > _TOUCH_MS:
-            used = msgspec.structs.replace(entry, used_at=now)
-            await self._records.put(SYSTEM, "signin", ident, msgspec.to_builtins(used))
+            await self._touch("signin", ident, msgspec.structs.replace(entry, used_at=now))
         return Caller(entry.owner, EVERYTHING, "cookie", ident, visitor.address)
+
+    async def _touch(self, kind: str, ident: str, entry: Token | SignIn) -> None:
+        # Not put: what was revoked since it was read would be back.
+        await self._records.replace(SYSTEM, kind, ident, msgspec.to_builtins(entry))
 
     def _secret(self) -> str:
         return self._random_bytes(_SECRET_BYTES).hex()
@@ -269,13 +270,13 @@ def cookie_from(headers: Mapping[str, str], visitor: Visitor) -> str | None:
     given = headers.get("cookie")
     if given is None:
         return None
-    jar: SimpleCookie = SimpleCookie()
-    try:
-        jar.load(given)
-    except CookieError:
-        return None
-    found = jar.get(_name(visitor))
-    return found.value if found is not None and found.value else None
+    # By hand: the library's reader gives up at the first cookie that is not as the standard wants it, and
+    # those of every other program on this host come along, whatever its port.
+    for item in given.split(";"):
+        name, _, value = item.partition("=")
+        if name.strip() == _name(visitor):
+            return value.strip() or None
+    return None
 
 
 def set_cookie(value: str, visitor: Visitor) -> tuple[bytes, bytes]:

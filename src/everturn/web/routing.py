@@ -13,7 +13,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from everturn.domain.errors import EverturnError, Invalid
-from everturn.domain.ids import checked, checked_message
+from everturn.domain.ids import checked
 from everturn.web import identity
 from everturn.web.problems import (
     BadJson,
@@ -151,7 +151,6 @@ class Endpoint(Generic[Q, B]):
     body_bytes_max: int | None = None
     is_stream: bool = False
     is_openai: bool = False  # errors carry the member that OpenAI clients read
-    works_while_stopping: bool = False
 
     @property
     def params(self) -> tuple[Param, ...]:
@@ -245,7 +244,7 @@ def _checked(name: str, value: str) -> str:
     param = PARAMS[name]
     if param.prefix:
         return checked(value, param.prefix)
-    if not _COMPILED[name].match(value):
+    if not _COMPILED[name].fullmatch(value):
         raise Invalid(f"{value[:80]!r} cannot be here.", hint=param.meaning, at=name)
     return value
 
@@ -388,7 +387,3 @@ def key_from(headers: Mapping[str, str]) -> str | None:
     if not 1 <= len(text) <= 200 or not text.isprintable():
         raise Invalid("An Idempotency-Key has 1 to 200 printable ASCII characters.", hint="A UUID is fine.")
     return text
-
-
-def message_cursor(value: str) -> str:
-    return checked_message(value)

@@ -631,6 +631,9 @@ INSERT INTO spendings (owner, at, purpose, model, usage) VALUES ($1, $2, $3, $4,
 INSERT INTO records (owner, kind, name, value, updated_at) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (owner, kind, name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at
 
+-- name: record_replace
+UPDATE records SET value = $4, updated_at = $5 WHERE owner = $1 AND kind = $2 AND name = $3 RETURNING name
+
 -- name: record_get
 SELECT value FROM records WHERE owner = $1 AND kind = $2 AND name = $3
 
