@@ -17,7 +17,12 @@ pytestmark = [
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 
-NOOR = ("The user is called Noor.", "The user lives in Lisbon.", "The user is allergic to walnuts.")
+NOOR = (
+    "The user is called Noor.",
+    "The user lives in Lisbon.",
+    "The user is allergic to walnuts.",
+    "The user has a bakery with her sister Lena.",
+)
 
 
 def facts(*texts: str) -> str:

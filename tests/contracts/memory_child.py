@@ -1,7 +1,8 @@
 """A process with an engine and a memory of its own, to be killed or to share a store with.
 
-``python -m tests.contracts.memory_child URL FOLDER TAKEN MOMENT`` reads commands, one per line:
-``say SESSION TEXT`` runs a turn, ``leave SESSION`` commits what it owes. Each answers ``done``.
+``python -m tests.contracts.memory_child URL FOLDER TAKEN MOMENT FATE`` reads commands, one per line:
+``say SESSION TEXT`` runs a turn, ``leave SESSION`` commits what it owes. Each answers ``done``. At the moment it
+is killed or, with the fate ``stopped``, stops until it is continued.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,8 +86,13 @@ async def live(url: str, folder: Path, taken: Path, probe: Probe) -> None:
                 print("done", flush=True)
 
 
-def main(url: str, folder: str, taken: str, moment: str) -> None:
-    probe = KillingProbe(Moment(moment)) if moment else Probe()
+def stop(status: int) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def main(url: str, folder: str, taken: str, moment: str, fate: str) -> None:
+    end = stop if fate == "stopped" else os._exit
+    probe = KillingProbe(Moment(moment), kill=end) if moment else Probe()
     asyncio.run(live(url, Path(folder), Path(taken), probe))
 
 

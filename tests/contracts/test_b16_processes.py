@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import pytest
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.probe import Moment
+from everturn.memory import Outcome
 from everturn.store import open_store
 from everturn.testing import ScriptedModel
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
@@ -28,11 +31,25 @@ class Child:
 
     def does(self, command: str) -> bool:
         """Whether the child lived to say that it has done it."""
+        self.begins(command)
+        return self.has_done_it()
+
+    def begins(self, command: str) -> None:
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
+
+    def has_done_it(self) -> bool:
+        assert self.process.stdout is not None
         return self.process.stdout.readline() == "done\n"
+
+    def stops(self) -> None:
+        """Return when it has stopped."""
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
+    def goes_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self.process.kill()
@@ -40,7 +57,9 @@ class Child:
 
 
 @contextmanager
-def child(url: str, folder: Path, taken: Path, moment: Moment | None = None) -> Iterator[Child]:
+def child(
+    url: str, folder: Path, taken: Path, moment: Moment | None = None, fate: str = "killed"
+) -> Iterator[Child]:
     command = [
         sys.executable,
         "-m",
@@ -49,6 +68,7 @@ def child(url: str, folder: Path, taken: Path, moment: Moment | None = None) -> 
         str(folder),
         str(taken),
         moment or "",
+        fate,
     ]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -92,6 +112,36 @@ async def test_b16_killed_during_a_commit_every_turn_reaches_the_provider_once(
         assert await store.ledger.owing() == []
     assert words_taken(taken) == ["one", "two"]
     assert len({line["key"] for line in taken_in(taken)}) == 1, "every attempt had the same key"
+
+
+@pytest.mark.parametrize("lives_on", [True, False])
+@pytest.mark.parametrize("moment", [Moment.MEMORY_STARTED, Moment.MEMORY_RETURNED], ids=str)
+async def test_b10_b16_what_another_process_commits_is_left_to_it_until_it_is_dead(
+    store_url: str, data_dir: Path, tmp_path: Path, moment: Moment, lives_on: bool
+) -> None:
+    taken = tmp_path / "taken"
+    async with open_store(store_url, data_dir=data_dir) as store:
+        session = await store.sessions.create(OWNER)
+        memory = memory_into(store, taken)
+        with child(store_url, data_dir, taken, moment, "stopped") as other:
+            assert other.does(f"say {session.id} one")
+            other.begins(f"leave {session.id}")
+            other.stops()
+            before = taken_in(taken)
+            assert (await memory.settle(OWNER, session.id)).outcome is Outcome.BUSY
+            assert taken_in(taken) == before, "nobody else was called meanwhile"
+            if lives_on:
+                other.goes_on()
+                assert other.has_done_it()
+            else:
+                other.kill()
+                await store.workers.take_over("wrk_nobody")
+        await memory.settle(OWNER, session.id)
+        assert await store.ledger.owing() == []
+        await memory.close()
+    assert words_taken(taken) == ["one"]
+    assert len({line["key"] for line in taken_in(taken)}) == 1, "every attempt had the same key"
+    assert len(taken_in(taken)) == (2 if moment is Moment.MEMORY_RETURNED and not lives_on else 1)
 
 
 @pytest.mark.parametrize("moment", [Moment.END_WRITTEN, Moment.END_COMMITTED], ids=str)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from everturn.domain.clock import Clock
 from everturn.domain.messages import Message
-from everturn.domain.modelling import Models
+from everturn.domain.modelling import Model, Models
 from everturn.domain.remembering import Ledger, Segment
 from everturn.domain.storing import Records
 from everturn.domain.turns import Usage
@@ -72,19 +72,25 @@ class NotesProvider:
         turns = await self._notebooks.untaken(owner, segment.key, segment.turns)
         if not turns:
             return
-        found = await self._extracted(owner, [m for m in segment.messages if m.turn_id in turns])
-        now = self._clock.now_ms()
-        notes = [self._notebooks.new(text, now, source_of(segment.session_id, turn)) for text, turn in found]
-        await self._notebooks.take(owner, turns, notes)
+        model = await self._models.get(self._settings.extraction_model)
+        for portion in self._extractor.portions(model, turns):
+            messages = [message for message in segment.messages if message.turn_id in portion]
+            found = await self._extracted(owner, model, messages)
+            now = self._clock.now_ms()
+            notes = [
+                self._notebooks.new(text, now, source_of(segment.session_id, turn)) for text, turn in found
+            ]
+            await self._notebooks.take(owner, portion, notes)
 
     async def close(self) -> None:
         pass
 
-    async def _extracted(self, owner: str, messages: Sequence[Message]) -> list[tuple[str, str]]:
+    async def _extracted(
+        self, owner: str, model: Model, messages: Sequence[Message]
+    ) -> list[tuple[str, str]]:
         words = " ".join(message.text for message in messages if message.role == "user")
         if not words.strip():
             return []
-        model = await self._models.get(self._settings.extraction_model)
         known = [one_line(note.text) for note in await self._notebooks.find(owner, words, _KNOWN_MAX)]
         try:
             found, usage = await self._extractor.facts(model, messages, known)

@@ -47,7 +47,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 NOTHING = Committed(Outcome.NOTHING)
-_BUSY = Committed(Outcome.BUSY)
+_BUSY = Committed(Outcome.BUSY, error="Somebody else commits it just now.")
 
 
 class _UnderWay:

@@ -1,10 +1,13 @@
 """Facts from a conversation, by a model that has shown that it can.
 
-Only the user's words and the agent's answers come in here; the ledger hands over nothing else.
+Only the user's words and the agent's answers come in here; the ledger hands over nothing else. A large model
+reads a whole segment at once. A small one is shown one message of the user's at a time, without its questions
+and without the answers: of those it would take the words for the user's, or answer instead of noting.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -30,27 +33,38 @@ _SYSTEM = (
     "number of the turn it comes from. If there is nothing, the list is empty.\n"
     'Answer with JSON only: {"facts": [{"text": "The user ...", "turn": 1}]}'
 )
-_FACTS_MAX = (
-    12  # a small model that is held to JSON begins its list again and again, until its answer is cut off
+_SMALL_SYSTEM = (
+    "Note what a user's message says about the user that will still hold next month: name, people, places, "
+    "health, preferences, projects, how the user wants things done. One short sentence per fact, in the "
+    "user's language, each once. Greetings, questions and tasks say nothing about the user: then the list "
+    "is empty.\n"
+    'Answer with JSON only, e.g. {"facts": ["The user ...", "The user ..."]} or {"facts": []}'
 )
-_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "facts": {
-            "type": "array",
-            "maxItems": _FACTS_MAX,
-            "items": {
-                "type": "object",
-                "properties": {"text": {"type": "string"}, "turn": {"type": "integer"}},
-                "required": ["text", "turn"],
-                "additionalProperties": False,
-            },
-        }
+
+
+def _list_of(items: dict[str, Any], most: int) -> dict[str, Any]:
+    """The form of an answer. Bounded: a model that is held to JSON may begin its list again and again."""
+    return {
+        "type": "object",
+        "properties": {"facts": {"type": "array", "maxItems": most, "items": items}},
+        "required": ["facts"],
+        "additionalProperties": False,
+    }
+
+
+_SCHEMA = _list_of(
+    {
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "turn": {"type": "integer"}},
+        "required": ["text", "turn"],
+        "additionalProperties": False,
     },
-    "required": ["facts"],
-    "additionalProperties": False,
-}
+    12,
+)
+_SMALL_SCHEMA = _list_of({"type": "string"}, 6)
+_SMALL_CHARS_MAX = 2_000  # of one message; a longer one is mostly something that was pasted
 _OUTPUT_TOKENS = 1_200
+_EXAM_CHARS = 24_000
 _SECRET = re.compile(
     r"(sk|pk|ghp|gho|xox[abp]|AKIA|AIza)[-_A-Za-z0-9]{12,}|-----BEGIN|\b(?:\d[ -]?){13,19}\b"
     r"|\b(password|passwort|mot de passe|contraseña)\b\W+(is|ist|est|es|:)",
@@ -73,7 +87,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[Fact | str, ...] = ()
 
 
 class CannotExtract(Exception):
@@ -87,25 +101,35 @@ class CannotExtract(Exception):
         self.usage = usage
 
 
+def _said(turn: str, role: Role, text: str) -> Message:
+    return Message(id="", turn_id=turn, role=role, parts=(Text(text),), created_at=0)
+
+
 class _Exam:
     """A conversation whose facts are known. A model passes if it finds them and invents none."""
 
-    conversation = (
-        "[1] User: Hi, I'm Noor. I moved to Lisbon last spring, and I am allergic to walnuts.\n"
-        "[1] Assistant: Welcome, Noor! Lisbon is on the Tagus. Many people there love sardines.\n"
-        "[2] User: What is 17 times 3?\n"
-        "[2] Assistant: 51."
+    messages = (
+        _said("1", Role.USER, "Hi, I'm Noor. I moved to Lisbon last spring, and I am allergic to walnuts."),
+        _said("1", Role.ASSISTANT, "Welcome, Noor! Lisbon is on the Tagus. Many people there love sardines."),
+        _said("2", Role.USER, "What is 17 times 3?"),
+        _said("2", Role.ASSISTANT, "51."),
+        _said("3", Role.USER, "I run a bakery with my sister Lena. How long does rye bread keep?"),
+        _said("3", Role.ASSISTANT, "About a week, in linen."),
     )
 
     @staticmethod
-    def fault(facts: Sequence[Fact]) -> str:
+    def fault(facts: Sequence[str]) -> str:
         """What is wrong with the answer; empty if nothing is."""
-        said = " ".join(fact.text for fact in facts).lower()
-        if "lisbon" not in said or "walnut" not in said:
+        if not facts:
+            return "it found nothing, or did not answer in JSON"
+        said = " ".join(facts).lower()
+        if not all(word in said for word in ("lisbon", "walnut", "baker", "lena")):
             return "it missed facts that the user stated"
-        if "51" in said or "sardine" in said or "tagus" in said:
+        if any(word in said for word in ("51", "sardine", "tagus", "week", "linen")):
             return "it took the assistant's words for the user's"
-        return "it wrote too many facts" if len(facts) > 6 else ""
+        if any(word in said for word in ("17", "times", "rye")):
+            return "it took questions for facts"
+        return "it wrote too many facts" if len(facts) > 8 else ""
 
 
 class Extractor:
@@ -116,18 +140,18 @@ class Extractor:
         self._clock = clock
         self._settings = settings
 
+    def portions(self, model: Model, turns: Sequence[str]) -> list[list[str]]:
+        """The turns that are extracted together: all, or by a small model, which may need minutes for them,
+        each by itself, so that what is done is done."""
+        return [[turn] for turn in turns] if _is_small(model) else [list(turns)]
+
     async def facts(
         self, model: Model, messages: Sequence[Message], known: Sequence[str]
     ) -> tuple[list[tuple[str, str]], Usage]:
         """(fact, turn id) of what the messages hold, and what it cost. Raises ModelTrouble, CannotExtract."""
         usage = await self._check(model)
-        turns = list(dict.fromkeys(message.turn_id for message in messages))
-        found: list[tuple[str, str]] = []
-        for piece in _pieces(messages, turns, self._settings.extraction_chars_max):
-            answer, cost = await _ask(model, piece, known)
-            usage = usage.plus(cost)
-            found += [(fact.text, turns[min(max(fact.turn, 1), len(turns)) - 1]) for fact in answer.facts]
-        return self._kept(found, known), usage
+        found, cost = await _found(model, messages, known, self._settings.extraction_chars_max)
+        return self._kept(found, known), usage.plus(cost)
 
     def asked(self, messages: Sequence[Message], known: Sequence[str]) -> list[tuple[str, str]]:
         """(fact, turn id) of what the user asked to remember in so many words: that needs no model."""
@@ -155,32 +179,53 @@ class Extractor:
         """Let a model that was not examined yet take the exam. Raises CannotExtract if it does not pass."""
         kept = await self._records.get("system", "memory.exam", model.name)
         cost = Usage()
-        if kept is None or (kept["fault"] and self._clock.now_ms() - kept["at"] > 24 * 3600 * 1000):
-            answer, cost = await _ask(model, _Exam.conversation, ())
-            fault = (
-                _Exam.fault(answer.facts) if answer.facts else "it found nothing, or did not answer in JSON"
-            )
-            kept = {"fault": fault, "at": self._clock.now_ms()}
+        is_old = kept is not None and kept.get("exam") != _EXAM  # another release asked otherwise
+        if kept is None or is_old or (kept["fault"] and self._clock.now_ms() - kept["at"] > 24 * 3600 * 1000):
+            found, cost = await _found(model, _Exam.messages, (), _EXAM_CHARS)
+            fault = _Exam.fault([text for text, _ in found])
+            kept = {"fault": fault, "at": self._clock.now_ms(), "exam": _EXAM}
             await self._records.put("system", "memory.exam", model.name, kept)
         if kept["fault"]:
             raise CannotExtract(f"{model.name} failed the extraction check: {kept['fault']}", cost)
         return cost
 
 
-async def _ask(model: Model, conversation: str, known: Sequence[str]) -> tuple[_Answer, Usage]:
+_EXAM = hashlib.sha256(
+    msgspec.json.encode((_Exam.messages, _SYSTEM, _SCHEMA, _SMALL_SYSTEM, _SMALL_SCHEMA))
+).hexdigest()[:12]
+
+
+def _is_small(model: Model) -> bool:
+    return model.abilities.is_small or model.abilities.is_brief
+
+
+async def _found(
+    model: Model, messages: Sequence[Message], known: Sequence[str], chars_max: int
+) -> tuple[list[tuple[str, str]], Usage]:
+    """(fact, turn id) as the model sees it, and what asking it has cost."""
+    found: list[tuple[str, str]] = []
+    usage = Usage()
+    turns = list(dict.fromkeys(message.turn_id for message in messages))
+    if _is_small(model):
+        for turn_id, words in _statements(messages):
+            answer, cost = await _ask(model, _SMALL_SYSTEM, f"Message:\n{words}", _SMALL_SCHEMA)
+            usage = usage.plus(cost)
+            found += [(fact.text, turn_id) for fact in answer if _is_about(words, fact.text)]
+        return found, usage
     before = "Known already:\n" + "\n".join(f"- {fact}" for fact in known) + "\n\n" if known else ""
-    message = Message(
-        id="",
-        turn_id="",
-        role=Role.USER,
-        parts=(Text(f"{before}Conversation:\n{conversation}"),),
-        created_at=0,
-    )
+    for piece in _pieces(messages, turns, chars_max):
+        answer, cost = await _ask(model, _SYSTEM, f"{before}Conversation:\n{piece}", _SCHEMA)
+        usage = usage.plus(cost)
+        found += [(fact.text, turns[min(max(fact.turn, 1), len(turns)) - 1]) for fact in answer]
+    return found, usage
+
+
+async def _ask(model: Model, system: str, text: str, schema: dict[str, Any]) -> tuple[list[Fact], Usage]:
     request = ModelRequest(
-        system=_SYSTEM,
-        messages=(message,),
+        system=system,
+        messages=(_said("", Role.USER, text),),
         output_tokens_max=_OUTPUT_TOKENS,
-        json_schema=_SCHEMA,
+        json_schema=schema,
         temperature=0.0,
     )
     said: list[str] = []
@@ -191,24 +236,53 @@ async def _ask(model: Model, conversation: str, known: Sequence[str]) -> tuple[_
                 said.append(chunk.text)
             elif isinstance(chunk, Finish):
                 usage = chunk.usage
-    return _answer("".join(said)), usage
+    return _facts_in("".join(said)), usage
 
 
-def _answer(text: str) -> _Answer:
+def _facts_in(text: str) -> list[Fact]:
     """The facts in an answer, each once, also where the model put prose or a fence around its JSON."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
-        return _Answer()
+        return []
     for whole in (text[start : end + 1], text[start : end + 1] + "]}"):  # cut off: what is whole is kept
         try:
             answer = msgspec.convert(json.loads(whole), _Answer, strict=False)
         except (ValueError, msgspec.ValidationError):
             continue
         distinct: dict[str, Fact] = {}
-        for fact in answer.facts:
+        for each in answer.facts:
+            fact = Fact(each) if isinstance(each, str) else each
             distinct.setdefault(one_line(fact.text).casefold(), fact)
-        return _Answer(tuple(distinct.values()))
-    return _Answer()
+        return list(distinct.values())
+    return []
+
+
+# A sentence of a message, or what is left of a line, with what ends it.
+_SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*")
+
+
+def _statements(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """(turn id, words) of what the user said in each message that is more than questions."""
+    found = []
+    for message in messages:
+        if message.role is not Role.USER:
+            continue
+        sentences = [sentence.strip() for sentence in _SENTENCE.findall(message.text[:_SMALL_CHARS_MAX])]
+        words = " ".join(sentence for sentence in sentences if sentence and not sentence.endswith("?"))
+        if words:
+            found.append((message.turn_id, words))
+    return found
+
+
+_PLAIN = frozenset(("the", "a", "user", "is", "are", "was", "has", "their", "her", "his", "and", "with"))
+
+
+def _is_about(words: str, fact: str) -> bool:
+    """Whether anything of the fact is in the words that it is said to come from; what a small model has made
+    up, or knows from elsewhere, is not. Words are compared by how they begin, Chinese ones by their signs."""
+    begins = {word[:4] for word in re.findall(r"\w+", words.casefold())}
+    own = [word for word in re.findall(r"\w+", fact.casefold()) if word not in _PLAIN]
+    return any(word[:4] in begins for word in own) or any(sign in words for sign in fact if sign > "\u2e80")
 
 
 def _pieces(messages: Sequence[Message], turns: Sequence[str], chars_max: int) -> list[str]:

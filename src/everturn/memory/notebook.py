@@ -272,6 +272,10 @@ class Notebooks:
     async def notes(self, owner: str) -> list[Note]:
         return await self._in_thread(owner, lambda book: book.notes())
 
+    async def get(self, owner: str, note_id: str) -> Note:
+        """Raises NotFound."""
+        return await self._in_thread(owner, lambda book: book.get(note_id))
+
     async def find(self, owner: str, query: str, limit: int) -> list[Note]:
         return await self._in_thread(owner, lambda book: book.find(query, limit))
 

@@ -35,7 +35,13 @@ def facts(*texts: str, turn: int = 1) -> str:
     return json.dumps({"facts": [{"text": text, "turn": turn} for text in texts]})
 
 
-PASSED = facts("The user is called Noor.", "The user lives in Lisbon.", "The user is allergic to walnuts.")
+FOUND = [
+    "The user is called Noor.",
+    "The user lives in Lisbon.",
+    "The user is allergic to walnuts.",
+    "The user has a bakery with her sister Lena.",
+]
+PASSED = facts(*FOUND)
 
 
 def built_over(
@@ -97,11 +103,13 @@ async def test_a_model_is_examined_once(store: Store, clock: FakeClock, tmp_path
     [
         "I would be happy to help!",
         facts(),
-        facts("The user lives in Lisbon."),
-        facts("The user lives in Lisbon.", "The user is allergic to walnuts.", "The user likes sardines."),
+        facts(*FOUND[:3]),
+        facts(*FOUND, "The user likes sardines."),
+        facts(*FOUND, "The user asked about rye bread."),
+        facts(*FOUND, *(f"The user knows the number {number}." for number in range(5))),
         '{"facts": "walnuts in Lisbon"}',
     ],
-    ids=["prose", "nothing", "misses one", "takes the assistant's words", "wrong shape"],
+    ids=["prose", "nothing", "misses one", "the assistant's words", "a question", "too many", "wrong shape"],
 )
 async def test_a_model_that_fails_the_check_extracts_nothing_and_says_so(
     store: Store, clock: FakeClock, tmp_path: Path, answer: str
@@ -159,23 +167,106 @@ async def test_what_the_agent_has_noted_when_asked_is_not_noted_again(
 async def test_a_pocket_model_takes_the_check_like_any_other(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
-    answer = facts("The user ...", "The user ...")
-    model = ScriptedModel(answer, clock=clock, abilities=Abilities(is_small=True))
+    answer = '{"facts": ["Lisbon", "Lisbon", "The user ..."]}'
+    model = ScriptedModel(answer, answer, clock=clock, abilities=Abilities(is_small=True))
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing in a choir")
+    await owed_turn(store, session.id, "and I paint")
     assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
-    assert len(model.requests) == 1
+    assert len(model.requests) == 2, "the two messages of the check that state something"
     notice = str(await store.records.get(ME, "memory", "notice"))
     assert "it missed facts that the user stated" in notice
+    assert await texts(built) == []
+
+
+SMALL_PASSED = [json.dumps({"facts": FOUND[:3]}), json.dumps({"facts": FOUND[3:]})]
+
+
+async def test_a_small_model_is_shown_what_the_user_states_one_message_at_a_time(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    script = [*SMALL_PASSED, '{"facts": ["The user sings in a choir."]}', '{"facts": ["Rain is wet."]}']
+    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    first = await owed_turn(store, session.id, "I sing in a choir. Is that healthy?", "It is. Try opera.")
+    await owed_turn(store, session.id, "How deep is the sea?\nAnd who measured it?", "Eleven kilometres.")
+    await owed_turn(store, session.id, "Write me a haiku, version 2.5 please")
+    assert (await built.memory.settle(ME, session.id)).turns == 3
+    shown = [request.messages[0].text for request in model.requests]
+    assert shown == [
+        "Message:\nHi, I'm Noor. I moved to Lisbon last spring, and I am allergic to walnuts.",
+        "Message:\nI run a bakery with my sister Lena.",
+        "Message:\nI sing in a choir.",
+        "Message:\nWrite me a haiku, version 2.5 please",
+    ]
+    # What has nothing to do with the message it is said to come from was made up, and is not noted.
+    assert [(n.text, n.turn_id) for n in await built.notebooks.notes(ME)] == [
+        ("The user sings in a choir.", first)
+    ]
+
+
+async def test_what_a_small_model_has_read_is_done_when_it_is_cut_short(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    script = [
+        *SMALL_PASSED,
+        '{"facts": ["The user sings."]}',
+        ModelOverloaded("busy"),
+        '{"facts": ["The user paints."]}',
+    ]
+    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing")
+    await owed_turn(store, session.id, "I paint")
+    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.FAILED
+    assert await texts(built) == ["The user sings."]
+    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert await texts(built) == ["The user sings.", "The user paints."]
+    assert len(model.requests) == 5
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "is_noted"),
+    [
+        ("我住在里斯本", "用户住在里斯本。", True),
+        ("我住在里斯本", "The user likes tea.", False),
+        ("I am 42", "The user is 42 years old.", True),
+        ("My allergies: nuts", "The user is allergic to nuts.", True),
+    ],
+)
+async def test_what_a_small_model_notes_has_something_of_the_message(
+    store: Store, clock: FakeClock, tmp_path: Path, said: str, answer: str, is_noted: bool
+) -> None:
+    script = [*SMALL_PASSED, json.dumps({"facts": [answer]})]
+    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, said)
+    await built.memory.settle(ME, session.id)
+    assert await texts(built) == ([answer] if is_noted else [])
+
+
+async def test_a_model_that_passed_the_check_of_another_release_takes_this_one_too(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    model = ScriptedModel("I cannot.", clock=clock)
+    await store.records.put("system", "memory.exam", model.name, {"fault": "", "at": clock.now_ms()})
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing in a choir")
+    await built.memory.settle(ME, session.id)
+    assert "failed the extraction check" in await store.records.get(ME, "memory", "notice")
+    assert await texts(built) == []
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["whole", "cut off"])
 async def test_a_model_that_says_its_facts_over_and_over_passes_if_they_are_right(
     store: Store, clock: FakeClock, tmp_path: Path, is_cut: bool
 ) -> None:
-    known = ["The user moved to Lisbon.", "The user is allergic to walnuts."]
-    answer = facts(*known * 5)
+    answer = facts(*FOUND * 5)
     exam = answer[: answer.rindex("{") + 9] if is_cut else answer
     model = ScriptedModel(exam, facts("Sings in a choir.", "Sings in a choir."), clock=clock)
     built = built_over(store, clock, tmp_path, model)
