@@ -41,6 +41,7 @@ _START_TIMEOUT_S = 30.0
 _IDLE_S = 600.0
 _TOOLS_MAX = 200
 _LINE_BYTES_MAX = 16 * 1024 * 1024
+_REFUSED_AT_THE_TOP = frozenset({"allOf", "anyOf", "enum", "not", "oneOf"})
 _NOISE_LINES_MAX = 1000  # that are no messages, in the life of a server
 
 Secret = Callable[[str], str | None]
@@ -452,11 +453,16 @@ async def _definitions(client: Any) -> list[Definition]:
         cursor = page.next_cursor
         if not cursor:
             break
-    return sorted(found[:_TOOLS_MAX], key=lambda definition: definition.name)
+    # Providers refuse every request in which a name stands twice.
+    named = {definition.name: definition for definition in reversed(found[:_TOOLS_MAX])}
+    return sorted(named.values(), key=lambda definition: definition.name)
 
 
 def _definition(tool: Any) -> Definition:
-    parameters = {**tool.input_schema, "type": "object"}
+    """Its arguments are an object with properties, and a choice only further in: with anything else providers
+    refuse the request, and with it every tool of every server."""
+    kept = {key: value for key, value in tool.input_schema.items() if key not in _REFUSED_AT_THE_TOP}
+    parameters = {"properties": {}, **kept, "type": "object"}
     text = msgspec.json.encode([tool.name, tool.description, parameters], order="deterministic")
     return Definition(tool.name, tool.description or "", parameters, hashlib.sha256(text).hexdigest())
 

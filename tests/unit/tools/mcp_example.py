@@ -50,6 +50,10 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "example", "version": "1"},
         }
+    if method == "tools/list" and os.environ.get("START") == "odd":
+        choice = {"anyOf": [{"required": ["a"]}, {"required": ["b"]}], "properties": {"a": NUMBER}}
+        schemas = ({"type": "object"}, {"type": "object", **choice}, {"type": "object", **choice})
+        return {"tools": [{"name": f"t{min(n, 1)}", "inputSchema": one} for n, one in enumerate(schemas)]}
     if method == "tools/list":
         return {
             "tools": [

@@ -102,6 +102,17 @@ async def test_noise_on_its_output_does_not_end_it(open_mcp: Open) -> None:
         assert (await kit.run("example__add", PROFILE, a=2, b=2)).text == "4"
 
 
+async def test_its_odd_definitions_are_ones_that_providers_take(open_mcp: Open) -> None:
+    async with open_mcp(env={"START": "odd"}) as kit:
+        tools = await kit.toolbox.tools(OWNER, SESSION, "with-mcp")
+        schemas = {tool.spec.name: tool.spec.schema.parameters for tool in tools if "__" in tool.spec.name}
+        assert schemas == {
+            "example__t0": {"type": "object", "properties": {}},
+            "example__t1": {"type": "object", "properties": {"a": {"type": "integer"}}},
+        }
+        assert len([name for name in await _names(kit) if name == "example__t1"]) == 1
+
+
 @pytest.mark.parametrize("noise", ["yes", "cat /dev/zero"], ids=["lines", "one line"])
 async def test_a_flood_is_no_server(open_mcp: Open, noise: str) -> None:
     async with open_mcp(command="/bin/sh", args=("-c", noise)) as kit:
