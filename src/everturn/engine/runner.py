@@ -358,9 +358,16 @@ class Runner:
         """The loop has no result: it failed, its writer did, it is handed over, or it was cancelled,
         which is durable already."""
         if error is not None:
+            await self._come_to_rest(writer)
             await self._failed(running, error)
         elif running.is_handing_over:
             await self._hand_over(running, writer)
+
+    async def _come_to_rest(self, writer: TurnWriter) -> None:
+        """Let the turn's last words into the journal before its fate, behind which nothing is taken. What has
+        stopped the writer, if something has, is the error that the turn ends with."""
+        with anyio.move_on_after(self._gear.settings.drain_s), contextlib.suppress(Exception):
+            await writer.quiet()
 
     async def _hand_over(self, running: RunningTurn, writer: TurnWriter) -> None:
         with anyio.move_on_after(self._gear.settings.drain_s):

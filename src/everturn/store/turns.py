@@ -8,7 +8,16 @@ from collections.abc import Sequence
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.errors import Busy, Invalid, JournalCorrupt, NotFound, TextEmpty, TextTooLong, WrongState
+from everturn.domain.errors import (
+    Busy,
+    Invalid,
+    JournalCorrupt,
+    NotFound,
+    StoreAway,
+    TextEmpty,
+    TextTooLong,
+    WrongState,
+)
 from everturn.domain.fold import Folded
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Attachment, Message, Role, Text
@@ -138,21 +147,33 @@ class Turns:
         return await self._db.write(endings.complete, turn_id, epoch, number, folded, provider, handle)
 
     async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:
+        self._refuse_undelivered(epoch)
         return await self._db.write(endings.fail, turn_id, epoch, failure)
 
     async def interrupt(
         self, turn_id: str, epoch: int | None, failure: Failure, *, is_sealed: bool = True
     ) -> Turn:
+        self._refuse_undelivered(epoch)
         return await self._db.write(endings.interrupt, turn_id, epoch, failure, is_sealed)
 
     async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
         return await self._db.write(endings.cancel, owner, turn_id, by)
 
     async def hand_over(self, turn_id: str, epoch: int) -> Turn:
+        self._refuse_undelivered(epoch)
         return await self._db.write(_hand_over, turn_id, epoch)
 
     async def resume(self, owner: str, turn_id: str) -> Turn:
         return await self._db.write(_resume, owner, turn_id)
+
+    def _refuse_undelivered(self, epoch: int | None) -> None:
+        """What its own worker says about a turn's fate seals its journal. Said while the spool waits for its
+        delivery, it could come before what the spool holds, and that would be dropped as a repeat."""
+        if epoch is not None and self._db.is_away:
+            raise StoreAway(
+                "What the turn has said may not be in the database yet. Nothing was written.",
+                hint="It is tried again once everything is delivered.",
+            )
 
     def _check(self, submission: Submission) -> None:
         if submission.kind is TurnKind.MESSAGE and not submission.text.strip() and not submission.attachments:

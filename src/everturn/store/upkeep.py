@@ -148,6 +148,7 @@ def _files_named(tx: Tx) -> Script[list[tuple[str, str, int]]]:
 def _repair(tx: Tx) -> Script[None]:
     yield q("tail_missing")
     for session_no, _ in (yield q("sessions_all")):
+        # First, because it takes the session's lock: what is counted after it is what is there.
         yield q("tail_repair", session_no)
         yield q("session_recount", session_no)
         row = one((yield q("session_row_by_no", session_no)))

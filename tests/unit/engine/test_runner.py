@@ -4,9 +4,12 @@ import anyio
 import pytest
 
 from everturn.domain.errors import DiskFull, NothingToDo, StoreAway
+from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
-from everturn.testing import Call, FakeTool, Pause, Say, ScriptedModel
+from everturn.testing import Call, FakeTool, HoldingProbe, Pause, Say, ScriptedModel
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
+from everturn.testing.models import Wait
+from tests.waiting import others_have_gone_on
 
 pytestmark = pytest.mark.anyio
 
@@ -83,6 +86,46 @@ async def test_a_claim_that_fails_unexpectedly_ends_nothing_else(store, clock, m
         await clock.advance(0.7)
         assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED
         assert h.engine.status()["trouble"] == ""
+
+
+class BreakingProbe(HoldingProbe):
+    """Something of ours breaks when the model's second piece has been offered."""
+
+    def __init__(self):
+        super().__init__()
+        self.pieces = 0
+        self.is_broken = anyio.Event()
+
+    async def reach(self, moment, subject=""):
+        await super().reach(moment, subject)
+        if moment is Moment.DELTA_OFFERED:
+            self.pieces += 1
+            if self.pieces == 2:
+                self.is_broken.set()
+                raise RuntimeError("a screw is loose")
+
+
+async def test_what_was_said_before_an_unexpected_error_is_in_the_transcript(open_another, clock):
+    """The first piece is on its way into the journal, the second waits behind it, when the turn breaks."""
+    probe = BreakingProbe()
+    store = await open_another(probe=probe)
+    go_on = anyio.Event()
+    model = ScriptedModel([Say("Half"), Wait(go_on), Say(" more"), Say(" never")], clock=clock)
+    async with open_harness(store, model=model, clock=clock, probe=probe) as h:
+        session = await h.new_session()
+        probe.hold(Moment.MODEL_CALLED)
+        accepted = await h.send(session)
+        await probe.reached(Moment.MODEL_CALLED)
+        probe.hold(Moment.BATCH_WRITTEN)
+        probe.release(Moment.MODEL_CALLED)
+        await probe.reached(Moment.BATCH_WRITTEN)
+        go_on.set()
+        await probe.is_broken.wait()
+        await others_have_gone_on(store)
+        probe.release(Moment.BATCH_WRITTEN)
+        turn = await h.settled(accepted.turn.id)
+        assert (turn.state, turn.failure.code) == (TurnState.FAILED, "internal_error")
+        assert (await h.texts(session))[1] == "assistant: Half more"
 
 
 async def test_a_full_disk_interrupts_the_turn_and_resume_goes_on(store, clock, monkeypatch):

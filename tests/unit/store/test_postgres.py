@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import asyncpg
 import pytest
 
@@ -28,14 +29,15 @@ from everturn.domain.fold import fold
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Ask, Claim, Request, Submission
-from everturn.domain.turns import MOVES
+from everturn.domain.turns import MOVES, Failure
 from everturn.store import Store, StoreSettings, open_store, sql
 from everturn.store.postgres import restore_postgres
 from everturn.store.postgres.connection import refuse_unsafe
 from everturn.store.postgres.copying import verify_copy
+from everturn.store.postgres.flusher import DELIVER_BYTES
 from everturn.store.script import Script, Tx, q
 from everturn.store.sqlite.connection import SCHEMA, open_connection
-from everturn.testing import FakeClock, HoldingProbe
+from everturn.testing import FakeClock, HoldingProbe, within
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
 from tests.waiting import reader_waits, until, watcher_waits
@@ -428,10 +430,10 @@ async def test_a_batch_whose_transaction_the_server_has_ended_is_sent_again(
     open_another: OpenStore, store: Store, probe: HoldingProbe, postgres_url: str
 ) -> None:
     """Several times: the server's last words and the end of the connection come in either order."""
-    silent = await open_another(settings=StoreSettings(lease_s=0.1))
+    silent = await open_another(settings=StoreSettings(lease_s=1.0))
     claim = await running(silent)
     watcher = await asyncpg.connect(postgres_url)
-    for number in range(2, 10):
+    for number in range(2, 7):
         probe.hold(Moment.BATCH_WRITTEN)
         async with asyncio.TaskGroup() as group:
             append = silent.journal.append(claim.turn.id, claim.epoch, number, deltas("once"))
@@ -444,7 +446,41 @@ async def test_a_batch_whose_transaction_the_server_has_ended_is_sent_again(
         assert written.result()
     await watcher.close()
     journal = await store.journal.of_turn(OWNER, claim.turn.id)
-    assert [event.number for event in journal if event.kind == "text.delta"] == list(range(2, 10))
+    assert [event.number for event in journal if event.kind == "text.delta"] == list(range(2, 7))
+
+
+async def test_a_client_that_falls_silent_in_the_middle_of_a_statement_is_ended_by_who_takes_over(
+    store: Store, open_another: OpenStore, store_url: str
+) -> None:
+    """It has sent a statement's text, and never sends its arguments: to the server it is not idle."""
+    claim = await running(store)
+    other = await open_another(settings=StoreSettings(lease_s=0.1))
+    await other.workers.register("wrk_b")
+    silent, slow = await asyncpg.connect(store_url), await asyncpg.connect(store_url)
+    await silent.execute("BEGIN; SELECT everturn_begin(3)")
+    await silent.execute("SELECT 1 FROM sessions FOR UPDATE; SELECT 1 FROM tails FOR UPDATE")
+    for connection in (silent, slow):
+        await connection.prepare("SELECT 1")
+    with anyio.fail_after(20):
+        while not silent.is_closed():
+            await other.workers.take_over("wrk_b")
+    assert await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("goes on"))
+    assert await slow.fetchval("SELECT 1") == 1  # wrote nothing, blocks nobody, and is left alone
+    await slow.close()
+
+
+async def test_a_store_opens_while_a_write_hangs(
+    store: Store, open_another: OpenStore, probe: HoldingProbe
+) -> None:
+    probe.hold(Moment.BATCH_WRITTEN)
+    async with asyncio.TaskGroup() as group:
+        write = group.create_task(store.sessions.create(OWNER))
+        await probe.reached(Moment.BATCH_WRITTEN)
+        with anyio.fail_after(20):
+            another = await open_another()
+        assert await another.sessions.list(OWNER)
+        probe.release(Moment.BATCH_WRITTEN)
+        await write
 
 
 async def test_a_batch_that_is_in_a_deadlock_is_sent_again(store: Store, postgres_url: str) -> None:
@@ -622,6 +658,43 @@ async def test_a_turn_that_a_standby_never_knew_does_not_write_into_the_one_with
     assert [
         e.payload.text for e in await store.journal.of_turn(OWNER, other_id) if e.kind == "text.delta"
     ] == ["mine"]
+
+
+@pytest.mark.parametrize("fate", ["hand_over", "interrupt", "fail"])
+async def test_a_turn_gets_no_fate_of_its_worker_before_what_it_spooled_is_delivered(
+    store: Store, spooling: Store, proxy: PostgresProxy, fate: str
+) -> None:
+    """The database is back, and a fate that asks at once would be faster than the spool."""
+    claim = await running(spooling)
+    proxy.go_away()
+    await spooling.journal.append(claim.turn.id, claim.epoch, 2, [ev.StepStarted(1, "m"), *deltas("spooled")])
+    proxy.come_back()
+    failure = () if fate == "hand_over" else (Failure("why", "Because."),)
+    with within("the fate is taken"):
+        while True:
+            try:
+                turn = await getattr(spooling.turns, fate)(claim.turn.id, claim.epoch, *failure)
+                break
+            except StoreAway:
+                await anyio.lowlevel.checkpoint()
+    told = [e.payload.text for e in await store.journal.of_turn(OWNER, turn.id) if e.kind == "text.delta"]
+    assert told == ["spooled"]
+
+
+async def test_a_spool_of_long_texts_is_delivered_in_pieces_that_a_slow_line_can_take(
+    spooling: Store, proxy: PostgresProxy, probe: HoldingProbe
+) -> None:
+    """In one piece each try would take too long, and the next one would begin with it again."""
+    claim = await running(spooling)
+    proxy.go_away()
+    for number in range(2, 5):
+        await spooling.journal.append(claim.turn.id, claim.epoch, number, deltas("x" * (DELIVER_BYTES - 100)))
+    before = probe.passings(Moment.BATCH_WRITTEN)
+    proxy.come_back()
+    with within("the spool is delivered", 20):
+        await spooling.journal.settled(claim.turn.id, claim.epoch)
+    assert probe.passings(Moment.BATCH_WRITTEN) - before == 3
+    assert [event.number for event in await spooling.journal.of_turn(OWNER, claim.turn.id)][-3:] == [2, 3, 4]
 
 
 async def test_whoever_waits_for_the_spool_of_a_broken_flusher_hears_of_it(

@@ -9,15 +9,18 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.errors import NotFound
+from everturn.domain.probe import Moment
 from everturn.domain.storing import Submission
 from everturn.store import Store, open_store, sql
 from everturn.store.sqlite.connection import open_connection
-from everturn.testing import FakeClock
+from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import (
     CRASHED,
     ME,
+    answer,
     answered,
     append,
+    complete,
     interrupted,
     new_session,
     say,
@@ -25,7 +28,9 @@ from tests.acting import (
     transcript,
     words,
 )
+from tests.conftest import OpenAnother
 from tests.crash.checking import After
+from tests.waiting import start_held_up
 
 pytestmark = pytest.mark.anyio
 
@@ -123,3 +128,22 @@ async def test_counting_turns_does_not_read_all_of_them(tmp_path: Path) -> None:
         connection.close()
         assert await store.upkeep.check() == []
     assert not [step for step in plan if step.startswith("SCAN turns") and "USING" not in step]
+
+
+async def test_a_repair_beside_a_turn_that_ends_leaves_the_list_exact(
+    store: Store, open_another: OpenAnother, probe: HoldingProbe
+) -> None:
+    """The end is written and not committed when another process begins to count."""
+    other = await open_another()
+    session = await new_session(store)
+    held = await start(store, session.id, "hello")
+    number = await append(store, held, answer("done"))
+    probe.hold(Moment.END_WRITTEN)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(complete, store, held, number)
+            await probe.reached(Moment.END_WRITTEN)
+            await start_held_up(group, other, other.upkeep.repair, by=store)
+            probe.release(Moment.END_WRITTEN)
+    assert (await store.sessions.get(ME, session.id)).active_turn is None
+    assert await store.upkeep.check() == []

@@ -10,7 +10,7 @@ import asyncio
 import time
 import zlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import asyncpg
@@ -38,6 +38,7 @@ FLUSH_TIMEOUT_S = 8.0
 SENDS_MAX = 2  # a batch is sent again, as formed, on a fresh connection before the database counts as away
 RECONNECT_S = 0.25
 DELIVER_RECORDS = 500
+DELIVER_BYTES = 1 << 20  # what a slow line takes in FLUSH_TIMEOUT_S: with more, no try would come to its end
 FENCED_KEPT_MAX = 10_000
 FACTS_MAX = 20_000
 
@@ -369,8 +370,7 @@ class Flusher:
         records = await asyncio.to_thread(spool.read)
         former: dict[tuple[str, int], list[Spooled]] = {}
         unwanted: list[Spooled] = []
-        for start in range(0, len(records), DELIVER_RECORDS):
-            chunk = records[start : start + DELIVER_RECORDS]
+        for chunk in _chunks(records):
             jobs = [Job(Append(r.turn_id, r.epoch, r.first_number, r.data, r.at)) for r in chunk]
             self._answer(jobs, await self._transact(connection, jobs))
             for job, record in zip(jobs, chunk, strict=True):
@@ -403,6 +403,21 @@ class Flusher:
         if len(self._fenced) >= FENCED_KEPT_MAX:
             del self._fenced[next(iter(self._fenced))]
         self._fenced[record.turn_id, record.epoch] = error
+
+
+def _chunks(records: Sequence[Spooled]) -> Iterator[list[Spooled]]:
+    """So many records at once, or so many bytes, but one at least."""
+    chunk: list[Spooled] = []
+    size = 0
+    for record in records:
+        more = sum(map(len, record.data))
+        if chunk and (len(chunk) == DELIVER_RECORDS or size + more > DELIVER_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(record)
+        size += more
+    if chunk:
+        yield chunk
 
 
 def _events(record: Spooled) -> list[Event]:
