@@ -9,13 +9,14 @@ import apsw
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.errors import Invalid, Stale, StoreAway, StoreBroken
+from everturn.domain.errors import Fenced, Invalid, Stale, StoreAway, StoreBroken
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request
 from everturn.store import Store, open_store
 from everturn.store.sqlite import database
 from everturn.testing import FakeClock
 from tests.acting import ME, append, new_session, positions, say, start
+from tests.conftest import OpenAnother
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +96,43 @@ async def test_another_process_s_commit_is_noticed_while_this_one_writes_without
             talking.cancel_scope.cancel()
     assert heard == ["turn.accepted"]
     await stream.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite"])
+async def test_a_turn_that_streams_is_looked_up_again_only_after_others_have_written(
+    store: Store, open_another: OpenAnother, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is a script of this process, or anything of another."""
+    other = await open_another()
+    session = await new_session(store)
+    held = await start(store, session.id, "hello")
+    number = held.number
+    appends = store.database.writer._appends  # type: ignore[attr-defined]
+    looked: list[str] = []
+    look = appends._look
+    monkeypatch.setattr(appends, "_look", lambda turn_ids: looked.extend(turn_ids) or look(turn_ids))
+
+    async def looks_of_two_appends() -> int:
+        nonlocal number
+        looked.clear()
+        for _ in range(2):
+            number = await append(store, held, [ev.TextDelta(1, "a")], number)
+        return len(looked)
+
+    assert await looks_of_two_appends() == 1
+    assert await looks_of_two_appends() == 0
+    await store.sessions.change(ME, session.id, SessionPatch(title="one"))
+    assert await looks_of_two_appends() == 1
+    await other.sessions.change(ME, session.id, SessionPatch(title="two"))
+    assert await looks_of_two_appends() == 1
+    number = await append(other, held, [ev.TextDelta(1, "another's")], number)
+    assert await looks_of_two_appends() == 1
+    assert await positions(store, session.id) == list(
+        range(1, (await store.sessions.get(ME, session.id)).position + 1)
+    )
+    await other.turns.cancel(ME, held.turn.id)
+    with pytest.raises(Fenced):
+        await append(store, held, [ev.TextDelta(1, "too late")], number)
 
 
 async def test_a_write_to_a_closed_store_is_refused(tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ class Writer:
         self._has_trouble = False
         self._tried_at = 0.0
         self._data_version = self._read_data_version()
+        self._is_schema_known = False
         self._looked_at = time.monotonic()
         self._appends = _Appends(connection, queries)
         self._thread = threading.Thread(target=self._run, name="everturn-writer", daemon=True)
@@ -275,7 +276,11 @@ class Writer:
         self._refuse_moved_file()
         cursor = self._connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")
-        self._refuse_newer_schema()
+        # Under the lock: what nobody else has written since is as this writer left it.
+        self._notice_version(self._read_data_version())
+        if not self._is_schema_known:
+            self._refuse_newer_schema()
+            self._is_schema_known = True
         now = self._clock.now_ms()
         stored: list[Stored] = []
         run: list[AppendJob] = []
@@ -316,6 +321,7 @@ class Writer:
     def _script(self, cursor: apsw.Cursor, job: ScriptJob, now: int, stored: list[Stored]) -> None:
         """Run one script inside a savepoint, so that its refusal leaves the batch as it was."""
         tx = Tx("sqlite", now, self._ids, self._probe)
+        self._appends.forget_standing()
         cursor.execute("SAVEPOINT job")
         try:
             job.result = self._runs.run(job.script(tx, *job.args))
@@ -356,6 +362,7 @@ class Writer:
         After a failed sync this process stops writing, because a commit that was refused that way can
         reappear when the file is opened again: only a fresh start tells what is there.
         """
+        self._appends.forget_standing()
         if self._connection.in_transaction:
             try:
                 self._connection.execute("ROLLBACK")
@@ -442,8 +449,14 @@ class Writer:
             self._broken = explained(error, self._path)
             self._begin_trouble(self._broken)
             return
+        self._notice_version(version)
+
+    def _notice_version(self, version: int) -> None:
+        """If it is a new one, another process has written: nothing that this writer knows counts any more."""
         if version != self._data_version:
             self._data_version = version
+            self._is_schema_known = False
+            self._appends.forget_standing()
             self._on_loop(self._notice_others)
 
     def _read_data_version(self) -> int:
@@ -461,32 +474,52 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 class _Appends:
-    """Writes a run of appends: one look at all their turns, one insert for all events."""
+    """Writes a run of appends: one look at all their turns, one insert for all events.
+
+    A turn that was looked at stands as this writer left it until somebody else may have written: another
+    process, a script, a transaction that failed. Whoever streams is not looked up again for each batch.
+    """
 
     def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
         self._cursor = connection.cursor()
         self._queries = queries
         self._known = Known(FACTS_MAX)
+        self._standing: dict[str, Found] = {}
+
+    def forget_standing(self) -> None:
+        self._standing.clear()
 
     def write(self, jobs: list[AppendJob], now: int, stored: list[Stored]) -> None:
         turn_ids = list({job.append.turn_id: None for job in jobs})
         events: list[tuple[Any, ...]] = []
         tails: list[tuple[int, int, int]] = []
         numbers: list[tuple[int, int, int]] = []
-        for runs in plan(jobs, self._look(turn_ids), now):
+        for runs in plan(jobs, self._stand(turn_ids), now):
             for run in runs:
                 stored.append(run.stored)
                 events += _rows(run)
             last = runs[-1]
-            tails.append((last.facts.session_no, last.last_position, now))
-            numbers.append((last.facts.turn_no, last.epoch, last.last_number))
+            facts, number, position = last.facts, last.last_number, last.last_position
+            tails.append((facts.session_no, position, now))
+            numbers.append((facts.turn_no, last.epoch, number))
+            self._standing[last.turn_id] = Found(facts, "running", last.epoch, number, position)
         if events:
             self._cursor.executemany(self._queries["event_insert"], events)
             self._cursor.executemany(self._queries["append_tail"], tails)
             self._cursor.executemany(self._queries["writer_number"], numbers)
 
-    def _look(self, turn_ids: list[str]) -> dict[str, Found]:
+    def _stand(self, turn_ids: list[str]) -> dict[str, Found]:
         """The turns as they are now, under the lock of the transaction."""
+        standing = self._standing
+        unknown = [turn_id for turn_id in turn_ids if turn_id not in standing]
+        if unknown:
+            if len(standing) > FACTS_MAX:
+                standing.clear()
+                unknown = turn_ids
+            standing.update(self._look(unknown))
+        return standing
+
+    def _look(self, turn_ids: list[str]) -> dict[str, Found]:
         self._known.learn(dict(self._facts(self._known.unknown(turn_ids))))
         by_no = self._known.by_number(turn_ids)
         asked = f"[{','.join(map(str, by_no))}]"
