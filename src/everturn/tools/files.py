@@ -307,13 +307,18 @@ def _apply(workspace: Path, patches: list[FilePatch]) -> list[tuple[str, str, st
         if patch.new_path:
             contents[patch.new_path] = after
         changes.append((patch.path, before, after))
+    done: list[str] = []
     with Beneath(workspace) as files:
-        for path, content in contents.items():
-            if content is not None:
-                files.write(path, content.encode())
-        for path, content in contents.items():
-            if content is None:
-                files.remove(path)
+        # Removed last: what moves is never in neither place.
+        for path, content in sorted(contents.items(), key=lambda item: item[1] is None):
+            try:
+                files.remove(path) if content is None else files.write(path, content.encode())
+            except OSError as error:
+                raise ToolFailed(
+                    f"{path} could not be changed: {error.strerror or error}. Changed already: "
+                    f"{', '.join(done) or 'nothing'}. The rest was left as it is."
+                ) from error
+            done.append(path)
     return changes
 
 

@@ -155,6 +155,17 @@ async def test_two_patches_of_one_file_both_count(kit: Kit) -> None:
     assert not (kit.workspace / "a.txt").exists()
 
 
+async def test_a_patch_that_fails_half_way_says_what_it_has_changed(kit: Kit) -> None:
+    (kit.workspace / "a.txt").write_text("1\n")
+    (kit.workspace / "file").write_text("no folder\n")
+    first = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-1\n+one\n"
+    second = "--- /dev/null\n+++ b/file/new.txt\n@@ -0,0 +1 @@\n+x\n"
+    result = await kit.run("apply_patch", patch=first + second)
+    assert result.outcome is Outcome.ERROR
+    assert "file/new.txt could not be changed" in result.text
+    assert "Changed already: a.txt." in result.text
+
+
 async def test_a_name_as_long_as_names_may_be(kit: Kit) -> None:
     name = "é" * 127
     result = await kit.run("write_file", path=name, content="x\n")
