@@ -82,11 +82,14 @@ def edit(ident: str, text: tuple[str, ...], home: Path | None) -> None:
     """Change a note; without a text, in your editor."""
 
     async def read(built: BuiltMemory, store: Store) -> str:
-        return next((n.text for n in await built.notebooks.notes(OWNER) if n.id == ident), "")
+        return (await built.notebooks.get(OWNER, ident)).text
 
-    new = " ".join(text)
+    new: str | None = " ".join(text)
     if not new:
-        new = click.edit(_with_memory(home, read)) or ""
+        new = click.edit(_with_memory(home, read))
+    if new is None:
+        console().print("Nothing was changed.")
+        return
 
     async def work(built: BuiltMemory, store: Store) -> Note:
         note = await built.notebooks.edit(OWNER, ident, new)
@@ -144,19 +147,23 @@ def commit(session_id: str | None, home: Path | None) -> None:
 
     async def work(built: BuiltMemory, store: Store) -> tuple[int, list[str]]:
         turns, errors = 0, []
-        for owing in await store.ledger.owing(OWNER):
-            if session_id in (None, owing.session_id):
-                done = await built.memory.settle(OWNER, owing.session_id)
-                turns += done.turns
-                if done.outcome not in ("settled", "nothing"):
-                    errors.append(f"{owing.session_id}: {done.error or done.outcome}")
+        if session_id is not None:
+            await store.sessions.get(OWNER, session_id)  # says so, if there is none
+        owing = await store.ledger.owing(OWNER) if session_id is None else []
+        for each in [session_id] if session_id is not None else [known.session_id for known in owing]:
+            done = await built.memory.settle(OWNER, each)
+            turns += done.turns
+            if done.outcome not in ("settled", "nothing"):
+                errors.append(f"{each}: {done.error or done.outcome}")
         await built.memory.close()
         return turns, errors
 
     turns, errors = _with_memory(home, work)
-    console().print(
-        f"{turns} turn{' is' if turns == 1 else 's are'} owed no longer. What was noted: everturn memory list"
-    )
+    if turns:
+        said = "1 turn is" if turns == 1 else f"{turns} turns are"
+        console().print(f"{said} owed no longer. What was noted: everturn memory list")
+    elif not errors:
+        console().print("Nothing was owed.")
     for error in errors:
         console(stderr=True).print(escape(error), style="red", soft_wrap=True)
     if errors:

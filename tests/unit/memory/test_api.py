@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from everturn.domain.ids import Ids
+from everturn.domain.remembering import Begun
 from everturn.memory import BuiltMemory, build_memory
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModel, ScriptedModels
@@ -125,3 +126,28 @@ async def test_starting_a_session_over_http_remembers_the_one_it_leaves(
         # Waits for the commit under way, if it is; the answer is the same either way.
         await built.memory.settle("local", session["id"])
         assert [note.text for note in await built.notebooks.notes("local")] == ["The user keeps bees."]
+
+
+async def test_remembering_now_says_that_another_process_is_at_it(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with server(store, tmp_path, clock, "hello") as (running, _):
+        session = await running.new_session()
+        await running.run(session["id"], "I keep bees")
+        begun = await begun_by(store, session["id"], "mem_other")
+        for body in ({"session_id": session["id"]}, {}):
+            done = await running.http.post("/api/memory/commit", json=body)
+            assert done.json() == {"turns": 0, "errors": ["Somebody else commits it just now."]}
+        nothing = await running.http.post(
+            "/api/memory/commit", json={"session_id": "ses_00000000000000000000000000"}
+        )
+        assert nothing.json() == {"turns": 0}
+        await store.ledger.settle(begun)
+
+
+async def begun_by(store: Store, session_id: str, holder: str) -> Begun:
+    found = await store.ledger.next("local", session_id, holder)
+    assert found is not None
+    begun = await store.ledger.begin("local", session_id, found, f"{holder}.1", holder, 60_000)
+    assert begun is not None
+    return begun

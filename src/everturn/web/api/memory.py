@@ -200,14 +200,13 @@ class MemoryApi:
 
     async def commit(self, call: Call[Nothing, CommitNow]) -> CommittedNow:
         wanted = call.body.session_id
-        owing = await self._memory.ledger.owing(call.owner)
+        owing = await self._memory.ledger.owing(call.owner) if wanted is None else []
         turns, errors = 0, []
-        for session in owing:
-            if wanted in (None, session.session_id):
-                done = await self._memory.settle(call.owner, session.session_id)
-                turns += done.turns
-                if done.error:
-                    errors.append(done.error)
+        for session_id in [wanted] if wanted is not None else [each.session_id for each in owing]:
+            done = await self._memory.settle(call.owner, session_id)
+            turns += done.turns
+            if done.error:
+                errors.append(done.error)
         return CommittedNow(turns, tuple(errors))
 
 
