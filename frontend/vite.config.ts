@@ -23,5 +23,7 @@ export default defineConfig({
     environment: "jsdom",
     include: ["tests/**/*.test.ts"],
     restoreMocks: true,
+    // Only a test that hangs is to fail for its time, not one beside a busy neighbour.
+    testTimeout: 60_000,
   },
 });

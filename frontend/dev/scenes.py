@@ -390,6 +390,10 @@ def states(house: House, now: int) -> None:
     s.approve("rm -r /srv/old", "it deletes files outside the workspace.")
     s.resolve("deny")
     s.end("Denied by the user.", 10, Outcome.DENIED)
+    s.want("terminal", "shutdown -h now")
+    s.approve("shutdown -h now", "it stops the machine.")
+    s.resolve("expired")
+    s.end("Nobody answered in time.", 10, Outcome.DENIED)
     s.want("terminal", "systemctl reload dovecot")
     s.approve("systemctl reload dovecot", "it changes a service.")
     s.resolve("once")
@@ -592,6 +596,20 @@ def around(path: str, method: str) -> Any:
             "model": None,
             "profile": None,
             "default_model": MODEL,
+            "title_model": "pocket:smollm2",
+            "fallback_models": ["openai:gpt-x"],
+            "steps_max": None,
+            "minutes_max": None,
+            "tokens_max": None,
+            "cost_usd_max": 1.0,
+            "defaults": {
+                "title_model": None,
+                "fallback_models": [],
+                "steps_max": 100,
+                "minutes_max": 60.0,
+                "tokens_max": None,
+                "cost_usd_max": None,
+            },
             "keys": [
                 {"name": "anthropic", "has_key": True, "source": "file"},
                 {"name": "openai", "has_key": True, "source": "environment"},

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Message, MessagesPage, Payload, SessionEvent, Turn } from "../src/api/types";
-import { acknowledge, apply, moved, open, place, prepend, replaced, type Conversation } from "../src/state/conversation";
+import { acknowledge, apply, inOrderOf, moved, open, place, prepend, replaced, type Conversation } from "../src/state/conversation";
 import { textOf } from "../src/state/items";
 
 const session = "ses_a";
@@ -119,5 +119,11 @@ describe("a conversation", () => {
     expect(textOf(now.turns[1]!.asked)).toBe("second");
     expect(now.turns[1]!.items).toMatchObject([{ kind: "text", text: "answer" }]);
     expect(now.before).toBeNull();
+  });
+
+  it("keeps the order of the queue that is shown, and puts last what is new to it", () => {
+    const queued = (...ids: string[]): Conversation => open(session, page([], [row("trn_0", "running"), ...ids.map((id) => row(id, "queued", "trn_0"))]));
+    const order = inOrderOf(queued("trn_1", "trn_2", "trn_3"), queued("trn_2", "trn_1")).queue.map((turn) => turn.id);
+    expect(order).toEqual(["trn_2", "trn_1", "trn_3"]);
   });
 });

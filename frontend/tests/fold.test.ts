@@ -30,7 +30,7 @@ function seen(item: Item): unknown {
     case "call":
       return { kind: item.kind, callId: item.callId, state: item.state, label: labelOf(item), given: item.arguments, wished: item.wished, outcome: item.result?.outcome ?? "ok", startedAt: item.startedAt };
     case "decision":
-      return { kind: item.kind, label: item.label, isAllowed: item.isAllowed, isChanged: item.isChanged, at: item.at };
+      return { kind: item.kind, label: item.label, decision: item.decision, isAllowed: item.isAllowed, isChanged: item.isChanged, at: item.at };
     case "seam":
       return { kind: item.kind, stoppedAt: item.stoppedAt, backAt: item.backAt, reason: item.reason };
     default:

@@ -11,7 +11,11 @@ class MemoryDisk {
   }
   all = async (name: string) => [...this.store(name).values()];
   get = async (name: string, key: string) => this.store(name).get(key);
-  put = async (name: string, value: Record<string, unknown>) => void this.store(name).set(String(value.key ?? value.id), structuredClone(value));
+  isRefusing = false;
+  put = async (name: string, key: string, value: unknown) => {
+    if (!this.isRefusing) this.store(name).set(key, structuredClone(value));
+    return !this.isRefusing;
+  };
   delete = async (name: string, key: string) => void this.store(name).delete(key);
 }
 
@@ -108,5 +112,34 @@ describe("messages on their way", () => {
     await outbox.send({ ...draft, text: "two" });
     await outbox.retryAll();
     expect(accepted).toEqual(["one", "two"]);
+  });
+
+  it("is sent all the same where the browser keeps nothing, and says that it is not kept", async () => {
+    disk.isRefusing = true;
+    api.answers.push(away);
+    await outbox.send(draft);
+    expect(entries.map((entry) => [entry.state, entry.isKept])).toEqual([["failed", false]]);
+    await outbox.retryAll();
+    expect(accepted).toEqual(["hello"]);
+    expect(entries).toEqual([]);
+  });
+
+  it("lets the draft go only when it is on the disk itself", async () => {
+    const seen: number[] = [];
+    await outbox.send(draft, () => seen.push(disk.stores.get("outbox")?.size ?? 0, api.calls.length));
+    expect(seen).toEqual([1, 0]);
+  });
+
+  it("sends one after the other, so that they arrive in the order in which they were written", async () => {
+    let answer = (_value: unknown): void => {};
+    api.answers.push(() => new Promise((resolve) => (answer = resolve)));
+    const first = outbox.send(draft);
+    const second = outbox.send({ ...draft, text: "and then" });
+    const elsewhere = outbox.send({ ...draft, session: "ses_b", text: "elsewhere" });
+    await elsewhere;
+    expect(api.calls.map((call) => (call.asking.body as { text: string }).text)).toEqual(["hello", "elsewhere"]);
+    answer({ turn: { id: "trn_1" }, cursor: 1 });
+    await Promise.all([first, second]);
+    expect(accepted).toEqual(["elsewhere", "hello", "and then"]);
   });
 });

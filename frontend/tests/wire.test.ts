@@ -21,9 +21,9 @@ class Server {
   get last() {
     return this.asked[this.asked.length - 1]!;
   }
-  event(session: string, position: number): void {
-    const data = { session_id: session, position, turn_id: null, at: 1, event: { kind: "progress", label: "" } };
-    this.send(`id: x\nevent: progress\ndata: ${JSON.stringify(data)}\n\n`);
+  event(session: string, position: number, kind = "progress"): void {
+    const data = { session_id: session, position, turn_id: null, at: 1, event: { kind, label: "" } };
+    this.send(`id: x\nevent: ${kind}\ndata: ${JSON.stringify(data)}\n\n`);
   }
   send(text: string): void {
     this.last.controller.enqueue(new TextEncoder().encode(text));
@@ -178,5 +178,14 @@ describe("one connection for many tabs", () => {
     now = 130_000;
     hub.tick();
     expect(server.last.signal.aborted).toBe(true);
+  });
+
+  it("hands out a snapshot from before what was read: a backup was restored", async () => {
+    const tab = new Tab(hub);
+    tab.want({ ses_a: 9 });
+    await settle();
+    server.event("ses_a", 4, "snapshot");
+    await settle();
+    expect(tab.positions("ses_a")).toEqual([4]);
   });
 });

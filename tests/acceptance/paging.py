@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import sys
@@ -21,9 +22,11 @@ import anyio.abc
 import anyio.streams.buffered
 import httpx2
 from anyio.streams.text import TextReceiveStream
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 PATIENCE_S = 30.0
+# Five seconds, which it would be, are nothing to a browser on a busy machine.
+expect.set_options(timeout=PATIENCE_S * 1000)
 PAGE = Path(__file__).parents[2] / "src/everturn/web/page/index.html"
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (
@@ -106,14 +109,16 @@ class Provider:
                 {"object": "list", "data": [{"id": "test-model", "object": "model"}]}
             ).encode()
             start = (
-                f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(listed)}\r\n\r\n"
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(listed)}\r\n\r\n"
             )
             await stream.send(start.encode() + listed)
             return
         request = json.loads(body)
         self.asked.append(request)
         await stream.send(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n"
+            b"transfer-encoding: chunked\r\n\r\n"
         )
         await self._play(self._answer(request["messages"]), stream)
 
@@ -272,9 +277,16 @@ async def _drain(out: TextReceiveStream) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port for a server that comes back to it. From below those that the kernel hands out by itself: one
+    of these could be taken by any connection of a neighbour while the server is down."""
+    for port in random.sample(range(20_000, 32_000), 50):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("fifty ports in a row are taken")
 
 
 @asynccontextmanager

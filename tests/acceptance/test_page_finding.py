@@ -32,7 +32,8 @@ async def test_search_finds_a_message_and_jumps_to_it(data_dir: Path) -> None:
         hit = page.locator(".pal .hit").first
         await expect(hit.locator("mark").first).to_have_text("heliotrope")
         await page.keyboard.press("Enter")
-        await expect(page.locator(".glow .say")).to_contain_text("heliotrope")
+        # It glows for a second: looked for in every frame, not every now and then.
+        await page.locator(".glow .say", has_text="heliotrope").wait_for()
         await expect(page.locator(".say", has_text="heliotrope")).to_be_in_viewport()
         await expect(page.locator(".pill")).to_be_visible()
         await page.locator(".pill").click()
@@ -49,6 +50,7 @@ async def test_the_palette_runs_commands_and_the_map_shows_keys(data_dir: Path) 
         await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
         await page.reload()
         await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        await page.locator("[data-composer]").wait_for()
         await page.evaluate("document.activeElement.blur()")
         await page.keyboard.press("?")
         await expect(page.get_by_role("dialog", name="Keyboard map")).to_be_visible()

@@ -117,16 +117,32 @@ async def test_it_works_at_360_pixels_with_nothing_sticking_out(data_dir: Path) 
         await expect(page.locator(".app.drawer .side .row")).to_be_visible()
         await page.locator(".side .row").first.click()
         await expect(page.locator(".app.drawer")).to_have_count(0)
-        small = await page.evaluate(
-            "[...document.querySelectorAll('.bar .ib, .go, .tools .ib')].filter(b => b.offsetParent && b.offsetHeight < 40).map(b => b.outerHTML)"
-        )
-        assert small == []
+        assert await too_small(page) == []
+        for place in ("models", "memory", "approvals", "access", "appearance"):
+            await page.goto(f"{house.url}#/settings/{place}")
+            await expect(page.locator(".pane .box2").first).to_be_visible()
+            assert await too_small(page) == []
+            assert await sticking_out(page) == []
         assert house.complaints == []
+
+
+async def too_small(page: Page) -> list[str]:
+    """What a finger would miss: 20 px above or below its middle, something else is hit."""
+    return await page.evaluate(
+        """() => [...document.querySelectorAll('button, select, input, a.lnk, a.row')].filter((node) => {
+            const box = node.getBoundingClientRect();
+            const x = box.left + box.width / 2;
+            const y = box.top + box.height / 2;
+            const isHit = (at) => { const hit = document.elementFromPoint(x, at); return node.contains(hit) || hit?.closest('label')?.contains(node); };
+            if (!node.checkVisibility() || node.closest('.md, .vh') || y < 20 || y > innerHeight - 20 || !isHit(y)) return false;
+            return !isHit(y - 19.5) || !isHit(y + 19.5);
+        }).map((node) => node.outerHTML.slice(0, 160))"""
+    )
 
 
 async def sticking_out(page: Page) -> list[str]:
     return await page.evaluate(
-        """() => [...document.querySelectorAll('.roll *, .dock *, .bar *')]
+        """() => [...document.querySelectorAll('.roll *, .dock *, .bar *, .pane *')]
             .filter((node) => node.offsetParent && node.getBoundingClientRect().right > innerWidth + 1)
             .filter((node) => !node.closest('pre, .table, .diff, .out, .vh'))
             .map((node) => node.outerHTML.slice(0, 120))"""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import anyio
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.acceptance.paging import PAGE, Gate, House, Think, Tool, open_house, say
+from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, Think, Tool, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
@@ -38,7 +39,12 @@ async def as_after_a_reload(page: Page) -> bool:
     before = await shown()
     await page.reload()
     await expect(page.locator("article .foot-s").last).to_be_visible()
-    assert await shown() == before
+    after = ""
+    # Its parts come one after the other; what it comes to is what counts.
+    with anyio.move_on_after(PATIENCE_S):
+        while (after := await shown()) != before:
+            await page.wait_for_timeout(100)
+    assert after == before
     return True
 
 
@@ -234,7 +240,7 @@ async def test_messages_queue_are_edited_removed_and_run_in_order(data_dir: Path
         for text in ("the second", "the third", "the fourth"):
             await say(page, text)
         tray = page.locator(".queue li")
-        await expect(tray).to_have_count(3)
+        await expect(page.locator(".queue li[data-queued]")).to_have_count(3)
         await tray.nth(0).hover()
         await tray.nth(0).get_by_label("Edit").click()
         await page.locator(".queue input").fill("the changed second")

@@ -33,6 +33,7 @@ export type WorkspaceFile = Schemas["WorkspaceFile"];
 export type WorkspaceFiles = Schemas["WorkspaceFiles"];
 export type WorkspaceText = Schemas["WorkspaceText"];
 export type Trouble = Schemas["Trouble"];
+export type Settings = Schemas["Settings"];
 
 /** News about the session list, on the same connection. */
 export interface ListEvent {

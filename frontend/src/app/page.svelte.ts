@@ -68,6 +68,7 @@ export class Page {
   /** Asked of the composer: put this text in, or take the focus. */
   wish = $state.raw<{ text?: string; mention?: string; focus?: boolean; id: number } | null>(null);
   private readonly talks = new Map<string, Talk>();
+  private readonly gone = new Set<string>();
   private marking = false;
   private topicsFor = "";
   private toastCount = 0;
@@ -219,7 +220,10 @@ export class Page {
 
   private forget(event: ListEvent): void {
     const id = event.session_id;
-    if (id && this.route.at === "session" && this.route.id === id) this.go({ at: "new" }, true);
+    if (!id) return;
+    this.gone.add(id);
+    this.close(id);
+    if (this.route.at === "session" && this.route.id === id) this.go({ at: "new" }, true);
   }
 
   private notify(session: Session): void {
@@ -237,6 +241,11 @@ export class Page {
 
   get rows(): Session[] {
     return [...this.list.rows.values()].filter((row) => !this.list.hidden.has(row.id));
+  }
+
+  /** It was deleted, here or in another tab, and has not come back. */
+  isGone(id: string): boolean {
+    return this.gone.has(id) && !this.list.rows.has(id);
   }
 
   get session(): Session | null {
@@ -304,11 +313,16 @@ export class Page {
     this.talks.set(id, talk);
     for (const old of this.talks.keys()) {
       if (this.talks.size <= talksMax) break;
-      this.talks.delete(old);
-      this.link.drop(old);
+      this.close(old);
     }
     this.talk = talk;
     this.markRead();
+  }
+
+  /** No longer followed, and not what a new session leaves behind. */
+  private close(id: string): void {
+    this.talks.delete(id);
+    this.link.drop(id);
   }
 
   private async readSession(id: string): Promise<void> {
@@ -374,6 +388,7 @@ export class Page {
 
   async remove(session: Session): Promise<void> {
     this.list = lists.hide(this.list, session.id, true);
+    this.close(session.id);
     if (this.route.at === "session" && this.route.id === session.id) this.go({ at: "new" });
     try {
       await this.api.delete(`api/sessions/${session.id}`);
@@ -391,7 +406,6 @@ export class Page {
     try {
       const row = await this.api.post<Session>(`api/sessions/${session.id}/restore`);
       this.list = lists.hide(lists.put(this.list, [row]), session.id, false);
-      this.talks.delete(session.id);
       this.go({ at: "session", id: session.id });
     } catch (error) {
       this.complain(error);
@@ -481,11 +495,11 @@ export class Page {
     }
   }
 
-  toast(text: string, action?: Toast["action"]): void {
+  toast(text: string, action?: Toast["action"], isLong = !!action): void {
     this.toastCount += 1;
     const toast: Toast = action ? { id: this.toastCount, text, action } : { id: this.toastCount, text };
     this.toasts = [...this.toasts.slice(-2), toast];
-    setTimeout(() => this.dropToast(toast.id), action ? 9_500 : 3_000);
+    setTimeout(() => this.dropToast(toast.id), isLong ? 9_500 : 3_000);
   }
 
   dropToast(id: number): void {
@@ -495,7 +509,7 @@ export class Page {
   complain(error: unknown): void {
     // The sign-in dialog is over the page then, and says it better.
     if (error instanceof Problem && error.status === 401) return;
-    this.toast(explain(error, words.serverAway));
+    this.toast(explain(error, words.serverAway), undefined, true);
   }
 
   /** Do it, and say so if it could not be done. */

@@ -3,15 +3,11 @@ import type { Accepted, Session } from "../api/types";
 import { Disk, readText, writeText } from "../keep/disk";
 import { Outbox, type LocalFile, type Unsent } from "../keep/outbox";
 
-export interface DraftFile extends LocalFile {
-  preview: string | null;
-}
-
-const newKey = "new";
-
 /** Drafts and messages on their way. What is typed survives a crash of the browser, file by file. */
 export class Post {
   unsent = $state.raw<readonly Unsent[]>([]);
+  /** The browser takes drafts: it has room for them and was not told otherwise. */
+  isKeeping = $state(true);
   readonly outbox: Outbox;
 
   constructor(
@@ -33,25 +29,23 @@ export class Post {
 
   // --- drafts ---------------------------------------------------------------------------------
 
-  readDraft(session: string | null): string {
-    return readText(`everturn.draft.${session ?? newKey}`) ?? "";
+  readDraft(session: string | null): { text: string; files: LocalFile[] } {
+    const [text, files] = placesOf(session).map(readText);
+    return { text: text ?? "", files: files ? (JSON.parse(files) as LocalFile[]) : [] };
   }
 
-  writeDraft(session: string | null, text: string): void {
-    writeText(`everturn.draft.${session ?? newKey}`, text);
+  writeDraft(session: string | null, text = "", files: LocalFile[] = []): void {
+    const [forText, forFiles] = placesOf(session);
+    this.isKeeping = writeText(forText!, text) && writeText(forFiles!, files.length ? JSON.stringify(files) : null);
   }
 
-  readFiles(session: string | null): LocalFile[] {
-    const kept = readText(`everturn.files.${session ?? newKey}`);
-    return kept ? (JSON.parse(kept) as LocalFile[]) : [];
-  }
-
-  writeFiles(session: string | null, files: LocalFile[]): void {
-    writeText(`everturn.files.${session ?? newKey}`, files.length ? JSON.stringify(files) : null);
+  /** Whether this place in the browser's storage holds the session's draft. */
+  isDraftOf(session: string | null, place: string | null): boolean {
+    return placesOf(session).includes(place ?? "");
   }
 
   async keepFile(id: string, blob: Blob): Promise<void> {
-    await this.disk.put("files", { id, blob });
+    await this.disk.put("files", id, { id, blob });
   }
 
   async dropFile(id: string): Promise<void> {
@@ -61,4 +55,8 @@ export class Post {
   async fileOf(id: string): Promise<Blob | null> {
     return (await this.disk.get<{ blob: Blob }>("files", id))?.blob ?? null;
   }
+}
+
+function placesOf(session: string | null): string[] {
+  return ["draft", "files"].map((what) => `everturn.${what}.${session ?? "new"}`);
 }

@@ -26,6 +26,8 @@ export class Talk {
   /** The call that is being changed before it is allowed, as it is typed so far. */
   changing = $state.raw<{ ask: string; fields: Field[]; problem: string } | null>(null);
   private moves: Promise<void> = Promise.resolve();
+  private moving = 0;
+  private moved = 0;
   private pending: SessionEvent[] = [];
   private isPlanned = false;
   private loads = 0;
@@ -41,6 +43,7 @@ export class Talk {
   async load(): Promise<void> {
     this.loads += 1;
     const load = this.loads;
+    const { moved } = this;
     try {
       const [page, queue] = await Promise.all([
         this.api.get<MessagesPage>(`api/sessions/${this.id}/messages`, { query: { limit: pageSize } }),
@@ -54,7 +57,9 @@ export class Talk {
       const known = new Set(page.turns.map((turn) => turn.id));
       const turns = [...page.turns, ...queue.items.filter((turn) => !known.has(turn.id))];
       const before = this.conversation;
-      this.conversation = this.keepOlder(conv.open(this.id, { ...page, turns }));
+      const fresh = this.keepOlder(conv.open(this.id, { ...page, turns }));
+      // What was read before a move was carried out would take the row back from under the user's hand.
+      this.conversation = before && (this.moving || moved !== this.moved) ? conv.inOrderOf(fresh, before) : fresh;
       this.status = "ready";
       this.tellRead(before, this.conversation);
       this.link.want(this.id, conv.replayFrom(page));
@@ -297,6 +302,7 @@ export class Talk {
     this.conversation = conv.moved(before, turn.id, place);
     // One that is about to start stands in the conversation already; to the server it is queued.
     const to = place + seen.length - before.queue.length;
+    this.moving += 1;
     const move = this.moves.then(() => this.carryOut(turn.id, to, seen));
     this.moves = move.catch(() => undefined);
     return move;
@@ -309,7 +315,10 @@ export class Talk {
       const { items } = await this.api.get<{ items: Turn[] }>(`api/sessions/${this.id}/queue`);
       if (items.map((row) => row.id).join() !== seen.join()) throw new Problem(409, "stale_version", words.queueChanged);
       await this.api.patch(`api/sessions/${this.id}/queue/${id}`, { body: { place }, version });
+      this.moving -= 1;
+      this.moved += 1;
     } catch (error) {
+      this.moving -= 1;
       await this.load();
       throw error;
     }

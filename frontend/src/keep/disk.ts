@@ -6,15 +6,20 @@ export type StoreName = "outbox" | "files";
 
 export class Disk {
   private opening: Promise<IDBDatabase> | null = null;
+  /** What the disk refused, being full or switched off. It lasts as long as the page. */
+  private readonly spare = new Map<string, unknown>();
 
   private open(): Promise<IDBDatabase> {
-    this.opening ??= new Promise((resolve, reject) => {
+    this.opening ??= new Promise<IDBDatabase>((resolve, reject) => {
       const request = indexedDB.open(name, version);
       request.onupgradeneeded = () => {
         request.result.createObjectStore("outbox", { keyPath: "key" });
         request.result.createObjectStore("files", { keyPath: "id" });
       };
-      request.onsuccess = () => resolve(request.result);
+      request.onsuccess = () => {
+        request.result.onclose = () => (this.opening = null);
+        resolve(request.result);
+      };
       request.onerror = () => reject(request.error);
     });
     return this.opening;
@@ -31,17 +36,32 @@ export class Disk {
     });
   }
 
+  /** Everything that was kept; nothing where storage is switched off. */
   all<T>(store: StoreName): Promise<T[]> {
-    return this.run(store, "readonly", (place) => place.getAll() as IDBRequest<T[]>);
+    return this.run(store, "readonly", (place) => place.getAll() as IDBRequest<T[]>).catch(() => []);
   }
-  get<T>(store: StoreName, key: string): Promise<T | undefined> {
-    return this.run(store, "readonly", (place) => place.get(key) as IDBRequest<T | undefined>);
+  async get<T>(store: StoreName, key: string): Promise<T | undefined> {
+    const spare = this.spare.get(store + key) as T | undefined;
+    return spare ?? this.run(store, "readonly", (place) => place.get(key) as IDBRequest<T | undefined>);
   }
-  async put(store: StoreName, value: unknown): Promise<void> {
-    await this.run(store, "readwrite", (place) => place.put(value));
+  /** False: it is not on the disk and goes with this page. */
+  async put(store: StoreName, key: string, value: unknown): Promise<boolean> {
+    try {
+      await this.run(store, "readwrite", (place) => place.put(value));
+      this.spare.delete(store + key);
+      return true;
+    } catch {
+      this.spare.set(store + key, value);
+      return false;
+    }
   }
   async delete(store: StoreName, key: string): Promise<void> {
-    await this.run(store, "readwrite", (place) => place.delete(key));
+    const isSpare = this.spare.delete(store + key);
+    try {
+      await this.run(store, "readwrite", (place) => place.delete(key));
+    } catch (error) {
+      if (!isSpare) throw error;
+    }
   }
 }
 
@@ -54,11 +74,13 @@ export function readText(key: string): string | null {
   }
 }
 
-export function writeText(key: string, value: string | null): void {
+/** False: the browser did not take it, being full or told not to. */
+export function writeText(key: string, value: string | null): boolean {
   try {
     if (value === null || value === "") localStorage.removeItem(key);
     else localStorage.setItem(key, value);
+    return true;
   } catch {
-    // As above; nothing that the server acknowledged depends on it.
+    return false;
   }
 }

@@ -23,7 +23,11 @@ export interface Unsent {
   model: string | null;
   profile: string | null;
   whenBusy: "queue" | "steer" | "interrupt";
+  /** The last turn when it was written: what comes after it may be this one. */
+  after?: string | null;
   at: number;
+  /** It is on this browser's disk, not only in this page. */
+  isKept?: boolean;
   state: "sending" | "failed";
   /** Why it failed; empty: the server could not be reached, and it is tried again by itself. */
   problem: string;
@@ -38,6 +42,7 @@ export interface OutboxListener {
 export class Outbox {
   private entries: Unsent[] = [];
   private readonly underWay = new Set<string>();
+  private readonly lines = new Map<string, Promise<void>>();
 
   constructor(
     private readonly api: Api,
@@ -56,12 +61,19 @@ export class Outbox {
     await this.retryAll();
   }
 
-  async send(entry: Omit<Unsent, "key" | "state" | "problem" | "at">): Promise<void> {
-    const full: Unsent = { ...entry, key: freshKey(), at: Date.now(), state: "sending", problem: "" };
+  /** `onKept` is called when this has it: only then may the draft go. */
+  async send(entry: Omit<Unsent, "key" | "state" | "problem" | "at">, onKept: () => void = () => {}): Promise<void> {
+    const full: Unsent = { ...entry, key: freshKey(), at: Date.now(), isKept: true, state: "sending", problem: "" };
     this.entries.push(full);
     this.changed();
-    await this.disk.put("outbox", full);
+    await this.keep(full);
+    onKept();
     await this.deliver(full.key);
+  }
+
+  private async keep(entry: Unsent): Promise<void> {
+    const isKept = await this.disk.put("outbox", entry.key, entry);
+    if (isKept !== entry.isKept) this.change(entry.key, { isKept });
   }
 
   again(key: string): Promise<void> {
@@ -85,6 +97,14 @@ export class Outbox {
     if (!entry || this.underWay.has(key)) return;
     this.underWay.add(key);
     this.change(key, { state: "sending", problem: "" });
+    // One after the other in each session: two requests at once may arrive in any order.
+    const line = entry.session ?? key;
+    const mine = (this.lines.get(line) ?? Promise.resolve()).then(() => this.carry(key, entry));
+    this.lines.set(line, mine.catch(() => undefined));
+    await mine;
+  }
+
+  private async carry(key: string, entry: Unsent): Promise<void> {
     try {
       const accepted = await this.attempt(key);
       // Durable there: only now may it go here.
@@ -109,7 +129,7 @@ export class Outbox {
       const body = { leaving: entry.leaving ?? undefined };
       const session = await this.api.post<Session>("api/sessions", { body, key: `${key}-session` });
       entry = this.change(key, { session: session.id });
-      await this.disk.put("outbox", entry);
+      await this.keep(entry);
       this.listener.onCreated(entry, session);
     }
     for (const file of entry.files) if (!file.fileId) entry = await this.upload(entry, file);
@@ -131,7 +151,7 @@ export class Outbox {
     const uploaded = await upload(this.api, kept.blob, file.name);
     const files = entry.files.map((known) => (known.id === file.id ? { ...known, fileId: uploaded.id } : known));
     const next = this.change(entry.key, { files });
-    await this.disk.put("outbox", next);
+    await this.keep(next);
     return next;
   }
 

@@ -178,6 +178,12 @@ export function moved(conversation: Conversation, id: string, place: number): Co
   return { ...conversation, queue };
 }
 
+/** The queue in the order that is shown; what is new to it comes last. */
+export function inOrderOf(fresh: Conversation, shown: Conversation): Conversation {
+  const placeOf = (turn: TurnView): number => shown.queue.findIndex((known) => known.id === turn.id) >>> 0;
+  return { ...fresh, queue: [...fresh.queue].sort((left, right) => placeOf(left) - placeOf(right)) };
+}
+
 /** The server's answer to a message that this page sent: durable, though its event may not be here yet. */
 export function acknowledge(conversation: Conversation, row: Turn, message: Message): Conversation {
   if (find(conversation, row.id)) return conversation;

@@ -275,15 +275,15 @@ class Threader {
     const result = this.results.get(call.callId);
     // Whoever changes a call allows it; if it was denied all the same, the policy did that.
     const isChanged = result?.arguments != null;
-    const isAllowed = isChanged || result?.outcome !== "denied";
+    const decision = result?.decision ?? (isChanged || result?.outcome !== "denied" ? "once" : "deny");
     this.out.push({
       kind: "decision",
       id: `decision:${call.callId}`,
       callId: call.callId,
       label: tool?.label ?? labelOf(isChanged ? changed(call, result.arguments!) : call),
-      isAllowed,
+      isAllowed: decision !== "deny" && decision !== "expired",
       isChanged,
-      decision: isAllowed ? "once" : "deny",
+      decision,
       at: bar.end_at ?? bar.start_at,
     });
   }

@@ -147,7 +147,8 @@ export class Hub {
     for (const reader of this.readers.values()) {
       const place = reader.sessions.get(session);
       if (!place) continue;
-      const fresh = events.filter((event) => event.position > place.cursor);
+      // A snapshot says that the past has changed: it may stand before what was handed out.
+      const fresh = events.filter((event) => event.position > place.cursor || event.event.kind === "snapshot");
       if (!fresh.length) continue;
       place.cursor = fresh[fresh.length - 1]!.position;
       reader.port.send({ type: "events", session, token: place.token, events: fresh });

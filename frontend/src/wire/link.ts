@@ -14,10 +14,13 @@ export interface LinkListener {
 
 /** Without a worker each tab has its own connection: a hidden one gives it up after this time. */
 const hiddenMaxMs = 10_000;
+/** A worker asks after its tabs with every tick; one that does not has been ended by the browser. */
+const workerSilentMaxMs = 3 * tickMs;
 
 export class Link {
   private readonly sessions = new Map<string, { after: number; token: number }>();
   private tokens = 0;
+  private heardAt = Date.now();
   private say: (message: ToHub) => void = () => {};
 
   constructor(
@@ -58,6 +61,7 @@ export class Link {
   }
 
   private hear(message: FromHub): void {
+    this.heardAt = Date.now();
     if (message.type === "ping") this.say({ type: "alive" });
     else if (message.type === "state") this.listener.onState(message.state);
     else if (message.type === "list") this.listener.onList(message.events);
@@ -73,10 +77,26 @@ export class Link {
   }
 
   private shared(root: string): void {
-    const worker = new StreamWorker({ name: `everturn ${root}` });
-    worker.port.onmessage = (event: MessageEvent<FromHub>) => this.hear(event.data);
-    worker.port.start();
-    this.say = (message) => worker.port.postMessage(message);
+    const start = (): void => {
+      this.heardAt = Date.now();
+      const worker = new StreamWorker({ name: `everturn ${root}` });
+      worker.port.onmessage = (event: MessageEvent<FromHub>) => this.hear(event.data);
+      worker.port.start();
+      this.say = (message) => worker.port.postMessage(message);
+      // Its script is gone, as after an upgrade, or workers are forbidden.
+      worker.onerror = () => {
+        clearInterval(watch);
+        this.alone(root);
+        this.wantAll();
+      };
+    };
+    const watch = setInterval(() => {
+      if (Date.now() - this.heardAt < workerSilentMaxMs) return;
+      this.say({ type: "bye" });
+      start();
+      this.wantAll();
+    }, tickMs);
+    start();
   }
 
   private alone(root: string): void {

@@ -19,18 +19,22 @@ export class SseReader {
   /** Take the next chunk; give back the frames that it completed. */
   read(chunk: string): Frame[] {
     const frames: Frame[] = [];
+    const ends = /[\r\n]/g;
+    // What was left over has no line end: a long line is not searched again with each of its chunks.
+    ends.lastIndex = this.rest.length;
     // A line end may be split over two chunks: the LF of a CRLF that already ended its line is dropped.
     let text = this.rest + (this.afterReturn && chunk.startsWith("\n") ? chunk.slice(1) : chunk);
     if (chunk !== "") this.afterReturn = false;
     if (text.length > lineCharactersMax) throw new Error("A line of the stream is too long.");
     for (;;) {
-      const end = text.search(/[\r\n]/);
+      const end = ends.exec(text)?.index ?? -1;
       if (end < 0) break;
       const line = text.slice(0, end);
       const isReturn = text[end] === "\r";
       const pair = isReturn && text[end + 1] === "\n";
       if (isReturn && end + 1 === text.length) this.afterReturn = true;
       text = text.slice(end + (pair ? 2 : 1));
+      ends.lastIndex = 0;
       const frame = this.line(line);
       if (frame) frames.push(frame);
     }
