@@ -15,7 +15,7 @@ from everturn.domain.errors import RateLimited
 from everturn.domain.tooling import Verdict
 from everturn.store import Store
 from everturn.testing import Call, FakeTool, ScriptedModel, ScriptedModels
-from everturn.testing.models import Answer, Say, Trouble, Wait
+from everturn.testing.models import Answer, Pause, Say, Trouble, Wait
 from everturn.testing.web_server import Running, run_web
 
 pytestmark = pytest.mark.anyio
@@ -138,6 +138,16 @@ async def test_a_call_that_needs_approval_is_denied_and_the_answer_says_so(
         assert "Denied" in text
         assert "deploy" in text.split("Denied")[1]
         assert tool.calls == []
+
+
+async def test_an_answer_that_takes_too_long_is_an_error_with_a_reason(store: Store, tmp_path: Path) -> None:
+    script = ([Say("Slowly. "), Pause(1e6)],)
+    async with run_web(store, tmp_path, *script, settings={"completion_timeout_s": 0.2}) as server:
+        body = {"model": "everturn", "messages": asking()}
+        late = await server.http.post("/v1/chat/completions", json=body)
+        assert (late.status_code, late.json()["error"]["code"]) == (502, "turn_not_completed")
+        assert "0.2 seconds" in late.json()["detail"]
+        await nothing_is_left(server)
 
 
 async def test_client_tools_work_on_a_bare_model_and_not_on_the_agent(store: Store, tmp_path: Path) -> None:

@@ -65,6 +65,9 @@ async def test_a_key_is_written_and_never_read_back(store: Store, tmp_path: Path
             assert secret not in (await server.http.get(path)).text
         audit = (await server.http.get("/api/audit")).json()["items"]
         assert (audit[0]["what"], audit[0]["detail"]) == ("key.set", "openai")
+        for broken in ("sk-two\nlines", "sk-end\n", "sk with space", ""):
+            refused = await server.http.put("/api/keys/openai", json={"key": broken})
+            assert refused.status_code == 422, broken
         assert (await server.http.delete("/api/keys/openai")).status_code == 204
         assert (await server.http.delete("/api/keys/openai")).status_code == 404
         unknown = await server.http.put("/api/keys/nobody", json={"key": secret})

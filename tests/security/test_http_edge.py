@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -357,6 +358,16 @@ async def test_a_form_with_a_file_is_streamed_too(store: Store, tmp_path: Path) 
             "/api/uploads", content=crumbs, headers={"Content-Type": "multipart/form-data; boundary=b"}
         )
         assert (many.status_code, "parts" in many.json()["detail"]) == (400, True)
+        endless = {"name": b"--b\r\n" + b"X" * 50_000, "junk": b"--b\r\n\r\n" + b"x" * 3_000_000}
+        for what, (status, code) in {"name": (400, "bad_request"), "junk": (413, "body_too_large")}.items():
+
+            async def pieces(content: bytes = endless[what]) -> AsyncIterator[bytes]:
+                for start in range(0, len(content), 10_000):
+                    yield content[start : start + 10_000]
+
+            form = {"Content-Type": "multipart/form-data; boundary=b"}
+            refused = await server.http.post("/api/uploads", content=pieces(), headers=form)
+            assert (refused.status_code, refused.json()["code"]) == (status, code), what
         assert list((tmp_path / "uploads").iterdir()) == []
 
 

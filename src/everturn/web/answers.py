@@ -16,6 +16,7 @@ from everturn.domain.storing import Records
 
 _KIND = "completion"
 _KEPT_MAX = 500
+_LOOK_EVERY = 50
 _KEPT_MS = 24 * 3600 * 1000
 
 
@@ -29,6 +30,7 @@ class Answers:
     def __init__(self, records: Records, clock: Clock) -> None:
         self._records = records
         self._clock = clock
+        self._puts = 0
         self._under_way: dict[tuple[str, str], anyio.Lock] = {}
 
     @asynccontextmanager
@@ -38,7 +40,8 @@ class Answers:
             async with lock:
                 yield
         finally:
-            if not lock.statistics().tasks_waiting:
+            # Not only waited for: whoever waited before us has it now.
+            if not lock.locked():
                 self._under_way.pop((owner, key), None)
 
     async def get(self, owner: str, key: str, digest: str) -> Any | None:
@@ -53,6 +56,11 @@ class Answers:
     async def put(self, owner: str, key: str, digest: str, answer: Any) -> None:
         value = {"at": self._clock.now_ms(), "digest": digest, "answer": answer}
         await self._records.put(owner, _KIND, _name(key), value)
+        self._puts += 1
+        if self._puts % _LOOK_EVERY == 1:  # not each time: looking reads every answer that is kept
+            await self._drop_oldest(owner)
+
+    async def _drop_oldest(self, owner: str) -> None:
         kept = await self._records.list(owner, _KIND)
         oldest = sorted(kept, key=lambda name: kept[name]["at"])[: max(0, len(kept) - _KEPT_MAX)]
         for name in oldest:

@@ -11,7 +11,7 @@ import msgspec
 
 from everturn.domain import events as ev
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, ModelUnknown, NotFound
+from everturn.domain.errors import EverturnError, ModelUnknown, NotFound, WrongState
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Call, Message, Outcome, Result, Role, Text
 from everturn.domain.modelling import Finish, Models, ReasoningChunk, TextChunk
@@ -267,10 +267,10 @@ class _Listener:
                 self._has_said = False
                 yield Piece(text=_RESTART)
             case ev.ApprovalRequested():
-                self._denied.append(payload.name)
-                await self._engine.answer(self._owner, payload.ask_id, "deny", by=BY)
+                if await self._answered(payload.ask_id, "deny"):
+                    self._denied.append(payload.name)
             case ev.QuestionAsked():
-                await self._engine.answer(self._owner, payload.ask_id, _answer_to(payload), by=BY)
+                await self._answered(payload.ask_id, _answer_to(payload))
             case ev.TurnCompleted():
                 if self._denied:
                     yield Piece(text=_note(self._denied))
@@ -281,6 +281,14 @@ class _Listener:
                 raise TurnLost(
                     payload.failure.message, hint=payload.failure.hint, reason=payload.failure.code
                 )
+
+    async def _answered(self, ask_id: str, answer: str) -> bool:
+        """False: somebody was faster, on the page or when this was asked before. That answer holds."""
+        try:
+            await self._engine.answer(self._owner, ask_id, answer, by=BY)
+        except WrongState:
+            return False
+        return True
 
 
 def _note(denied: list[str]) -> str:

@@ -107,10 +107,15 @@ class Deletions(Background):
         if self._read_at is not None and now - self._read_at < at_most_s:
             return
         self._read_at = now
+        before = set(self._pending)
         found = await self._records.list(SYSTEM, _KIND)
-        self._pending = {
+        # What was hidden or taken back here while the list was read is not as the list says.
+        since = {ident: pending for ident, pending in self._pending.items() if ident not in before}
+        ended = before - set(self._pending)
+        self._pending = since | {
             ident: _Pending(value["owner"], value["due_at"], value["was_archived"])
             for ident, value in found.items()
+            if ident not in ended
         }
 
     # --- the purge -----------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ _HEADERS = {
     ),
     "X-Everturn-Session": (
         "A session's id, or a name of your own; with it the conversation is a durable session.",
-        {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[A-Za-z0-9._:-]+$"},
+        {"type": "string", "minLength": 1, "maxLength": 150, "pattern": "^[A-Za-z0-9._:-]+$"},
     ),
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from email.utils import formatdate
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 from starlette.types import Receive, Scope, Send
 
@@ -31,6 +32,7 @@ _TYPES = {
 }
 _ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 _CHUNK_BYTES = 262_144
+_SEND_TIMEOUT_S = 60.0  # for a piece of that size
 _PATH_CHARS_MAX = 200  # no file of ours has a longer one, and the system refuses names beyond 255
 _MISSING = (
     b"<!doctype html><meta charset=utf-8><title>Everturn</title><p>Everturn is running, but its page is not "
@@ -82,13 +84,19 @@ class FileAnswer(Streaming):
     """A file, piece by piece, read in a thread."""
 
     def __init__(
-        self, path: Path, size: int, media: str, headers: tuple[tuple[bytes, bytes], ...], status: int = 200
+        self,
+        path: Path,
+        size: int,
+        media: str,
+        headers: tuple[tuple[bytes, bytes], ...],
+        *,
+        send_timeout_s: float = _SEND_TIMEOUT_S,
     ) -> None:
+        self._send_timeout_s = send_timeout_s
         self._path = path
         self._size = size
         self._media = media
         self._headers = headers
-        self._status = status
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = [
@@ -99,14 +107,21 @@ class FileAnswer(Streaming):
         # Open before the head goes out: a file that is gone is an error, not half an answer.
         file = await anyio.open_file(self._path, "rb")
         async with file:
-            await send({"type": "http.response.start", "status": self._status, "headers": head})
+            await send({"type": "http.response.start", "status": 200, "headers": head})
             left = 0 if scope["method"] == "HEAD" else self._size
             while left > 0:
                 piece = await file.read(min(_CHUNK_BYTES, left))
                 if not piece:
                     break
                 left -= len(piece)
-                await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+                with anyio.move_on_after(self._send_timeout_s) as taking:
+                    await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+                if taking.cancelled_caught:
+                    # A reader that takes nothing holds a file and a connection for as long as it likes.
+                    abort = scope.get("extensions", {}).get("everturn.abort")
+                    if abort is not None:
+                        abort()
+                    return
             if self._size == 0 or scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b""})
 

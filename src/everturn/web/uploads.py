@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -25,6 +26,7 @@ NAME_LENGTH_MAX = 200
 _SNIFF_BYTES = 512
 _FLUSH_BYTES = 1_000_000
 _FIELD_BYTES_MAX = 10_000
+_REST_BYTES_MAX = 1_000_000  # of a form, beside its file
 _PARTS_MAX = 100  # each costs time, and all but one are thrown away
 _PREFIX = "upload-"
 _LEFT_BEHIND_MS = 3_600_000
@@ -114,7 +116,7 @@ class Uploads:
         if media not in (RAW, FORM):
             raise NotJson(given, f"{RAW} or {FORM}")
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._bytes_max + _FIELD_BYTES_MAX:
+        if length.isdigit() and int(length) > self._bytes_max + (_REST_BYTES_MAX if media == FORM else 0):
             raise BodyTooLarge(self._bytes_max)
         await anyio.to_thread.run_sync(lambda: self._folder.mkdir(parents=True, exist_ok=True))
         part = _Part(self._folder, self._bytes_max)
@@ -134,19 +136,25 @@ class Uploads:
         return await anyio.to_thread.run_sync(self._clear, now_ms - _LEFT_BEHIND_MS)
 
     def _clear(self, before_ms: int) -> int:
-        old = [path for path in self._folder.glob(f"{_PREFIX}*") if path.stat().st_mtime * 1000 < before_ms]
-        for path in old:
-            path.unlink(missing_ok=True)
-        return len(old)
+        cleared = 0
+        for path in self._folder.glob(f"{_PREFIX}*"):
+            with contextlib.suppress(FileNotFoundError):  # another process clears it too, or its upload ended
+                if path.stat().st_mtime * 1000 < before_ms:
+                    path.unlink()
+                    cleared += 1
+        return cleared
 
     async def _read_form(self, given: str, receive: Receive, part: _Part, name: str | None) -> None:
         boundary = parse_options_header(given)[1].get(b"boundary")
         if not boundary:
             raise BadRequest("The form has no boundary.", hint="Let the client set Content-Type by itself.")
-        form = _Form(part, name)
+        form, size = _Form(part, name), 0
         try:
             parser = MultipartParser(boundary, form.callbacks())
             async for piece in pieces_of(receive, self._timeout_s):
+                size += len(piece)
+                if size > self._bytes_max + _REST_BYTES_MAX:  # what is no file is thrown away, not free
+                    raise BodyTooLarge(self._bytes_max)
                 parser.write(piece)
                 await part.flush()
         except FormParserError as error:
@@ -187,10 +195,14 @@ class _Form:
 
     def _on_field(self, data: bytes, start: int, end: int) -> None:
         self._field += data[start:end]
+        self._check_length(self._field)
 
     def _on_value(self, data: bytes, start: int, end: int) -> None:
         self._value += data[start:end]
-        if len(self._value) > _FIELD_BYTES_MAX:
+        self._check_length(self._value)
+
+    def _check_length(self, text: bytes) -> None:
+        if len(text) > _FIELD_BYTES_MAX:
             raise BadRequest("A header inside the form is too long.")
 
     def _on_header(self) -> None:

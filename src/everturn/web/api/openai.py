@@ -162,10 +162,7 @@ class _Reply:
 
     async def run(self, pieces: Answering) -> Any:
         if not self._request.stream:
-            with anyio.fail_after(self._api._timeout_s):
-                async with aclosing(pieces) as closing:  # type: ignore[type-var]
-                    async for piece in closing:
-                        self._take(piece)
+            await self._take_all(pieces)
             return Answer(await self._finish(), headers=self._headers)
         # The first piece is awaited before the head goes out, so that a refusal is an ordinary answer.
         first = await anext(pieces, End())
@@ -183,6 +180,18 @@ class _Reply:
             return "done"
 
         return self._stream_of(source)
+
+    async def _take_all(self, pieces: Answering) -> None:
+        timeout_s = self._api._timeout_s
+        try:
+            with anyio.fail_after(timeout_s):
+                async with aclosing(pieces) as closing:  # type: ignore[type-var]
+                    async for piece in closing:
+                        self._take(piece)
+        except TimeoutError as error:
+            raise TurnLost(
+                f"There was no whole answer in {timeout_s:g} seconds.", hint="Ask for a stream instead."
+            ) from error
 
     async def repeat(self, completion: wire.Completion) -> Any:
         """The first answer once more, in whichever way it is asked for now."""

@@ -86,7 +86,8 @@ class Sandboxed(msgspec.Struct, frozen=True):
     detail: str
 
 
-KeyText = Annotated[str, Meta(pattern=r"^[!-~]{1,1000}$")]  # what can stand in a header
+# What can stand in a header. "$" alone would allow a last line break.
+KeyText = Annotated[str, Meta(pattern=r"^[!-~]{1,1000}$(?!\n)")]
 
 
 Address = Annotated[str, Meta(min_length=1, max_length=500)]

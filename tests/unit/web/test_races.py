@@ -1,0 +1,136 @@
+"""Small parts of the server, in the interleavings that would harm them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from everturn.domain import events as ev
+from everturn.domain.errors import WrongState
+from everturn.store import Store
+from everturn.testing import FakeClock
+from everturn.web import completions
+from everturn.web.answers import Answers
+from everturn.web.deleting import Deletions
+from everturn.web.page_files import FileAnswer
+from everturn.web.uploads import Uploads
+
+pytestmark = pytest.mark.anyio
+PATIENCE_S = 10
+
+
+async def test_a_third_request_with_a_key_waits_for_the_second_that_waited_for_the_first(
+    store: Store, clock: FakeClock
+) -> None:
+    answers = Answers(store.records, clock)
+    inside: list[str] = []
+    ends = {name: anyio.Event() for name in ("first", "second", "third")}
+    changed = [anyio.Event()]
+
+    async def request(name: str) -> None:
+        async with answers.only_one("ada", "key"):
+            inside.append(name)
+            changed[-1].set()
+            changed.append(anyio.Event())
+            await ends[name].wait()
+            inside.remove(name)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as group:
+            first = changed[-1]
+            group.start_soon(request, "first")
+            await first.wait()
+            second = changed[-1]
+            group.start_soon(request, "second")
+            await anyio.wait_all_tasks_blocked()
+            ends["first"].set()
+            await second.wait()
+            group.start_soon(request, "third")
+            await anyio.wait_all_tasks_blocked()
+            assert inside == ["second"]
+            for end in ends.values():
+                end.set()
+    assert not answers._under_way, "nothing is kept of keys that nobody uses"
+
+
+class Meanwhile:
+    """The store's records; what ``act`` does happens after a list was read, before it is heard."""
+
+    def __init__(self, store: Store) -> None:
+        self._records = store.records
+        self.act: Any = None
+
+    async def list(self, owner: str, kind: str) -> Any:
+        found = await self._records.list(owner, kind)
+        act, self.act = self.act, None
+        if act is not None:
+            await act()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._records, name)
+
+
+async def test_a_session_that_is_deleted_while_the_hidden_ones_are_read_is_hidden(
+    store: Store, clock: FakeClock
+) -> None:
+    async def purge(owner: str, session_id: str) -> None:
+        raise AssertionError("nothing is due")
+
+    records = Meanwhile(store)
+    deletions = Deletions(records, store.sessions, clock, purge, undo_s=10)
+    old, new = [await store.sessions.create("ada") for _ in range(2)]
+    await deletions.delete("ada", old)
+
+    async def act() -> None:
+        await deletions.delete("ada", new)
+
+    records.act = act
+    assert await deletions.hidden() == {old.id, new.id}
+
+    async def act_back() -> None:
+        await deletions.restore("ada", old.id)
+
+    await clock.jump(3)  # so that it is read again
+    records.act = act_back
+    assert await deletions.hidden() == {new.id}
+
+
+async def test_an_upload_that_ends_while_leftovers_are_cleared_harms_nobody(tmp_path: Path) -> None:
+    class Vanishing(type(tmp_path)):  # type: ignore[misc]
+        def glob(self, pattern: str) -> Any:
+            yield self / "upload-gone"
+            yield from super().glob(pattern)
+
+    (tmp_path / "upload-old").write_bytes(b"x")
+    assert await Uploads(Vanishing(tmp_path), 10, 1.0).clear(2**50) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_reader_that_takes_nothing_of_a_file_is_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(1000))
+    is_cut_off = anyio.Event()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await anyio.sleep_forever()
+
+    scope = {"method": "GET", "extensions": {"everturn.abort": is_cut_off.set}}
+    answer = FileAnswer(tmp_path / "large", 1000, "text/plain", (), send_timeout_s=0.01)
+    with anyio.fail_after(PATIENCE_S):
+        await answer(scope, None, send)  # type: ignore[arg-type]
+    assert is_cut_off.is_set()
+
+
+async def test_an_approval_that_somebody_gave_first_is_not_called_denied() -> None:
+    class Answered:
+        async def answer(self, *args: Any, **more: Any) -> None:
+            raise WrongState("This was answered already, with 'once', by ada.")
+
+    listener = completions._Listener(Answered(), "ada", "trn_1")  # type: ignore[arg-type]
+    asked = ev.ApprovalRequested("ask_1", "call_1", "deploy", "{}", "digest", "reason")
+    pieces = [piece for payload in (asked, ev.TurnCompleted()) async for piece in listener.take(payload)]
+    assert pieces == [completions.End()]
