@@ -1,8 +1,8 @@
 """Facts from a conversation, by a model that has shown that it can.
 
 Only the user's words and the agent's answers come in here; the ledger hands over nothing else. A large model
-reads a whole segment at once. A small one is shown one message of the user's at a time, without its questions
-and without the answers: of those it would take the words for the user's, or answer instead of noting.
+reads a whole segment at once. A small one is shown one message of the user's at a time, and of that only what
+the user says of themselves: it would answer questions, note tasks, and take the answers for the user's words.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ _SYSTEM = (
 _SMALL_SYSTEM = (
     "Note what a user's message says about the user that will still hold next month: name, people, places, "
     "health, preferences, projects, how the user wants things done. One short sentence per fact, in the "
-    "user's language, each once. Greetings, questions and tasks say nothing about the user: then the list "
-    "is empty.\n"
+    "user's language, each once. If it says nothing about the user, the list is empty.\n"
     'Answer with JSON only, e.g. {"facts": ["The user ...", "The user ..."]} or {"facts": []}'
 )
 
@@ -115,6 +114,8 @@ class _Exam:
         _said("2", Role.ASSISTANT, "51."),
         _said("3", Role.USER, "I run a bakery with my sister Lena. How long does rye bread keep?"),
         _said("3", Role.ASSISTANT, "About a week, in linen."),
+        _said("4", Role.USER, "Thanks! Write a haiku about rain."),
+        _said("4", Role.ASSISTANT, "Grey drops on the roof ..."),
     )
 
     @staticmethod
@@ -127,8 +128,8 @@ class _Exam:
             return "it missed facts that the user stated"
         if any(word in said for word in ("51", "sardine", "tagus", "week", "linen")):
             return "it took the assistant's words for the user's"
-        if any(word in said for word in ("17", "times", "rye")):
-            return "it took questions for facts"
+        if any(word in said for word in ("17", "times", "rye", "haiku", "rain")):
+            return "it took questions and tasks for facts"
         return "it wrote too many facts" if len(facts) > 8 else ""
 
 
@@ -261,14 +262,29 @@ def _facts_in(text: str) -> list[Fact]:
 _SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*")
 
 
+# How a sentence in the languages of Europe shows that it is about who says it, or wishes something for good.
+_OF_SELF = re.compile(
+    r"\b(?:I|my|mine|we|our|ich|meine?[nmrs]?|wir|unsere?[nmrs]?|bin|je|j'\w+|mon|ma|mes|nous|notre|nos|yo|mis?|soy|"
+    r"me llamo|vivo|tengo|trabajo|io|mi[aoe]|sono|abito|lavoro|meu|minha|sou|moro|tenho|ik|mijn|wij|onze?|"
+    r"call me|always|never|from now on|immer|nie|niemals|toujours|jamais|siempre|nunca|sempre|mai|altijd)\b",
+    re.IGNORECASE,
+)
+_LATIN = re.compile("[a-zà-ɏ]", re.IGNORECASE)
+
+
+def _is_statement(sentence: str) -> bool:
+    """Whether it may say something of the user. In a script of which we know no such words, it may."""
+    return not sentence.endswith("?") and (not _LATIN.search(sentence) or bool(_OF_SELF.search(sentence)))
+
+
 def _statements(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """(turn id, words) of what the user said in each message that is more than questions."""
+    """(turn id, words) of what the user says of themselves in each message."""
     found = []
     for message in messages:
         if message.role is not Role.USER:
             continue
         sentences = [sentence.strip() for sentence in _SENTENCE.findall(message.text[:_SMALL_CHARS_MAX])]
-        words = " ".join(sentence for sentence in sentences if sentence and not sentence.endswith("?"))
+        words = " ".join(sentence for sentence in sentences if sentence and _is_statement(sentence))
         if words:
             found.append((message.turn_id, words))
     return found

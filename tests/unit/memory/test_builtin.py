@@ -106,10 +106,20 @@ async def test_a_model_is_examined_once(store: Store, clock: FakeClock, tmp_path
         facts(*FOUND[:3]),
         facts(*FOUND, "The user likes sardines."),
         facts(*FOUND, "The user asked about rye bread."),
+        facts(*FOUND, "The user wants a haiku."),
         facts(*FOUND, *(f"The user knows the number {number}." for number in range(5))),
         '{"facts": "walnuts in Lisbon"}',
     ],
-    ids=["prose", "nothing", "misses one", "the assistant's words", "a question", "too many", "wrong shape"],
+    ids=[
+        "prose",
+        "nothing",
+        "misses one",
+        "the assistant's words",
+        "a question",
+        "a task",
+        "many",
+        "wrong shape",
+    ],
 )
 async def test_a_model_that_fails_the_check_extracts_nothing_and_says_so(
     store: Store, clock: FakeClock, tmp_path: Path, answer: str
@@ -192,14 +202,16 @@ async def test_a_small_model_is_shown_what_the_user_states_one_message_at_a_time
     session = await acting.new_session(store)
     first = await owed_turn(store, session.id, "I sing in a choir. Is that healthy?", "It is. Try opera.")
     await owed_turn(store, session.id, "How deep is the sea?\nAnd who measured it?", "Eleven kilometres.")
-    await owed_turn(store, session.id, "Write me a haiku, version 2.5 please")
+    await owed_turn(
+        store, session.id, "Thanks. Write a haiku about rain!\nMy guitar has version 2.5 of its tuner"
+    )
     assert (await built.memory.settle(ME, session.id)).turns == 3
     shown = [request.messages[0].text for request in model.requests]
     assert shown == [
         "Message:\nHi, I'm Noor. I moved to Lisbon last spring, and I am allergic to walnuts.",
         "Message:\nI run a bakery with my sister Lena.",
         "Message:\nI sing in a choir.",
-        "Message:\nWrite me a haiku, version 2.5 please",
+        "Message:\nMy guitar has version 2.5 of its tuner",
     ]
     # What has nothing to do with the message it is said to come from was made up, and is not noted.
     assert [(n.text, n.turn_id) for n in await built.notebooks.notes(ME)] == [
@@ -235,6 +247,9 @@ async def test_what_a_small_model_has_read_is_done_when_it_is_cut_short(
         ("我住在里斯本", "The user likes tea.", False),
         ("I am 42", "The user is 42 years old.", True),
         ("My allergies: nuts", "The user is allergic to nuts.", True),
+        ("Ich heiße Jonas und lerne Cello.", "Jonas lernt Cello.", True),
+        ("Vivo en Lisboa con mi hermana.", "El usuario vive en Lisboa.", True),
+        ("Always answer in short sentences.", "The user wants short sentences.", True),
     ],
 )
 async def test_what_a_small_model_notes_has_something_of_the_message(
