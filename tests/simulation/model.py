@@ -112,11 +112,12 @@ class SessionModel:
             turn.parent, turn.has_parent = self.head, True
         self.head, self.redo, self.redo_all = turn.id, None, False
 
-    def end(self, turn: TurnModel, state: str) -> list[str]:
-        """End an active turn; return the steering that becomes queued turns."""
+    def end(self, turn: TurnModel, state: str, *, is_sealed: bool) -> list[str]:
+        """End an active turn; return the steering that becomes queued turns. ``is_sealed``: by its worker, who
+        has said all it had to say."""
         left, turn.steering = turn.steering, []
         turn.state, turn.is_ready, turn.worker, turn.ask = state, False, "", None
-        if state != "interrupted":
+        if is_sealed:
             turn.writers.pop(turn.epoch, None)
         return left
 

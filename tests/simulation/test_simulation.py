@@ -201,7 +201,7 @@ class Life(RuleBasedStateMachine):
             return
         is_first = when_busy == "interrupt" and active is not None
         if is_first and active is not None:
-            self._requeue(which, model, model.end(active, "cancelled"))
+            self._requeue(which, model, model.end(active, "cancelled", is_sealed=False))
         model.add(TurnModel(accepted.turn.id, text), is_first=is_first)
 
     def _requeue(self, which: int, model: SessionModel, steering: list[str]) -> None:
@@ -313,7 +313,7 @@ class Life(RuleBasedStateMachine):
                 self.run(complete)
             return
         self.run(complete)
-        model.end(turn, "completed")
+        model.end(turn, "completed", is_sealed=True)
 
     def _summarise(self, store: Store, model: SessionModel, turn: TurnModel) -> None:
         messages = self.run(transcript(store, model.id))
@@ -340,9 +340,8 @@ class Life(RuleBasedStateMachine):
         else:
             self.run(turns.interrupt(turn.id, epoch, CRASHED))
         state = {"cancel": "cancelled", "fail": "failed"}.get(how, "interrupted")
-        if state == "interrupted" and epoch is not None:
-            turn.writers.pop(epoch, None)
-        self._requeue(which, model, model.end(turn, state))
+        is_sealed = how != "cancel" and epoch is not None
+        self._requeue(which, model, model.end(turn, state, is_sealed=is_sealed))
 
     @rule(which=WHICH, pick=PICK, how=st.sampled_from(["cancel", "fail"]))
     def end_queued(self, which: int, pick: int, how: str) -> None:

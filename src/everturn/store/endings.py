@@ -63,6 +63,7 @@ def complete(
     version = yield from bump(tx, session)
     end = ev.TurnCompleted(usage=folded.usage, version=version)
     yield from add_events(tx, session, turn, epoch, number + 1, [end])
+    yield q("writer_seal", turn.no, epoch)
     yield from _close(tx, turn, TurnState.COMPLETED, None, folded, Recovery.NONE, number + 1)
     if turn.is_late:
         # They came while the worker ran and are not in its fold: the next read threads them in (C09).
@@ -89,6 +90,7 @@ def fail(tx: Tx, turn_id: str, epoch: int | None, failure: Failure) -> Script[Tu
             return (yield from _end_queued(tx, session, turn, TurnState.FAILED, failure))
     else:
         session, turn = yield from held_turn(tx, turn_id, epoch)
+        yield q("writer_seal", turn.no, epoch)
     return (yield from end_active(tx, session, turn, TurnState.FAILED, failure))
 
 
@@ -128,7 +130,8 @@ def end_active(
     by: str = "",
     goes_to_queue: bool = True,
 ) -> Script[Turn]:
-    """End a running or waiting turn with what its journal holds, whoever was writing it."""
+    """End a running or waiting turn with what its journal holds, whoever was writing it. Where its worker has
+    not said itself that nothing more will come, what it has spooled may still arrive, and belongs to it."""
     journal = yield from journal_of(session, turn, skips_damage=True)
     is_interrupted = state is TurnState.INTERRUPTED
     folded = fold(turn.id, journal, is_ended=True, is_recovered=is_interrupted)
@@ -142,7 +145,7 @@ def end_active(
     version = yield from bump(tx, session)
     row = one((yield q("writer_get", turn.no, turn.turn.epoch)))
     number = (row[0] if row else 0) + 1
-    if is_interrupted and row is not None and not row[1]:
+    if row is not None and not row[1]:
         number = LAST_NUMBER
     event = _end_event(state, failure, recovery, by, version)
     yield from add_events(tx, session, turn, turn.turn.epoch, number, [event])
@@ -183,8 +186,6 @@ def _close(
     )
     if number < LAST_NUMBER:
         yield q("writer_number", turn.no, turn.turn.epoch, number)
-    if state is not TurnState.INTERRUPTED:
-        yield q("writer_seal", turn.no, turn.turn.epoch)
     yield q("asks_close_turn", turn.no, tx.now)
 
 

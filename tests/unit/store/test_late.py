@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.errors import WrongState
+from everturn.domain.errors import Fenced, WrongState
 from everturn.domain.fold import fold
 from everturn.domain.messages import Outcome, Result, Text
 from everturn.domain.storing import Claim, Request
-from everturn.domain.turns import Recovery
+from everturn.domain.turns import Recovery, TurnState
 from everturn.store import Store
 from everturn.store.workers import release
 from everturn.testing import FakeClock
@@ -28,6 +28,7 @@ from tests.acting import (
     finished,
     late,
     new_session,
+    say,
     start,
     transcript,
     wish,
@@ -78,6 +79,30 @@ async def test_late_events_complete_a_turn_that_another_worker_only_interrupted(
     results = [part for message in messages for part in message.parts if isinstance(part, Result)]
     assert [result.text for result in results] == ["late result"]
     assert messages[-1].text == "All done."
+
+
+@pytest.mark.parametrize("how", ["cancel", "send"])
+async def test_a12_what_was_produced_before_a_cancel_and_arrives_after_it_is_in_the_transcript(
+    store: Store, how: str
+) -> None:
+    """Its worker was cut off from the database and has it in its spool while somebody else stops the turn."""
+    session = await new_session(store)
+    held = await start(store, session.id, "hello")
+    number = await append(store, held, wish())
+    if how == "cancel":
+        await store.turns.cancel(ME, held.turn.id)
+    else:
+        await say(store, session.id, "no, this", when_busy="interrupt")
+    with pytest.raises(Fenced):
+        await append(store, held, [finished()], number)
+    await _deliver(store, held, number, [finished(text="paid"), *answer("Done.", step=2)])
+    messages = await transcript(store, session.id)
+    results = [part.text for message in messages for part in message.parts if isinstance(part, Result)]
+    assert (results, messages[-1].text) == (["paid"], "Done.")
+    assert (await store.turns.get(ME, held.turn.id)).state is TurnState.CANCELLED
+    kinds = [event.kind for event in await store.journal.of_turn(ME, held.turn.id)]
+    assert kinds[-1] == "turn.cancelled", "it stands after what arrived"
+    assert await store.upkeep.check() == []
 
 
 async def test_late_text_of_a_resumed_turn_is_shown_as_an_abandoned_attempt(store: Store) -> None:
