@@ -453,7 +453,7 @@ async def test_a_client_that_falls_silent_in_the_middle_of_a_statement_is_ended_
     store: Store, open_another: OpenStore, store_url: str
 ) -> None:
     """It has sent a statement's text, and never sends its arguments: to the server it is not idle."""
-    claim = await running(store)
+    session = await store.sessions.create(OWNER)
     other = await open_another(settings=StoreSettings(lease_s=0.1))
     await other.workers.register("wrk_b")
     silent, slow = await asyncpg.connect(store_url), await asyncpg.connect(store_url)
@@ -464,7 +464,8 @@ async def test_a_client_that_falls_silent_in_the_middle_of_a_statement_is_ended_
     with anyio.fail_after(20):
         while not silent.is_closed():
             await other.workers.take_over("wrk_b")
-    assert await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("goes on"))
+    changed = await store.sessions.change(OWNER, session.id, SessionPatch(title="goes on"))
+    assert changed.title == "goes on"
     assert await slow.fetchval("SELECT 1") == 1  # wrote nothing, blocks nobody, and is left alone
     await slow.close()
 

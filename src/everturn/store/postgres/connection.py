@@ -110,6 +110,8 @@ async def prepare(connection: asyncpg.Connection, address: str) -> None:
     try:
         async with connection.transaction():
             refuse_unsafe(*(await connection.fetchrow(_GATE)), address=named(address))
+        if await _is_ready(connection):
+            return  # nobody is waited for: a write that hangs must not keep others from starting
         async with connection.transaction():
             # Waits until every write transaction under way has ended, and holds new ones back.
             await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
@@ -145,6 +147,14 @@ def refuse_unsafe(
         )
     if is_replica:
         raise StoreRefused(f"PostgreSQL at {address} is a replica.", hint="Name the primary server.")
+
+
+async def _is_ready(connection: asyncpg.Connection) -> bool:
+    try:
+        value = await connection.fetchval("SELECT value FROM meta WHERE name = 'schema'")
+    except asyncpg.SyntaxOrAccessError:
+        return False  # no such table, or somebody else's: the longer way says which
+    return bool(value == str(SCHEMA))
 
 
 async def _schema_version(connection: asyncpg.Connection) -> int:

@@ -77,7 +77,8 @@ class PostgresDatabase:
         self._hub = hub
         self._queries = sql.queries("postgresql")
         # Gone before the lease is: a take-over must not wait for the locks of the one it takes over from.
-        self._begin = writes(round(lease_s * IDLE_OF_LEASE * 1000))
+        self.idle_ms = round(lease_s * IDLE_OF_LEASE * 1000)
+        self._begin = writes(self.idle_ms)
         self._idle: list[asyncpg.Connection] = []
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
         self._under_way: set[asyncio.Task[Any]] = set()

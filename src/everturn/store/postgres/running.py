@@ -18,7 +18,8 @@ def writes(idle_ms: int) -> str:
     """How a write transaction begins.
 
     A client that is stopped in the middle of one, or cut off from the network, would keep its sessions
-    locked, and nobody could take its turns over: after ``idle_ms`` of silence the server ends it.
+    locked, and nobody could take its turns over: after ``idle_ms`` of silence the server ends it. In the
+    middle of a statement it does not: there a worker that takes over ends it (``writes_end_silent``).
     """
     return (
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO on; "

@@ -49,6 +49,7 @@ class PostgresWorkers(Workers):
         return await self._db.write(_renew, worker, self._lease_ms)
 
     async def take_over(self, worker: str) -> int:
+        await self._db.read(_end_silent, self._postgres.idle_ms)
         await self._deliver_left_spools()
         released = await super().take_over(worker)
         for dead in await self._db.read(_expired):
@@ -113,6 +114,10 @@ def _register(tx: Tx, worker: str, folder: str, lease_ms: int) -> Script[None]:
 
 def _renew(tx: Tx, worker: str, lease_ms: int) -> Script[bool]:
     return bool((yield q("worker_renew", worker, lease_ms)))
+
+
+def _end_silent(tx: Tx, idle_ms: int) -> Script[int]:
+    return len((yield q("writes_end_silent", idle_ms)))
 
 
 def _expired(tx: Tx) -> Script[list[str]]:

@@ -114,6 +114,16 @@ SELECT lease_until FROM workers WHERE id = $1 FOR SHARE
 -- name: worker_lock
 SELECT id FROM workers WHERE id = $1 FOR UPDATE
 
+-- A client that falls silent between naming a statement and running it is not "idle" to the server, which
+-- waits for it without end, its locks held. The advisory lock is what everturn_begin took.
+-- name: writes_end_silent
+SELECT pg_terminate_backend(a.pid)
+FROM pg_locks l JOIN pg_database d ON d.oid = l.database JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.classid = 0 AND l.objid = 6009011 AND l.mode = 'ShareLock'
+  AND d.datname = current_database() AND a.usename = current_user
+  AND a.state = 'active' AND a.wait_event = 'ClientRead'
+  AND a.state_change < clock_timestamp() - $1::INTEGER * INTERVAL '1 millisecond'
+
 -- name: workers_expired
 SELECT id, folder FROM workers
 WHERE lease_until > 0 AND lease_until < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT ORDER BY id
