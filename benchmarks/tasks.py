@@ -257,7 +257,7 @@ async def _take(agent: Agent, session_id: str, event: events.Event, done: Done) 
 
 
 async def measure(args: argparse.Namespace, home: Path, log: TextIO) -> None:
-    (home / "config.toml").write_text("[engine]\nmakes_titles = false\n", "utf-8")
+    (home / "config.toml").write_text("[engine]\nmakes_titles = false\nmodel_silence_max_s = 1800\n", "utf-8")
     only = set(args.only.split(",")) if args.only else None
     async with everturn.open(home) as agent:
         for title, tasks in (("practised", PRACTISED), ("fresh", FRESH)):

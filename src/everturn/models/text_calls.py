@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from everturn.domain.messages import AnyPart, Call, Message, Outcome, Result, Role, Text
+from everturn.domain.messages import AnyPart, Attachment, Call, Message, Outcome, Result, Role, Text
 from everturn.domain.modelling import Abilities, Chunk, Finish, Model, ModelRequest, TextChunk, ToolSchema
 from everturn.models.grammar import calls_grammar
 from everturn.models.history import arguments_of, unique_calls
@@ -185,9 +185,11 @@ def fitting(tools: Sequence[ToolSchema], messages: Sequence[Message]) -> tuple[T
 
 
 def _turn(messages: Sequence[Message]) -> tuple[str, list[Result]]:
-    """What was asked for last, and the results since."""
+    """What was asked for last, and the results since. A file that came with the request is in it already,
+    so nothing is asked for there that only a tool could do."""
     start = max((at for at, one in enumerate(messages) if one.role is Role.USER), default=0)
-    task = messages[start].text if messages else ""
+    has_file = bool(messages) and any(isinstance(part, Attachment) for part in messages[start].parts)
+    task = messages[start].text if messages and not has_file else ""
     return task, [part for one in messages[start:] for part in one.parts if isinstance(part, Result)]
 
 

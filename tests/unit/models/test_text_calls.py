@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.messages import Call, Message, Outcome, Result, Role, Text
+from everturn.domain.messages import Attachment, Call, Message, Outcome, Result, Role, Text
 from everturn.domain.modelling import ModelRequest, ToolSchema
 from everturn.models.grammar import calls_grammar
 from everturn.models.openai_wire import OpenAIModel
@@ -210,6 +210,11 @@ def test_a_tool_that_cannot_be_of_use_cannot_be_called(
     for name, outcome in done:
         messages += called("{}", "x", name, outcome)
     assert {tool.name for tool in tools} - {tool.name for tool in fitting(tools, messages)} == unfit
+
+
+def test_a_file_that_came_with_the_request_need_not_be_read() -> None:
+    attached = Attachment("fil_1", "story.txt", "text/plain", 3)
+    assert not owes_call([message(Role.USER, Text("What does story.txt say?"), attached)])
 
 
 def test_an_address_that_was_named_before_can_be_fetched_again() -> None:
