@@ -524,7 +524,7 @@ async def test_a17_deleting_a_session_ends_its_turn_and_nothing_reappears(
         accepted = await h.send(session, "unforgettable")
         await h.seen(session, "tool.started")
         await h.engine.delete(OWNER, session.id)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await ended.wait()
             while h.engine.status()["running"]:
                 await anyio.lowlevel.checkpoint()

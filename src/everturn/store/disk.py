@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -35,6 +36,16 @@ class Disk:
 
     def rename(self, source: Path, target: Path) -> None:
         source.replace(target)
+
+
+def make_folder(disk: Disk, folder: Path) -> None:
+    """Make a folder and those above it that are missing. What is synced inside it is there after a power cut
+    only if the folder is."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for made in missing:
+        with contextlib.suppress(PermissionError):  # one that may be written and not read cannot be synced
+            disk.sync_folder(made.parent)
 
 
 def put_file(disk: Disk, folder: Path, content: bytes | Path) -> tuple[str, int]:

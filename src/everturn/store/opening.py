@@ -14,7 +14,7 @@ from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import StoreRefused
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
-from everturn.store.disk import Disk, told
+from everturn.store.disk import Disk, make_folder, told
 from everturn.store.hub import Hub
 from everturn.store.nouns import Store, StoreSettings
 from everturn.store.sqlite import SqliteDatabase
@@ -40,11 +40,11 @@ async def open_store(
     Raises NotADatabase, StoreTooNew, StoreRefused, DiskReadOnly, StoreAway.
     """
     folder = Path(data_dir)
-    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
+    disk = disk or Disk()
+    await asyncio.to_thread(make_folder, disk, folder)
     clock = clock or SystemClock()
     ids = ids or Ids(clock)
     probe = probe or Probe()
-    disk = disk or Disk()
     settings = settings or StoreSettings()
     hub = Hub()
     address = str(url) if url else ""

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.errors import StoreAway
-from everturn.store.disk import Disk, told, write_atomically
+from everturn.store.disk import Disk, make_folder, told, write_atomically
 
 SPOOL_BYTES_MAX = 1 << 30
 _FRAME = struct.Struct("<II")
@@ -57,7 +57,8 @@ class Spool:
         be read. Raises DiskFull, DiskReadOnly, StoreBroken, StoreAway (the spool has reached its bound)."""
         with told(self.path):
             is_new = not self.path.exists()
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if is_new:
+                make_folder(self._disk, self.path.parent)
             descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
                 self._add(descriptor, b"".join(map(_framed, records)))

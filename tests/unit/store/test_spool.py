@@ -22,6 +22,7 @@ class RecordingDisk(Disk):
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.synced: list[Path] = []
 
     def write(self, descriptor: int, data: bytes) -> None:
         self.calls.append("write")
@@ -33,6 +34,7 @@ class RecordingDisk(Disk):
 
     def sync_folder(self, folder: Path) -> None:
         self.calls.append("sync folder")
+        self.synced.append(folder)
         super().sync_folder(folder)
 
 
@@ -61,11 +63,12 @@ def test_records_come_back_in_order(tmp_path: Path) -> None:
 
 def test_a_record_is_synced_with_its_folder_before_it_is_acknowledged(tmp_path: Path) -> None:
     disk = RecordingDisk()
-    spool = Spool(tmp_path / "w.spool", disk)
+    spool = Spool(tmp_path / "spool" / "w.spool", disk)
     spool.append([record(1), record(2)])
-    assert disk.calls == ["write", "sync file", "sync folder"]
+    assert disk.calls == ["sync folder", "write", "sync file", "sync folder"]
+    assert disk.synced == [tmp_path, spool.path.parent], "the new folder, and the new file in it"
     spool.append([record(3)])
-    assert disk.calls[3:] == ["write", "sync file"]
+    assert disk.calls[4:] == ["write", "sync file"]
 
 
 def test_a_file_torn_anywhere_gives_every_whole_record_before(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from everturn.domain.errors import (
     StoreTooNew,
 )
 from everturn.store import open_store, sql
+from everturn.store.disk import Disk
 from everturn.store.sqlite import connection, writer
 from tests.acting import ME, answered, new_session, words
 
@@ -43,6 +44,23 @@ async def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: P
     path.write_bytes(content)
     error = await _refused(path, NotADatabase)
     assert "letter.db" in error.message
+
+
+class _RecordingDisk(Disk):
+    def __init__(self) -> None:
+        self.synced: list[Path] = []
+
+    def sync_folder(self, folder: Path) -> None:
+        self.synced.append(folder)
+        super().sync_folder(folder)
+
+
+async def test_folders_that_are_made_for_the_data_are_there_after_a_power_cut(tmp_path: Path) -> None:
+    disk = _RecordingDisk()
+    for expected in ([tmp_path / "new", tmp_path], []):
+        disk.synced.clear()
+        async with open_store(data_dir=tmp_path / "new" / "data", disk=disk):
+            assert disk.synced == expected
 
 
 async def test_somebody_else_s_database_is_refused_and_not_touched(tmp_path: Path) -> None:
