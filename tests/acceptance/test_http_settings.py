@@ -269,6 +269,13 @@ async def test_a_client_can_be_generated_from_the_description(
     titles = [schema.get("title", name) for name, schema in schemas.items()]
     assert len(titles) == len(set(titles))
     assert "false" not in [key.strip() for key in _schemas_in(document)]
+    answers = [
+        one["responses"]["200"]
+        for path in document["paths"].values()
+        for one in path.values()
+        if "200" in one["responses"]
+    ]
+    assert "*/*" not in [media for answer in answers for media in answer.get("content", {})]
     operations = [one["operationId"] for path in document["paths"].values() for one in path.values()]
     assert len(operations) == len(set(operations))
 

@@ -109,6 +109,7 @@ def _kinds_of(endpoint: AnyEndpoint) -> list[Any]:
     answers = endpoint.answer if isinstance(endpoint.answer, tuple) else (endpoint.answer,)
     kinds = [kind for kind in answers if kind is not None]
     kinds += [kind for kind in (*endpoint.also.values(), endpoint.streams) if kind is not None]
+    kinds += [kind for kind in endpoint.contents.values() if kind not in (bytes, str)]
     if endpoint.has_body:
         kinds.append(endpoint.body)
     return kinds
@@ -230,6 +231,9 @@ def _responses(endpoint: AnyEndpoint, schemas: dict[Any, dict[str, Any]]) -> dic
 
 
 def _success(endpoint: AnyEndpoint, kind: Any, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    if endpoint.contents and kind is None:
+        found = {media: {"schema": _content(one, schemas)} for media, one in endpoint.contents.items()}
+        return {"description": "The content.", "content": found}
     if kind is None and endpoint.media == "application/json":
         return {"description": "Done."}
     if endpoint.media == EVENT_STREAM:
@@ -240,6 +244,13 @@ def _success(endpoint: AnyEndpoint, kind: Any, schemas: dict[Any, dict[str, Any]
     if endpoint.streams is not None:
         content[EVENT_STREAM] = _frames((endpoint.streams,), schemas)
     return {"description": "Done.", "content": content}
+
+
+def _content(kind: Any, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    """``bytes`` and ``str`` are what they are; everything else is JSON."""
+    if kind is bytes:
+        return {"type": "string", "format": "binary"}
+    return {"type": "string"} if kind is str else schemas[_key(kind)]
 
 
 def _frames(kinds: tuple[Any, ...], schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:

@@ -146,6 +146,7 @@ class Endpoint(Generic[Q, B]):
     errors: tuple[type[EverturnError], ...] = ()
     headers: tuple[str, ...] = ()  # request headers that mean something here
     media: str = JSON
+    contents: Mapping[str, Any] = field(default_factory=dict)  # content types it answers with instead
     streams: Any = None  # what the events hold, where the answer can be a stream instead
     takes: tuple[str, ...] = ()  # content types of a body that the endpoint reads by itself
     body_bytes_max: int | None = None

@@ -67,7 +67,7 @@ class DocumentsApi:
                 summary="The whole session as one document: JSON, Markdown or HTML.",
                 tag="sessions",
                 query=ExportQuery,
-                media="*/*",
+                contents={JSON: Document, "text/markdown": str, "text/html": str},
                 errors=(e.NotFound, e.Gone),
             ),
             Endpoint(

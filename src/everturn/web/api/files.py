@@ -18,6 +18,8 @@ from everturn.web.problems import BadRequest, NotJson
 from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing
 from everturn.web.uploads import FORM, RAW, SHOWN, Uploads
 
+_CONTENTS = dict.fromkeys((RAW, *sorted(SHOWN)), bytes)
+
 
 class UploadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
@@ -57,7 +59,7 @@ class FilesApi:
                 run=self.get,
                 summary="A file: images to be shown, everything else as a download.",
                 tag="files",
-                media="*/*",
+                contents=_CONTENTS,
                 errors=gone,
             ),
             Endpoint(
@@ -66,7 +68,7 @@ class FilesApi:
                 run=self.get,
                 summary="The full output of a tool.",
                 tag="files",
-                media="*/*",
+                contents=_CONTENTS,
                 errors=gone,
             ),
         ]
