@@ -229,6 +229,26 @@ async def test_b12_a_failing_provider_is_tried_once_per_session_by_a_release(
     assert (len(handle.calls), handle.words, handle.closed) == (2, ["two"], 1)
 
 
+async def test_b16_a_commit_that_is_given_up_while_it_begins_is_not_held_against_the_next_process(
+    store: Store, clock: Clock
+) -> None:
+    ours, theirs = memory_over(store, clock), memory_over(store, clock)
+    handle, other = RecordingProvider(), RecordingProvider()
+    session = await acting.new_session(store)
+    ours.register(session.id, handle)
+    await said(store, ours, session.id, "one")
+    ledger = ours.ledger = Held(store, "begin")  # type: ignore[assignment]
+    async with anyio.create_task_group() as group:
+        group.start_soon(ours.commit, ME, session.id)
+        with within("the commit is begun, and the process has not heard it"):
+            await ledger.waits.wait()
+        group.cancel_scope.cancel()
+        ledger.may_go_on.set()
+    assert (await theirs.commit(ME, session.id, other)).outcome is Outcome.SETTLED
+    assert other.words == ["one"]
+    assert len({segment.key for segment in [*handle.calls, *other.calls]}) == 1
+
+
 # --- B11: everything owed ---------------------------------------------------------------------------------
 
 

@@ -199,11 +199,18 @@ class Commits:
                 return Committed(Outcome.NO_HANDLE, left=found.turns)
             # Said before the commit is begun: whoever releases the handle from now on waits for it.
             own.handle, handle = picked
-            held_ms = round(self.settings.commit_timeout_s * 1000) + _GRACE_MS
-            begun = await self.ledger.begin(owner, session_id, found, own.handle, self._holder, held_ms)
+            begun = await self._begin(owner, session_id, found, own.handle)
             if begun is not None:
                 return await self._hand_over(begun, handle)
         return _BUSY
+
+    async def _begin(self, owner: str, session_id: str, found: NextCommit, name: str) -> Begun | None:
+        held_ms = round(self.settings.commit_timeout_s * 1000) + _GRACE_MS
+        # Not cut short: whoever does not hear that it has begun cannot say that it was given up, and our hold
+        # on it would keep others from it.
+        with anyio.move_on_after(_GRACE_MS / 1000, shield=True):
+            return await self.ledger.begin(owner, session_id, found, name, self._holder, held_ms)
+        return None
 
     def _pick(
         self, session_id: str, found: NextCommit, given: MemoryProvider | None
