@@ -67,7 +67,7 @@ CODER_SPEC = LocalSpec(
     CODER,
     Abilities(continues=False, context_tokens=8192, output_tokens=1024, is_brief=True),
     cache_mib=256,
-    extra={"temperature": 0.1},
+    extra={"temperature": 0.0},  # the likeliest call is the best it can do
     calls_in_text=True,
     # Each costs it time to read, and with two ways to one end it takes the wrong one: asked to write and run
     # a file, it ran the code and wrote none; asked what a file holds, it searched all files for its name.

@@ -44,6 +44,7 @@ _AFTER_RESULT = (
 )
 # Looking is not doing: having found what it was to change, the model says that it has changed it.
 _LOOKING = frozenset({"list_files", "read_file", "search_files"})
+_LOOKING_COMMAND = re.compile(r"\s*(?:cat|file|find|grep|head|ls|pwd|stat|tail|tree|wc)\b")
 _AFTER_LOOKING = (
     'Asked was: "{task}" If a change was asked for, make it now with the next tool. If not, answer in plain '
     "words with what the result says."
@@ -173,24 +174,15 @@ def fitting(tools: Sequence[ToolSchema], messages: Sequence[Message]) -> tuple[T
     """The tools that can be of use at this place. A small model takes what it was told of for what it is to
     use: it edits a file that it has not seen, replaces one that it was to change, and fetches pages that
     nobody named."""
-    task, results = _turn(messages)
+    task, steps = _turn(messages)
     unfit = set()
     if not any(_ADDRESS.search(one.text) for one in messages if one.role is Role.USER):
         unfit.add("web_fetch")
-    if not any(result.outcome is Outcome.OK for result in results):
+    if not any(result.outcome is Outcome.OK for _, result in steps):
         unfit.add("edit_file")
-    if _CHANGE.search(task) and _ABOUT_FILES.search(task) and not _MAKE.search(task):
-        unfit.add("write_file")
+    if _CHANGE.search(task) and _ABOUT_FILES.search(task):
+        unfit |= {"memory"} if _MAKE.search(task) else {"memory", "write_file"}
     return tuple(tool for tool in tools if tool.name not in unfit)
-
-
-def _turn(messages: Sequence[Message]) -> tuple[str, list[Result]]:
-    """What was asked for last, and the results since. A file that came with the request is in it already,
-    so nothing is asked for there that only a tool could do."""
-    start = max((at for at, one in enumerate(messages) if one.role is Role.USER), default=0)
-    has_file = bool(messages) and any(isinstance(part, Attachment) for part in messages[start].parts)
-    task = messages[start].text if messages and not has_file else ""
-    return task, [part for one in messages[start:] for part in one.parts if isinstance(part, Result)]
 
 
 def owes_call(messages: Sequence[Message]) -> bool:
@@ -200,17 +192,43 @@ def owes_call(messages: Sequence[Message]) -> bool:
     it. Only what is plain counts (a file that is named, an imperative), and only for a few steps: where it
     cannot be done, words are the answer.
     """
-    task, results = _turn(messages)
-    if not _ABOUT_FILES.search(task) or len(results) >= _OWED_CALLS_MAX:
+    task, steps = _turn(messages)
+    if not _ABOUT_FILES.search(task) or len(steps) >= _OWED_CALLS_MAX:
         return False
-    acts = [result.name for result in results if _is_act(result) or result.name in _RUNNING]
+    has_changed = any(result.outcome is Outcome.OK and not _is_look(call) for call, result in steps)
     # What was changed after it had run has to run again.
-    is_run = bool(acts) and acts[-1] in _RUNNING
+    acts = [call.name for call, _ in steps if not _is_look(call)]
+    has_run = bool(acts) and acts[-1] in _RUNNING
     return bool(
-        (not results and _FILE_NAME.search(task))
-        or (not acts and _CHANGE.search(task))
-        or (not is_run and _RUN.search(task))
+        (not steps and _FILE_NAME.search(task))
+        or (not has_changed and _CHANGE.search(task))
+        or (not has_run and _RUN.search(task))
     )
+
+
+def _turn(messages: Sequence[Message]) -> tuple[str, list[tuple[Call, Result]]]:
+    """What was asked for last, and the calls since with their results. A file that came with the request is
+    in it already, so nothing is asked for there that only a tool could do."""
+    start = max((at for at, one in enumerate(messages) if one.role is Role.USER), default=0)
+    has_file = bool(messages) and any(isinstance(part, Attachment) for part in messages[start].parts)
+    task = messages[start].text if messages and not has_file else ""
+    return task, list(_steps(messages[start:]))
+
+
+def _steps(messages: Sequence[Message]) -> Iterator[tuple[Call, Result]]:
+    calls: dict[str, Call] = {}
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, Call):
+                calls[part.id] = part
+            elif isinstance(part, Result) and part.call_id in calls:
+                yield calls[part.call_id], part
+
+
+def _is_look(call: Call) -> bool:
+    """Whether the call changes nothing, as far as its first word tells."""
+    command = str(arguments_of(call).get("command", ""))
+    return call.name in _LOOKING or (bool(_LOOKING_COMMAND.match(command)) and ">" not in command)
 
 
 def is_repeating(messages: Sequence[Message]) -> bool:
@@ -341,19 +359,21 @@ def _plain(messages: Sequence[Message]) -> Iterator[Message]:
     """The messages with calls and results as text. What follows a result depends on what came before it only,
     so that the text of a longer conversation begins with that of a shorter one."""
     task, has_acted = "", False
+    calls: Sequence[Message] = ()
     for message in messages:
         if message.role is not Role.TOOL:
             if message.role is Role.USER:
                 task, has_acted = " ".join(message.text.split())[:_TASK_CHARS_MAX], False
+            calls = (message,)
             yield _called(message)
             continue
+        steps = list(_steps((*calls, message)))
+        is_look = all(_is_look(call) for call, _ in steps)
+        has_acted = has_acted or any(
+            result.outcome is Outcome.OK and not _is_look(call) for call, result in steps
+        )
         results = [part for part in message.parts if isinstance(part, Result)]
-        has_acted = has_acted or any(_is_act(result) for result in results)
-        yield _answered(message, _after(results, task, has_acted))
-
-
-def _is_act(result: Result) -> bool:
-    return result.name not in _LOOKING and result.outcome is Outcome.OK
+        yield _answered(message, _after(results, task, is_look=is_look and not has_acted))
 
 
 def _called(message: Message) -> Message:
@@ -366,12 +386,11 @@ def _called(message: Message) -> Message:
     return msgspec.structs.replace(message, parts=(*rest, Text(written)))
 
 
-def _after(results: Sequence[Result], task: str, has_acted: bool) -> str:
+def _after(results: Sequence[Result], task: str, *, is_look: bool) -> str:
     """Having looked, it is to act; having acted and looked at that, it is not to begin again."""
     if all(result.outcome is Outcome.ERROR for result in results):
         return _AFTER_FAILURE
-    is_look = all(result.name in _LOOKING for result in results)
-    return (_AFTER_LOOKING if is_look and not has_acted else _AFTER_RESULT).format(task=task)
+    return (_AFTER_LOOKING if is_look else _AFTER_RESULT).format(task=task)
 
 
 def _answered(message: Message, after: str) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ _FILE_BYTES_MAX = 8 * 1024 * 1024
 _LINES_MAX = 2000
 _LINE_CHARS_MAX = 2000
 _SEARCH_TIMEOUT_S = 30.0
+_BESIDE_MAX = 20
 
 # Files that make other programs run something, outside the sandbox, when their owner next works there.
 _RUN_BY_OTHERS = (".git", ".hg", ".envrc", ".vscode", ".idea", ".github", ".gitlab-ci.yml", "AGENTS.md")
@@ -270,7 +272,7 @@ def _read_text(workspace: Path, path: str) -> str:
         try:
             content = files.read(path, _FILE_BYTES_MAX)
         except FileNotFoundError as error:
-            raise ToolFailed(f"There is no file {path}.") from error
+            raise ToolFailed(f"There is no file {path}.{_beside(files, path)}") from error
         except IsADirectoryError as error:
             raise ToolFailed(f"{path} is a folder; use list_files.") from error
     if len(content) > _FILE_BYTES_MAX:
@@ -279,6 +281,22 @@ def _read_text(workspace: Path, path: str) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         raise ToolFailed(f"{path} is not UTF-8 text ({len(content):,} bytes).") from error
+
+
+def _beside(files: Beneath, path: str) -> str:
+    """What is there instead, for who guessed a name."""
+    folder = str(PurePosixPath(path).parent)
+    try:
+        fd = files.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except (OSError, Escape):
+        return ""
+    try:
+        names = sorted(name for name in os.listdir(fd) if not name.startswith("."))
+    finally:
+        os.close(fd)
+    shown = ", ".join(os.fsencode(name).decode("utf-8", "replace") for name in names[:_BESIDE_MAX])
+    more = ", …" if len(names) > _BESIDE_MAX else ""
+    return f" There are: {shown}{more}." if names else " The folder is empty."
 
 
 def _replace(workspace: Path, path: str, content: str) -> tuple[str, bool]:

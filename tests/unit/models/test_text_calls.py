@@ -172,6 +172,24 @@ def test_who_looks_at_what_was_done_is_not_told_to_do_it_again() -> None:
     assert [text.count("Make a.") for text in texts] == [1, 0]
 
 
+@pytest.mark.parametrize(
+    ("command", "is_look"),
+    [
+        ("grep -rn teh .", True),
+        (" wc -l a", True),
+        ("cat a > b", False),
+        ("mv a b", False),
+        ("python3 x", False),
+    ],
+)
+def test_a_command_that_only_looks_is_a_look(command: str, is_look: bool) -> None:
+    steps = called(json.dumps({"command": command}), "x", name="terminal")
+    messages = (user("Correct a.txt."), *steps)
+    assert owes_call(messages) is is_look
+    last = as_text(ModelRequest("", messages, SHOWN)).messages[-1].text
+    assert ("If a change was asked for" in last) is is_look
+
+
 def test_a_longer_conversation_begins_like_the_shorter_one() -> None:
     """Else the server has to read all of it again."""
     messages = (
@@ -190,14 +208,14 @@ def test_a_longer_conversation_begins_like_the_shorter_one() -> None:
     ("asked", "done", "unfit"),
     [
         ("Hello.", [], {"edit_file", "web_fetch"}),
-        ("Change the port in a.ini.", [], {"edit_file", "web_fetch", "write_file"}),
+        ("Change the port in a.ini.", [], {"edit_file", "memory", "web_fetch", "write_file"}),
         (
             "Change the port in a.ini.",
             [("read_file", Outcome.ERROR)],
-            {"edit_file", "web_fetch", "write_file"},
+            {"edit_file", "memory", "web_fetch", "write_file"},
         ),
-        ("Change the port in a.ini.", [("read_file", Outcome.OK)], {"web_fetch", "write_file"}),
-        ("Make a new file b.ini.", [("list_files", Outcome.OK)], {"web_fetch"}),
+        ("Change the port in a.ini.", [("read_file", Outcome.OK)], {"memory", "web_fetch", "write_file"}),
+        ("Make a new file b.ini.", [("list_files", Outcome.OK)], {"memory", "web_fetch"}),
         ("Fix this sentence: He go home.", [("list_files", Outcome.OK)], {"web_fetch"}),
         ("What does https://a.example/x say?", [("web_fetch", Outcome.OK)], set()),
     ],
@@ -205,7 +223,7 @@ def test_a_longer_conversation_begins_like_the_shorter_one() -> None:
 def test_a_tool_that_cannot_be_of_use_cannot_be_called(
     asked: str, done: list[tuple[str, Outcome]], unfit: set[str]
 ) -> None:
-    tools = (*SHOWN, ToolSchema("web_fetch", "", {}))
+    tools = (*SHOWN, ToolSchema("memory", "", {}), ToolSchema("web_fetch", "", {}))
     messages = [user(asked)]
     for name, outcome in done:
         messages += called("{}", "x", name, outcome)
@@ -237,6 +255,7 @@ RAN = Outcome.ERROR  # a program that failed was run all the same
         ("Please delete the files here.", [("terminal", Outcome.OK)], False),
         ("calc.py fails. Fix it, and run it.", [("terminal", RAN), ("edit_file", Outcome.OK)], True),
         ("calc.py fails. Fix it, and run it.", [("edit_file", Outcome.OK), ("terminal", RAN)], False),
+        ("calc.py fails. Fix it.", [("terminal", RAN)], True),
         ("Fix calc.py.", [("read_file", Outcome.ERROR)] * 6, False),
         ("How do I write a file in Python?", [], False),
         ("Write a poem about the sea.", [], False),

@@ -49,6 +49,18 @@ async def test_what_cannot_be_read_is_said_plainly(kit: Kit, path: str, words: s
     assert words in result.text
 
 
+async def test_who_guesses_a_name_is_told_what_is_there(kit: Kit) -> None:
+    assert (await kit.run("read_file", path="a.txt")).text == "There is no file a.txt. The folder is empty."
+    (kit.workspace / "b.txt").write_text("b")
+    (kit.workspace / ".hidden").write_text("h")
+    (kit.workspace / "sub").mkdir()
+    assert (await kit.run("read_file", path="a.txt")).text == "There is no file a.txt. There are: b.txt, sub."
+    assert (await kit.run("read_file", path="no/a.txt")).text == "There is no file no/a.txt."
+    for number in range(30):
+        (kit.workspace / f"c{number:02}").write_text("c")
+    assert (await kit.run("read_file", path="a.txt")).text.endswith("c18, ….")
+
+
 async def test_writing_makes_folders_and_shows_a_diff(kit: Kit) -> None:
     result = await kit.run("write_file", path="src/new.py", content="a\nb\n")
     assert result.text == "Made src/new.py (2 lines)."
