@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -75,6 +76,7 @@ class Files:
             return 0
         before = self._db.clock.now_ms() - grace_ms
         async with self._sweeping:
+            await self._drop_leftovers(before)
             if not await self._db.read(_unused, before):
                 return 0
             hashes = await self._db.write(_sweep, before)
@@ -89,7 +91,7 @@ class Files:
         put aside first, and come back if it has. Whoever names them later finds them missing, and puts
         them there again."""
         path = hashed_path(self._folder, sha256)
-        aside = path.with_name(f"{INCOMING}{self._db.ids.file()}")
+        aside = self._folder / f"{INCOMING}{sha256}-{self._db.ids.file()}"
         try:
             path.rename(aside)
         except FileNotFoundError:
@@ -102,6 +104,26 @@ class Files:
                 aside.rename(path)
             else:
                 aside.unlink()
+
+    async def _drop_leftovers(self, before: int) -> None:
+        """Delete what is left of an upload or a sweep that was killed; bytes that were put aside and that a row
+        names come back."""
+        for path in await asyncio.to_thread(self._leftovers, before):
+            sha256 = path.name.removeprefix(INCOMING).partition("-")[0]
+            is_named = await self._db.read(_is_named, sha256)
+            with contextlib.suppress(FileNotFoundError):  # another process sweeps too
+                if is_named:
+                    path.rename(hashed_path(self._folder, sha256))
+                else:
+                    path.unlink()
+
+    def _leftovers(self, before: int) -> list[Path]:
+        found = []
+        for path in self._folder.glob(f"{INCOMING}*"):
+            with contextlib.suppress(FileNotFoundError):  # not left over: it has its name now
+                if path.stat().st_ctime * 1000 < before:
+                    found.append(path)
+        return found
 
     async def copy_to(self, target: Path) -> None:
         """Copy every file into a backup's folder, and make the whole folder durable."""
