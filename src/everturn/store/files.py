@@ -106,8 +106,8 @@ class Files:
                 aside.unlink()
 
     async def _drop_leftovers(self, before: int) -> None:
-        """Delete what is left of an upload or a sweep that was killed; bytes that were put aside and that a row
-        names come back."""
+        """Delete what is left of an upload or a sweep that was killed. Bytes that were put aside come
+        back if a row names them."""
         for path in await asyncio.to_thread(self._leftovers, before):
             sha256 = path.name.removeprefix(INCOMING).partition("-")[0]
             is_named = await self._db.read(_is_named, sha256)
