@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from everturn.domain.tooling import Verdict
 from everturn.store import Store
 from everturn.testing import Call, FakeTool, ScriptedModel, ScriptedModels
 from everturn.testing.models import Answer, Pause, Say, Trouble, Wait
-from everturn.testing.web_server import Running, run_web
+from everturn.testing.web_server import PATIENCE_S, Running, run_web
 
 pytestmark = pytest.mark.anyio
 
@@ -148,6 +149,24 @@ async def test_an_answer_that_takes_too_long_is_an_error_with_a_reason(store: St
         assert (late.status_code, late.json()["error"]["code"]) == (502, "turn_not_completed")
         assert "0.2 seconds" in late.json()["detail"]
         await nothing_is_left(server)
+
+
+async def test_a_client_that_gives_up_is_not_worked_for_any_more(store: Store, tmp_path: Path) -> None:
+    body = json.dumps({"model": "everturn", "messages": asking()}).encode()
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        b"content-length: %d\r\n\r\n" % len(body)
+    )
+    async with run_web(store, tmp_path, [Say("Slowly. "), Pause(1e6)]) as server:
+        with anyio.fail_after(PATIENCE_S):
+            async with await anyio.connect_tcp("127.0.0.1", server.port) as stream:
+                await stream.send(head + body)
+                while not server.engine.status()["running"]:
+                    await anyio.lowlevel.checkpoint()
+            while server.engine.status()["running"]:
+                await anyio.lowlevel.checkpoint()
+            while (await store.upkeep.stats())["sessions"]:
+                await anyio.lowlevel.checkpoint()
 
 
 async def test_client_tools_work_on_a_bare_model_and_not_on_the_agent(store: Store, tmp_path: Path) -> None:

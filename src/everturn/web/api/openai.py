@@ -18,7 +18,7 @@ from everturn.web.answers import Answers, digest_of
 from everturn.web.completions import Answering, Completions, End, ModelNotFound, Piece, TurnLost, is_agent
 from everturn.web.identity import Scope
 from everturn.web.problems import BadRequest
-from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing, key_from
+from everturn.web.routing import Answer, AnyEndpoint, Call, ClientGone, Endpoint, Nothing, key_from
 from everturn.web.streams import EventStream, Streams
 
 SESSION_HEADER = "x-everturn-session"
@@ -159,6 +159,7 @@ class _Reply:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._end = End()
+        self._is_gone = False
 
     async def run(self, pieces: Answering) -> Any:
         if not self._request.stream:
@@ -182,6 +183,23 @@ class _Reply:
         return self._stream_of(source)
 
     async def _take_all(self, pieces: Answering) -> None:
+        """Raises ClientGone: whoever has given up, and perhaps asks again, is not answered twice at once. With
+        a key the answer is made all the same, for when it is asked for again."""
+        trouble: e.EverturnError | None = None
+        async with anyio.create_task_group() as group:
+            if self._keep is None:
+                group.start_soon(self._watch, group.cancel_scope, name="completion watch")
+            try:
+                await self._take_in_time(pieces)
+            except e.EverturnError as error:
+                trouble = error  # as it is, not in a group
+            group.cancel_scope.cancel()
+        if trouble is not None:
+            raise trouble
+        if self._is_gone:
+            raise ClientGone
+
+    async def _take_in_time(self, pieces: Answering) -> None:
         timeout_s = self._api._timeout_s
         try:
             with anyio.fail_after(timeout_s):
@@ -192,6 +210,12 @@ class _Reply:
             raise TurnLost(
                 f"There was no whole answer in {timeout_s:g} seconds.", hint="Ask for a stream instead."
             ) from error
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        while (await self._call.receive())["type"] != "http.disconnect":
+            pass
+        self._is_gone = True
+        scope.cancel()
 
     async def repeat(self, completion: wire.Completion) -> Any:
         """The first answer once more, in whichever way it is asked for now."""
