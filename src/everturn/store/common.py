@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 
 import msgspec
 
-from everturn.domain.errors import Busy, Gone, JournalCorrupt, KeyReused, NotFound, Stale
+from everturn.domain.errors import (
+    Busy,
+    Gone,
+    Invalid,
+    JournalCorrupt,
+    KeyReused,
+    NotFound,
+    Stale,
+    TextTooLong,
+)
 from everturn.domain.events import Event, Payload, SessionChanged, encode
 from everturn.domain.ids import checked
 from everturn.domain.messages import Message, Role
@@ -26,6 +36,7 @@ from everturn.store.rows import (
 from everturn.store.script import IndexBroken, Query, Script, Stored, Tx, one, q
 
 PREVIEW_CHARS = 160
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def session_row(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
@@ -238,6 +249,15 @@ def refuse_busy(session: SessionRow) -> None:
     value = session.session
     if value.active_turn is not None:
         raise Busy(value.id, value.active_turn, str(value.active_state or TurnState.RUNNING))
+
+
+def refuse_text(text: str, bytes_max: int) -> None:
+    """Refuse a message that is too long or cannot be stored."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > bytes_max:
+        raise TextTooLong(size, bytes_max)
+    if "\0" in text or (not text.isascii() and _SURROGATE.search(text)):
+        raise Invalid("The text has a character that cannot be stored.", hint="Remove it, then send.")
 
 
 def refuse_stale(session: SessionRow, version: int | None) -> None:

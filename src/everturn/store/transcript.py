@@ -24,6 +24,7 @@ from everturn.store.common import (
     refresh,
     refuse_busy,
     refuse_stale,
+    refuse_text,
     reread,
     say_changed,
     session_row,
@@ -41,7 +42,7 @@ from everturn.store.rows import (
     turn_of,
 )
 from everturn.store.script import Database, Query, Row, Script, Tx, one, q
-from everturn.store.turns import refuse_text, repeated, with_siblings
+from everturn.store.turns import repeated, with_siblings
 
 PAGE_MESSAGES_MAX = 500
 _WHOLE_PATH = 1 << 30

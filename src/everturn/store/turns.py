@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -15,7 +14,6 @@ from everturn.domain.errors import (
     NotFound,
     StoreAway,
     TextEmpty,
-    TextTooLong,
     WrongState,
 )
 from everturn.domain.fold import Folded
@@ -38,6 +36,7 @@ from everturn.store.common import (
     move_head,
     refresh,
     refuse_stale,
+    refuse_text,
     reindex,
     say_changed,
     session_row,
@@ -58,7 +57,6 @@ from everturn.store.script import Database, Script, Tx, one, q
 
 ATTACHMENTS_MAX = 32
 KEY_CHARS_MAX = 200
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Turns:
@@ -187,15 +185,6 @@ class Turns:
             raise Invalid(f"A message has at most {ATTACHMENTS_MAX} attachments.", hint="Send fewer.")
         if submission.key is not None and not 0 < len(submission.key) <= KEY_CHARS_MAX:
             raise Invalid(f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.", hint="Use a random id.")
-
-
-def refuse_text(text: str, bytes_max: int) -> None:
-    """Refuse a message that is too long or cannot be stored."""
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > bytes_max:
-        raise TextTooLong(size, bytes_max)
-    if "\0" in text or (not text.isascii() and _SURROGATE.search(text)):
-        raise Invalid("The text has a character that cannot be stored.", hint="Remove it, then send.")
 
 
 class _Kept(msgspec.Struct, frozen=True):
