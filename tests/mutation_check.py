@@ -610,7 +610,8 @@ def noticed(output: str, seconds: float) -> Noticed:
     if found is None:
         # A test that hangs is ended by its time limit, which takes the run with it: it is the last that began.
         begun = re.findall(r"^\S+::(\S+)", output, re.MULTILINE)
-        return Noticed(begun[-1] if begun else "before the first test", "hung", seconds)
+        last = without_store(begun[-1]) if begun else "before the first test"
+        return Noticed(last, "hung", seconds)
     waited = re.search(r"not within \d+ s: [^\n'\"]*", output)
     how = waited[0] if waited else found[2] or ""
     if "ExceptionGroup" in how or not how:

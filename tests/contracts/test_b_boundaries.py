@@ -302,9 +302,10 @@ async def test_b17_deleting_a_session_whose_commit_failed_leaves_nothing(
     store: Store, clock: FakeClock
 ) -> None:
     dead, failing = RecordingProvider(failures=99), RecordingProvider(failures=99)
-    async with engine_with(store, clock, memory_over(store, clock, opened=[dead])) as h:
-        session = await h.new_session()
-        await h.run(session, "one")
+    with within("an engine stops, although its provider fails", 20):
+        async with engine_with(store, clock, memory_over(store, clock, opened=[dead])) as h:
+            session = await h.new_session()
+            await h.run(session, "one")
     memory = memory_over(store, clock, opened=[failing])
     with within("the next engine tries and fails, the session is deleted, the engine stops", 20):
         async with engine_with(store, clock, memory) as h:
