@@ -9,6 +9,7 @@ from everturn.domain.messages import (
     Attachment,
     Call,
     Message,
+    Outcome,
     Reasoning,
     Result,
     Role,
@@ -37,6 +38,13 @@ def message(role: Role, *parts: AnyPart) -> Message:
 
 def user(text: str) -> Message:
     return message(Role.USER, Text(text))
+
+
+def called(
+    arguments: str, result: str, name: str = "add", outcome: Outcome = Outcome.OK
+) -> tuple[Message, Message]:
+    call = Call("c1", name, arguments)
+    return message(Role.ASSISTANT, call), message(Role.TOOL, Result("c1", name, result, outcome))
 
 
 def asks(text: str = "Hello", **more: Any) -> ModelRequest:
