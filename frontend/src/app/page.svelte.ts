@@ -69,6 +69,7 @@ export class Page {
   wish = $state.raw<{ text?: string; mention?: string; focus?: boolean; id: number } | null>(null);
   private readonly talks = new Map<string, Talk>();
   private readonly gone = new Set<string>();
+  private readonly typed = { isNew: false };
   private marking = false;
   private topicsFor = "";
   private toastCount = 0;
@@ -92,6 +93,7 @@ export class Page {
       onState: (state) => this.linked(state),
     });
     addEventListener("hashchange", () => this.routed());
+    addEventListener("keydown", () => (this.typed.isNew = true), true);
     // What came while nobody looked is read when somebody does.
     document.addEventListener("visibilitychange", () => this.markRead());
     setInterval(() => (this.now = Date.now()), 1_000);
@@ -306,7 +308,7 @@ export class Page {
     let talk = this.talks.get(id);
     this.talks.delete(id);
     if (!talk) {
-      talk = new Talk(id, this.api, this.link, (from, news) => this.heardNews(from, news));
+      talk = new Talk(id, this.api, this.link, (from, news) => this.heardNews(from, news), this.typed);
       void talk.load();
       void this.readSession(id);
     }

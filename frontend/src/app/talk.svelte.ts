@@ -30,6 +30,7 @@ export class Talk {
   private moved = 0;
   private pending: SessionEvent[] = [];
   private isPlanned = false;
+  private hasWaited = false;
   private loads = 0;
 
   constructor(
@@ -37,6 +38,8 @@ export class Talk {
     private readonly api: Api,
     private readonly link: Link,
     private readonly onNews: (talk: Talk, news: News) => void,
+    /** Whether something was typed since the last frame. */
+    private readonly typed: { isNew: boolean } = { isNew: false },
   ) {}
 
   /** Read the newest page and follow what comes after it. */
@@ -86,8 +89,21 @@ export class Talk {
     if (this.isPlanned) return;
     this.isPlanned = true;
     // Once per frame however many events came; a hidden page has no frames.
-    if (document.visibilityState === "visible") requestAnimationFrame(() => this.flush());
+    if (document.visibilityState === "visible") requestAnimationFrame(() => this.frame());
     else setTimeout(() => this.flush(), 200);
+  }
+
+  /** A frame in which a key is shown is not for the answer as well: that comes with the next one. */
+  private frame(): void {
+    const isTyping = this.typed.isNew;
+    this.typed.isNew = false;
+    if (isTyping && !this.hasWaited) {
+      this.hasWaited = true;
+      requestAnimationFrame(() => this.frame());
+      return;
+    }
+    this.hasWaited = false;
+    this.flush();
   }
 
   private flush(): void {
