@@ -16,9 +16,10 @@ from playwright.async_api import async_playwright, expect
 
 from everturn.domain.clock import SystemClock
 from everturn.store import open_store
+from everturn.testing import within
 from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.web_server import run_web
-from tests.acceptance.paging import CHROMIUM, FLAGS, PAGE, Gate, Tool, open_house, say
+from tests.acceptance.paging import CHROMIUM, FLAGS, PAGE, PATIENCE_S, Gate, Tool, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
@@ -80,6 +81,48 @@ async def test_a_server_of_ones_own_is_tried_before_it_is_kept(data_dir: Path) -
         assert (await house.api("GET", "api/settings"))["model"] == "localhost:test-model"
         await kept.get_by_role("button", name="Remove").click()
         await expect(kept).to_have_count(0)
+        assert house.complaints == []
+
+
+async def test_title_model_fallbacks_and_limits_are_chosen_and_given_back(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open("#/settings/models")
+        titles = page.get_by_label("Titles and summaries")
+        await expect(titles).to_have_value("")
+        await titles.select_option("openai:test-model")
+        first, second = page.get_by_label("Fallback 1"), page.get_by_label("Fallback 2")
+        offered = await first.locator("option").evaluate_all("found => found.map((option) => option.value)")
+        await first.select_option(offered[1])
+        await expect(second).to_have_value("")
+        assert offered[1] not in await second.locator("option").evaluate_all(
+            "found => found.map((option) => option.value)"
+        ), "nothing is asked twice"
+        dollars = page.get_by_label("Dollars in a turn")
+        await expect(dollars).to_have_attribute("placeholder", "No limit")
+        await dollars.fill("0.5")
+        await dollars.press("Enter")
+        steps = page.get_by_label("Steps in a turn")
+        await steps.fill("many")
+        await steps.press("Enter")
+        await expect(page.locator(".toast")).to_contain_text("steps_max")
+        await expect(steps).to_have_value("")
+        kept = await house.api("GET", "api/settings")
+        chosen = (kept["title_model"], kept["fallback_models"], kept["cost_usd_max"], kept["steps_max"])
+        assert chosen == ("openai:test-model", [offered[1]], 0.5, None)
+        await page.reload()
+        await expect(dollars).to_have_value("0.5")
+        await expect(first).to_have_value(offered[1])
+        await first.select_option("")
+        await expect(second).to_have_count(0)
+        await titles.select_option("")
+        await dollars.fill("")
+        await dollars.press("Enter")
+        await expect(dollars).to_have_value("")
+        with within("what was given back is as it was", PATIENCE_S):
+            while (kept := await house.api("GET", "api/settings"))["cost_usd_max"] is not None:
+                await page.wait_for_timeout(100)
+        assert (kept["title_model"], kept["fallback_models"], kept["cost_usd_max"]) == (None, [], None)
+        house.complaints = [said for said in house.complaints if "422" not in said]
         assert house.complaints == []
 
 
