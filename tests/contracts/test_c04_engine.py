@@ -13,7 +13,7 @@ from everturn.domain.probe import Moment, Probe
 from everturn.domain.storing import Submission
 from everturn.domain.turns import TurnState
 from everturn.store import Store, open_store
-from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe, Say
+from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe, Say, within
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
 from everturn.testing.models import Wait
 from everturn.testing.postgres_proxy import PostgresProxy
@@ -68,6 +68,30 @@ async def test_c04_a_turn_streams_into_the_spool_and_starts_no_tool_until_it_is_
         assert said[1] == "one two three four"
         assert said[-1] == "All done."
         assert not any(event.is_late for event in await store.journal.of_turn(OWNER, turn.id))
+
+
+async def test_a12_what_a_worker_that_is_cut_off_has_streamed_stays_when_the_turn_is_cancelled_elsewhere(
+    store: Store, spooling: Store, proxy: PostgresProxy, probe: HoldingProbe, clock: FakeClock
+) -> None:
+    async with open_harness(
+        spooling, [Say("one two three four", size=4)], clock=clock, probe=probe
+    ) as harness:
+        session = await harness.new_session()
+        probe.hold(Moment.DELTA_OFFERED)
+        accepted = await harness.send(session)
+        await probe.reached(Moment.DELTA_OFFERED)
+        proxy.go_away()
+        probe.release(Moment.DELTA_OFFERED)
+        await spooled(spooling, b"step.finished")
+        await store.turns.cancel(OWNER, accepted.turn.id)
+        proxy.come_back()
+        with within("what was spooled is in the transcript"):
+            while not await store.journal.recover(OWNER, session.id):
+                await anyio.lowlevel.checkpoint()
+    said = [message.text for message in (await store.transcript.messages(OWNER, session.id)).items]
+    assert said == ["hello", "one two three four"]
+    assert (await store.turns.get(OWNER, accepted.turn.id)).state is TurnState.CANCELLED
+    assert len(harness.model.requests) == 1
 
 
 async def test_c04_a_worker_that_cannot_renew_its_lease_starts_no_model_call(
