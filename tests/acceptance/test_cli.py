@@ -243,6 +243,19 @@ async def test_a_backup_is_restored_to_the_address_of_a_sqlite_file(data_dir: Pa
     assert not (home / "my.db").exists()
 
 
+async def test_names_that_look_like_markup_are_printed_as_they_are(data_dir: Path, tmp_path: Path) -> None:
+    async with everturn.open(data_dir, model="pocket") as agent:
+        session = await agent.create_session(title="[/b] [red]old[/red]")
+    path = tmp_path / "[old] session.json"
+    wrote = await command(data_dir, "export", session.id, "--output", str(path))
+    assert "[old] session.json" in wrote.stderr.replace("\n", "")
+    imported = await command(tmp_path / "[new]", "import", str(path))
+    assert (imported.returncode, "[/b] [red]old[/red]" in imported.stdout) == (0, True), imported.stderr
+    assert (await command(data_dir, "token", "create", "[/b] phone")).returncode == 0
+    assert "[/b] phone" in (await command(data_dir, "token", "list")).stdout
+    assert (await command(tmp_path / "[new]", "doctor")).returncode == 0
+
+
 # --- backups that are cut off ------------------------------------------------------------------------
 
 # Holds the real command in the middle of its work: says so, and goes on when it is told to.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 import click
+from rich.markup import escape
 
 from everturn.cli import unfinished
 from everturn.cli.frame import console, home_option, run, with_store
@@ -42,7 +43,10 @@ def backup(target: Path | None, home: Path | None) -> None:
     """
     made, left_out = with_store(home, lambda store, config: _backup(store, config, target))
     out = console()
-    out.print(f"Backed up to [bold]{made}[/bold] ({_size(made) / 1e6:.1f} MB), verified.", soft_wrap=True)
+    out.print(
+        f"Backed up to [bold]{escape(str(made))}[/bold] ({_size(made) / 1e6:.1f} MB), verified.",
+        soft_wrap=True,
+    )
     out.print(
         "In it: sessions, attachments, memory, workspaces, config.toml. Not in it: keys, weights of models.",
         soft_wrap=True,
@@ -193,7 +197,7 @@ def restore(source: Path, home: Path | None) -> None:
             f"{target} is not empty; nothing was touched.", hint="Move it away, or name another --home."
         )
     found, left_out = run(_restore(source, config))
-    console().print(f"Restored into [bold]{target}[/bold]; {found} finding(s).", soft_wrap=True)
+    console().print(f"Restored into [bold]{escape(str(target))}[/bold]; {found} finding(s).", soft_wrap=True)
     console().print("Keys of models are not in a backup; set them again.")
     _say_address(config)
     _say_left_out(left_out)

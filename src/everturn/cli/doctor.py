@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from everturn.cli.frame import console, home_option, with_store
@@ -28,7 +29,7 @@ def doctor(home: Path | None, repair: bool) -> None:
 async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
     out = console()
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("Data folder", str(config.home))
+    facts.add_row("Data folder", escape(str(config.home)))
     facts.add_row("Store", store.kind)
     stats = await store.upkeep.stats()
     states = stats.pop("states")
@@ -44,7 +45,7 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
         out.print("\n[green]Everything is as it should be.[/green]")
     for finding in found:
         mark = "repaired" if finding.is_repaired else "can be repaired" if finding.is_repairable else "look"
-        out.print(f"\n[yellow]{finding.what}[/yellow] ({mark})\n  {finding.detail}")
+        out.print(f"\n[yellow]{finding.what}[/yellow] ({mark})\n  {escape(finding.detail)}")
     if any(f.is_repairable and not f.is_repaired for f in found):
         out.print("\nRun [bold]everturn doctor --repair[/bold].")
     return found

@@ -36,7 +36,7 @@ def export(session_id: str, kind: str, output: Path | None, home: Path | None) -
         sys.stdout.buffer.write(body)
         return
     write_atomically(Disk(), output.resolve(), body)
-    console(stderr=True).print(f"Wrote {output} ({len(body):,} bytes).")
+    console(stderr=True).print(f"Wrote {output} ({len(body):,} bytes).", markup=False)
 
 
 async def _document(store: Store, config: Config, session_id: str, kind: str) -> bytes:

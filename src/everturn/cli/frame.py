@@ -32,6 +32,18 @@ home_option = click.option(
 )
 
 
+# What moves the cursor, changes the terminal or turns the order of letters round: whoever can have it printed
+# can make a question look like another one.
+_UNSHOWN = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
+    code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
+def shown(text: str) -> str:
+    """Words of others, a model's or a tool's above all, as they may be printed on a terminal."""
+    return text.replace("\r\n", "\n").translate(_UNSHOWN)
+
+
 def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
@@ -88,9 +100,9 @@ def tell(error: EverturnError) -> None:
 
     out = console(stderr=True)
     # As text, not as markup: a message may hold [brackets], those of config.toml above all.
-    out.print(Text(error.message, "red"), soft_wrap=True)
+    out.print(Text(shown(error.message), "red"), soft_wrap=True)
     if error.hint:
-        out.print(Text(error.hint, "dim"), soft_wrap=True)
+        out.print(Text(shown(error.hint), "dim"), soft_wrap=True)
 
 
 def registry_of(config: Config) -> ModelRegistry:

@@ -8,7 +8,7 @@ import click
 import msgspec
 from rich.progress import track
 
-from everturn.cli.frame import OWNER, console, home_option, with_store
+from everturn.cli.frame import OWNER, console, home_option, shown, with_store
 from everturn.config import Config
 from everturn.domain.errors import BadImport
 from everturn.domain.sessions import Session
@@ -24,7 +24,8 @@ from everturn.web.uploads import safe_name, sniffed
 def import_(files: tuple[Path, ...], home: Path | None) -> None:
     """Bring in sessions that were exported as JSON; each whole or not at all."""
     for session in with_store(home, lambda store, config: _import_all(store, config, files), makes_one=True):
-        console().print(f"{session.id}  {session.title or 'Untitled session'}  ({session.messages} messages)")
+        title = shown(session.title or "Untitled session")
+        click.echo(f"{session.id}  {title}  ({session.messages} messages)")
 
 
 async def _import_all(store: Store, config: Config, files: tuple[Path, ...]) -> list[Session]:

@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Column, Table
 
-from everturn.cli.frame import console, home_option, registry_of, run
+from everturn.cli.frame import console, home_option, registry_of, run, shown
 from everturn.config import read_config
 from everturn.models.providers import DISCOVERED
 from everturn.models.registry import ModelRegistry, ModelState
@@ -58,9 +58,11 @@ def test(name: str | None, home: Path | None) -> None:
         with console().status(f"Asking {name or registry.default}"):
             result = await registry.test(name)
         if result.is_ok:
-            console().print(f"[green]Works[/green]: {result.text!r} after {result.first_token_ms} ms")
+            said = escape(repr(result.text))
+            console().print(f"[green]Works[/green]: {said} after {result.first_token_ms} ms")
         else:
-            console().print(f"[red]{result.problem}[/red]\n[dim]{result.hint}[/dim]")
+            problem, hint = escape(shown(result.problem)), escape(result.hint)
+            console().print(f"[red]{problem}[/red]\n[dim]{hint}[/dim]")
         return result.is_ok
 
     if not _with_registry(home, work):

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from everturn.cli.editing import compact, edited, editor_of
+from everturn.cli.frame import shown
 from everturn.domain.errors import Invalid
 from everturn.domain.storing import Ask
 
@@ -101,8 +102,8 @@ async def answer_to(ask: Ask, out: Console) -> Given:
 
 
 async def _approval(ask: Ask, out: Console) -> Given:
-    out.print(f"\n[yellow]Approve this call?[/yellow] {escape(ask.text)}")
-    out.print(f"  [bold]{escape(ask.name)}[/bold] {escape(ask.label or ask.arguments)}")
+    out.print(f"\n[yellow]Approve this call?[/yellow] {escape(shown(ask.text))}")
+    out.print(f"  [bold]{escape(shown(ask.name))}[/bold] {escape(shown(ask.label or ask.arguments))}")
     options = [key for key, decision in _KEYS.items() if not ask.choices or decision in ask.choices]
     arguments: str | None = None
     while True:
@@ -116,7 +117,7 @@ async def _approval(ask: Ask, out: Console) -> Given:
             out.print(f"  {error.message} {error.hint}", markup=False)
             continue
         arguments = None if changed == compact(ask.arguments) else changed
-        out.print(f"  [bold]{escape(ask.name)}[/bold] {escape(arguments or '(unchanged)')}")
+        out.print(f"  [bold]{escape(shown(ask.name))}[/bold] {escape(shown(arguments or '(unchanged)'))}")
 
 
 async def _key(options: list[str], *, is_changed: bool) -> str:
@@ -136,9 +137,9 @@ async def _key(options: list[str], *, is_changed: bool) -> str:
 async def _question(ask: Ask, out: Console) -> str:
     """A number, one of the choices, or other words if the model asks. Where Everturn itself asks, other words
     would be taken for a no: somebody who types "y" wants to go on."""
-    out.print(f"\n[yellow]{escape(ask.text)}[/yellow]")
+    out.print(f"\n[yellow]{escape(shown(ask.text))}[/yellow]")
     for number, choice in enumerate(ask.choices, start=1):
-        out.print(f"  {number}  {escape(choice)}")
+        out.print(f"  {number}  {escape(shown(choice))}")
     while True:
         given = (await _input("  > ")).strip()
         if given.isdigit() and 0 < int(given) <= len(ask.choices):

@@ -24,6 +24,7 @@ from everturn.cli.frame import (
     registry_of,
     require_store,
     run,
+    shown,
 )
 from everturn.cli.frame import tell as tell_error
 from everturn.cli.screen import Screen
@@ -292,7 +293,7 @@ async def _answered(app: App, session_id: str, out: Console) -> bool:
     if asks and not prompts.can_ask():
         for ask in asks:
             console(stderr=True).print(
-                f"The session waits for an answer: {ask.label or ask.text}\n"
+                f"The session waits for an answer: {shown(ask.label or ask.text)}\n"
                 f"It is kept. Answer on the page or with 'everturn chat --session {session_id}'.",
                 soft_wrap=True,  # so that the command can be copied whole
                 markup=False,  # it is the model's text

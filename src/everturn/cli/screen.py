@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.text import Text
 
+from everturn.cli.frame import shown
 from everturn.domain import events as ev
 from everturn.domain.messages import Summary
 
@@ -77,7 +78,7 @@ class Screen:
             self._out.file.write(text)
             self._out.file.flush()
             return
-        self._text += text
+        self._text += shown(text)
         self._flush(everything=False)
         if self._live is None:
             self._live = Live(console=self._out, refresh_per_second=12, transient=True)
@@ -107,6 +108,7 @@ class Screen:
             self.close()
 
     def _note(self, text: str, end: str = "\n") -> None:
+        text = shown(text)
         if self._is_plain:
             sys.stderr.write(text + end)
         else:
@@ -114,7 +116,7 @@ class Screen:
 
     def _progress(self, payload: ev.Progress) -> None:
         share = payload.done * 100 // payload.total if payload.total else 0
-        text = f"{payload.label} {share} %" if share else payload.label
+        text = shown(f"{payload.label} {share} %" if share else payload.label)
         if self._is_plain:
             # A line for every tenth: this is read in a log, where nothing can be drawn over.
             news = (payload.label, share // 10)

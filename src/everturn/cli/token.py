@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import click
+from rich.markup import escape
 from rich.table import Column, Table
 
 from everturn.cli.frame import OWNER, console, home_option, with_store
@@ -55,7 +56,7 @@ def list_(home: Path | None) -> None:
     table = Table(Column("Id", no_wrap=True, min_width=_ID_CHARS), *_MORE, box=None, header_style="bold")
     for info in found:
         table.add_row(
-            info.id, info.label, ", ".join(info.scopes), _date(info.created_at), _date(info.used_at)
+            info.id, escape(info.label), ", ".join(info.scopes), _date(info.created_at), _date(info.used_at)
         )
     console().print(table if found else "There are no tokens.")
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from everturn.cli import prompts
 from everturn.cli.screen import Screen, described, finished_length
 from everturn.domain import events as ev
 from everturn.domain.messages import Message, Outcome, Role, Summary, Text
+from everturn.domain.storing import Ask
 from everturn.domain.turns import Failure
 
 
@@ -40,6 +43,42 @@ def test_on_a_terminal_markdown_is_drawn_and_every_word_is_there_once_it_is_fini
     assert "First word." in text
     assert "Second." in text
     assert "*word*" not in text
+
+
+FORGED = "\x1b[2K\x1b[1A\x9b2Jrm\r\u202eself\x07"
+
+
+def test_words_of_others_cannot_draw_over_what_was_printed() -> None:
+    text = drawn(
+        ev.TextDelta(1, f"Said {FORGED}.\r\n\r\nMore."),
+        ev.ToolStarted(1, "c", "terminal", "{}", f"label {FORGED}"),
+        ev.ToolFinished("c", "terminal", Outcome.OK, FORGED),
+        ev.Progress(FORGED),
+        ev.TurnFailed(Failure("x", FORGED)),
+        is_terminal=True,
+    )
+    left = re.sub(r"\x1b\[\d*[A-K]|\x1b\[\?25[lh]", "", text)  # what drawing itself needs
+    assert [char for char in left if char in FORGED and not char.isprintable()] == ["\r"] * left.count("\r")
+    assert "\x1b[2K\x1b[1A\x9b" not in text
+    assert text.count(r"\x1b[2K\x1b[1A\x9b2Jrm\x0d\u202eself\x07") >= 4
+
+
+@pytest.mark.anyio
+async def test_a_forged_question_is_shown_for_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    ask = Ask(
+        "ask_1", "ses_1", "trn_1", "approval", 0, text=FORGED, name="terminal", label=f"{FORGED} [bold]"
+    )
+
+    async def no(prompt: str) -> str:
+        return "n"
+
+    monkeypatch.setattr(prompts, "_input", no)
+    given = await prompts.answer_to(ask, Console(file=out, width=200))
+    assert given.answer == "deny"
+    assert [char for char in out.getvalue() if not char.isprintable() and char != "\n"] == []
+    assert out.getvalue().count(r"\x1b[2K\x1b[1A\x9b2Jrm\x0d\u202eself\x07") == 2
+    assert "[bold]" in out.getvalue()
 
 
 @given(st.lists(st.sampled_from(["a\n", "\n", "```\n", "  \n", "b c\n"]), max_size=12))

@@ -183,8 +183,8 @@ class _Reply:
         return self._stream_of(source)
 
     async def _take_all(self, pieces: Answering) -> None:
-        """Raises ClientGone: whoever has given up, and perhaps asks again, is not answered twice at once. With
-        a key the answer is made all the same, for when it is asked for again."""
+        """Raises ClientGone: whoever has given up, and perhaps asks again, is not answered twice at once.
+        With a key the answer is made all the same, for when it is asked for again."""
         trouble: e.EverturnError | None = None
         async with anyio.create_task_group() as group:
             if self._keep is None:
