@@ -47,9 +47,16 @@ class Attachments:
 
     async def _read_file(self, part: Attachment) -> bytes | None:
         try:
-            path = await self._gear.store.files.path(self._owner, part.file_id)
+            return await self._read_from(await self._gear.store.files.path(self._owner, part.file_id), part)
         except (NotFound, Gone):
             return None
+        except OSError as error:
+            # Gone from the disk, or not readable there: the model is shown its name. Otherwise no turn of the
+            # session could be answered any more.
+            _log.warning("the attachment %s cannot be read: %s", part.file_id, error)
+            return None
+
+    async def _read_from(self, path: Path, part: Attachment) -> bytes | None:
         if part.media_type == PDF:
             limit = self._gear.settings.attachment_text_chars_max
             return (await anyio.to_thread.run_sync(pdf_text, path, limit)).encode()

@@ -608,3 +608,15 @@ async def test_halves_of_characters_from_a_model_or_a_tool_do_not_fail_the_turn(
         session = await h.new_session()
         assert (await h.run(session, "go")).state is TurnState.COMPLETED
         assert (await h.texts(session))[1] == "assistant: half ?"
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/pdf", "image/png"])
+async def test_an_attachment_that_is_gone_from_the_disk_does_not_end_the_session(store, clock, media_type):
+    model = ScriptedModel("One.", "Two.", clock=clock, abilities=Abilities(images=True))
+    async with open_harness(store, model=model, clock=clock) as h:
+        session = await h.new_session()
+        file = await store.files.put(OWNER, "notes", media_type, b"bytes")
+        (await store.files.path(OWNER, file.id)).unlink()
+        for turn in (await h.run(session, attachments=(file.id,)), await h.run(session)):
+            assert turn.state is TurnState.COMPLETED
+        assert "notes" in h.model.requests[0].messages[0].text
