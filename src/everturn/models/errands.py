@@ -40,8 +40,8 @@ def fitting(tools: Sequence[ToolSchema], messages: Sequence[Message]) -> tuple[T
     unfit = set()
     if not any(_ADDRESS.search(one.text) for one in messages if one.role is Role.USER):
         unfit.add("web_fetch")
-    if not any(result.outcome is Outcome.OK for _, result in steps):
-        unfit.add("edit_file")
+    if not any(result.outcome is Outcome.OK or call.name in _RUNNING for call, result in steps):
+        unfit.add("edit_file")  # a program that failed has shown where
     if _CHANGE.search(task) and _ABOUT_FILES.search(task):
         unfit |= {"memory"} if _MAKE.search(task) else {"memory", "write_file"}
     return tuple(tool for tool in tools if tool.name not in unfit)

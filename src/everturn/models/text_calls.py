@@ -48,8 +48,8 @@ _AFTER_LOOKING = (
     "words with what the result says."
 )
 _AFTER_FAILURE = (
-    "This failed. See why and mend it: correct the file or the arguments, then do it again. Answer in words "
-    "only if it cannot be done."
+    "This failed. See why and mend it: correct the file with edit_file, or the arguments, then do it again. "
+    "Answer in words only if it cannot be done."
 )
 _AFTER_REPEAT = "You have done this before. Now answer in plain words."
 _TASK_CHARS_MAX = 300

@@ -26,6 +26,7 @@ TOOLS = tuple(
             {"edit_file", "memory", "web_fetch", "write_file"},
         ),
         ("Change the port in a.ini.", [("read_file", Outcome.OK)], {"memory", "web_fetch", "write_file"}),
+        ("Fix calc.py.", [("terminal", Outcome.ERROR)], {"memory", "web_fetch", "write_file"}),
         ("Make a new file b.ini.", [("list_files", Outcome.OK)], {"memory", "web_fetch"}),
         ("Fix this sentence: He go home.", [("list_files", Outcome.OK)], {"web_fetch"}),
         ("What does https://a.example/x say?", [("web_fetch", Outcome.OK)], set()),
