@@ -551,6 +551,7 @@ const english = {
   serverAway: "The server cannot be reached.",
   signInFirst: "Sign in to see this conversation.",
   sessionGone: "This session does not exist any more.",
+  sessionGoneText: "What you write below begins a new one.",
   remoteImage: (label: string, host: string) => `Image: ${label} (${host})`,
   // announcements
   announceStarted: "Everturn is answering.",

@@ -142,6 +142,18 @@ async def test_a_draft_in_a_session_that_is_deleted_elsewhere_comes_along(data_d
         assert house.complaints == []
 
 
+async def test_where_a_session_was_another_one_can_be_begun(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gone = (await house.api("POST", "api/sessions", json={}))["id"]
+        await house.api("DELETE", f"api/sessions/{gone}")
+        page = await house.open(f"#/s/{gone}")
+        await expect(page.locator(".hello")).to_contain_text("This session does not exist any more.")
+        await say(page, "then a new one")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        assert gone not in page.url
+        assert house.complaints == []
+
+
 KEEPS_NOTHING = """
     const refuse = () => { throw new DOMException("refused", "SecurityError"); };
     IDBFactory.prototype.open = refuse;

@@ -83,7 +83,7 @@ export class Page {
       new Disk(),
       (entry, session) => {
         this.list = lists.put(this.list, [session]);
-        if (this.route.at === "new" && entry.session) this.go({ at: "session", id: entry.session }, true);
+        if ((this.route.at === "new" || this.talk?.status === "gone") && entry.session) this.go({ at: "session", id: entry.session }, true);
       },
       (entry, accepted) => this.talks.get(entry.session ?? "")?.accepted(entry, accepted),
     );
@@ -247,7 +247,7 @@ export class Page {
 
   /** It was deleted, here or in another tab, and has not come back. */
   isGone(id: string): boolean {
-    return this.gone.has(id) && !this.list.rows.has(id);
+    return this.talks.get(id)?.status === "gone" || (this.gone.has(id) && !this.list.rows.has(id));
   }
 
   get session(): Session | null {
@@ -365,7 +365,7 @@ export class Page {
 
   /** The session that a new one leaves behind: the one opened last. */
   get leaving(): string | null {
-    return [...this.talks.keys()].pop() ?? null;
+    return [...this.talks.values()].filter((talk) => talk.status !== "gone").pop()?.id ?? null;
   }
 
   leaveSettings(): void {
