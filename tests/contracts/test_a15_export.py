@@ -13,6 +13,7 @@ from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request
 from everturn.store import Store, open_store
 from everturn.store.disk import Disk, write_atomically
+from everturn.store.documents import export_document
 from everturn.testing.faulty_disk import FaultyDisk, Platter
 from tests.acting import (
     ME,
@@ -43,6 +44,21 @@ async def rich_session(store: Store) -> str:
     patch = SessionPatch(pinned=True, tags=("x", "y"), model="some:model")
     await store.sessions.change(ME, session.id, patch)
     return session.id
+
+
+async def test_a15_a_session_whose_attachment_is_gone_can_be_exported_all_the_same(
+    store: Store, tmp_path: Path
+) -> None:
+    """The disk has lost it, or it did not come along with an import."""
+    session_id = await rich_session(store)
+    document = await export_document(store, ME, session_id)
+    (file,) = document.files
+    (await store.files.path(ME, file.id)).unlink()
+    assert await export_document(store, ME, session_id) == replace(document, files=())
+    async with open_store(data_dir=tmp_path / "elsewhere") as empty:
+        await empty.transcript.import_session(ME, document.session, document.turns, document.messages)
+        again = await export_document(empty, ME, session_id)
+        assert (again.messages, again.files) == (document.messages, ())
 
 
 async def test_a15_an_import_into_an_empty_store_is_equal(store: Store, tmp_path: Path) -> None:

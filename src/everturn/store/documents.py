@@ -10,7 +10,7 @@ from html import escape
 import msgspec
 
 from everturn.domain import ids
-from everturn.domain.errors import BadImport
+from everturn.domain.errors import BadImport, NotFound
 from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
 from everturn.domain.sessions import Session
 from everturn.domain.storing import Store
@@ -61,8 +61,11 @@ async def _files_of(store: Store, owner: str, messages: list[Message]) -> list[E
         size += part.size
         if size > FILES_BYTES_MAX:
             break  # the document stays readable; what does not fit keeps its name and size
-        path = await store.files.path(owner, file_id)
-        content = await asyncio.to_thread(path.read_bytes)
+        try:
+            path = await store.files.path(owner, file_id)
+            content = await asyncio.to_thread(path.read_bytes)
+        except (NotFound, OSError):
+            continue  # it did not come along with an import, or the disk has lost it: its name and size stay
         files.append(ExportedFile(file_id, part.name, part.media_type, content))
     return files
 
