@@ -230,9 +230,9 @@ class Commits:
 
     async def _hand_over(self, begun: Begun, handle: MemoryProvider) -> Committed:
         session_id = begun.segment.session_id
-        await self._probe.reach(Moment.MEMORY_STARTED, session_id)
         is_told = False
         try:
+            await self._probe.reach(Moment.MEMORY_STARTED, session_id)
             await self._watch.call(
                 begun.provider,
                 "commit",
