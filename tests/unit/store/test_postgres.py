@@ -794,6 +794,41 @@ async def test_a_backup_restores_into_an_empty_database(
             await restore_postgres(address, backup)
 
 
+async def test_what_takes_longer_the_more_data_there_is_is_not_held_to_a_commands_time(
+    store: Store, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup, its restoration, a migration and a repair: each would fail for good once there is enough."""
+    asked: list[tuple[str, float]] = []
+
+    def noted(name: str) -> None:
+        act = getattr(asyncpg.Connection, name)
+
+        async def call(self: asyncpg.Connection, text: str, *args: Any, **more: Any) -> Any:
+            asked.append((f"{name} {text}", more.get("timeout") or 0.0))
+            return await act(self, text, *args, **more)
+
+        monkeypatch.setattr(asyncpg.Connection, name, call)
+
+    for name in ("copy_from_table", "copy_to_table", "execute", "fetch"):
+        noted(name)
+    await running(store)
+    backup = await store.upkeep.backup(tmp_path / "backup")
+    with postgres.database() as address:
+        connection = await asyncpg.connect(address)
+        await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        await connection.close()
+        await restore_postgres(address, backup)
+    await store.upkeep.repair()
+    copies, indexes = (
+        ("copy_from_table events", "copy_to_table events"),
+        ("CREATE INDEX message_words_index ",),
+    )
+    for part in (*copies, "CREATE TABLE events", *indexes):
+        found = [timeout for text, timeout in asked if part in text]
+        assert found, part
+        assert min(found) >= 3600, part
+
+
 async def test_a_damaged_backup_is_refused(store: Store, tmp_path: Path) -> None:
     await store.sessions.create(OWNER)
     backup = await store.upkeep.backup(tmp_path / "backup")

@@ -29,6 +29,9 @@ SCHEMA = 3
 SERVER_MIN = 140_000  # as server_version_num counts
 CONNECT_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 30.0
+LONG_TIMEOUT_S = (
+    24 * 3600.0
+)  # of what takes longer the more data there is: migrations, copies, indexes, checks
 STATEMENTS_KEPT = 256
 MIGRATION_LOCK = 6009011  # the key that everturn_begin shares
 
@@ -119,7 +122,7 @@ async def prepare(connection: asyncpg.Connection, address: str) -> None:
             if version > SCHEMA:
                 raise too_new(str(version))
             for number in range(version + 1, SCHEMA + 1):
-                await connection.execute(sql.schema(number, "postgresql"))
+                await connection.execute(sql.schema(number, "postgresql"), timeout=LONG_TIMEOUT_S)
     except (*LOST, asyncpg.PostgresError) as error:
         raise explained(error, address) from error
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import mmap
 from pathlib import Path
 
 import asyncpg
@@ -14,7 +15,7 @@ import msgspec
 
 from everturn.domain.errors import NotADatabase, StoreBroken, StoreTooNew
 from everturn.store.disk import Disk, write_atomically
-from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explained, prepare
+from everturn.store.postgres.connection import LONG_TIMEOUT_S, LOST, SCHEMA, Connector, explained, prepare
 
 FOLDER = "postgresql"
 MANIFEST = "manifest.json"
@@ -54,7 +55,9 @@ async def copy_out(connection: asyncpg.Connection, target: Path) -> None:
         tables = []
         for name, columns in await connection.fetch(_ROWS, list(_DERIVED)):
             path = folder / f"{name}.rows"
-            done = await connection.copy_from_table(name, columns=columns, output=path, format="binary")
+            done = await connection.copy_from_table(
+                name, columns=columns, output=path, format="binary", timeout=LONG_TIMEOUT_S
+            )
             digest = await asyncio.to_thread(_digest, path)
             tables.append(TableCopy(name, columns, int(done.split()[-1]), digest))
     manifest = Manifest(version, tables)
@@ -105,7 +108,9 @@ async def _fill(connection: asyncpg.Connection, folder: Path, manifest: Manifest
     await connection.execute("TRUNCATE meta, moves")
     for table in manifest.tables:
         path = folder / f"{table.name}.rows"
-        await connection.copy_to_table(table.name, columns=table.columns, source=path, format="binary")
+        await connection.copy_to_table(
+            table.name, columns=table.columns, source=path, format="binary", timeout=LONG_TIMEOUT_S
+        )
     for name, column in await connection.fetch(_COUNTERS):
         await connection.execute(
             f"SELECT setval(pg_get_serial_sequence('{name}', '{column}'), "  # noqa: S608 - names of our own
@@ -120,7 +125,11 @@ def _digest(path: Path) -> str:
 
 def _count(path: Path) -> int:
     """The rows of a file in PostgreSQL's binary COPY format, walked field by field."""
-    content = path.read_bytes()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return _count_rows(content)
+
+
+def _count_rows(content: mmap.mmap) -> int:
     place = 15 + int.from_bytes(content[15:19], "big") + 4
     rows = 0
     while (fields := int.from_bytes(content[place : place + 2], "big", signed=True)) >= 0:

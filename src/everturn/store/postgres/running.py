@@ -8,10 +8,16 @@ from typing import Any
 import asyncpg
 
 from everturn.domain.probe import Moment, Probe
+from everturn.store.postgres.connection import LONG_TIMEOUT_S
 from everturn.store.script import IndexBroken, Query, Rows, Script
 
 READS = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 READ_ENDS = "ROLLBACK"
+# What a check or a repair asks of all rows.
+_LONG = frozenset(
+    {"index_clear", "index_create", "index_drop", "index_fill", "index_missing", "lists_differ", "orphans"}
+    | {"tail_missing", "tails_behind"}
+)
 
 
 def writes(idle_ms: int) -> str:
@@ -74,7 +80,8 @@ class Runs:
     async def _query(self, query: Query) -> Rows:
         text = self._queries[query.name]
         if query.many is None:
-            rows: Rows = await self._connection.fetch(text, *_storable(query.args))
+            timeout = LONG_TIMEOUT_S if query.name in _LONG else None
+            rows: Rows = await self._connection.fetch(text, *_storable(query.args), timeout=timeout)
             return rows
         await self._connection.executemany(text, [_storable(args) for args in query.many])
         return ()
