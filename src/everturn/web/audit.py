@@ -31,6 +31,7 @@ class Audit:
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._path = folder / "audit.jsonl"
+        self._older = folder / "audit.1.jsonl"
         self._clock = clock
         self._lock = anyio.Lock()
 
@@ -46,7 +47,7 @@ class Audit:
     def _append(self, line: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if self._path.exists() and self._path.stat().st_size > _BYTES_MAX:
-            self._path.replace(self._path.with_name("audit.1.jsonl"))
+            self._path.replace(self._older)
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             size = os.fstat(descriptor).st_size
@@ -58,15 +59,22 @@ class Audit:
             os.close(descriptor)
 
     def _tail(self, limit: int) -> list[Entry]:
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read().splitlines()
-        # The first line may be cut by the seek, and the last by a crash: what does not parse is no entry.
-        entries = [entry for entry in map(_parsed, lines) if entry is not None]
-        return entries[::-1][:limit]
+        found = _newest(self._path)
+        if len(found) < limit:  # a new file has just begun
+            found += _newest(self._older)
+        return found[:limit]
+
+
+def _newest(path: Path) -> list[Entry]:
+    """The entries at the end of a file, newest first."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL_BYTES))
+        lines = file.read().splitlines()
+    # The first line may be cut by the seek, and the last by a crash: what does not parse is no entry.
+    return [entry for entry in map(_parsed, reversed(lines)) if entry is not None]
 
 
 def _parsed(line: bytes) -> Entry | None:

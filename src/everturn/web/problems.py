@@ -190,13 +190,6 @@ class NotReady(Retry):
     code = "not_ready"
 
 
-class Absent(Refused):
-    """A part of the server that is not installed or not configured."""
-
-    code = "not_available"
-    status = 501
-
-
 class ServerNotUsable(Refused):
     """A model server was tried before it was stored, and did not do."""
 

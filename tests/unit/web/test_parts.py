@@ -178,3 +178,4 @@ async def test_a_full_audit_file_makes_room_for_a_new_one(
         await audit.write("signin", f"ada {number}")
     assert (tmp_path / "audit.1.jsonl").exists()
     assert (await audit.newest(1))[0].by == "ada 4"
+    assert [entry.by for entry in await audit.newest(2)] == ["ada 4", "ada 3"], "also of the file before"
