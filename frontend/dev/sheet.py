@@ -124,6 +124,22 @@ def away(page: Page) -> None:
     page.wait_for_timeout(700)
 
 
+def signed_out(page: Page) -> None:
+    page.route("**/api/**", lambda route: route.fulfill(status=401, body="{}"))
+    page.fill("[data-composer]", "Check the disk on nas-01")
+    page.press("[data-composer]", "Enter")
+    page.wait_for_timeout(400)
+
+
+def deleted(page: Page) -> None:
+    page.locator(".bar").get_by_label("Session menu").click()
+    page.get_by_role("menuitem", name="Delete", exact=True).click()
+
+
+def right_to_left(page: Page) -> None:
+    page.fill("[data-composer]", "مرحبا، كيف حال القرص nas-01 اليوم؟")
+
+
 def connect(page: Page) -> None:
     page.get_by_text("Anthropic").first.click()
     page.get_by_label("Paste your key").fill("sk-ant-0000000000000000003fQA")
@@ -147,6 +163,9 @@ STATES = {
     "markdown-end": State("Markdown of every kind"),
     "long": State("A very long talk"),
     "not-sent": State("Summarised", away),
+    "sign-in": State("Summarised", signed_out),
+    "deleted": State("Goes on where it stopped", deleted),
+    "right-to-left": State("Nightly backup keeps failing", right_to_left),
     "palette": State("Nightly backup keeps failing", palette),
     "commands": State("Every ending", commands),
     "menu": State("Every ending", menu),
@@ -162,6 +181,8 @@ STATES = {
     "settings-models": State("#/settings/models"),
     "settings-tools": State("#/settings/tools"),
     "settings-memory": State("#/settings/memory"),
+    "settings-approvals": State("#/settings/approvals"),
+    "settings-profiles": State("#/settings/profiles"),
     "settings-health": State("#/settings/health"),
     "settings-access": State("#/settings/access"),
     "settings-appearance": State("#/settings/appearance"),
