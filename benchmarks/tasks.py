@@ -201,7 +201,8 @@ FRESH = (
         "missing file",
         "What does missing.txt say?",
         lambda done: any(
-            done.says(words) for words in ("not exist", "no file", "not there", "not found", "no such")
+            done.says(words)
+            for words in ("not exist", "no file", "not there", "not found", "no such", "is missing")
         ),
         {"here.txt": "x\n"},
     ),
@@ -251,7 +252,7 @@ async def _take(agent: Agent, session_id: str, event: events.Event, done: Done) 
                 if ask.topic == "approval":
                     await agent.answer(ask.id, "once")
                 else:
-                    await agent.cancel(event.turn_id)
+                    await agent.cancel(ask.turn_id)
         case events.TurnCompleted() | events.TurnFailed() | events.TurnCancelled() | events.TurnInterrupted():
             done.end = event.kind
 
