@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ class TestDocumentedExample(ProviderConformance):
 
 
 class Echo:
-    """A model that notes every sentence of the user as a fact."""
+    """A model that notes every sentence in which the user speaks of themselves as a fact."""
 
     name = "echo:one"
 
@@ -60,10 +61,16 @@ class Echo:
         from everturn.testing import ScriptedModel
 
         said = request.messages[0].text.split("Conversation:")[1].splitlines()
-        facts = [
-            {"text": line.split("User: ")[1], "turn": 1}
+        sentences = [
+            sentence
             for line in said
-            if "User: " in line and "17" not in line
+            if "User: " in line
+            for sentence in re.findall(r"[^.?!]+[.?!]", line.split("User: ")[1])
+        ]
+        facts = [
+            {"text": sentence.strip(), "turn": 1}
+            for sentence in sentences
+            if sentence.endswith(".") and sentence.split()[0] in ("Hi,", "I", "My")
         ]
         return ScriptedModel(json.dumps({"facts": facts})).stream(request)
 
