@@ -51,6 +51,7 @@ const english = {
   privateChip: "Private",
   // messages
   sending: "Sending",
+  showWhole: (count: string) => `Show ${count} more characters`,
   saved: (time: string) => `Saved ${time}`,
   notSent: (why: string, isKept: boolean) => `Not sent${why ? `: ${why}` : "."} ${isKept ? "Kept in this browser." : "This browser keeps nothing: leave the page open."}`,
   sendAgain: "Send again",

@@ -361,6 +361,20 @@ async def test_files_are_pasted_kept_and_sent(data_dir: Path) -> None:
         assert is_clean(house)
 
 
+async def test_a_very_long_message_is_folded_and_said_whole(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        text = "word " * 4000 + "the end"
+        await say(page, text)
+        await ended(page)
+        bubble = page.locator(".you .say")
+        await expect(bubble).not_to_contain_text("the end")
+        await page.get_by_role("button", name="Show 14k more characters").click()
+        await expect(bubble).to_contain_text("the end")
+        assert text in str(house.provider.asked[0]["messages"])
+        assert is_clean(house)
+
+
 async def test_enter_does_not_send_while_an_input_method_composes(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page = await house.open()
