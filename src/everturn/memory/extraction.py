@@ -179,16 +179,32 @@ class Extractor:
     async def _check(self, model: Model) -> Usage:
         """Let a model that was not examined yet take the exam. Raises CannotExtract if it does not pass."""
         kept = await self._records.get("system", "memory.exam", model.name)
+        if kept is None or kept.get("exam") != _EXAM:  # none, or another release asked otherwise
+            kept = {"exam": _EXAM}
         cost = Usage()
-        is_old = kept is not None and kept.get("exam") != _EXAM  # another release asked otherwise
-        if kept is None or is_old or (kept["fault"] and self._clock.now_ms() - kept["at"] > 24 * 3600 * 1000):
-            found, cost = await _found(model, _Exam.messages, (), _EXAM_CHARS)
-            fault = _Exam.fault([text for text, _ in found])
-            kept = {"fault": fault, "at": self._clock.now_ms(), "exam": _EXAM}
+        is_old_fault = kept.get("fault") and self._clock.now_ms() - kept["at"] > 24 * 3600 * 1000
+        if "fault" not in kept or is_old_fault:
+            facts, cost = await self._examined(model, kept.get("answers", []))
+            kept = {"exam": _EXAM, "fault": _Exam.fault(facts), "at": self._clock.now_ms()}
             await self._records.put("system", "memory.exam", model.name, kept)
         if kept["fault"]:
             raise CannotExtract(f"{model.name} failed the extraction check: {kept['fault']}", cost)
         return cost
+
+    async def _examined(self, model: Model, answers: list[list[str]]) -> tuple[list[str], Usage]:
+        """The facts that a model finds in the exam. A small one may need longer than a commit has: what it
+        has answered is kept, and the next try goes on behind it."""
+        if not _is_small(model):
+            found, cost = await _found(model, _Exam.messages, (), _EXAM_CHARS)
+            return [text for text, _ in found], cost
+        usage = Usage()
+        for _, words in _statements(_Exam.messages)[len(answers) :]:
+            facts, cost = await _stated(model, words)
+            usage = usage.plus(cost)
+            answers = [*answers, facts]
+            kept = {"exam": _EXAM, "answers": answers}
+            await self._records.put("system", "memory.exam", model.name, kept)
+        return [fact for facts in answers for fact in facts], usage
 
 
 _EXAM = hashlib.sha256(
@@ -209,9 +225,9 @@ async def _found(
     turns = list(dict.fromkeys(message.turn_id for message in messages))
     if _is_small(model):
         for turn_id, words in _statements(messages):
-            answer, cost = await _ask(model, _SMALL_SYSTEM, f"Message:\n{words}", _SMALL_SCHEMA)
+            facts, cost = await _stated(model, words)
             usage = usage.plus(cost)
-            found += [(fact.text, turn_id) for fact in answer if _is_about(words, fact.text)]
+            found += [(fact, turn_id) for fact in facts]
         return found, usage
     before = "Known already:\n" + "\n".join(f"- {fact}" for fact in known) + "\n\n" if known else ""
     for piece in _pieces(messages, turns, chars_max):
@@ -219,6 +235,12 @@ async def _found(
         usage = usage.plus(cost)
         found += [(fact.text, turns[min(max(fact.turn, 1), len(turns)) - 1]) for fact in answer]
     return found, usage
+
+
+async def _stated(model: Model, words: str) -> tuple[list[str], Usage]:
+    """The facts that a small model finds in what a user says of themselves."""
+    answer, cost = await _ask(model, _SMALL_SYSTEM, f"Message:\n{words}", _SMALL_SCHEMA)
+    return [fact.text for fact in answer if _is_about(words, fact.text)], cost
 
 
 async def _ask(model: Model, system: str, text: str, schema: dict[str, Any]) -> tuple[list[Fact], Usage]:

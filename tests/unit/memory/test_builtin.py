@@ -240,6 +240,21 @@ async def test_what_a_small_model_has_read_is_done_when_it_is_cut_short(
     assert len(model.requests) == 5
 
 
+async def test_a_small_model_goes_on_with_the_check_where_it_was_cut_short(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    """One that needs longer for it than a commit has would never come to its end otherwise."""
+    script = [SMALL_PASSED[0], ModelOverloaded("busy"), SMALL_PASSED[1], '{"facts": ["The user sings."]}']
+    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))
+    built = built_over(store, clock, tmp_path, model)
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I sing")
+    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.FAILED
+    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert await texts(built) == ["The user sings."]
+    assert len(model.requests) == 4
+
+
 @pytest.mark.parametrize(
     ("said", "answer", "is_noted"),
     [
