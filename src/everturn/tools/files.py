@@ -313,13 +313,18 @@ def _apply(workspace: Path, patches: list[FilePatch]) -> list[tuple[str, str, st
     """Compute every change first, then write them: a hunk that does not fit changes nothing."""
     changes: list[tuple[str, str, str | None]] = []
     contents: dict[str, str | None] = {}  # as the patches before this one leave them
-    for patch in patches:
+    for patch in _with_one_name_each(workspace, patches):
         before = _content_before(workspace, patch, contents)
         after: str | None = apply_hunks(before, patch.hunks, patch.path)
         if patch.new_path is None:
-            after = None  # what goes had to be what the patch says all the same
+            if after and after.removeprefix("\ufeff").strip():
+                raise ToolFailed(
+                    f"{patch.path} has more lines than the patch removes; nothing was changed. To delete a "
+                    "file, a patch has to remove all of its lines."
+                )
+            after = None
         elif patch.old_path is None and after and not after.endswith("\n"):
-            after += "\n"
+            after += "" if patch.hunks[-1].is_new_open else "\n"
         if patch.old_path and patch.old_path != patch.new_path:
             contents[patch.old_path] = None
         if patch.new_path:
@@ -340,11 +345,33 @@ def _apply(workspace: Path, patches: list[FilePatch]) -> list[tuple[str, str, st
     return changes
 
 
+def _with_one_name_each(workspace: Path, patches: list[FilePatch]) -> list[FilePatch]:
+    """The patches with one name for one file, however each of them writes it (``./b``, ``c/../b``, through a
+    link): what follows tells files apart by their names."""
+    root = os.path.realpath(workspace)
+
+    def named(files: Beneath, path: str | None) -> str | None:
+        if path is None:
+            return None
+        name = PurePosixPath(files.name(path))
+        place = os.path.join(os.path.realpath(os.path.join(root, name.parent)), name.name)
+        inner = os.path.relpath(place, root)
+        # What leads outside keeps its name, for the words with which it is refused.
+        return str(name) if inner.startswith("..") else inner
+
+    with Beneath(workspace) as files:
+        return [
+            FilePatch(named(files, patch.old_path), named(files, patch.new_path), patch.hunks)
+            for patch in patches
+        ]
+
+
 def _content_before(workspace: Path, patch: FilePatch, contents: dict[str, str | None]) -> str:
     """What the patch starts from. Where it makes a file, there must be none."""
-    if patch.new_path and patch.new_path != patch.old_path and contents.get(patch.new_path) is None:
+    if patch.new_path and patch.new_path != patch.old_path:
         with Beneath(workspace) as files:
-            if patch.new_path not in contents and files.has(patch.new_path):
+            is_known = patch.new_path in contents
+            if contents[patch.new_path] is not None if is_known else files.has(patch.new_path):
                 raise ToolFailed(f"{patch.new_path} is there already; nothing was changed.")
     if patch.old_path is None:
         return ""

@@ -102,6 +102,8 @@ class Hunk(msgspec.Struct, frozen=True):
     start: int  # line in the old file, from 1; 0 for an empty one
     old: tuple[str, ...]
     new: tuple[str, ...]
+    is_old_open: bool = False  # the last line has no line end, says "\\ No newline at end of file"
+    is_new_open: bool = False
 
 
 class FilePatch(msgspec.Struct, frozen=True):
@@ -147,20 +149,26 @@ def _hunks(lines: list[str], at: int) -> tuple[list[Hunk], int]:
     while at < len(lines) and (head := _HUNK.match(lines[at])):
         old: list[str] = []
         new: list[str] = []
+        is_open = {"-": False, "+": False}
         at += 1
-        while at < len(lines) and _is_body(lines, at):
+        # After the new file's last line, an empty line is none of its lines.
+        while at < len(lines) and _is_body(lines, at) and (lines[at] or not is_open["+"]):
             line = lines[at]
+            at += 1
+            if line.startswith("\\"):
+                before = lines[at - 2][:1]
+                is_open |= {before: True} if before in is_open else {"-": True, "+": True}
+                continue
             if line[:1] in (" ", "-", ""):
                 old.append(line[1:])
             if line[:1] in (" ", "+", ""):
                 new.append(line[1:])
-            at += 1
         # Empty lines beyond what the header counts stand between two files, or end the text.
         while len(old) > int(head[2] or 1) and old and new and not old[-1] and not new[-1]:
             old.pop()
             new.pop()
-        hunks.append(Hunk(int(head[1]), tuple(old), tuple(new)))
-        while at < len(lines) and (lines[at].startswith("\\") or (not lines[at] and at + 1 < len(lines))):
+        hunks.append(Hunk(int(head[1]), tuple(old), tuple(new), is_open["-"], is_open["+"]))
+        while at < len(lines) and not lines[at] and at + 1 < len(lines):
             at += 1
     return hunks, at
 
@@ -169,9 +177,9 @@ def _is_body(lines: list[str], at: int) -> bool:
     line = lines[at]
     if line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
         return False
-    if line.startswith(("diff --git ", "index ", "@@ ", "\\")):
+    if line.startswith(("diff --git ", "index ", "@@ ")):
         return False
-    return line[:1] in (" ", "-", "+", "")
+    return line[:1] in (" ", "-", "+", "\\", "")
 
 
 def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
@@ -184,13 +192,16 @@ def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
     mark = _BYTE_ORDER_MARK if content.startswith(_BYTE_ORDER_MARK) else ""
     lines = content.removeprefix(mark).split("\n")
     end = "\r" if sum(line.endswith("\r") for line in lines) * 2 >= len(lines) > 1 else ""
+    # A last line without an end is a line like the others until all is done: another may come to stand last.
+    is_bare = not lines[-1].endswith("\r") and lines[-1] != ""
+    lines[-1] += end if is_bare else ""
     shift = 0
     for number, hunk in enumerate(hunks, 1):
         shown = [line.removesuffix("\r") for line in lines]
         at = _find(shown, hunk, shift)
         while at is None and hunk.old and hunk.new and not hunk.old[-1] and not hunk.new[-1]:
             # With a wrong count in the header, the end of the text was taken for an empty line.
-            hunk = Hunk(hunk.start, hunk.old[:-1], hunk.new[:-1])
+            hunk = msgspec.structs.replace(hunk, old=hunk.old[:-1], new=hunk.new[:-1])
             at = _find(shown, hunk, shift)
         if at is None:
             raise ToolFailed(
@@ -199,6 +210,13 @@ def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
             )
         lines[at : at + len(hunk.old)] = _ended(hunk, lines[at : at + len(hunk.old)], end)
         shift += len(hunk.new) - len(hunk.old)
+        is_last = lines[at + len(hunk.new) :] in ([], [""])
+        if is_last and hunk.is_old_open != hunk.is_new_open:
+            lines[at + len(hunk.new) :] = [] if hunk.is_new_open else [""]
+            is_bare = hunk.is_new_open
+        lines = lines or [""]
+    if is_bare:
+        lines[-1] = lines[-1].removesuffix(end)
     return mark + "\n".join(lines)
 
 

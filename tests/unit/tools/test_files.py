@@ -136,6 +136,10 @@ async def test_a_patch_changes_several_files_or_none(kit: Kit) -> None:
     assert (kit.workspace / "a.txt").read_text() == "1\n2\nthree\n4\n5\n"
 
 
+EDIT_A = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+A\n"
+MAKE_N = "--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+n\n"
+
+
 @pytest.mark.parametrize(
     ("patch", "words"),
     [
@@ -143,17 +147,36 @@ async def test_a_patch_changes_several_files_or_none(kit: Kit) -> None:
         ("--- a/b.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-b\n+B\n", "a.txt is there already"),
         ("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-something else\n", "does not fit"),
         ("--- a/none.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "no file none.txt"),
+        ("--- a/c.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n", "c.txt has more lines"),
+        ("--- a/c.txt\n+++ /dev/null\n", "c.txt has more lines"),
+        (f"{EDIT_A}--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+new\n", "a.txt is there already"),
+        (f"{EDIT_A}--- a/b.txt\n+++ b/./a.txt\n@@ -1 +1 @@\n-b\n+B\n", "a.txt is there already"),
+        (f"{MAKE_N}{MAKE_N}", "n.txt is there already"),
+        (f"{MAKE_N}--- a/b.txt\n+++ b/n.txt\n@@ -1 +1 @@\n-b\n+B\n", "n.txt is there already"),
     ],
-    ids=["make what is there", "rename over another", "delete what is other", "delete what is not"],
+    ids=[
+        "make what is there",
+        "rename over another",
+        "delete what is other",
+        "delete what is not",
+        "delete more than it shows",
+        "delete and show nothing",
+        "make what it edited",
+        "rename over what it edited",
+        "make twice",
+        "rename over what it made",
+    ],
 )
 async def test_a_patch_destroys_nothing_that_it_does_not_show(kit: Kit, patch: str, words: str) -> None:
     (kit.workspace / "a.txt").write_text("a\n")
     (kit.workspace / "b.txt").write_text("b\n")
+    (kit.workspace / "c.txt").write_text("1\n2\n")
     result = await kit.run("apply_patch", patch=patch)
     assert (result.outcome, words in result.text) == (Outcome.ERROR, True), result.text
     assert {file.name: file.read_text() for file in kit.workspace.iterdir()} == {
         "a.txt": "a\n",
         "b.txt": "b\n",
+        "c.txt": "1\n2\n",
     }
 
 
@@ -165,6 +188,28 @@ async def test_two_patches_of_one_file_both_count(kit: Kit) -> None:
     assert result.outcome is Outcome.OK, result.text
     assert (kit.workspace / "c.txt").read_text() == "one\n2\nthree\n"
     assert not (kit.workspace / "a.txt").exists()
+
+
+@pytest.mark.parametrize("other", ["./d/a.txt", "d//a.txt", "d/../d/a.txt", "link/a.txt", "{root}/d/a.txt"])
+async def test_two_patches_of_one_file_both_count_by_whatever_name(kit: Kit, other: str) -> None:
+    (kit.workspace / "d").mkdir()
+    (kit.workspace / "link").symlink_to("d")
+    (kit.workspace / "d/a.txt").write_text("1\n2\n3\n")
+    other = other.format(root=kit.workspace)
+    first = "--- a/d/a.txt\n+++ b/d/a.txt\n@@ -1 +1 @@\n-1\n+one\n"
+    second = f"--- {other}\n+++ {other}\n@@ -3 +3 @@\n-3\n+three\n"
+    result = await kit.run("apply_patch", patch=first + second)
+    assert result.outcome is Outcome.OK, result.text
+    assert (kit.workspace / "d/a.txt").read_text() == "one\n2\nthree\n"
+
+
+async def test_a_patch_can_put_another_file_in_the_place_of_one_it_deletes(kit: Kit) -> None:
+    (kit.workspace / "a.txt").write_text("1\n")
+    gone = "--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"
+    made = "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+new\n\\ No newline at end of file\n"
+    result = await kit.run("apply_patch", patch=gone + made)
+    assert result.outcome is Outcome.OK, result.text
+    assert (kit.workspace / "a.txt").read_text() == "new"
 
 
 async def test_a_patch_that_fails_half_way_says_what_it_has_changed(kit: Kit) -> None:

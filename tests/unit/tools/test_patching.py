@@ -15,13 +15,18 @@ LINES = st.lists(
 
 
 @settings(deadline=None)  # how long it takes is not the question
-@given(LINES, LINES)
-def test_a_real_diff_leads_from_the_old_to_the_new(old: list[str], new: list[str]) -> None:
-    before, after = "".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new)
-    diff = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "a/f", "b/f"))
-    if before == after:
+@given(LINES, LINES, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans())
+def test_a_real_diff_leads_from_the_old_to_the_new(
+    old: list[str], new: list[str], end: str, is_old_open: bool, is_new_open: bool
+) -> None:
+    before, after = ("".join(f"{line}{end}" for line in lines) for lines in (old, new))
+    before = before.removesuffix(end) if is_old_open and old and old[-1] else before
+    after = after.removesuffix(end) if is_new_open and new and new[-1] else after
+    if before == after or end not in before + "\n":
         return
-    [patch] = parse_patch(diff)
+    rows = difflib.unified_diff(before.splitlines(True), after.splitlines(True), "a/f", "b/f")
+    marked = (row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n" for row in rows)
+    [patch] = parse_patch("".join(marked))
     assert apply_hunks(before, patch.hunks, "f") == after
 
 
@@ -60,6 +65,44 @@ def test_a_patch_keeps_the_files_line_ends(before: str, after: str, patch_end: s
     text = "--- a/f\n+++ b/f\n@@ -1,3 +1,4 @@\n one\n-two\n+TWO\n+and\n three\n".replace("\n", patch_end)
     [patch] = parse_patch(text)
     assert apply_hunks(before, patch.hunks, "f") == after
+
+
+NO_END = "\\ No newline at end of file\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "after"),
+    [
+        ("a\nb", f" a\n-b\n{NO_END}+B\n{NO_END}", "a\nB"),
+        ("a\nb", f" a\n-b\n{NO_END}+B\n", "a\nB\n"),
+        ("a\nb\n", f" a\n-b\n+B\n{NO_END}", "a\nB"),
+        ("a\nb", f" a\n-b\n{NO_END}+b\n+c\n{NO_END}\n", "a\nb\nc"),
+        ("a\nb", f"-a\n+A\n b\n{NO_END}", "A\nb"),
+        ("a\nb", f" a\n-b\n{NO_END}", "a\n"),
+        ("a\nb\nc\n", f" a\n-b\n{NO_END}+B\n", "a\nB\nc\n"),
+        ("a\r\nb", f" a\r\n-b\n{NO_END}+B\n{NO_END}", "a\r\nB"),
+        ("a\r\nb", f" a\n-b\n{NO_END}+B\n", "a\r\nB\r\n"),
+        ("a\r\nb\r\n", f" a\n-b\n+B\n{NO_END}", "a\r\nB"),
+        ("a\r\nb", " a\n-b\n+B\n", "a\r\nB"),
+        ("a\r\nb", " a\n b\n+c\n", "a\r\nb\r\nc"),
+    ],
+)
+def test_a_patch_says_how_the_last_line_ends(before: str, body: str, after: str) -> None:
+    [patch] = parse_patch(f"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n{body}")
+    assert apply_hunks(before, patch.hunks, "f") == after
+
+
+def test_a_file_follows_one_that_ends_without_a_line_end() -> None:
+    one = f"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-1\n{NO_END}+2\n{NO_END}"
+    first, second = parse_patch(f"{one}\n\n{one.replace('x', 'y')}")
+    assert first.hunks == second.hunks
+    assert (first.hunks[0].old, first.hunks[0].new) == (("1",), ("2",))
+
+
+@pytest.mark.parametrize("ends", ["", "\n"])
+def test_a_file_that_was_emptied_can_be_filled_again(ends: str) -> None:
+    [patch] = parse_patch("--- a/f\n+++ b/f\n@@ -1 +0,0 @@\n-1\n@@ -2,0 +1 @@\n+2\n")
+    assert apply_hunks(f"1{ends}", patch.hunks, "f") == "2\n"
 
 
 @pytest.mark.parametrize(
