@@ -51,10 +51,9 @@ class Known:
     def forget(self, turn_id: str) -> None:
         self._facts.pop(turn_id, None)
 
-    def by_number(self, turn_ids: Iterable[str]) -> dict[int, tuple[str, Facts]]:
-        """Those that are known, by the number of the turn."""
-        known = self._facts
-        return {known[turn_id].turn_no: (turn_id, known[turn_id]) for turn_id in turn_ids if turn_id in known}
+    def of(self, turn_ids: Iterable[str]) -> dict[str, Facts]:
+        """Those that are known."""
+        return {turn_id: self._facts[turn_id] for turn_id in turn_ids if turn_id in self._facts}
 
 
 class Waiting(Protocol):

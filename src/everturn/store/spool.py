@@ -97,7 +97,8 @@ class Spool:
         was acknowledged, and the database does not have it yet."""
         if not self.path.exists():
             return []
-        content = self.path.read_bytes()
+        with told(self.path):
+            content = self.path.read_bytes()
         records, end = _records(content)
         if end < len(content) and not _is_torn_tail(content, end):
             write_atomically(self._disk, self._aside(".damaged"), content)

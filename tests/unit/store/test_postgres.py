@@ -654,11 +654,15 @@ async def test_a_turn_that_a_standby_never_knew_does_not_write_into_the_one_with
     connection = await asyncpg.connect(store_url)
     await connection.execute("UPDATE turns SET id = $1 WHERE id = $2", other_id, claim.turn.id)
     await connection.close()
-    with pytest.raises(NotFound):
-        await store.journal.append(claim.turn.id, claim.epoch, 3, deltas("not yours"))
-    assert [
-        e.payload.text for e in await store.journal.of_turn(OWNER, other_id) if e.kind == "text.delta"
-    ] == ["mine"]
+    # In one batch with the turn that has its number now, in either order.
+    for number in range(3, 7):
+        ids = [claim.turn.id, other_id] if number % 2 else [other_id, claim.turn.id]
+        appends = [store.journal.append(id_, claim.epoch, number, deltas(f"{id_} {number}")) for id_ in ids]
+        outcomes = dict(zip(ids, await asyncio.gather(*appends, return_exceptions=True), strict=True))
+        assert isinstance(outcomes[claim.turn.id], NotFound)
+        assert isinstance(outcomes[other_id], int)
+    told = [e.payload.text for e in await store.journal.of_turn(OWNER, other_id) if e.kind == "text.delta"]
+    assert told == ["mine", *(f"{other_id} {number}" for number in range(3, 7))]
 
 
 @pytest.mark.parametrize("fate", ["hand_over", "interrupt", "fail"])
@@ -698,6 +702,25 @@ async def test_a_spool_of_long_texts_is_delivered_in_pieces_that_a_slow_line_can
     assert [event.number for event in await spooling.journal.of_turn(OWNER, claim.turn.id)][-3:] == [2, 3, 4]
 
 
+async def test_what_comes_too_late_is_delivered_in_such_pieces_too(
+    store: Store, spooling: Store, proxy: PostgresProxy, probe: HoldingProbe
+) -> None:
+    """Somebody else has cancelled the turn while its worker was cut off."""
+    claim = await running(spooling)
+    proxy.go_away()
+    for number in range(2, 5):
+        await spooling.journal.append(claim.turn.id, claim.epoch, number, deltas("x" * (DELIVER_BYTES - 100)))
+    await store.turns.cancel(OWNER, claim.turn.id)
+    before = probe.passings(Moment.BATCH_WRITTEN)
+    proxy.come_back()
+    with within("the spool is delivered", 20), pytest.raises(Fenced):
+        await spooling.journal.settled(claim.turn.id, claim.epoch)
+    # Three that are found fenced, one by one, then three beside the journal.
+    assert probe.passings(Moment.BATCH_WRITTEN) - before == 6
+    late = [e.number for e in await store.journal.of_turn(OWNER, claim.turn.id) if e.kind == "text.delta"]
+    assert late == [2, 3, 4]
+
+
 async def test_whoever_waits_for_the_spool_of_a_broken_flusher_hears_of_it(
     spooling: Store, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -717,6 +740,9 @@ async def test_whoever_waits_for_the_spool_of_a_broken_flusher_hears_of_it(
     assert "the spool cannot be read" in waiting.result()
     with pytest.raises(StoreBroken):
         await spooling.journal.append(claim.turn.id, claim.epoch, 3, deltas("more"))
+    # Nor does the turn get its end from here: that would seal its journal before what was spooled.
+    with pytest.raises(StoreAway):
+        await spooling.turns.interrupt(claim.turn.id, claim.epoch, Failure("why", "Because."))
 
 
 async def heard(waiting: Awaitable[None]) -> str:

@@ -102,7 +102,8 @@ class Flusher:
 
     @property
     def is_away(self) -> bool:
-        return not self._is_back.is_set()
+        """Whether the database does not have everything that was acknowledged, or cannot be asked."""
+        return not self._is_back.is_set() or (self._broken is not None and bool(self._spooled))
 
     @property
     def waiting(self) -> int:
@@ -243,18 +244,19 @@ class Flusher:
         if unknown:
             rows = await connection.fetch(self._queries["append_facts"], unknown)
             self._known.learn({row[0]: Facts(*row[1:]) for row in rows})
-        by_no = self._known.by_number(turn_ids)
-        session_nos = {facts.session_no for _, facts in by_no.values()}
+        known = self._known.of(turn_ids)
+        numbers = {facts.turn_no for facts in known.values()}
+        session_nos = {facts.session_no for facts in known.values()}
         rows = await connection.fetch(self._queries["append_lock"], session_nos)
         positions: dict[int, int] = dict(rows)
         found: dict[str, Found] = {}
-        rows = await connection.fetch(self._queries["append_look"], list(by_no))
-        for turn_no, named, state, epoch, number in rows:
+        rows = await connection.fetch(self._queries["append_look"], numbers)
+        for turn_no, turn_id, state, epoch, number in rows:
             # Otherwise a standby took over that never knew the turn, and gave its number to another.
-            if named == by_no[turn_no][0]:
-                turn_id, facts = by_no.pop(turn_no)
+            if turn_id in known and known[turn_id].turn_no == turn_no:
+                facts = known.pop(turn_id)
                 found[turn_id] = Found(facts, state, epoch, number, positions[facts.session_no])
-        for turn_id, _ in by_no.values():
+        for turn_id in known:
             self._known.forget(turn_id)  # not there any more
         return found
 
@@ -392,7 +394,8 @@ class Flusher:
         unwanted: list[Spooled] = []
         for (turn_id, epoch), records in former.items():
             try:
-                await self._deliver_late(turn_id, epoch, [e for r in records for e in _events(r)])
+                for chunk in _chunks(records):
+                    await self._deliver_late(turn_id, epoch, [e for r in chunk for e in _events(r)])
             except (NotFound, Gone):
                 continue  # deleted meanwhile
             except WrongState:

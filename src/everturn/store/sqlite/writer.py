@@ -175,8 +175,9 @@ class Writer:
         self._broken: EverturnError | None = None
         self._has_trouble = False
         self._tried_at = 0.0
-        self._data_version = self._read_data_version()
-        self._is_schema_known = False
+        # Of other processes' commits: the last that readers were told of, the last that is in what we know.
+        self._noticed_version = self._read_data_version()
+        self._known_version: int | None = None
         self._looked_at = time.monotonic()
         self._appends = _Appends(connection, queries)
         self._thread = threading.Thread(target=self._run, name="everturn-writer", daemon=True)
@@ -277,10 +278,10 @@ class Writer:
         cursor = self._connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")
         # Under the lock: what nobody else has written since is as this writer left it.
-        self._notice_version(self._read_data_version())
-        if not self._is_schema_known:
+        if (version := self._read_data_version()) != self._known_version:
             self._refuse_newer_schema()
-            self._is_schema_known = True
+            self._appends.forget_standing()
+            self._known_version = version
         now = self._clock.now_ms()
         stored: list[Stored] = []
         run: list[AppendJob] = []
@@ -449,14 +450,8 @@ class Writer:
             self._broken = explained(error, self._path)
             self._begin_trouble(self._broken)
             return
-        self._notice_version(version)
-
-    def _notice_version(self, version: int) -> None:
-        """If it is a new one, another process has written: nothing that this writer knows counts any more."""
-        if version != self._data_version:
-            self._data_version = version
-            self._is_schema_known = False
-            self._appends.forget_standing()
+        if version != self._noticed_version:
+            self._noticed_version = version
             self._on_loop(self._notice_others)
 
     def _read_data_version(self) -> int:
@@ -521,7 +516,7 @@ class _Appends:
 
     def _look(self, turn_ids: list[str]) -> dict[str, Found]:
         self._known.learn(dict(self._facts(self._known.unknown(turn_ids))))
-        by_no = self._known.by_number(turn_ids)
+        by_no = {facts.turn_no: (turn_id, facts) for turn_id, facts in self._known.of(turn_ids).items()}
         asked = f"[{','.join(map(str, by_no))}]"
         found: dict[str, Found] = {}
         for turn_no, *rest in self._cursor.execute(self._queries["append_look"], (asked,)):
