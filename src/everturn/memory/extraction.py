@@ -22,6 +22,7 @@ from everturn.domain.storing import Records
 from everturn.domain.turns import Usage
 from everturn.memory.notes import one_line
 from everturn.memory.settings import MemorySettings
+from everturn.memory.statements import is_about, statements_in
 
 _SYSTEM = (
     "You keep notes about a user for later conversations. Read the conversation and write down lasting "
@@ -240,7 +241,7 @@ async def _found(
 async def _stated(model: Model, words: str) -> tuple[list[str], Usage]:
     """The facts that a small model finds in what a user says of themselves."""
     answer, cost = await _ask(model, _SMALL_SYSTEM, f"Message:\n{words}", _SMALL_SCHEMA)
-    return [fact.text for fact in answer if _is_about(words, fact.text)], cost
+    return [fact.text for fact in answer if is_about(words, fact.text)], cost
 
 
 async def _ask(model: Model, system: str, text: str, schema: dict[str, Any]) -> tuple[list[Fact], Usage]:
@@ -280,47 +281,16 @@ def _facts_in(text: str) -> list[Fact]:
     return []
 
 
-# A sentence of a message, or what is left of a line, with what ends it.
-_SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*")
-
-
-# How a sentence in the languages of Europe shows that it is about who says it, or wishes something for good.
-_OF_SELF = re.compile(
-    r"\b(?:I|my|mine|we|our|ich|meine?[nmrs]?|wir|unsere?[nmrs]?|bin|je|j'\w+|mon|ma|mes|nous|notre|nos|yo|mis?|soy|"
-    r"me llamo|vivo|tengo|trabajo|io|mi[aoe]|sono|abito|lavoro|meu|minha|sou|moro|tenho|ik|mijn|wij|onze?|"
-    r"call me|always|never|from now on|immer|nie|niemals|toujours|jamais|siempre|nunca|sempre|mai|altijd)\b",
-    re.IGNORECASE,
-)
-_LATIN = re.compile("[a-zà-ɏ]", re.IGNORECASE)
-
-
-def _is_statement(sentence: str) -> bool:
-    """Whether it may say something of the user. In a script of which we know no such words, it may."""
-    return not sentence.endswith("?") and (not _LATIN.search(sentence) or bool(_OF_SELF.search(sentence)))
-
-
 def _statements(messages: Sequence[Message]) -> list[tuple[str, str]]:
     """(turn id, words) of what the user says of themselves in each message."""
     found = []
     for message in messages:
         if message.role is not Role.USER:
             continue
-        sentences = [sentence.strip() for sentence in _SENTENCE.findall(message.text[:_SMALL_CHARS_MAX])]
-        words = " ".join(sentence for sentence in sentences if sentence and _is_statement(sentence))
+        words = statements_in(message.text[:_SMALL_CHARS_MAX])
         if words:
             found.append((message.turn_id, words))
     return found
-
-
-_PLAIN = frozenset(("the", "a", "user", "is", "are", "was", "has", "their", "her", "his", "and", "with"))
-
-
-def _is_about(words: str, fact: str) -> bool:
-    """Whether anything of the fact is in the words that it is said to come from; what a small model has made
-    up, or knows from elsewhere, is not. Words are compared by how they begin, Chinese ones by their signs."""
-    begins = {word[:4] for word in re.findall(r"\w+", words.casefold())}
-    own = [word for word in re.findall(r"\w+", fact.casefold()) if word not in _PLAIN]
-    return any(word[:4] in begins for word in own) or any(sign in words for sign in fact if sign > "\u2e80")
 
 
 def _pieces(messages: Sequence[Message], turns: Sequence[str], chars_max: int) -> list[str]:
