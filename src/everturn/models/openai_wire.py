@@ -205,14 +205,16 @@ class OpenAIModel:
                         reading.check()
                         if reading.finish is not None:
                             break
-                if reading.finish is not None:
-                    while (more := await reading.after_finish(pieces)) is not None:
+                    while (
+                        reading.finish is not None
+                        and (more := await reading.after_finish(pieces)) is not None
+                    ):
                         for chunk in more:
                             yield chunk
-                else:
-                    for chunk in reading.rest():
-                        yield chunk
-                    reading.check()
+                        reading.check()
+                for chunk in reading.rest():
+                    yield chunk
+                reading.check()
         if reading.finish is None:
             raise failures.cut(self.name, "the stream ended without a finish reason")
         yield await self._finish(reading, request, body)
@@ -242,12 +244,17 @@ class _Reading:
         self.finish: str | None = None
         self._trouble: ModelTrouble | None = None
         self._is_done = False
+        self._goes_on = False  # text or a call came after a finish: that was not the end
         self._tail_ends = 0.0
 
     def check(self) -> None:
-        """Raise what went wrong, after the text that came before it in the same read was given out."""
-        if self._trouble is not None:
+        """Raise what went wrong, after the text that came before it in the same read was given out. What goes
+        wrong after a finish that was the end harms nothing."""
+        if self._trouble is not None and self._is_unfinished():
             raise self._trouble
+
+    def _is_unfinished(self) -> bool:
+        return self.finish is None or (self._goes_on and not self._is_done)
 
     def feed(self, piece: bytes) -> list[bytes]:
         try:
@@ -256,13 +263,15 @@ class _Reading:
             raise failures.cut(self._name, "an event has no end") from None
 
     def rest(self) -> list[Chunk]:
-        data = self._sse.rest()
+        data = self._sse.rest() if self._is_unfinished() else None
         return self.take([data]) if data is not None else []
 
     def take(self, events: list[bytes]) -> list[Chunk]:
         """The chunks of these events; neighbours of one kind become one chunk."""
         chunks: list[Chunk] = []
         text = ""
+        has_choices = False
+        finished_at = None if self.finish is None else (0, 0)  # in what comes out of here
         for data in events:
             if data.startswith(b"[DONE]"):
                 self._is_done = True
@@ -275,6 +284,7 @@ class _Reading:
             if not event.choices:
                 self._take_without_choices(data)
                 continue
+            has_choices = True
             choice = event.choices[0]
             delta = choice.delta or choice.message
             if delta is not None:
@@ -291,6 +301,11 @@ class _Reading:
                     text = self._take_rare(delta, text, chunks)
             if choice.finish_reason:  # empty until the end, says Ollama
                 self._take_finish(choice.finish_reason, choice.error)
+                finished_at = finished_at or (len(chunks), len(text))
+        if finished_at is not None and finished_at != (len(chunks), len(text)):
+            self._goes_on = True
+        if has_choices:
+            self._tail_ends = 0.0
         if text:
             chunks.append(TextChunk(text))
         return chunks
@@ -336,6 +351,7 @@ class _Reading:
 
     def _take_call(self, delta: _CallDelta) -> None:
         function = delta.function or _Function()
+        known = len(self._calls)
         call = self._open_call(delta, function)
         if function.name and not call.name:
             call.name = function.name
@@ -343,25 +359,34 @@ class _Reading:
         if isinstance(arguments, dict):
             arguments = encode(arguments).decode()
         if arguments:
+            if call.is_blank() and arguments.lstrip().startswith("{"):
+                call.arguments.clear()  # said before the real ones were known
             call.arguments.append(arguments)
+        if self.finish is not None and (arguments or len(self._calls) > known):
+            self._goes_on = True
 
     def _open_call(self, delta: _CallDelta, function: _Function) -> _OpenCall:
         """The call that this delta goes on with.
 
-        Some servers number every parallel call 0, or not at all: a name together with a new id, or after
-        arguments that are whole, begins a new call whatever the number says.
+        Some servers number every parallel call 0, or not at all: a name together with a new id, or with
+        arguments after others that are whole, begins a new call whatever the number says. A name alone does
+        not: others say it once more at the end.
         """
         place = delta.index if delta.index is not None else -1
         ident = "" if delta.id is None else str(delta.id)
         for call in reversed(self._calls):
-            is_same = ident == call.id if ident else not function.name
+            is_same = ident == call.id if ident else not function.name or self._is_closing(call, function)
             if call.place == place or (place < 0 and is_same):
-                if function.name and (call.is_whole() if not ident else call.id not in ("", ident)):
+                if function.name and call.is_followed_by(ident, function):
                     break
                 return call
         call = _OpenCall(place if place >= 0 else len(self._calls), ident)
         self._calls.append(call)
         return call
+
+    def _is_closing(self, call: _OpenCall, function: _Function) -> bool:
+        is_last = call is self._calls[-1] and call.name == function.name
+        return is_last and not function.arguments and call.is_whole()
 
     def _take_finish(self, reason: str, error: Any) -> None:
         if reason in _BROKEN_FINISHES:
@@ -373,18 +398,20 @@ class _Reading:
         """One read of what follows the finish: usage, [DONE]; None at the end of the body.
 
         The answer is whole already: a connection that breaks or dawdles now costs at most the usage. A few
-        servers go on all the same (they put a finish into every event): that is given out, and waited for.
+        servers go on all the same (they put a finish into every event): then only [DONE] or the end of the
+        body is the end, and what goes wrong before it is said.
         """
         now = anyio.current_time()
         self._tail_ends = self._tail_ends or now + _TAIL_TIMEOUT_S
         until = min(self._tail_ends, now + _CLOSE_TIMEOUT_S) if self._is_done else self._tail_ends
         try:
-            with anyio.move_on_after(until - now):
-                chunks = self.take(self.feed(await anext(pieces)))
-                if chunks:
-                    self._tail_ends = 0.0
-                return chunks
-        except (StopAsyncIteration, httpx2.HTTPError, ModelTrouble):
+            with anyio.move_on_after(None if self._is_unfinished() else until - now):
+                return self.take(self.feed(await anext(pieces)))
+        except StopAsyncIteration:
+            return None
+        except (httpx2.HTTPError, ModelTrouble):
+            if self._is_unfinished():
+                raise
             return None
         return None  # in time
 
@@ -421,6 +448,17 @@ class _OpenCall:
         self.id = ident
         self.name = ""
         self.arguments: list[str] = []
+
+    def is_followed_by(self, ident: str, function: _Function) -> bool:
+        """Whether a name that comes under this call's number is that of another one."""
+        if ident:
+            return self.id not in ("", ident)
+        if self.name and function.name != self.name:
+            return not self.arguments or self.is_whole()
+        return bool(function.arguments) and self.is_whole() and not self.is_blank()
+
+    def is_blank(self) -> bool:
+        return len(self.arguments) <= 2 and "".join(self.arguments).strip() == "{}"
 
     def is_whole(self) -> bool:
         try:

@@ -147,6 +147,47 @@ async def test_calls_without_number_or_id(model: OpenAIModel, server: WireServer
     assert len({call.id for call in calls}) == 2
 
 
+@pytest.mark.parametrize("index", [0, None], ids=["numbered", "not numbered"])
+async def test_a_name_that_is_said_again_at_the_end_is_no_second_call(
+    model: OpenAIModel, server: WireServer, index: int | None
+) -> None:
+    events = sse(
+        openai_call(index, '{"a":1', "x1", "add"),
+        openai_call(index, "}"),
+        openai_call(index, "", name="add"),
+        openai_delta("tool_calls"),
+    )
+    server.play(Answer(events))
+    assert finish_of(await collect(model, asks())).calls == (Call("x1", "add", '{"a":1}'),)
+
+
+@pytest.mark.parametrize("name", ["add", None], ids=["named again", "without a name"])
+async def test_an_empty_object_that_comes_before_the_arguments_is_none_of_them(
+    model: OpenAIModel, server: WireServer, name: str | None
+) -> None:
+    events = sse(
+        openai_call(0, "{}", "x1", "add"),
+        openai_call(0, '{"a":', name=name),
+        openai_call(0, "1}"),
+        openai_delta("tool_calls"),
+    )
+    server.play(Answer(events))
+    assert finish_of(await collect(model, asks())).calls == (Call("x1", "add", '{"a":1}'),)
+
+
+@pytest.mark.parametrize("arguments", ["", "{}"])
+@pytest.mark.parametrize("index", [0, None], ids=["all numbered 0", "not numbered"])
+async def test_calls_of_two_tools_without_arguments_are_two(
+    model: OpenAIModel, server: WireServer, index: int | None, arguments: str
+) -> None:
+    events = sse(
+        *(openai_call(index, arguments, name=name) for name in ("add", "write")), openai_delta("stop")
+    )
+    server.play(Answer(events))
+    calls = finish_of(await collect(model, asks())).calls
+    assert [(call.name, call.arguments) for call in calls] == [("add", "{}"), ("write", "{}")]
+
+
 async def test_a_name_and_an_id_that_every_piece_repeats(model: OpenAIModel, server: WireServer) -> None:
     pieces = [openai_call(0, piece, "x1", "add") for piece in ("", '{"a":', "1}")]
     pieces[0]["choices"][0]["delta"]["tool_calls"][0]["id"] = "x1"
@@ -384,6 +425,55 @@ async def test_what_follows_a_finish_belongs_to_the_answer(model: OpenAIModel, s
     assert text_of(chunks) == "Good day."
     assert finish_of(chunks).calls == (Call("c1", "add", "{}"),)
     assert finish_of(chunks).usage == Usage(3, 2)
+
+
+@pytest.mark.parametrize("is_in_one_read", [True, False])
+@pytest.mark.parametrize(
+    "more",
+    [
+        openai_delta("stop", content="day"),
+        openai_delta(content="day"),
+        openai_call(0, '{"a":', "c1", "add"),
+        openai_call(0, "", "c1", "add"),
+    ],
+    ids=["finish in every event", "text", "call", "name of a call"],
+)
+async def test_a_stream_that_goes_on_after_a_finish_can_be_cut(
+    model: OpenAIModel, server: WireServer, more: Any, is_in_one_read: bool
+) -> None:
+    events = sse(openai_delta("stop", content="Good "), more)
+    pieces = [b"".join(events)] if is_in_one_read else events
+    said = "Good " if "tool_calls" in more["choices"][0]["delta"] else "Good day"
+    server.play(Answer(pieces, ending="drop"))
+    text, error = await collect_until_trouble(model, asks())
+    assert (text, type(error)) == (said, ModelDropped)
+    server.play(Answer([*pieces, *sse({"error": {"message": "busy", "code": 503}})]))
+    text, error = await collect_until_trouble(model, asks())
+    assert (text, type(error)) == (said, ModelOverloaded)
+    server.play(Answer([*pieces, b'data: {"choices":[{"delta":{"con']))
+    text, error = await collect_until_trouble(model, asks())
+    assert (text, type(error)) == (said, StreamCut)
+    server.play(Answer([*pieces, b"data: [DONE]\n\n"], ending="drop"))
+    assert text_of(await collect(model, asks())) == said
+
+
+async def test_a_stream_that_goes_on_after_a_finish_and_falls_silent_is_a_timeout(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    events = sse(openai_delta("stop", content="Good "), openai_delta(content="day"))
+    server.play(Answer([b"".join(events)], ending="hang"))
+    text, error = await collect_until_trouble(make(server, client, idle_timeout_s=1.0), asks())
+    assert (text, type(error)) == ("Good day", ModelTimeout)
+
+
+@pytest.mark.parametrize(
+    "tail", [{"error": {"message": "busy"}}, openai_delta(content="")], ids=["error", "nothing said"]
+)
+async def test_what_goes_wrong_after_the_end_costs_nothing(
+    model: OpenAIModel, server: WireServer, tail: Any
+) -> None:
+    server.play(Answer([*sse(openai_delta("stop", content="all"), tail), b"data: {torn"], ending="drop"))
+    assert text_of(await collect(model, asks())) == "all"
 
 
 async def test_figures_that_cannot_be_read_do_not_cost_the_answer(
