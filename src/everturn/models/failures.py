@@ -45,13 +45,17 @@ _NO_CREDIT = re.compile(
 )
 # What a request can do without, and the words with which servers refuse it: a parser of calls that is not
 # configured, a template without tools, a temperature that a reasoning model does not take.
+# Tools come last: without them a turn can do little, and complaints about other things name them too.
 _OPTIONAL: Mapping[str, re.Pattern[str]] = {
-    "tools": re.compile(r"\btools?\b|function.calling|--jinja", re.IGNORECASE),
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
     "response_format": re.compile(r"response_format|json_schema|structured output", re.IGNORECASE),
     "stream_options": re.compile(r"stream_options", re.IGNORECASE),
     "max_tokens": re.compile(r"'max_tokens'.*max_completion_tokens", re.IGNORECASE | re.DOTALL),
+    "tools": re.compile(r"\btools?\b|function.calling|--jinja", re.IGNORECASE),
 }
+# One of the tools, or what stands in it, is complained of.
+_ONE_TOOL = re.compile(r"\btools[.\[]\d|schema", re.IGNORECASE)
+_PLAIN_WORDS = frozenset({"messages", "model", "stream", "tools"})  # fields, and what any complaint may say
 _NOT_TAKEN = re.compile(
     r"(?:not|n't) (?:be )?(?:currently )?(?:support|permitted|allowed|accept|implement|enabled)"
     r"|no endpoints found that support|unsupported|extra[ _](?:inputs|forbidden|fields)|unrecogni[sz]ed"
@@ -149,10 +153,24 @@ def from_transport(who: str, error: httpx2.HTTPError | httpx2.InvalidURL, *, has
 def refused_field(error: ModelTrouble, fields: Mapping[str, Any]) -> str | None:
     """The field of the request which the provider said that it does not take, if it can be left out."""
     status = error.facts.get("status")
-    if status not in _NOT_TAKEN_STATUSES or not _NOT_TAKEN.search(error.message):
+    said = error.message.partition(f" answered {status}: ")[2]  # its own words
+    # A model's name may have any word in it.
+    said = re.sub(rf"(?<!\w){re.escape(fields['model'])}(?!\w)", "", said)
+    if status not in _NOT_TAKEN_STATUSES or not _NOT_TAKEN.search(said):
         return None
-    named = (name for name, words in _OPTIONAL.items() if name in fields and words.search(error.message))
-    return next(named, None)
+    named = next((name for name, words in _OPTIONAL.items() if name in fields and words.search(said)), None)
+    return None if named == "tools" and _is_about_more(said, fields) else named
+
+
+def _is_about_more(said: str, fields: Mapping[str, Any]) -> bool:
+    """Whether a complaint with tools in it is about one of them, or about another field beside them."""
+    tools = (re.escape(str(tool["function"]["name"])) for tool in fields["tools"])
+    others = (re.escape(name) for name in fields if name not in _PLAIN_WORDS)
+    return bool(
+        _ONE_TOOL.search(said)
+        or any(re.search(f"['\"`]{tool}['\"`]", said) for tool in tools)
+        or any(re.search(rf"\b{other}\b", said) for other in others)
+    )
 
 
 def cut(who: str, why: str) -> StreamCut:

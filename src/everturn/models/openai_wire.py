@@ -18,7 +18,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelRefused, ModelTrouble
-from everturn.domain.messages import Call, Reasoning
+from everturn.domain.messages import Call, Reasoning, Role
 from everturn.domain.modelling import (
     Abilities,
     Chunk,
@@ -56,6 +56,7 @@ _FINISHES: Mapping[str, str] = {
 _BROKEN_FINISHES = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
 
 
+_REFUSAL_AGE_MAX_S = 600.0
 _ID_CHARS_MAX = 40
 _MISTRAL = re.compile(r"(?:mi|mini|code|dev|magi)stral|(?:mi|pi|vo)xtral", re.IGNORECASE)
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
@@ -114,15 +115,36 @@ class _Event(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
+class Refusals:
+    """The fields that a server has said it does not take, so that not every step asks it again. Kept for a
+    while only: it may be set up in another way by then."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def add(self, field: str) -> None:
+        self._until[field] = self._clock.monotonic() + _REFUSAL_AGE_MAX_S
+
+    def __contains__(self, field: str) -> bool:
+        return self._until.get(field, 0.0) > self._clock.monotonic()
+
+
 class OpenAIModel:
     """One model behind an OpenAI-compatible address."""
 
     def __init__(
-        self, target: Target, client: httpx2.AsyncClient, clock: Clock, price: Price = no_price
+        self,
+        target: Target,
+        client: httpx2.AsyncClient,
+        clock: Clock,
+        price: Price = no_price,
+        refusals: Refusals | None = None,
     ) -> None:
         self._target = target
         self._caller = Caller(target, client, clock)
         self._price = price
+        self._refusals = refusals or Refusals(clock)
 
     @property
     def name(self) -> str:
@@ -166,6 +188,10 @@ class OpenAIModel:
             headers["authorization"] = "Bearer " + self._target.key.reveal()
         async with AsyncExitStack() as stack:
             fields = self._fields(request)
+            # A turn that has called already cannot go on without its tools: it fails with the server's words.
+            kept = {"tools"} if _has_called(request) else set()
+            for field in [name for name in fields if name in self._refusals and name not in kept]:
+                fields = _without(fields, field)
             while True:
                 body = encode(fields)
                 try:
@@ -175,8 +201,9 @@ class OpenAIModel:
                 except ModelTrouble as error:
                     # Nobody says what a server takes; this one has just said what it does not.
                     refused = failures.refused_field(error, fields)
-                    if refused is None:
+                    if refused is None or refused in kept:
                         raise
+                    self._refusals.add(refused)
                     fields = _without(fields, refused)
             is_toolless = bool(request.tools) and self._target.abilities.tools and "tools" not in fields
             chunks = self._chunks(answer, request, body, is_toolless=is_toolless)
@@ -573,6 +600,16 @@ def _wire_id(call_id: str, target: Target) -> str:
     if _MISTRAL.search(target.model):
         return call_id if _MISTRAL_ID.fullmatch(call_id) else digest(call_id.encode())[:9]
     return call_id if len(call_id) <= _ID_CHARS_MAX else "call_" + digest(call_id.encode())
+
+
+def _has_called(request: ModelRequest) -> bool:
+    """Whether the turn that this request belongs to has made calls."""
+    for message in reversed(request.messages):
+        if message.role is Role.USER and not message.is_steering:
+            return False
+        if any(isinstance(part, Call) for part in message.parts):
+            return True
+    return False
 
 
 def _without(fields: dict[str, Any], refused: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from everturn.models.local import (
     check_runtime,
 )
 from everturn.models.network import make_client
-from everturn.models.openai_wire import OpenAIModel
+from everturn.models.openai_wire import OpenAIModel, Refusals
 from everturn.models.prices import PriceFacts, Prices
 from everturn.models.providers import DISCOVERED, Provider, checked_address, own_server, resolve
 from everturn.models.settings import ModelSettings, ModelsSettings
@@ -120,6 +120,7 @@ class ModelRegistry:
         self._discovered: tuple[FoundServer, ...] = ()
         self._listings = Listings(self._client_of, self._find_key, clock)
         self._facts: dict[str, _Found] = {}
+        self._refusals: dict[str, Refusals] = {}
         self._servers: dict[str, LlamaServer] = {}
         self._stack = AsyncExitStack()
         self._world: httpx2.AsyncClient | None = None
@@ -341,6 +342,8 @@ class ModelRegistry:
         self._listings.forget(provider_name)
         for name in [one for one in self._facts if one.startswith(f"{provider_name}:")]:
             del self._facts[name]
+        for name in [one for one in self._refusals if one.startswith(f"{provider_name}:")]:
+            del self._refusals[name]
 
     def server_of(self, provider_name: str) -> str | None:
         """The address of a server that was connected in the settings."""
@@ -441,7 +444,8 @@ class ModelRegistry:
         client = self._client_of(provider)
         if provider.wire == "anthropic":
             return AnthropicModel(target, client, self._clock, price)
-        model = OpenAIModel(target, client, self._clock, price)
+        refusals = self._refusals.setdefault(target.name, Refusals(self._clock))
+        model = OpenAIModel(target, client, self._clock, price, refusals)
         return TextCalls(model) if settings.calls_in_text else model
 
     def _client_of(self, provider: Provider) -> httpx2.AsyncClient:

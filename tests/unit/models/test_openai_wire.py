@@ -5,6 +5,7 @@ from typing import Any
 
 import anyio
 import httpx2
+import msgspec
 import pytest
 
 from everturn.domain.clock import SystemClock
@@ -25,6 +26,7 @@ from everturn.domain.turns import Usage
 from everturn.models.keys import Secret
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.wire import Target
+from everturn.testing import FakeClock
 from everturn.testing.wires import (
     Answer,
     WireServer,
@@ -38,6 +40,7 @@ from everturn.testing.wires import (
 from tests.unit.models.samples import (
     TOOLS,
     asks,
+    called,
     collect,
     collect_until_trouble,
     finish_of,
@@ -751,8 +754,8 @@ async def test_ids_of_other_providers_are_made_fit(
 ) -> None:
     model = OpenAIModel(Target("fake:m", name, server.url), client, SystemClock())
     history = (user("x"), message(Role.ASSISTANT, Call(given, "add", "{}")), user("y"))
-    called, answered = json.loads(model.body(ModelRequest("", history)))["messages"][1:3]
-    ident = called["tool_calls"][0]["id"]
+    said, answered = json.loads(model.body(ModelRequest("", history)))["messages"][1:3]
+    ident = said["tool_calls"][0]["id"]
     assert answered["tool_call_id"] == ident
     assert ident.startswith(sent)
     assert len(ident) == 9 if "al-8" in name else len(ident) <= 40
@@ -780,6 +783,83 @@ async def test_what_a_server_does_not_take_is_left_out(
     assert text_of(chunks) == "Hi"
     notes = [chunk.label for chunk in chunks if isinstance(chunk, ProgressChunk)]
     assert len(notes) == (field == "tools")  # that it has no tools is said
+
+
+async def test_what_a_server_does_not_take_is_not_sent_to_it_again_for_a_while(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    clock = FakeClock()
+    model = OpenAIModel(Target("fake:m", "m", server.url), client, clock)
+    request = asks(tools=TOOLS, temperature=0.0)
+    server.play(
+        refuse(400, {"error": {"message": "m does not support tools"}}),
+        refuse(400, {"error": {"message": "temperature is not supported"}}),
+        Answer(openai_answer(["one"])),
+        Answer(openai_answer(["two"])),
+        Answer(openai_answer(["three"])),
+    )
+    for _ in range(2):
+        chunks = await collect(model, request)
+        assert [chunk for chunk in chunks if isinstance(chunk, ProgressChunk)]  # said each time
+    assert [sorted({"tools", "temperature"} & set(one.json)) for one in server.requests] == [
+        ["temperature", "tools"],
+        ["temperature"],
+        [],
+        [],
+    ]
+    await clock.advance(3600)
+    await collect(model, request)
+    assert {"tools", "temperature"} <= set(server.requests[-1].json)  # it may be set up otherwise by now
+
+
+async def test_a_model_whose_name_speaks_of_tools(server: WireServer, client: httpx2.AsyncClient) -> None:
+    name = "groq-8b-tool-use"
+    model = OpenAIModel(Target(f"groq:{name}", name, server.url), client, SystemClock())
+    complaint = f"temperature is not supported by {name}"
+    server.play(refuse(400, {"error": {"message": complaint}}), Answer(openai_answer(["Hi"])))
+    await collect(model, asks(tools=TOOLS, temperature=0.0))
+    assert "tools" in server.requests[1].json
+    server.play(refuse(400, {"error": {"message": f"{name}: logprobs are not supported"}}))
+    with pytest.raises(ModelRefused):
+        await collect(model, asks(tools=TOOLS))
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "tools.12.custom.input_schema: this model does not support oneOf at the top level",
+        "tools[1].function: 'strict' is not permitted",
+        "Function tools with reasoning_effort are not supported for this model.",
+        "The tool 'add' is not supported",
+        "Tools: the keyword oneOf is not supported in a schema",
+    ],
+)
+async def test_a_complaint_about_one_tool_or_another_field_costs_no_tools(
+    server: WireServer, client: httpx2.AsyncClient, complaint: str
+) -> None:
+    model = make(server, client, extra={"reasoning_effort": "low"})
+    server.play(refuse(400, {"error": {"message": complaint}}))
+    with pytest.raises(ModelRefused) as raised:
+        await collect(model, asks(tools=TOOLS))
+    assert complaint in raised.value.message
+    assert len(server.requests) == 1
+
+
+async def test_a_turn_that_has_called_keeps_its_tools_or_fails(
+    model: OpenAIModel, server: WireServer
+) -> None:
+    refusal = refuse(400, {"error": {"message": "this model does not support tools"}})
+    before = (user("Add."), *called("{}", "3"))
+    steered = msgspec.structs.replace(user("Quickly."), is_steering=True)
+    for messages in (before, (*before, steered)):
+        server.play(refusal)
+        with pytest.raises(ModelRefused, match="does not support tools"):
+            await collect(model, ModelRequest("", messages, TOOLS))
+    server.play(refusal, Answer(openai_answer(["Hi"])))
+    assert text_of(await collect(model, ModelRequest("", (*before, user("Thanks.")), TOOLS))) == "Hi"
+    server.play(refusal)
+    with pytest.raises(ModelRefused):  # also where it is known already
+        await collect(model, ModelRequest("", before, TOOLS))
 
 
 async def test_the_limit_under_the_name_that_the_server_wants(model: OpenAIModel, server: WireServer) -> None:

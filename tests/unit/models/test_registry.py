@@ -106,6 +106,22 @@ async def test_an_address_without_a_model_takes_what_is_served_there(
         assert server.requests[-1].json["max_tokens"] == 5  # the plain wire, not OpenAI's own
 
 
+async def test_what_a_server_does_not_take_is_known_to_the_next_step(
+    tmp_path: Path, server: WireServer
+) -> None:
+    async with registry(tmp_path, OPENAI_BASE_URL=server.url + "/v1", OPENAI_API_KEY=KEY) as models:
+        server.play(
+            refuse(400, {"error": {"message": "this model does not support tools"}}),
+            *[Answer(openai_answer(["hi"]))] * 3,
+        )
+        for _ in range(2):
+            await collect(await models.get("openai:m"), asks(tools=TOOLS))
+        models.forget("openai")  # the key or the address is another now
+        await collect(await models.get("openai:m"), asks(tools=TOOLS))
+        asked = [one.json for one in server.requests if one.method == "POST"]
+        assert ["tools" in one for one in asked] == [True, False, False, True]
+
+
 async def test_a_stored_key_changes_the_default_at_once(tmp_path: Path) -> None:
     async with registry(tmp_path) as models:
         Keys(tmp_path, {}).put("openai", KEY)
