@@ -2,6 +2,7 @@ import { getContext, setContext } from "svelte";
 import { Api, Away, Problem, explain, freshKey } from "../api/client";
 import type { Ask, Hit, ListEvent, Session, Trouble } from "../api/types";
 import { Disk } from "../keep/disk";
+import type { Unsent } from "../keep/outbox";
 import * as lists from "../state/list";
 import { answerOf, textOf } from "../state/items";
 import { words } from "../words";
@@ -66,7 +67,9 @@ export class Page {
   shownTurn = $state<string | null>(null);
   now = $state(Date.now());
   /** Asked of the composer: put this text in, or take the focus. */
-  wish = $state.raw<{ text?: string; mention?: string; focus?: boolean; id: number } | null>(null);
+  wish = $state.raw<{ text?: string; mention?: string; unsent?: Unsent; focus?: boolean; id: number } | null>(null);
+  /** The session that a message has just made, and that is shown for this reason only. */
+  made: string | null = null;
   private readonly talks = new Map<string, Talk>();
   private readonly gone = new Set<string>();
   private readonly typed = { isNew: false };
@@ -81,11 +84,14 @@ export class Page {
     this.post = new Post(
       this.api,
       new Disk(),
-      (entry, session) => {
+      (_, session) => {
         this.list = lists.put(this.list, [session]);
-        if ((this.route.at === "new" || this.talk?.status === "gone") && entry.session) this.go({ at: "session", id: entry.session }, true);
+        if (this.route.at !== "new" && this.talk?.status !== "gone") return;
+        this.go({ at: "session", id: session.id }, true);
+        this.made = session.id;
       },
       (entry, accepted) => this.talks.get(entry.session ?? "")?.accepted(entry, accepted),
+      (problem) => this.complain(problem),
     );
     this.link = new Link(root, {
       onEvents: (session, events) => this.talks.get(session)?.hear(events),
@@ -225,6 +231,7 @@ export class Page {
     if (!id) return;
     this.gone.add(id);
     this.close(id);
+    void this.post.outbox.orphan(id, words.sessionGone);
     if (this.route.at === "session" && this.route.id === id) this.go({ at: "new" }, true);
   }
 
@@ -297,6 +304,7 @@ export class Page {
 
   private routed(): void {
     this.route = readRoute(location.hash);
+    this.made = null;
     this.shownTurn = null;
     this.isDrawerOpen = false;
     if (this.route.at === "session") this.open(this.route.id);
@@ -374,6 +382,11 @@ export class Page {
 
   compose(text: string): void {
     this.wish = { text, focus: true, id: Date.now() };
+  }
+
+  /** Take a message that could not be sent back into what is being written. */
+  rewrite(unsent: Unsent): void {
+    this.wish = { unsent, focus: true, id: Date.now() };
   }
 
   // --- sessions -------------------------------------------------------------------------------

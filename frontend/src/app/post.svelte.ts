@@ -1,4 +1,4 @@
-import { Api } from "../api/client";
+import { Api, type Problem } from "../api/client";
 import type { Accepted, Session } from "../api/types";
 import { Disk, readText, writeText } from "../keep/disk";
 import { Outbox, type LocalFile, type Unsent } from "../keep/outbox";
@@ -15,11 +15,13 @@ export class Post {
     private readonly disk: Disk,
     onCreated: (entry: Unsent, session: Session) => void,
     onAccepted: (entry: Unsent, accepted: Accepted) => void,
+    onRefused: (problem: Problem) => void,
   ) {
     this.outbox = new Outbox(api, disk, {
       onChange: (entries) => (this.unsent = entries),
       onCreated,
       onAccepted,
+      onRefused,
     });
   }
 

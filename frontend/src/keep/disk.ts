@@ -55,6 +55,16 @@ export class Disk {
       return false;
     }
   }
+  /** Only if it is still there: what another tab has taken away does not come back. */
+  async update(store: StoreName, key: string, value: unknown): Promise<void> {
+    const act = (place: IDBObjectStore): IDBRequest<IDBCursorWithValue | null> => {
+      const request = place.openCursor(key);
+      request.onsuccess = () => request.result?.update(value);
+      return request;
+    };
+    // Where there is no room for it, what was there before stays, and has to do.
+    await this.run(store, "readwrite", act).catch(() => undefined);
+  }
   async delete(store: StoreName, key: string): Promise<void> {
     const isSpare = this.spare.delete(store + key);
     try {

@@ -1,7 +1,7 @@
 /** Messages on their way to the server: kept on this browser's disk until the server has them. */
 
 import { Api, Away, Problem, freshKey } from "../api/client";
-import type { Accepted, Session, UploadedFile } from "../api/types";
+import type { Accepted, Session, Turn, UploadedFile } from "../api/types";
 import type { Disk } from "./disk";
 
 export interface LocalFile {
@@ -23,6 +23,8 @@ export interface Unsent {
   model: string | null;
   profile: string | null;
   whenBusy: "queue" | "steer" | "interrupt";
+  /** The queued turn whose words these are: it leaves the queue when the server has them. */
+  removes?: string;
   /** The last turn when it was written: what comes after it may be this one. */
   after?: string | null;
   at: number;
@@ -37,6 +39,8 @@ export interface OutboxListener {
   onChange(entries: readonly Unsent[]): void;
   onCreated(entry: Unsent, session: Session): void;
   onAccepted(entry: Unsent, accepted: Accepted): void;
+  /** Refused, and nothing is left to be sent: it is still where it was. */
+  onRefused(problem: Problem): void;
 }
 
 export class Outbox {
@@ -54,7 +58,7 @@ export class Outbox {
   async restore(): Promise<void> {
     const kept = await this.disk.all<Unsent>("outbox");
     for (const entry of kept) {
-      if (!this.entries.some((known) => known.key === entry.key)) this.entries.push({ ...entry, state: "failed" });
+      if (!this.entries.some((known) => known.key === entry.key)) this.entries.push({ ...entry, isKept: true, state: "failed" });
     }
     this.entries.sort((left, right) => left.at - right.at);
     this.changed();
@@ -62,13 +66,16 @@ export class Outbox {
   }
 
   /** `onKept` is called when this has it: only then may the draft go. */
-  async send(entry: Omit<Unsent, "key" | "state" | "problem" | "at">, onKept: () => void = () => {}): Promise<void> {
-    const full: Unsent = { ...entry, key: freshKey(), at: Date.now(), isKept: true, state: "sending", problem: "" };
+  async send(entry: Omit<Unsent, "key" | "state" | "problem" | "at" | "isKept">, onKept: () => void = () => {}): Promise<void> {
+    if (entry.removes && this.entries.some((known) => known.removes === entry.removes)) return;
+    const full: Unsent = { ...entry, key: freshKey(), at: Date.now(), state: "sending", problem: "" };
     this.entries.push(full);
+    // Whoever tries everything again has to wait until it is kept.
+    this.underWay.add(full.key);
     this.changed();
     await this.keep(full);
     onKept();
-    await this.deliver(full.key);
+    await this.queueUp(full.key);
   }
 
   private async keep(entry: Unsent): Promise<void> {
@@ -80,11 +87,10 @@ export class Outbox {
     return this.deliver(key);
   }
 
-  async discard(key: string): Promise<void> {
-    const entry = this.find(key);
+  /** It is not to be sent after all. Its files stay: somebody else has them now. */
+  async withdraw(key: string): Promise<void> {
     this.forget(key);
     await this.disk.delete("outbox", key);
-    for (const file of entry?.files ?? []) await this.disk.delete("files", file.id);
   }
 
   /** The server is reachable again: send what only waited for that, in the order it was written. */
@@ -93,47 +99,115 @@ export class Outbox {
   }
 
   private async deliver(key: string): Promise<void> {
-    const entry = this.find(key);
-    if (!entry || this.underWay.has(key)) return;
+    if (!this.find(key) || this.underWay.has(key)) return;
     this.underWay.add(key);
     this.change(key, { state: "sending", problem: "" });
-    // One after the other in each session: two requests at once may arrive in any order.
-    const line = entry.session ?? key;
-    const mine = (this.lines.get(line) ?? Promise.resolve()).then(() => this.carry(key, entry));
+    await this.queueUp(key);
+  }
+
+  /** One after the other in each session: two requests at once may arrive in any order. */
+  private async queueUp(key: string): Promise<void> {
+    const line = this.find(key)?.session ?? key;
+    const mine = (this.lines.get(line) ?? Promise.resolve()).then(() => this.carry(key));
     this.lines.set(line, mine.catch(() => undefined));
     await mine;
   }
 
-  private async carry(key: string, entry: Unsent): Promise<void> {
+  private async carry(key: string): Promise<void> {
     try {
-      const accepted = await this.attempt(key);
-      // Durable there: only now may it go here.
-      const sent = this.find(key) ?? entry;
-      this.forget(key);
-      this.listener.onAccepted(sent, accepted);
-      await this.disk.delete("outbox", key);
-      for (const file of entry.files) await this.disk.delete("files", file.id);
-    } catch (error) {
-      if (!(error instanceof Away) && !(error instanceof Problem)) throw error;
-      // What is the server's trouble, a full disk too, passes; the same key makes trying again safe.
-      const isLater = error instanceof Away || error.status === 401 || error.status === 429 || error.status >= 500;
-      this.change(key, { state: "failed", problem: isLater ? "" : error.message });
+      // Other tabs know it from the disk. One of them at a time, where the browser can see to that: on plain HTTP
+      // it cannot, and the key alone has to do.
+      if (this.find(key)?.isKept && navigator.locks) await navigator.locks.request(`everturn.${key}`, () => this.hand(key));
+      else await this.hand(key);
     } finally {
       this.underWay.delete(key);
     }
   }
 
-  private async attempt(key: string): Promise<Accepted> {
+  private async hand(key: string): Promise<void> {
+    if (!(await this.refresh(key))) return;
+    try {
+      const accepted = await this.attempt(key);
+      // Durable there: only now may it go here.
+      const sent = this.find(key);
+      this.forget(key);
+      if (sent && accepted) this.listener.onAccepted(sent, accepted);
+      await this.disk.delete("outbox", key);
+      for (const file of sent?.files ?? []) await this.disk.delete("files", file.id);
+    } catch (error) {
+      if (!(error instanceof Away) && !(error instanceof Problem)) throw error;
+      await this.failed(key, error);
+    }
+  }
+
+  /** What is on the disk counts: another tab may have sent it meanwhile, or taken it back. */
+  private async refresh(key: string): Promise<boolean> {
+    const entry = this.find(key);
+    if (!entry?.isKept) return !!entry;
+    // A disk that cannot be read any more says nothing about it.
+    const kept = await this.disk.get<Unsent>("outbox", key).catch(() => entry);
+    if (kept) this.change(key, { session: kept.session ?? entry.session, files: kept.files });
+    else this.forget(key);
+    return !!kept;
+  }
+
+  private async failed(key: string, error: Away | Problem): Promise<void> {
+    // What is the server's trouble, a full disk too, passes; the same key makes trying again safe.
+    const isLater = error instanceof Away || error.status === 401 || error.status === 429 || error.status >= 500;
+    if (isLater) {
+      this.change(key, { state: "failed", problem: "" });
+    } else if (this.find(key)?.removes) {
+      await this.withdraw(key);
+      this.listener.onRefused(error);
+    } else if (await this.refresh(key)) {
+      const entry = this.change(key, { state: "failed", problem: error.message });
+      if (entry.session && isNotThere(error) && (await this.isGone(entry.session))) await this.detach(entry);
+    }
+  }
+
+  /** The session was deleted: what could not be sent there can begin another one. */
+  async orphan(session: string, problem: string): Promise<void> {
+    for (const { key } of this.entries.filter((entry) => entry.session === session)) {
+      if (this.underWay.has(key) || !(await this.refresh(key))) continue;
+      await this.detach(this.change(key, { state: "failed", problem }));
+    }
+  }
+
+  /** Under a key that has made no session yet, and that every tab would give it. */
+  private async detach(entry: Unsent): Promise<void> {
+    const { removes: _, ...rest } = entry;
+    const next: Unsent = { ...rest, key: `${entry.key}-elsewhere`, session: null, after: null };
+    this.entries = this.entries.map((known) => (known.key === entry.key ? next : known));
+    this.changed();
+    await this.keep(next);
+    await this.disk.delete("outbox", entry.key);
+  }
+
+  private async isGone(session: string): Promise<boolean> {
+    try {
+      await this.api.get<Session>(`api/sessions/${session}`);
+    } catch (error) {
+      return isNotThere(error);
+    }
+    return false;
+  }
+
+  /** Null: there was nothing left to send. */
+  private async attempt(key: string): Promise<Accepted | null> {
     let entry = this.find(key)!;
+    // It has begun, or was taken out of the queue, meanwhile.
+    if (entry.removes && !(await this.isQueued(entry))) return null;
     if (!entry.session) {
       const body = { leaving: entry.leaving ?? undefined };
       const session = await this.api.post<Session>("api/sessions", { body, key: `${key}-session` });
       entry = this.change(key, { session: session.id });
-      await this.keep(entry);
+      // The next message to the session comes after this one, however long its files take.
+      this.lines.set(session.id, this.lines.get(key)!);
+      await this.keepChange(entry);
       this.listener.onCreated(entry, session);
     }
     for (const file of entry.files) if (!file.fileId) entry = await this.upload(entry, file);
-    return this.api.post<Accepted>(`api/sessions/${entry.session}/turns`, {
+    const accepted = await this.api.post<Accepted>(`api/sessions/${entry.session}/turns`, {
       key,
       body: {
         text: entry.text,
@@ -143,6 +217,27 @@ export class Outbox {
         when_busy: entry.whenBusy === "queue" ? undefined : entry.whenBusy,
       },
     });
+    if (entry.removes) await this.unqueue(entry);
+    return accepted;
+  }
+
+  private async isQueued(entry: Unsent): Promise<boolean> {
+    try {
+      await this.api.get<Turn>(`api/sessions/${entry.session}/queue/${entry.removes}`);
+      return true;
+    } catch (error) {
+      if (!isNotThere(error)) throw error;
+      return false;
+    }
+  }
+
+  private async unqueue(entry: Unsent): Promise<void> {
+    try {
+      await this.api.delete(`api/sessions/${entry.session}/queue/${entry.removes}`);
+    } catch (error) {
+      // It has begun in this very moment, and cannot be unsaid.
+      if (!isNotThere(error) && !(error instanceof Problem && error.status === 409)) throw error;
+    }
   }
 
   private async upload(entry: Unsent, file: LocalFile): Promise<Unsent> {
@@ -151,8 +246,12 @@ export class Outbox {
     const uploaded = await upload(this.api, kept.blob, file.name);
     const files = entry.files.map((known) => (known.id === file.id ? { ...known, fileId: uploaded.id } : known));
     const next = this.change(entry.key, { files });
-    await this.keep(next);
+    await this.keepChange(next);
     return next;
+  }
+
+  private async keepChange(entry: Unsent): Promise<void> {
+    if (entry.isKept) await this.disk.update("outbox", entry.key, entry);
   }
 
   private find(key: string): Unsent | undefined {
@@ -173,6 +272,10 @@ export class Outbox {
   private changed(): void {
     this.listener.onChange([...this.entries]);
   }
+}
+
+function isNotThere(error: unknown): boolean {
+  return error instanceof Problem && (error.status === 404 || error.status === 410);
 }
 
 export function upload(api: Api, blob: Blob, name: string): Promise<UploadedFile> {
