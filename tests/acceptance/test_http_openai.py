@@ -168,6 +168,44 @@ async def test_a_client_that_gives_up_is_not_worked_for_any_more(store: Store, t
                 await anyio.lowlevel.checkpoint()
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_turn_that_its_client_has_left_in_a_session_is_denied_what_it_asks(
+    store: Store, tmp_path: Path, is_streamed: bool
+) -> None:
+    """It would wait for an approval for ever, and whatever is asked in the session next would wait for it."""
+    goes_on, tool = anyio.Event(), FakeTool("deploy")
+    script = ([Say("Slowly. "), Wait(goes_on), Call("deploy", {})], "I could not deploy.")
+    body = {"model": "everturn", "messages": asking(), "stream": is_streamed}
+    async with run_web(store, tmp_path, *script, tools=[tool], rules={"deploy": Verdict.ASK}) as server:
+        with anyio.fail_after(PATIENCE_S):
+            await _leave(server, json.dumps(body).encode(), b"Slowly" if is_streamed else b"")
+            goes_on.set()
+            while (await store.sessions.list("local")).items[0].active_turn is not None:
+                await anyio.lowlevel.checkpoint()
+        (session,) = (await store.sessions.list("local")).items
+        assert session.head is not None
+        said = await store.transcript.context("local", session.id)
+        assert said[-1].text == "I could not deploy."
+        assert tool.calls == []
+
+
+async def _leave(server: Running, body: bytes, sign: bytes) -> None:
+    """Ask in a session, and go when the turn runs and this was read; returns when the server has seen that."""
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        b"x-everturn-session: s\r\ncontent-length: %d\r\n\r\n" % len(body)
+    )
+    async with await anyio.connect_tcp("127.0.0.1", server.port) as stream:
+        await stream.send(head + body)
+        while not server.engine.status()["running"]:
+            await anyio.lowlevel.checkpoint()
+        got = b""
+        while sign not in got:
+            got += await stream.receive()
+    while len(server.web.streams) or server.web.in_flight:
+        await anyio.lowlevel.checkpoint()
+
+
 async def test_client_tools_work_on_a_bare_model_and_not_on_the_agent(store: Store, tmp_path: Path) -> None:
     tools: list = [
         {

@@ -19,7 +19,7 @@ from everturn.web.answers import Answers
 from everturn.web.api.account import AccountApi
 from everturn.web.api.documents import DocumentsApi
 from everturn.web.api.files import FilesApi
-from everturn.web.api.openai import ModelNames, OpenAiApi
+from everturn.web.api.openai import OpenAiApi
 from everturn.web.api.server import ServerApi
 from everturn.web.api.sessions import SessionsApi
 from everturn.web.api.settings import SettingsApi
@@ -88,6 +88,13 @@ def build_web(
         else None
     )
     names = settings_api.names if settings_api is not None else None
+
+    async def default_only(owner: str) -> list[str]:
+        return [models.default]
+
+    completions = Completions(
+        engine, store, models, deletions, clock, ids, timeout_s=settings.completion_timeout_s
+    )
     uploads = Uploads(settings.home / "uploads", settings.upload_bytes_max, settings.body_timeout_s)
     server = ServerApi(
         engine,
@@ -107,35 +114,23 @@ def build_web(
             *FilesApi(store, uploads).endpoints(),
             *DocumentsApi(engine, store, sessions, import_bytes_max=settings.import_bytes_max).endpoints(),
             *AccountApi(accounts, audit, streams, is_password_configured=bool(settings.password)).endpoints(),
-            *_openai(engine, store, models, names, deletions, streams, settings, clock, ids).endpoints(),
+            *OpenAiApi(
+                completions,
+                Answers(store.records, clock),
+                streams,
+                names or default_only,
+                clock,
+                ids,
+                timeout_s=settings.completion_timeout_s,
+            ).endpoints(),
             *(settings_api.endpoints() if settings_api is not None else ()),
             *(WorkspaceApi(engine, toolbox, deletions, clock).endpoints() if toolbox is not None else ()),
             *server.endpoints(),
             *more,
         ]
     )
-    web = Web(settings, table, accounts, streams, deletions, uploads, metrics, clock, ids)
+    web = Web(settings, table, accounts, streams, deletions, completions, uploads, metrics, clock, ids)
     return web
-
-
-def _openai(
-    engine: Engine,
-    store: Store,
-    models: Models,
-    names: ModelNames | None,
-    deletions: Deletions,
-    streams: Streams,
-    settings: WebSettings,
-    clock: Clock,
-    ids: Ids,
-) -> OpenAiApi:
-    async def default_only(owner: str) -> list[str]:
-        return [models.default]
-
-    timeout_s = settings.completion_timeout_s
-    completions = Completions(engine, store, models, deletions, clock, ids, timeout_s=timeout_s)
-    answers = Answers(store.records, clock)
-    return OpenAiApi(completions, answers, streams, names or default_only, clock, ids, timeout_s=timeout_s)
 
 
 def described(table: Table, base_path: str = "") -> dict[str, Any]:

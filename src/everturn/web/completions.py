@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Union
@@ -11,7 +12,7 @@ import msgspec
 
 from everturn.domain import events as ev
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, ModelUnknown, NotFound, WrongState
+from everturn.domain.errors import EverturnError, ModelUnknown, NotFound, Retry, WrongState
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Call, Message, Outcome, Result, Role, Text
 from everturn.domain.modelling import Finish, Models, ReasoningChunk, TextChunk
@@ -20,6 +21,7 @@ from everturn.domain.storing import Accepted, Request, Submission
 from everturn.domain.turns import ENDED, Turn, TurnState, Usage
 from everturn.engine import Engine
 from everturn.store import Store
+from everturn.web.background import Background
 from everturn.web.chat_wire import (
     AGENT,
     FINISHES,
@@ -32,6 +34,9 @@ from everturn.web.chat_wire import (
 )
 from everturn.web.deleting import EPHEMERAL, Deletions
 from everturn.web.problems import BadRequest
+
+_log = logging.getLogger("everturn.web.completions")
+_RETRY_S = 2.0
 
 BY = "the API client"
 _NO_ANSWER = "Nobody can answer here. Choose sensibly yourself and say what you chose."
@@ -66,7 +71,10 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
 
-class Completions:
+class Completions(Background):
+    """Beside the requests: whoever gave up waiting in a durable session left a turn that goes on, and that
+    would wait for ever for somebody who answers what it asks."""
+
     def __init__(
         self,
         engine: Engine,
@@ -78,6 +86,7 @@ class Completions:
         *,
         timeout_s: float,
     ) -> None:
+        super().__init__()
         self._engine = engine
         self._store = store
         self._models = models
@@ -123,9 +132,32 @@ class Completions:
         """The last message becomes a turn; the session itself remembers what was before."""
         submission = await self._submission(owner, request, key=key)
         accepted = await self._engine.submit(owner, session.id, submission)
-        async with aclosing(self._answer_of(owner, session.id, accepted)) as answer:  # type: ignore[type-var]
-            async for piece in answer:
-                yield piece
+        try:
+            async with aclosing(self._answer_of(owner, session.id, accepted)) as answer:  # type: ignore[type-var]
+                async for piece in answer:
+                    yield piece
+        except (GeneratorExit, anyio.get_cancelled_exc_class()):
+            name = f"see out {accepted.turn.id}"
+            self.group.start_soon(self._see_out, owner, session.id, accepted, name=name)
+            raise
+
+    async def _see_out(self, owner: str, session_id: str, accepted: Accepted) -> None:
+        """Nobody listens to the answer any more: what the turn asks is answered as before, until it ends."""
+        while True:
+            try:
+                async with aclosing(self._answer_of(owner, session_id, accepted)) as answer:  # type: ignore[type-var]
+                    async for _ in answer:
+                        pass
+                return
+            except Retry as error:
+                _log.info("turn %s, nobody listens: %s", accepted.turn.id, error.message)
+            except EverturnError as error:  # the turn failed, or was deleted with its session
+                _log.debug("turn %s, nobody listened: %s", accepted.turn.id, error.message)
+                return
+            except Exception:  # the root of a task beside all others
+                _log.exception("turn %s cannot be seen out", accepted.turn.id)
+                return
+            await self._clock.sleep(_RETRY_S)
 
     async def alone(self, owner: str, request: ChatRequest) -> Answering:
         """An answer that leaves nothing behind: no session in the list, nothing for memory."""
@@ -252,6 +284,7 @@ class _Listener:
         self._turn_id = turn_id
         self._step = 0
         self._has_said = False
+        self._asked: dict[str, str] = {}  # what needs approval: ask -> name of the tool
         self._denied: list[str] = []
 
     async def take(self, payload: Any) -> Answering:
@@ -267,10 +300,13 @@ class _Listener:
                 self._has_said = False
                 yield Piece(text=_RESTART)
             case ev.ApprovalRequested():
-                if await self._answered(payload.ask_id, "deny"):
-                    self._denied.append(payload.name)
+                self._asked[payload.ask_id] = payload.name
+                await self._answer(payload.ask_id, "deny")
+            case ev.ApprovalResolved(decision="deny", by=by) if by == BY and payload.ask_id in self._asked:
+                # Also where another listener was faster: a repeated request, or one that has given up.
+                self._denied.append(self._asked[payload.ask_id])
             case ev.QuestionAsked():
-                await self._answered(payload.ask_id, _answer_to(payload))
+                await self._answer(payload.ask_id, _answer_to(payload))
             case ev.TurnCompleted():
                 if self._denied:
                     yield Piece(text=_note(self._denied))
@@ -282,13 +318,12 @@ class _Listener:
                     payload.failure.message, hint=payload.failure.hint, reason=payload.failure.code
                 )
 
-    async def _answered(self, ask_id: str, answer: str) -> bool:
-        """False: somebody was faster, on the page or when this was asked before. That answer holds."""
+    async def _answer(self, ask_id: str, answer: str) -> None:
         try:
             await self._engine.answer(self._owner, ask_id, answer, by=BY)
         except WrongState:
-            return False
-        return True
+            # Somebody was faster, on the page or when this was asked before. That answer holds.
+            _log.debug("%s is answered already", ask_id)
 
 
 def _note(denied: list[str]) -> str:

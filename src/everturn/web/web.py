@@ -17,6 +17,7 @@ from everturn.domain.errors import EverturnError, Overloaded
 from everturn.domain.ids import Ids
 from everturn.web import problems
 from everturn.web.accounts import Accounts
+from everturn.web.completions import Completions
 from everturn.web.deleting import Deletions
 from everturn.web.guard import API_POLICY, HEADERS, Guard
 from everturn.web.identity import Caller
@@ -71,6 +72,7 @@ class Web:
         accounts: Accounts,
         streams: Streams,
         deletions: Deletions,
+        completions: Completions,
         uploads: Uploads,
         metrics: Metrics,
         clock: Clock,
@@ -81,6 +83,7 @@ class Web:
         self.accounts = accounts
         self.streams = streams
         self._deletions = deletions
+        self._completions = completions
         self._uploads = uploads
         self._metrics = metrics
         self._clock = clock
@@ -89,7 +92,7 @@ class Web:
         self._proxies = Proxies(settings.trusted_proxies)
         self._bodies = BodyReader(settings.body_bytes_max, settings.body_timeout_s)
         self._page = PageFiles(settings.page)
-        self._in_flight = 0
+        self.in_flight = 0
         self._exits = AsyncExitStack()
         self.is_stopping = False
         self.stop: Callable[[], None] = lambda: None  # the server that serves us puts its own here
@@ -98,6 +101,8 @@ class Web:
         if self.settings.password:
             await self.accounts.use_password(self.settings.password)
         await self._uploads.clear(self._clock.now_ms())
+        # Left last: streams that end hand over to it.
+        await self._exits.enter_async_context(self._completions)
         await self._exits.enter_async_context(self.streams)
         await self._exits.enter_async_context(self._deletions)
         return self
@@ -145,17 +150,17 @@ class Web:
             # Not counted as work meanwhile: clients that send slowly would fill the bound for all others.
             call.body = await self._bodies.read(endpoint, call.headers, call.receive)
             self._refuse_busy(endpoint)
-        self._in_flight += 1
+        self.in_flight += 1
         try:
             return await endpoint.run(call)
         finally:
-            self._in_flight -= 1
+            self.in_flight -= 1
 
     def _refuse_busy(self, endpoint: AnyEndpoint) -> None:
         # A busy server is asked how it is above all: a probe that is refused would have it restarted.
-        if self._in_flight >= self.settings.requests_max and endpoint.tag != "server":
+        if self.in_flight >= self.settings.requests_max and endpoint.tag != "server":
             raise Overloaded(
-                f"The server is busy with {self._in_flight} requests. Nothing was changed.",
+                f"The server is busy with {self.in_flight} requests. Nothing was changed.",
                 hint="Try again in a second.",
             )
 

@@ -168,7 +168,11 @@ class _Reply:
         # The first piece is awaited before the head goes out, so that a refusal is an ordinary answer.
         first = await anext(pieces, End())
         self._take_name(first)
-        self._api._streams.check_room(self._call.owner)
+        try:
+            self._api._streams.check_room(self._call.owner)
+        except e.Overloaded:
+            await pieces.aclose()  # type: ignore[attr-defined]
+            raise
 
         async def source(stream: EventStream) -> str:
             await stream.write(self._chunk(wire.Delta(role="assistant", content="")))
@@ -184,7 +188,8 @@ class _Reply:
 
     async def _take_all(self, pieces: Answering) -> None:
         """Raises ClientGone: whoever has given up, and perhaps asks again, is not answered twice at once.
-        With a key the answer is made all the same, for when it is asked for again."""
+        With a key the answer is made all the same, for when it is asked for again; a turn of a durable
+        session goes on, seen out by ``Completions``."""
         trouble: e.EverturnError | None = None
         async with anyio.create_task_group() as group:
             if self._keep is None:
