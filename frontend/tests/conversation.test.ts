@@ -38,6 +38,18 @@ describe("a conversation", () => {
     expect(now.turns[0]!.items).toMatchObject([{ kind: "text", text: "Hello", isLive: true }]);
   });
 
+  it("shows no longer that the model starts when it speaks", () => {
+    const start = open(session, page([message("trn_1", "hi")], [row("trn_1", "running")], { position: 1, replay_from: 1 }));
+    const starting = all(
+      start,
+      event(2, "trn_1", { kind: "step.started", step: 1, model: "m" }),
+      event(3, "trn_1", { kind: "progress", label: "Starting m" }),
+    );
+    expect(starting.turns[0]!.items).toMatchObject([{ kind: "progress", label: "Starting m" }]);
+    const speaking = apply(starting, event(4, "trn_1", { kind: "text.delta", step: 1, text: "Hel" }));
+    expect(speaking.turns[0]!.items).toMatchObject([{ kind: "text", text: "Hel" }]);
+  });
+
   it("queues what is accepted while a turn runs and starts it in its order", () => {
     let now = open(session, page([message("trn_1", "hi")], [row("trn_1", "running")], { replay_from: 0, position: 0 }));
     now = all(

@@ -372,7 +372,10 @@ export function missing(call: CallItem): CallItem {
 
 // --- small parts --------------------------------------------------------------------------------
 
+/** Something new begins: what was open is closed, and what was being made ready is ready. */
 function closeInto(items: Item[]): void {
+  const ready = items.findIndex((item) => item.kind === "progress");
+  if (ready >= 0) items.splice(ready, 1);
   const last = items[items.length - 1];
   if (last?.kind === "text" && last.isLive) items[items.length - 1] = { ...last, isLive: false };
   if (last?.kind === "thought" && last.isLive) items[items.length - 1] = { ...last, isLive: false };
