@@ -59,8 +59,8 @@ POCKET_SPEC = LocalSpec(
     POCKET,
     Abilities(tools=False, continues=True, context_tokens=4096, output_tokens=512, is_small=True),
     cache_mib=64,
-    # The publisher's advice for this model; warmer it wanders. With the penalty alone a long answer went round
-    # in circles (11 of 41 sentences said before); with what follows, which counts whole phrases, none of 31.
+    # The publisher's advice for this model; warmer it wanders. With the penalty alone a long answer went
+    # round in circles (11 of 41 sentences said before); with what counts whole phrases, none of 31.
     extra={
         "temperature": 0.2,
         "top_p": 0.9,
