@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from everturn.domain.errors import BadImport
+from everturn.domain.errors import BadImport, FileUnreadable
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request
 from everturn.store import Store, open_store
@@ -59,6 +59,17 @@ async def test_a15_a_session_whose_attachment_is_gone_can_be_exported_all_the_sa
         await empty.transcript.import_session(ME, document.session, document.turns, document.messages)
         again = await export_document(empty, ME, session_id)
         assert (again.messages, again.files) == (document.messages, ())
+
+
+async def test_a15_an_attachment_that_cannot_be_read_now_fails_the_export(store: Store) -> None:
+    """A copy that passes for whole, without what was there to be copied, is found out too late."""
+    session_id = await rich_session(store)
+    (file,) = (await export_document(store, ME, session_id)).files
+    path = await store.files.path(ME, file.id)
+    path.unlink()
+    path.mkdir()  # for the superuser too, what cannot be read
+    with pytest.raises(FileUnreadable, match="cannot be read: Is a directory"):
+        await export_document(store, ME, session_id)
 
 
 async def test_a15_an_import_into_an_empty_store_is_equal(store: Store, tmp_path: Path) -> None:

@@ -208,6 +208,13 @@ class StoreBroken(Stopped):
     hint = "Check the disk, then restart. Everything acknowledged before is safe."
 
 
+class FileUnreadable(Stopped):
+    """A stored file is there and cannot be read now: to go on without it would pass for its being gone."""
+
+    code = "file_unreadable"
+    hint = "Check the disk and the number of open files, then try again. Nothing is lost."
+
+
 class DiskFull(Stopped):
     code = "disk_full"
     status = 507

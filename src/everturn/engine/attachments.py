@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from everturn.domain.errors import Gone, NotFound
+from everturn.domain.errors import FileUnreadable, Gone, NotFound
 from everturn.domain.messages import Attachment, Message
 from everturn.domain.modelling import Abilities
 from everturn.engine.context import PDF, is_text
@@ -50,11 +50,15 @@ class Attachments:
             return await self._read_from(await self._gear.store.files.path(self._owner, part.file_id), part)
         except (NotFound, Gone):
             return None
-        except OSError as error:
-            # Gone from the disk, or not readable there: the model is shown its name. Otherwise no turn of the
+        except (FileNotFoundError, PermissionError) as error:
+            # Gone from the disk, or nobody's to read: the model is shown its name. Otherwise no turn of the
             # session could be answered any more.
             _log.warning("the attachment %s cannot be read: %s", part.file_id, error)
             return None
+        except OSError as error:
+            # Too many open files, a disk that fails: an answer without the file would be a wrong one.
+            why = error.strerror or error
+            raise FileUnreadable(f"The attachment {part.name[:100]!r} cannot be read: {why}.") from error
 
     async def _read_from(self, path: Path, part: Attachment) -> bytes | None:
         if part.media_type == PDF:

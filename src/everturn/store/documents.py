@@ -10,7 +10,7 @@ from html import escape
 import msgspec
 
 from everturn.domain import ids
-from everturn.domain.errors import BadImport, NotFound
+from everturn.domain.errors import BadImport, FileUnreadable, NotFound
 from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
 from everturn.domain.sessions import Session
 from everturn.domain.storing import Store
@@ -40,7 +40,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 async def export_document(store: Store, owner: str, session_id: str) -> Document:
-    """The session as it is at one moment, with the attachments that fit."""
+    """The session as it is at one moment, with the attachments that fit. Raises FileUnreadable."""
     session, turns, messages = await store.transcript.export(owner, session_id)
     return Document(
         format=FORMAT,
@@ -64,8 +64,11 @@ async def _files_of(store: Store, owner: str, messages: list[Message]) -> list[E
         try:
             path = await store.files.path(owner, file_id)
             content = await asyncio.to_thread(path.read_bytes)
-        except (NotFound, OSError):
+        except (NotFound, FileNotFoundError):
             continue  # it did not come along with an import, or the disk has lost it: its name and size stay
+        except OSError as error:
+            why = error.strerror or error
+            raise FileUnreadable(f"The attachment {part.name[:100]!r} cannot be read: {why}.") from error
         files.append(ExportedFile(file_id, part.name, part.media_type, content))
     return files
 

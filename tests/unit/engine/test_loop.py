@@ -1,5 +1,7 @@
 """The loop over the real store: what a turn does from its claim to its end."""
 
+import errno
+
 import anyio
 import pytest
 
@@ -620,3 +622,24 @@ async def test_an_attachment_that_is_gone_from_the_disk_does_not_end_the_session
         for turn in (await h.run(session, attachments=(file.id,)), await h.run(session)):
             assert turn.state is TurnState.COMPLETED
         assert "notes" in h.model.requests[0].messages[0].text
+
+
+async def test_a_turn_whose_attachment_cannot_be_read_now_is_interrupted_and_not_answered_without_it(
+    store, clock, monkeypatch
+):
+    model = ScriptedModel("One.", clock=clock)
+    async with open_harness(store, model=model, clock=clock) as h:
+        session = await h.new_session()
+        file = await store.files.put(OWNER, "notes", "text/plain", b"bytes")
+        found = store.files.path
+
+        async def path_that_fails(owner, file_id):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(store.files, "path", path_that_fails)
+        turn = await h.run(session, attachments=(file.id,))
+        assert (turn.state, turn.failure.code) == (TurnState.INTERRUPTED, "file_unreadable")
+        assert model.requests == []
+        monkeypatch.setattr(store.files, "path", found)
+        assert (await h.run(session, "again")).state is TurnState.COMPLETED
+        assert "bytes" in str(model.requests[0].messages)
