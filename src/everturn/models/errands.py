@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from everturn.domain.messages import Attachment, Call, Message, Outcome, Result, Role
+from everturn.domain.messages import Attachment, Call, Message, Outcome, Result, Role, Text
 from everturn.domain.modelling import ToolSchema
 from everturn.models.history import arguments_of
 
@@ -23,11 +23,32 @@ _CHANGE = re.compile(
     re.IGNORECASE,
 )
 _MAKE = re.compile(r"\b(?:copy|creat|mak|sav|writ|new)", re.IGNORECASE)
-_ADDRESS = re.compile(r"://|\bwww\.|\w\.(?:com|dev|edu|gov|io|net|org)\b", re.IGNORECASE)
 _RUN = re.compile(_IMPERATIVE % "run", re.IGNORECASE)
-_FILE_NAME = re.compile(r"\w\.[a-z]\w{1,4}\b|\w{2}\.[a-z]\b", re.IGNORECASE)  # not "e.g."
-_ABOUT_FILES = re.compile(_FILE_NAME.pattern + r"|\b(?:files?|folders?|scripts?)\b", re.IGNORECASE)
+_EXTENSIONS = (
+    "bash|bat|bz2|cc|cfg|conf|cpp|cs|css|csv|diff|docx?|env|gif|go|gz|hpp|html?|ini|ipynb|java|jpe?g|jsonl?|jsx?|"
+    "kt|lock|log|lua|md|mjs|patch|pdf|php|pl|png|pptx?|ps1|py|rb|rs|rst|scss|sh|sql|sqlite|svg|swift|tar|tex|"
+    "toml|tsv|tsx?|txt|vue|xlsx?|xml|ya?ml|zip"
+)
+_NO_FILES = (
+    r"(?:angular|backbone|chart|d3|electron|ember|express|next|node|nuxt|p5|react|svelte|three|vue)\.js\b"
+)
+# Any dotted word is not a file: "list.sort", "3.11.x", "Node.js", "e.g.", "spiegel.de".
+_FILE_NAME = re.compile(
+    rf"\b(?!{_NO_FILES})(?:[\w-]*\w\.(?:{_EXTENSIONS})|[\w-]*\w\w\.[chr])(?![\w@]|[.-]\w)", re.IGNORECASE
+)
+_FILE_WORD = re.compile(r"\b(?:files?|folders?|scripts?)\b", re.IGNORECASE)
+_ADDRESS = re.compile(
+    rf"://|\bwww\.|\w\.[a-z]{{2,24}}/\w|\b[\w-]+\.(?!(?:{_EXTENSIONS})\b)[^\W\d_]{{2,24}}\b(?!\.\w|-)",
+    re.IGNORECASE,
+)
+_LINK = re.compile(r"\S+://\S+")
+_MAIL = re.compile(r"\S+@\S+")
+# As the engine shows an attached file to a model that is given words only.
+_ATTACHED = re.compile(r"\[Attached(?: file|:) ")
 _RUNNING = frozenset({"python", "terminal"})
+_CHANGING = frozenset({"apply_patch", "edit_file", "write_file"})
+# The user has said no, or nobody knows what has happened: that is to be told, not tried once more.
+_TO_BE_TOLD = frozenset({Outcome.CANCELLED, Outcome.DENIED, Outcome.UNKNOWN})
 _OWED_CALLS_MAX = 6
 _SAME_CALLS_MAX = 3
 
@@ -38,11 +59,11 @@ def fitting(tools: Sequence[ToolSchema], messages: Sequence[Message]) -> tuple[T
     nobody named."""
     task, steps = _turn(messages)
     unfit = set()
-    if not any(_ADDRESS.search(one.text) for one in messages if one.role is Role.USER):
+    if not any(_has_address(one) for one in messages if one.role is Role.USER):
         unfit.add("web_fetch")
     if not any(result.outcome is Outcome.OK or call.name in _RUNNING for call, result in steps):
         unfit.add("edit_file")  # a program that failed has shown where
-    if _CHANGE.search(task) and _ABOUT_FILES.search(task):
+    if _CHANGE.search(task) and _is_about_files(task):
         unfit |= {"memory"} if _MAKE.search(task) else {"memory", "write_file"}
     return tuple(tool for tool in tools if tool.name not in unfit)
 
@@ -55,26 +76,61 @@ def owes_call(messages: Sequence[Message]) -> bool:
     cannot be done, words are the answer.
     """
     task, steps = _turn(messages)
-    if not _ABOUT_FILES.search(task) or len(steps) >= _OWED_CALLS_MAX:
+    if not _is_about_files(task) or len(steps) >= _OWED_CALLS_MAX:
+        return False
+    if any(result.outcome in _TO_BE_TOLD for _, result in steps):
         return False
     has_changed = any(result.outcome is Outcome.OK and not is_look(call) for call, result in steps)
     # What was changed after it had run has to run again.
     acts = [call.name for call, _ in steps if not is_look(call)]
     has_run = bool(acts) and acts[-1] in _RUNNING
     return bool(
-        (not steps and _FILE_NAME.search(task))
+        (not steps and _names_file(task))
         or (not has_changed and _CHANGE.search(task))
         or (not has_run and _RUN.search(task))
     )
 
 
+def words_of(message: Message) -> str:
+    """What the user wrote: one text. What memory has recalled stands before it, attached files after it."""
+    return next(reversed([text for text in _texts(message) if not _ATTACHED.match(text)]), "")
+
+
+def begins_turn(message: Message) -> bool:
+    """Whether it is a request. What was sent into a running turn adds to one, and takes nothing back."""
+    return message.role is Role.USER and not message.is_steering
+
+
 def _turn(messages: Sequence[Message]) -> tuple[str, list[tuple[Call, Result]]]:
     """What was asked for last, and the calls since with their results. A file that came with the request is
     in it already, so nothing is asked for there that only a tool could do."""
-    start = max((at for at, one in enumerate(messages) if one.role is Role.USER), default=0)
-    has_file = bool(messages) and any(isinstance(part, Attachment) for part in messages[start].parts)
-    task = messages[start].text if messages and not has_file else ""
+    start = max((at for at, one in enumerate(messages) if begins_turn(one)), default=0)
+    task = words_of(messages[start]) if messages and not _has_file(messages[start]) else ""
     return task, list(steps_of(messages[start:]))
+
+
+def _texts(message: Message) -> list[str]:
+    return [part.text for part in message.parts if isinstance(part, Text) and not part.is_abandoned]
+
+
+def _has_file(message: Message) -> bool:
+    return any(isinstance(part, Attachment) for part in message.parts) or any(
+        _ATTACHED.match(text) for text in _texts(message)
+    )
+
+
+def _has_address(message: Message) -> bool:
+    """In the user's words, or in a file that came with them."""
+    files = (text for text in _texts(message) if _ATTACHED.match(text))
+    return any(_ADDRESS.search(_MAIL.sub(" ", text)) for text in (words_of(message), *files))
+
+
+def _names_file(task: str) -> bool:
+    return bool(_FILE_NAME.search(_MAIL.sub(" ", _LINK.sub(" ", task))))
+
+
+def _is_about_files(task: str) -> bool:
+    return _names_file(task) or bool(_FILE_WORD.search(task))
 
 
 def steps_of(messages: Sequence[Message]) -> Iterator[tuple[Call, Result]]:
@@ -94,33 +150,29 @@ def is_look(call: Call) -> bool:
 
 
 def is_repeating(messages: Sequence[Message]) -> bool:
-    """Whether the newest calls were all made before in this turn, each with the result it has now; or whether
-    one file was written, or one command run, well and again and again."""
-    seen: set[tuple[str, str, str]] = set()
-    newest: set[tuple[str, str, str]] = set()
-    times: Counter[tuple[str, str]] = Counter()
-    open_calls: dict[str, Call] = {}
+    """Whether the newest calls go round in a circle."""
+    return next(reversed(list(repeats(messages))), False)
+
+
+def repeats(messages: Sequence[Message]) -> Iterator[bool]:
+    """Of each message whether it is the result of calls that were all made before in the turn, with the same
+    arguments and the result that they have now. After a file was changed a call may well be made once more,
+    even if nothing else comes of it; the third time is too often. It depends on nothing that comes later."""
+    since_change: set[tuple[str, str, str]] = set()
+    times: Counter[tuple[str, str, str]] = Counter()
+    calls: dict[str, Call] = {}
     for message in messages:
         if message.role is Role.USER:
-            seen, newest, times = set(), set(), Counter()
+            since_change, times = set(), Counter()
         elif message.role is Role.ASSISTANT:
-            open_calls = {part.id: part for part in message.parts if isinstance(part, Call)}
-        else:
-            seen |= newest
-            newest = {
-                (call.name, call.arguments, part.text)
-                for part in message.parts
-                if isinstance(part, Result) and (call := open_calls.get(part.call_id)) is not None
-            }
-            times.update(
-                (part.name, _object_of(open_calls[part.call_id]))
-                for part in message.parts
-                if isinstance(part, Result) and part.outcome is Outcome.OK and part.call_id in open_calls
-            )
-    return bool(newest) and (newest <= seen or max(times.values(), default=0) >= _SAME_CALLS_MAX)
-
-
-def _object_of(call: Call) -> str:
-    """What the call is about: its file, its command, or all of it."""
-    arguments = arguments_of(call)
-    return str(arguments.get("path") or arguments.get("command") or call.arguments)
+            calls = {part.id: part for part in message.parts if isinstance(part, Call)}
+        if message.role is not Role.TOOL:
+            yield False
+            continue
+        steps = list(steps_of((Message("", "", Role.ASSISTANT, tuple(calls.values()), 0), message)))
+        newest = {(call.name, call.arguments, result.text) for call, result in steps}
+        times.update(newest)
+        yield bool(newest) and all(one in since_change or times[one] >= _SAME_CALLS_MAX for one in newest)
+        if any(call.name in _CHANGING and result.outcome is Outcome.OK for call, result in steps):
+            since_change = set()
+        since_change |= newest

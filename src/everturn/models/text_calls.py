@@ -19,7 +19,16 @@ import msgspec
 
 from everturn.domain.messages import AnyPart, Call, Message, Outcome, Result, Role, Text
 from everturn.domain.modelling import Abilities, Chunk, Finish, Model, ModelRequest, TextChunk, ToolSchema
-from everturn.models.errands import fitting, is_look, is_repeating, owes_call, steps_of
+from everturn.models.errands import (
+    begins_turn,
+    fitting,
+    is_look,
+    is_repeating,
+    owes_call,
+    repeats,
+    steps_of,
+    words_of,
+)
 from everturn.models.grammar import calls_grammar
 from everturn.models.history import arguments_of, unique_calls
 from everturn.models.wire import digest, encode
@@ -123,13 +132,12 @@ class TextCalls:
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
         tools = tuple(self._shortened(tool) for tool in request.tools if tool.name not in self._hidden)
         request = msgspec.structs.replace(request, tools=tools)
-        written = as_text(request)
+        written = as_text(request, is_held=self._has_grammar)
         callable_ = tools
-        if is_repeating(request.messages):
+        if self._has_grammar:
             # A small model that goes round in a circle does so until its limits: it is made to answer.
-            callable_ = ()
-        elif self._has_grammar:
-            callable_ = fitting(tools, request.messages)
+            is_round = is_repeating(request.messages)
+            callable_ = () if is_round else fitting(tools, request.messages)
         if self._has_grammar and tools:
             grammar = calls_grammar(callable_, has_words=not callable_ or not owes_call(request.messages))
             written = msgspec.structs.replace(written, grammar=grammar)
@@ -181,8 +189,9 @@ def _finish(finish: Finish, reader: CallReader, request: ModelRequest) -> Finish
 # --- the request -----------------------------------------------------------------------------------
 
 
-def as_text(request: ModelRequest) -> ModelRequest:
-    """The same request for a model that knows only text."""
+def as_text(request: ModelRequest, *, is_held: bool = False) -> ModelRequest:
+    """The same request for a model that knows only text. ``is_held``: a grammar follows its turns, and ends
+    those that go round in a circle; it is told so."""
     system = request.system
     shown: tuple[Message, ...] = ()
     if request.tools:
@@ -190,10 +199,8 @@ def as_text(request: ModelRequest) -> ModelRequest:
         system = f"{system}\n\n{_ASK.format(tools=tools)}".strip()
         if {tool.name for tool in request.tools} >= _SHOWN_TOOLS:
             shown = tuple(_shown())
-    messages = list(_plain((*shown, *request.messages)))
-    if is_repeating(request.messages):
-        messages[-1] = _answered(request.messages[-1], _AFTER_REPEAT)
-    return msgspec.structs.replace(request, system=system, messages=tuple(messages), tools=())
+    messages = tuple(_plain((*shown, *request.messages), is_held))
+    return msgspec.structs.replace(request, system=system, messages=messages, tools=())
 
 
 def _shown() -> Iterator[Message]:
@@ -244,15 +251,15 @@ def _kind(schema: Any) -> str:
     return str(schema.get("type", "any"))
 
 
-def _plain(messages: Sequence[Message]) -> Iterator[Message]:
+def _plain(messages: Sequence[Message], is_held: bool) -> Iterator[Message]:
     """The messages with calls and results as text. What follows a result depends on what came before it only,
     so that the text of a longer conversation begins with that of a shorter one."""
     task, has_acted = "", False
     calls: Sequence[Message] = ()
-    for message in messages:
+    for message, is_repeat in zip(messages, repeats(messages), strict=True):
         if message.role is not Role.TOOL:
-            if message.role is Role.USER:
-                task, has_acted = " ".join(message.text.split())[:_TASK_CHARS_MAX], False
+            if begins_turn(message):
+                task, has_acted = " ".join(words_of(message).split())[:_TASK_CHARS_MAX], False
             calls = (message,)
             yield _called(message)
             continue
@@ -262,7 +269,8 @@ def _plain(messages: Sequence[Message]) -> Iterator[Message]:
             result.outcome is Outcome.OK and not is_look(call) for call, result in steps
         )
         results = [part for part in message.parts if isinstance(part, Result)]
-        yield _answered(message, _after(results, task, is_look=has_looked and not has_acted))
+        after = _after(results, task, is_look=has_looked and not has_acted)
+        yield _answered(message, _AFTER_REPEAT if is_held and is_repeat else after)
 
 
 def _called(message: Message) -> Message:

@@ -3,13 +3,15 @@ from __future__ import annotations
 import json
 
 import httpx2
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.messages import Call, Outcome, Result, Role, Text
-from everturn.domain.modelling import ModelRequest, ToolSchema
+from everturn.domain.messages import Attachment, Call, Outcome, Result, Role, Text
+from everturn.domain.modelling import Abilities, ModelRequest, ToolSchema
+from everturn.engine.context import Prefix, build_request, show
 from everturn.models.errands import owes_call
 from everturn.models.grammar import calls_grammar
 from everturn.models.openai_wire import OpenAIModel
@@ -191,18 +193,45 @@ def test_a_command_that_only_looks_is_a_look(command: str, is_look: bool) -> Non
     assert ("If a change was asked for" in last) is is_look
 
 
-def test_a_longer_conversation_begins_like_the_shorter_one() -> None:
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_longer_conversation_begins_like_the_shorter_one(is_held: bool) -> None:
     """Else the server has to read all of it again."""
     messages = (
         user("Make a."),
         *called("{}", "3"),
         *called('{"a": 1}', "4"),
+        *called("{}", "3"),
+        msgspec.structs.replace(user("Be quick."), is_steering=True),
+        *called("{}", "4"),
         user("And b."),
         *called("{}", "5"),
     )
-    whole = as_text(ModelRequest("", messages, SHOWN)).messages
+    whole = as_text(ModelRequest("", messages, SHOWN), is_held=is_held).messages
     for count in range(1, len(messages)):
-        assert whole[: -len(messages) + count] == as_text(ModelRequest("", messages[:count], SHOWN)).messages
+        short = as_text(ModelRequest("", messages[:count], SHOWN), is_held=is_held).messages
+        assert whole[: -len(messages) + count] == short
+    told = [one.text for one in whole[-len(messages) :] if one.text.startswith("Result of")]
+    assert ["You have done this before" in text for text in told] == [False, False, is_held, False, False]
+    assert "Make a." in told[3]  # what was sent into the turn is not its task
+
+
+def test_the_request_is_said_again_without_what_memory_recalls_and_what_is_attached() -> None:
+    attached = Attachment("fil_1", "b.txt", "text/plain", 3)
+    history = (message(Role.USER, Text("Make a."), attached), *called("{}", "3"))
+    files = {"fil_1": b"bbb"}
+    shown = show(history, model="fake:m", abilities=Abilities(), files=files)
+    request = build_request(Prefix("", SHOWN, "You remember: nothing."), shown, files=files)
+    assert 'Asked was: "Make a."' in as_text(request).messages[-1].text
+
+
+@pytest.mark.anyio
+async def test_a_model_that_no_grammar_holds_may_call_again(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    model = TextCalls(OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock()))
+    server.play(Answer(openai_answer([f"```json\n{CALL}\n```"])))
+    messages = (user("Add."), *called("{}", "3"), *called("{}", "3"))
+    assert finish_of(await collect(model, ModelRequest("", messages, TOOLS))).calls
 
 
 @pytest.mark.anyio
