@@ -315,3 +315,17 @@ async def open_house(home: Path, *flags: str, starts: bool = True) -> AsyncItera
 async def say(page: Page, text: str) -> None:
     await page.fill("[data-composer]", text)
     await page.press("[data-composer]", "Enter")
+
+
+async def attach(page: Page, name: str, text: str) -> None:
+    """Paste a file into the message that is being written."""
+    await page.evaluate(
+        """([name, text]) => {
+            const data = new DataTransfer();
+            data.items.add(new File([text], name, { type: "text/plain" }));
+            const event = new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true });
+            document.querySelector("[data-composer]").dispatchEvent(event);
+        }""",
+        [name, text],
+    )
+    await expect(page.locator(".comp .att", has_text=name)).to_be_visible()

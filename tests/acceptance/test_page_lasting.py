@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
-from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, Tool, open_house, say
+from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, Tool, attach, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
@@ -139,6 +139,152 @@ async def test_a_draft_in_a_session_that_is_deleted_elsewhere_comes_along(data_d
         # The new session leaves nothing behind that is no longer there.
         await page.press("[data-composer]", "Enter")
         await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        assert house.complaints == []
+
+
+async def test_a_draft_for_a_new_session_stays_there_when_another_is_opened(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "hello")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        await page.locator(".brand").get_by_label("New session").click()
+        await expect(page.locator(".hello")).to_be_visible()
+        await page.fill("[data-composer]", "for another session")
+        await page.locator(".side .row").first.click()
+        await expect(page.locator("article")).to_have_count(1)
+        await expect(page.locator("[data-composer]")).to_have_value("")
+        await page.locator(".brand").get_by_label("New session").click()
+        await expect(page.locator("[data-composer]")).to_have_value("for another session")
+        # What is given along with a command for a new session is for that one, too.
+        await page.locator(".side .row").first.click()
+        await expect(page.locator("[data-composer]")).to_have_value("")
+        await say(page, "/new and more words")
+        await expect(page.locator("[data-composer]")).to_have_value("and more words\n\nfor another session")
+        await page.locator(".side .row").first.click()
+        await expect(page.locator("[data-composer]")).to_have_value("")
+        assert house.complaints == []
+
+
+async def test_what_is_written_while_the_session_is_made_comes_along(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        asked, may = anyio.Event(), anyio.Event()
+
+        async def hold(route: Route) -> None:
+            if route.request.method == "POST":
+                asked.set()
+                await may.wait()
+            await route.continue_()
+
+        await page.route(house.url + "api/sessions", hold)
+        await say(page, "hello")
+        await asked.wait()
+        await page.fill("[data-composer]", "and one more thing")
+        may.set()
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        await expect(page.locator("[data-composer]")).to_have_value("and one more thing")
+        await page.locator(".brand").get_by_label("New session").click()
+        await expect(page.locator("[data-composer]")).to_have_value("")
+        assert house.complaints == []
+
+
+async def test_a_message_that_could_not_be_sent_is_taken_back_with_its_file(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "hello")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        house.provider.on("half a thought", ["Both are read."])
+        await page.route("**/api/uploads", lambda route: route.abort())
+        await attach(page, "letter.txt", "hello from a file")
+        await say(page, "word " * 1500 + "the end")
+        failed = page.locator(".you.failed")
+        await expect(failed).to_contain_text("Not sent.")
+        await expect(failed.locator(".say")).not_to_contain_text("the end")
+        await failed.get_by_role("button", name="Show 1.5k more characters").click()
+        await expect(failed.locator(".say")).to_contain_text("the end")
+        await attach(page, "photo.txt", "and from another")
+        await page.fill("[data-composer]", "half a thought")
+        await failed.get_by_role("button", name="Edit").click()
+        await expect(failed).to_have_count(0)
+        await page.reload()
+        composer = page.locator("[data-composer]")
+        await expect(composer).to_have_value(re.compile(r"^word .*the end\n\nhalf a thought$", re.S))
+        await expect(page.locator(".comp .att")).to_contain_text(["letter.txt", "photo.txt"])
+        await page.unroute("**/api/uploads")
+        await composer.press("Enter")
+        # The first turn may be too far off to be drawn.
+        await expect(page.locator(".md").last).to_have_text("Both are read.\n")
+        assert "hello from a file" in str(house.provider.asked)
+        assert "and from another" in str(house.provider.asked)
+        assert house.complaints == []
+
+
+async def test_a_message_whose_session_was_deleted_meanwhile_begins_another(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "hello")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        gone = page.url.split("/")[-1]
+        await page.route("**/turns", lambda route: route.abort())
+        await say(page, "not lost with it")
+        failed = page.locator(".you.failed")
+        await expect(failed).to_contain_text("not lost with it")
+        await house.api("DELETE", f"api/sessions/{gone}")
+        await expect(page).not_to_have_url(re.compile(gone))
+        await expect(failed).to_contain_text("not lost with it")
+        await page.goto(house.url + f"#/s/{gone}")
+        await expect(page.locator(".hello")).to_contain_text("This session does not exist any more.")
+        await expect(failed).to_contain_text("not lost with it")
+        await page.unroute("**/turns")
+        await failed.get_by_role("button", name="Send again").click()
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        await expect(page.locator(".you .say")).to_have_text("not lost with it")
+        await expect(page.locator(".side .foot")).to_contain_text("All saved")
+        assert gone not in page.url
+        assert house.complaints == []
+
+
+KEPT = """() => new Promise((resolve, reject) => {
+    const opening = indexedDB.open("everturn");
+    opening.onerror = () => reject(opening.error);
+    opening.onsuccess = () => {
+        const counting = opening.result.transaction("outbox").objectStore("outbox").count();
+        counting.onsuccess = () => resolve(counting.result);
+    };
+})"""
+
+
+async def test_a_message_that_another_tab_has_sent_is_neither_lost_nor_put_back(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        context = await house.context()
+        # As on plain HTTP: tabs cannot wait for each other.
+        await context.add_init_script("delete Navigator.prototype.locks")
+        first = await house.open(context=context)
+        uploading, may = anyio.Event(), anyio.Event()
+
+        async def hold(route: Route) -> None:
+            uploading.set()
+            await may.wait()
+            await route.continue_()
+
+        await first.route("**/api/uploads", hold)
+        await first.route("**/turns", lambda route: route.abort())
+        await attach(first, "letter.txt", "hello from a file")
+        await say(first, "read this")
+        await uploading.wait()
+        # Another one finds it on the disk and sends it.
+        second = await house.open(context=context)
+        await second.locator(".side .row").first.click()
+        await expect(second.locator('article[data-state="completed"]')).to_have_count(1)
+        while await second.evaluate(KEPT):
+            await second.wait_for_timeout(100)
+        async with first.expect_event("requestfailed", lambda request: request.url.endswith("/turns")):
+            may.set()
+        assert await first.evaluate(KEPT) == 0
+        await first.reload()
+        await expect(first.locator('article[data-state="completed"]')).to_have_count(1)
+        await expect(first.locator(".side .foot")).to_contain_text("All saved")
+        await expect(first.locator(".you")).to_have_count(1)
         assert house.complaints == []
 
 

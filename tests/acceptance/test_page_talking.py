@@ -9,7 +9,7 @@ import anyio
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, Think, Tool, open_house, say
+from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, Think, Tool, attach, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
@@ -278,6 +278,36 @@ async def test_steering_goes_into_the_running_turn(data_dir: Path) -> None:
         assert is_clean(house)
 
 
+async def test_a_queued_message_that_is_steered_is_said_once(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("begin", [gate, Tool("todo", {"steps": []})], ["As you wish."])
+        house.provider.on("use vault", ["Using vault."])
+        page = await house.open()
+        await say(page, "begin")
+        await gate.reached.wait()
+        await say(page, "use vault")
+        tray = page.locator(".queue li")
+        await expect(page.locator(".queue li[data-queued]")).to_have_count(1)
+        # It does not arrive: then it stays where it was.
+        await page.route("**/turns", lambda route: route.abort())
+        await tray.hover()
+        await tray.get_by_role("button", name="Steer now").click()
+        await expect(tray).to_contain_text("Not sent.")
+        await expect(tray).to_have_count(1)
+        session = page.url.split("/")[-1]
+        assert len((await house.api("GET", f"api/sessions/{session}/queue"))["items"]) == 1
+        await page.unroute("**/turns")
+        await tray.get_by_role("button", name="Send again").click()
+        await expect(tray).to_have_count(0)
+        gate.opened.set()
+        await expect(page.locator(".you.mid .say")).to_have_text("use vault")
+        await ended(page)
+        assert (await house.api("GET", f"api/sessions/{session}/queue"))["items"] == []
+        assert await page.locator("article").count() == 1
+        assert is_clean(house)
+
+
 async def test_escape_stops_the_turn_and_keeps_what_came(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         gate = Gate()
@@ -343,15 +373,7 @@ async def test_a_failed_turn_says_why_and_is_tried_again(data_dir: Path) -> None
 async def test_files_are_pasted_kept_and_sent(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page = await house.open()
-        await page.evaluate(
-            """() => {
-                const data = new DataTransfer();
-                data.items.add(new File(["hello from a file"], "letter.txt", { type: "text/plain" }));
-                const event = new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true });
-                document.querySelector("[data-composer]").dispatchEvent(event);
-            }"""
-        )
-        await expect(page.locator(".comp .att")).to_contain_text("letter.txt")
+        await attach(page, "letter.txt", "hello from a file")
         await page.reload()
         await expect(page.locator(".comp .att")).to_contain_text("letter.txt")
         await say(page, "Read this")

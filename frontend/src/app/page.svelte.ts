@@ -368,6 +368,8 @@ export class Page {
   /** Start over: the session that is left is named, so that memory takes it in. */
   newSession(text = ""): void {
     this.go({ at: "new" });
+    // Not when the browser gets to it: the words are not for the session that is left.
+    this.routed();
     this.wish = { text, focus: true, id: Date.now() };
   }
 
