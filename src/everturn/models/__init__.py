@@ -17,8 +17,8 @@ half an answer are the engine's. Everything else here is for the command line an
   ``await discover()`` looks for Ollama, LM Studio and llama.cpp on this machine.
 - ``weights_folder(home, environ)``: ``EVERTURN_MODELS``, else ``models`` in the data folder.
 
-Read ``history`` (transcript to steps), ``openai_wire`` and ``anthropic_wire`` (steps to bytes and
-back), ``failures`` (what went wrong, in the engine's words), ``local`` (pocket and coder).
+Read ``history`` (transcript to steps), ``openai_request`` with ``openai_wire`` and ``anthropic_wire`` (steps
+to bytes and back), ``failures`` (what went wrong, in the engine's words), ``local`` (pocket and coder).
 """
 
 from everturn.models.discovery import FoundModel, FoundServer

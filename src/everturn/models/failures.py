@@ -164,7 +164,9 @@ def refused_field(error: ModelTrouble, fields: Mapping[str, Any]) -> str | None:
 
 def _is_about_more(said: str, fields: Mapping[str, Any]) -> bool:
     """Whether a complaint with tools in it is about one of them, or about another field beside them."""
-    tools = (re.escape(str(tool["function"]["name"])) for tool in fields["tools"])
+    # Tools that the settings add for the server's own use have no function.
+    named = (tool.get("function", {}).get("name") for tool in fields["tools"])
+    tools = (re.escape(name) for name in named if name)
     others = (re.escape(name) for name in fields if name not in _PLAIN_WORDS)
     return bool(
         _ONE_TOOL.search(said)

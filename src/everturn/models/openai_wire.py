@@ -6,8 +6,6 @@ stream that merely stops is cut (every client library takes it for an answer).
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
@@ -18,7 +16,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelRefused, ModelTrouble
-from everturn.domain.messages import Call, Reasoning, Role
+from everturn.domain.messages import Call, Reasoning
 from everturn.domain.modelling import (
     Abilities,
     Chunk,
@@ -27,11 +25,11 @@ from everturn.domain.modelling import (
     ProgressChunk,
     ReasoningChunk,
     TextChunk,
-    ToolSchema,
 )
 from everturn.domain.turns import Usage
 from everturn.models import failures
-from everturn.models.history import Asked, Image, Said, arguments_of, told, unique_calls
+from everturn.models.history import unique_calls
+from everturn.models.openai_request import fields_of, has_called, without
 from everturn.models.sse import EventTooLong, SseReader
 from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
 
@@ -54,12 +52,7 @@ _FINISHES: Mapping[str, str] = {
 }
 # Endings with which a server says that it could not go on.
 _BROKEN_FINISHES = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
-
-
 _REFUSAL_AGE_MAX_S = 600.0
-_ID_CHARS_MAX = 40
-_MISTRAL = re.compile(r"(?:mi|mini|code|dev|magi)stral|(?:mi|pi|vo)xtral", re.IGNORECASE)
-_MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -156,30 +149,7 @@ class OpenAIModel:
 
     def body(self, request: ModelRequest) -> bytes:
         """The exact bytes of the request; equal requests give equal bytes."""
-        return encode(self._fields(request))
-
-    def _fields(self, request: ModelRequest) -> dict[str, Any]:
-        target = self._target
-        body: dict[str, Any] = {
-            "model": target.model,
-            "messages": _messages(request, target),
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        if request.tools and target.abilities.tools:
-            body["tools"] = [_tool(tool) for tool in sorted(request.tools, key=lambda tool: tool.name)]
-        if request.output_tokens_max is not None:
-            body[target.tokens_field] = request.output_tokens_max
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
-        if request.json_schema is not None:
-            form = {"name": "answer", "schema": request.json_schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
-        if request.grammar:
-            body["grammar"] = request.grammar
-        if request.prefix and target.continues_by == "final":
-            body |= {"continue_final_message": True, "add_generation_prompt": False}
-        return {**target.extra, **body}
+        return encode(fields_of(request, self._target))
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
@@ -187,11 +157,11 @@ class OpenAIModel:
         if self._target.key is not None:
             headers["authorization"] = "Bearer " + self._target.key.reveal()
         async with AsyncExitStack() as stack:
-            fields = self._fields(request)
+            fields = fields_of(request, self._target)
             # A turn that has called already cannot go on without its tools: it fails with the server's words.
-            kept = {"tools"} if _has_called(request) else set()
+            kept = {"tools"} if has_called(request) else set()
             for field in [name for name in fields if name in self._refusals and name not in kept]:
-                fields = _without(fields, field)
+                fields = without(fields, field)
             while True:
                 body = encode(fields)
                 try:
@@ -204,7 +174,7 @@ class OpenAIModel:
                     if refused is None or refused in kept:
                         raise
                     self._refusals.add(refused)
-                    fields = _without(fields, refused)
+                    fields = without(fields, refused)
             is_toolless = bool(request.tools) and self._target.abilities.tools and "tools" not in fields
             chunks = self._chunks(answer, request, body, is_toolless=is_toolless)
             yield await stack.enter_async_context(aclosing(chunks))
@@ -535,97 +505,3 @@ def _merge_details(known: list[dict[str, Any]], new: list[dict[str, Any]]) -> No
                 last[field] += value or ""
             elif value is not None:
                 last[field] = value
-
-
-# --- the request -----------------------------------------------------------------------------------
-
-
-def _messages(request: ModelRequest, target: Target) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
-    if request.system:
-        messages.append({"role": "system", "content": request.system})
-    for step in told(request, sees_images=target.abilities.images):
-        if isinstance(step, Asked):
-            messages.append({"role": "user", "content": _content(step.parts)})
-        else:
-            messages.append(_assistant(step, target))
-            messages += [
-                {"role": "tool", "tool_call_id": _wire_id(result.call_id, target), "content": result.text}
-                for result in step.results
-            ]
-    if request.prefix and target.continues_by:
-        last: dict[str, Any] = {"role": "assistant", "content": request.prefix}
-        messages.append({**last, "prefix": True} if target.continues_by == "flag" else last)
-    return messages
-
-
-def _content(parts: tuple[str | Image, ...]) -> str | list[dict[str, Any]]:
-    """A plain string where there are only words: small servers know nothing else."""
-    if all(isinstance(part, str) for part in parts):
-        return "\n\n".join(str(part) for part in parts)
-    return [{"type": "text", "text": part} if isinstance(part, str) else _image(part) for part in parts]
-
-
-def _image(image: Image) -> dict[str, Any]:
-    data = base64.b64encode(image.content).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
-
-
-def _assistant(said: Said, target: Target) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
-    if said.calls:
-        message["tool_calls"] = [
-            {
-                "id": _wire_id(call.id, target),
-                "type": "function",
-                "function": {"name": call.name, "arguments": _arguments(call)},
-            }
-            for call in said.calls
-        ]
-    for thought in said.reasoning:
-        # Another model's reasoning means nothing to this one, and its signatures are refused.
-        if thought.model != target.name or not isinstance(thought.opaque, dict):
-            continue
-        if thought.opaque.get("details"):
-            message["reasoning_details"] = thought.opaque["details"]
-        elif said.calls and thought.opaque.get("field") and thought.text:
-            # Wanted back only beside calls, where the model goes on with the same thought.
-            message[str(thought.opaque["field"])] = thought.text
-    return message
-
-
-def _wire_id(call_id: str, target: Target) -> str:
-    """The id as this model takes it, where another provider made it: OpenAI refuses more than 40 characters,
-    Mistral's templates all but nine letters and digits. One's own id stays: some models read it."""
-    if _MISTRAL.search(target.model):
-        return call_id if _MISTRAL_ID.fullmatch(call_id) else digest(call_id.encode())[:9]
-    return call_id if len(call_id) <= _ID_CHARS_MAX else "call_" + digest(call_id.encode())
-
-
-def _has_called(request: ModelRequest) -> bool:
-    """Whether the turn that this request belongs to has made calls."""
-    for message in reversed(request.messages):
-        if message.role is Role.USER and not message.is_steering:
-            return False
-        if any(isinstance(part, Call) for part in message.parts):
-            return True
-    return False
-
-
-def _without(fields: dict[str, Any], refused: str) -> dict[str, Any]:
-    rest = {name: value for name, value in fields.items() if name != refused}
-    if refused == "max_tokens":
-        rest["max_completion_tokens"] = fields[refused]
-    return rest
-
-
-def _arguments(call: Call) -> str:
-    """As the model wrote them if they are an object, so that the cached prefix stays the same."""
-    arguments = arguments_of(call)
-    is_readable = "malformed_arguments" not in arguments and call.arguments
-    return call.arguments if is_readable else encode(arguments).decode()
-
-
-def _tool(tool: ToolSchema) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}

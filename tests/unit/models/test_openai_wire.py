@@ -845,6 +845,14 @@ async def test_a_complaint_about_one_tool_or_another_field_costs_no_tools(
     assert len(server.requests) == 1
 
 
+async def test_tools_of_the_servers_own_can_be_refused_too(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    model = make(server, client, extra={"tools": [{"type": "web_search"}]})
+    server.play(refuse(400, {"error": {"message": "tools are not supported"}}), Answer(openai_answer(["Hi"])))
+    assert text_of(await collect(model, asks())) == "Hi"
+
+
 async def test_a_turn_that_has_called_keeps_its_tools_or_fails(
     model: OpenAIModel, server: WireServer
 ) -> None:

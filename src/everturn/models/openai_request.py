@@ -1,0 +1,131 @@
+"""A request as OpenAI's wire has it: the transcript, the tools and the settings as the fields of one body."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+from everturn.domain.messages import Call, Role
+from everturn.domain.modelling import ModelRequest, ToolSchema
+from everturn.models.history import Asked, Image, Said, arguments_of, told
+from everturn.models.wire import Target, digest, encode
+
+_ID_CHARS_MAX = 40
+_MISTRAL = re.compile(r"(?:mi|mini|code|dev|magi)stral|(?:mi|pi|vo)xtral", re.IGNORECASE)
+_MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+
+
+def fields_of(request: ModelRequest, target: Target) -> dict[str, Any]:
+    """The fields of the request's body."""
+    body: dict[str, Any] = {
+        "model": target.model,
+        "messages": _messages(request, target),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools and target.abilities.tools:
+        body["tools"] = [_tool(tool) for tool in sorted(request.tools, key=lambda tool: tool.name)]
+    if request.output_tokens_max is not None:
+        body[target.tokens_field] = request.output_tokens_max
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.json_schema is not None:
+        form = {"name": "answer", "schema": request.json_schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": form}
+    if request.grammar:
+        body["grammar"] = request.grammar
+    if request.prefix and target.continues_by == "final":
+        body |= {"continue_final_message": True, "add_generation_prompt": False}
+    return {**target.extra, **body}
+
+
+def _messages(request: ModelRequest, target: Target) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if request.system:
+        messages.append({"role": "system", "content": request.system})
+    for step in told(request, sees_images=target.abilities.images):
+        if isinstance(step, Asked):
+            messages.append({"role": "user", "content": _content(step.parts)})
+        else:
+            messages.append(_assistant(step, target))
+            messages += [
+                {"role": "tool", "tool_call_id": _wire_id(result.call_id, target), "content": result.text}
+                for result in step.results
+            ]
+    if request.prefix and target.continues_by:
+        last: dict[str, Any] = {"role": "assistant", "content": request.prefix}
+        messages.append({**last, "prefix": True} if target.continues_by == "flag" else last)
+    return messages
+
+
+def _content(parts: tuple[str | Image, ...]) -> str | list[dict[str, Any]]:
+    """A plain string where there are only words: small servers know nothing else."""
+    if all(isinstance(part, str) for part in parts):
+        return "\n\n".join(str(part) for part in parts)
+    return [{"type": "text", "text": part} if isinstance(part, str) else _image(part) for part in parts]
+
+
+def _image(image: Image) -> dict[str, Any]:
+    data = base64.b64encode(image.content).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
+
+
+def _assistant(said: Said, target: Target) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
+    if said.calls:
+        message["tool_calls"] = [
+            {
+                "id": _wire_id(call.id, target),
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments(call)},
+            }
+            for call in said.calls
+        ]
+    for thought in said.reasoning:
+        # Another model's reasoning means nothing to this one, and its signatures are refused.
+        if thought.model != target.name or not isinstance(thought.opaque, dict):
+            continue
+        if thought.opaque.get("details"):
+            message["reasoning_details"] = thought.opaque["details"]
+        elif said.calls and thought.opaque.get("field") and thought.text:
+            # Wanted back only beside calls, where the model goes on with the same thought.
+            message[str(thought.opaque["field"])] = thought.text
+    return message
+
+
+def _wire_id(call_id: str, target: Target) -> str:
+    """The id as this model takes it, where another provider made it: OpenAI refuses more than 40 characters,
+    Mistral's templates all but nine letters and digits. One's own id stays: some models read it."""
+    if _MISTRAL.search(target.model):
+        return call_id if _MISTRAL_ID.fullmatch(call_id) else digest(call_id.encode())[:9]
+    return call_id if len(call_id) <= _ID_CHARS_MAX else "call_" + digest(call_id.encode())
+
+
+def has_called(request: ModelRequest) -> bool:
+    """Whether the turn that this request belongs to has made calls."""
+    for message in reversed(request.messages):
+        if message.role is Role.USER and not message.is_steering:
+            return False
+        if any(isinstance(part, Call) for part in message.parts):
+            return True
+    return False
+
+
+def without(fields: dict[str, Any], refused: str) -> dict[str, Any]:
+    rest = {name: value for name, value in fields.items() if name != refused}
+    if refused == "max_tokens":
+        rest["max_completion_tokens"] = fields[refused]
+    return rest
+
+
+def _arguments(call: Call) -> str:
+    """As the model wrote them if they are an object, so that the cached prefix stays the same."""
+    arguments = arguments_of(call)
+    is_readable = "malformed_arguments" not in arguments and call.arguments
+    return call.arguments if is_readable else encode(arguments).decode()
+
+
+def _tool(tool: ToolSchema) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
