@@ -526,6 +526,7 @@ const english = {
   } as Record<string, string>,
   version: "Version",
   usage: "Usage",
+  usageParts: { read: "Read", cached: "From cache", written: "Written" },
   usageOf: (days: number) => `Usage of the last ${days} days`,
   total: "In all",
   turnsCount: (count: number) => (count === 1 ? "1 turn" : `${count} turns`),

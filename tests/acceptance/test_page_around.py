@@ -268,3 +268,19 @@ async def test_a_full_disk_is_told_in_the_sidebar_and_nothing_typed_is_lost(
         await expect(foot).to_contain_text("All saved")
         await expect(page.locator(".you .say")).to_have_text("written to a full disk")
         await browser.close()
+
+
+async def test_usage_is_drawn_model_by_model(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "hello")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await page.goto(house.url + "#/settings/health")
+        bar = page.locator(".use i")
+        await expect(bar.last).to_be_visible()
+        widths = await bar.evaluate_all("all => all.map((part) => part.getBoundingClientRect().width)")
+        # What was read and what was written fill the bar of the only model.
+        assert sum(widths) == pytest.approx(
+            await page.locator(".use").evaluate("bar => bar.clientWidth"), abs=4
+        )
+        await expect(page.locator(".srow", has=bar.first)).to_contain_text("1 turn")
