@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
+import anyio
 import anyio.to_thread
 import msgspec
 
-from everturn.domain.errors import Invalid, NotFound
+from everturn.domain.errors import Invalid, NotFound, Overloaded
 from everturn.domain.ids import Ids
 from everturn.memory.index import Index
 from everturn.memory.notes import (
@@ -43,9 +44,15 @@ T = TypeVar("T")
 _TAKEN = ".taken"  # the turns that were taken in; an older release wrote keys of segments
 _TAKING = ".taking"  # the turns whose notes are being written
 _TAKEN_MAX = 5_000  # turns; a repetition comes soon or never
+_LOCK_WAIT_S = 30.0  # for whoever writes the same pages; that takes milliseconds
+_LOCK_LOOKS_S = (0.002, 0.1)  # between two looks at their lock, at first and at last
 _PAGE_BYTES_MAX = 2_000_000  # some 20,000 facts; a larger file is not read, and that is said
 
 Signature = tuple[int, int, int, int]  # of a file: inode, size, times of its content and of its entry
+
+
+class _Held(Exception):
+    """Somebody else writes these pages now; nothing was done."""
 
 
 class Notebook:
@@ -241,12 +248,16 @@ class Notebook:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Nobody else writes these pages meanwhile; what they wrote before is seen, and what a crash left is
-        finished before the user can delete it. Whoever only reads does not wait for another process."""
+        finished before the user can delete it. Whoever only reads does not wait for another process.
+        Raises _Held: a thread that waited for a process that was stopped could not be ended."""
         with told(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self._folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise _Held from error
             with self._lock:
                 self._refresh()
                 self._finish()
@@ -258,7 +269,16 @@ class Notebook:
 class Notebooks:
     """The notebooks of all owners, each in its own folder. Keeps the most recently used indexes."""
 
-    def __init__(self, folder: Path, ids: Ids, disk: Disk | None = None, *, open_max: int = 16) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        ids: Ids,
+        disk: Disk | None = None,
+        *,
+        open_max: int = 16,
+        lock_wait_s: float = _LOCK_WAIT_S,
+    ) -> None:
+        self._lock_wait_s = lock_wait_s
         self._folder = folder
         self._ids = ids
         self._disk = disk or Disk()
@@ -314,9 +334,20 @@ class Notebooks:
         self._open.move_to_end(owner)
         while len(self._open) > self._open_max:
             self._open.popitem(last=False)
-        # Whoever gives it up leaves it alone: a disk that hangs, or a process that was stopped while it had
-        # the lock, holds up no turn and no shutdown.
-        return await anyio.to_thread.run_sync(work, book, abandon_on_cancel=True)
+        look_s, look_max_s = _LOCK_LOOKS_S
+        give_up_at = anyio.current_time() + self._lock_wait_s
+        while True:
+            try:
+                # Whoever gives it up leaves it alone: a disk that hangs holds up no turn and no shutdown.
+                return await anyio.to_thread.run_sync(work, book, abandon_on_cancel=True)
+            except _Held as error:
+                if anyio.current_time() >= give_up_at:
+                    raise Overloaded(
+                        f"Another process has held the notes for {self._lock_wait_s:g} s. Nothing was noted.",
+                        hint="Try again. If it stays so, look for a stopped everturn (state T in ps).",
+                    ) from error
+            await anyio.sleep(look_s)
+            look_s = min(look_s * 2, look_max_s)
 
 
 def _as_lines(words: Sequence[str]) -> bytes:

@@ -9,9 +9,10 @@ from pathlib import Path
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
-from everturn.domain.errors import Invalid, NotFound
+from everturn.domain.errors import Invalid, NotFound, Overloaded
 from everturn.domain.ids import Ids
 from everturn.memory.notebook import Notebooks
 from everturn.memory.notes import BY_USER, read_page, source_of
@@ -289,6 +290,21 @@ async def test_who_gives_up_waiting_for_the_lock_is_not_held_by_it(
             group.start_soon(books.remember, OWNER, "Plays the viola.", clock.now_ms())
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()
+        # Nor does a thread wait for it, which would keep the process from ending.
+        while anyio.to_thread.current_default_thread_limiter().borrowed_tokens:
+            await anyio.lowlevel.checkpoint()
+    assert [note.text for note in await books.notes(OWNER)] == ["Prefers tea."]
+
+
+async def test_notes_that_another_process_holds_for_long_are_refused_in_words(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    books = Notebooks(tmp_path, Ids(clock), lock_wait_s=0.01)
+    page = books.folder_of(OWNER) / "2025-06.md"
+    page.parent.mkdir()
+    with locked_by_another_process(page), pytest.raises(Overloaded, match="Nothing was noted"):
+        await books.remember(OWNER, "Plays the viola.", clock.now_ms())
+    assert await books.notes(OWNER) == []
 
 
 async def test_what_is_forgotten_after_a_crash_among_the_steps_of_a_commit_does_not_come_back(
