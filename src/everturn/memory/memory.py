@@ -154,7 +154,14 @@ class Memory(Commits):
             await self._settle_each(new, self.settle, rounds)
 
     async def close(self) -> None:
-        """Close the handles that were opened here for what a restart had left, after what they are doing."""
+        """Close the handles that were opened here for what a restart had left, after what they are doing,
+        but within the time that a drain has."""
+        try:
+            await call_within(self._clock, self.settings.drain_s, self._close_spares)
+        except TimeoutError:
+            _log.warning("memory: a provider was still at work after %g s", self.settings.drain_s)
+
+    async def _close_spares(self) -> None:
         spares, self._spares = self._spares, {}
         for handle in spares.values():
             await self.release(handle, is_last=True)

@@ -17,7 +17,7 @@ from everturn.domain.ids import Ids
 from everturn.memory import Memory, MemorySettings, Outcome, Providers
 from everturn.memory.containing import Apart
 from everturn.store import Store
-from everturn.testing import FakeClock, ScriptedModel
+from everturn.testing import FakeClock, ScriptedModel, within
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.memory import RecordingProvider
 from tests import acting
@@ -143,6 +143,25 @@ async def test_a_close_that_blocks_holds_up_shutdown_only_for_its_time(
         await h.run(await h.new_session())
         group.start_soon(pass_time)
     assert await store.ledger.owing() == []
+
+
+async def test_a_commit_with_a_spare_handle_that_blocks_holds_up_the_end_only_for_a_drain_s_time(
+    store: Store, clock: FakeClock, blocked: Callable[..., Blocking]
+) -> None:
+    provider = blocked("commit")
+    memory = memory_with(store, clock, provider)
+    session_id = await owed(store)
+    async with anyio.create_task_group() as group:
+        group.start_soon(memory.settle, ME, session_id)
+        await anyio.to_thread.run_sync(provider.is_in.wait)
+        with within("memory is closed while a commit blocks"):
+            async with anyio.create_task_group() as closing:
+                closing.start_soon(memory.close)
+                await clock.someone_sleeps(memory.settings.drain_s)
+                await clock.advance(memory.settings.drain_s)
+        assert memory.status()["under_way"] == 1
+        group.cancel_scope.cancel()
+    assert [owing.turns for owing in await store.ledger.owing()] == [1]
 
 
 class Raising(RecordingProvider):
