@@ -14,8 +14,15 @@ from everturn.domain.errors import Invalid
 
 
 def editor_of(environ: Mapping[str, str]) -> list[str]:
-    """The editor's command line; empty if none is named."""
-    return shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "")
+    """The editor's command line; empty if none is named. Raises Invalid."""
+    name = "VISUAL" if environ.get("VISUAL") else "EDITOR"
+    try:
+        return shlex.split(environ.get(name, ""))
+    except ValueError as error:
+        raise Invalid(
+            f"{name} is no command line: {environ[name]} ({error}).",
+            hint=f"Close its quotation marks, or unset {name} to write on one line. Nothing was changed.",
+        ) from error
 
 
 async def edited(arguments: str, editor: list[str], ask_line: Callable[[str], Awaitable[str]]) -> str:
