@@ -63,8 +63,11 @@ async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Pa
     _refuse_place(config.home, folder)
     if target is None:
         folder.parent.mkdir(mode=0o700, exist_ok=True)
-        for leftover in unfinished.clear_all(folder.parent):
+        cleared, left = unfinished.clear_all(folder.parent)
+        for leftover in cleared:
             click.echo(f"Cleared {leftover.name}: a backup that was cut off.", err=True)
+        for leftover, error in left:
+            click.echo(f"Left {leftover} as it is: {error.strerror or error}.", err=True)
     try:
         with console().status("Copying"), unfinished.Unfinished(folder) as copy, _Signals() as signals:
             await store.upkeep.backup(copy.inside)

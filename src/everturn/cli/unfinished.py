@@ -89,16 +89,19 @@ def clear(folder: Path) -> bool:
         os.close(note)
 
 
-def clear_all(parent: Path) -> list[Path]:
-    """Remove every leftover in a folder of backups; what is being made now, or is not ours, stays."""
-    cleared = []
+def clear_all(parent: Path) -> tuple[list[Path], list[tuple[Path, OSError]]]:
+    """Remove every leftover in a folder of backups; what is being made now, or is not ours, stays. Also says
+    what could not be looked at or removed, and why: somebody else's leftover keeps nobody from a backup."""
+    cleared, left = [], []
     for folder in sorted(parent.glob(f"*{SUFFIX}")):
         try:
             if clear(folder):
                 cleared.append(folder)
         except Invalid:
             continue
-    return cleared
+        except OSError as error:
+            left.append((folder, error))
+    return cleared, left
 
 
 def is_unfinished(folder: Path) -> bool:
