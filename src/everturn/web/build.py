@@ -19,7 +19,7 @@ from everturn.web.answers import Answers
 from everturn.web.api.account import AccountApi
 from everturn.web.api.documents import DocumentsApi
 from everturn.web.api.files import FilesApi
-from everturn.web.api.openai import OpenAiApi
+from everturn.web.api.openai import ModelNames, OpenAiApi
 from everturn.web.api.server import ServerApi
 from everturn.web.api.sessions import SessionsApi
 from everturn.web.api.settings import SettingsApi
@@ -48,6 +48,17 @@ def open_accounts(
     return Accounts(store.records, clock, ids or Ids(clock), passwords or Passwords(), Throttle(clock))
 
 
+def _streams(settings: WebSettings, accounts: Accounts, clock: Clock) -> Streams:
+    return Streams(
+        clock,
+        accounts.still_valid,
+        heartbeat_s=settings.heartbeat_s,
+        send_timeout_s=settings.send_timeout_s,
+        streams_max=settings.streams_max,
+        per_owner_max=settings.streams_per_owner_max,
+    )
+
+
 def build_web(
     engine: Engine,
     store: Store,
@@ -71,14 +82,7 @@ def build_web(
     accounts = open_accounts(store, clock, ids, passwords)
     audit = Audit(settings.home, clock)
     metrics = Metrics()
-    streams = Streams(
-        clock,
-        accounts.still_valid,
-        heartbeat_s=settings.heartbeat_s,
-        send_timeout_s=settings.send_timeout_s,
-        streams_max=settings.streams_max,
-        per_owner_max=settings.streams_per_owner_max,
-    )
+    streams = _streams(settings, accounts, clock)
     deletions = Deletions(store.records, store.sessions, clock, engine.delete, undo_s=settings.undo_delete_s)
     preferences = PreferencesOf(store.records)
     sessions = SessionsApi(engine, store, deletions, preferences)
@@ -88,10 +92,6 @@ def build_web(
         else None
     )
     names = settings_api.names if settings_api is not None else None
-
-    async def default_only(owner: str) -> list[str]:
-        return [models.default]
-
     completions = Completions(
         engine, store, models, deletions, clock, ids, timeout_s=settings.completion_timeout_s
     )
@@ -114,15 +114,7 @@ def build_web(
             *FilesApi(store, uploads).endpoints(),
             *DocumentsApi(engine, store, sessions, import_bytes_max=settings.import_bytes_max).endpoints(),
             *AccountApi(accounts, audit, streams, is_password_configured=bool(settings.password)).endpoints(),
-            *OpenAiApi(
-                completions,
-                Answers(store.records, clock),
-                streams,
-                names or default_only,
-                clock,
-                ids,
-                timeout_s=settings.completion_timeout_s,
-            ).endpoints(),
+            *_openai(completions, store, models, names, streams, settings, clock, ids).endpoints(),
             *(settings_api.endpoints() if settings_api is not None else ()),
             *(WorkspaceApi(engine, toolbox, deletions, clock).endpoints() if toolbox is not None else ()),
             *server.endpoints(),
@@ -131,6 +123,23 @@ def build_web(
     )
     web = Web(settings, table, accounts, streams, deletions, completions, uploads, metrics, clock, ids)
     return web
+
+
+def _openai(
+    completions: Completions,
+    store: Store,
+    models: Models,
+    names: ModelNames | None,
+    streams: Streams,
+    settings: WebSettings,
+    clock: Clock,
+    ids: Ids,
+) -> OpenAiApi:
+    async def default_only(owner: str) -> list[str]:
+        return [models.default]
+
+    answers, timeout_s = Answers(store.records, clock), settings.completion_timeout_s
+    return OpenAiApi(completions, answers, streams, names or default_only, clock, ids, timeout_s=timeout_s)
 
 
 def described(table: Table, base_path: str = "") -> dict[str, Any]:
