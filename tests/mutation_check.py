@@ -442,7 +442,7 @@ MUTATIONS = [
     Mutation(
         "d03",
         CACHE,
-        "            entry.drop(session_id)\n            return tuple(await load())",
+        "            entry.drop(session_id)\n            entry.read_again(session_id)\n            return tuple(await load())",
         "            return entry.baselines[session_id].history",
     ),
     Mutation(
