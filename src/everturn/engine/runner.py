@@ -365,9 +365,12 @@ class Runner:
 
     async def _come_to_rest(self, writer: TurnWriter) -> None:
         """Let the turn's last words into the journal before its fate, behind which nothing is taken. What has
-        stopped the writer, if something has, is the error that the turn ends with."""
-        with anyio.move_on_after(self._gear.settings.drain_s), contextlib.suppress(Exception):
-            await writer.quiet()
+        stopped the writer, if something has, is mostly the error that the turn ends with."""
+        with anyio.move_on_after(self._gear.settings.drain_s):
+            try:
+                await writer.quiet()
+            except Exception as error:
+                _log.info("a turn ends without its last words: %r", error)
 
     async def _hand_over(self, running: RunningTurn, writer: TurnWriter) -> None:
         with anyio.move_on_after(self._gear.settings.drain_s):
