@@ -54,6 +54,7 @@ class PostgresServer:
         assert self._process.stdout is not None  # noqa: S101 - asked for above
         line = self._process.stdout.readline()
         if not line.strip().isdigit():
+            self._close()
             raise RuntimeError(f"PostgreSQL did not start: {line.strip() or 'see its log above'}")
         self.port = int(line)
         return self
@@ -61,6 +62,11 @@ class PostgresServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        """Closing the child's standard input ends the database. An unclosed pipe would be reported later, as
+        a warning in whichever test runs when it is collected."""
         if self._process is not None:
             self._process.communicate()
             self._process = None
@@ -113,7 +119,7 @@ def _bin_folder() -> Path:
     return found[-1].parent
 
 
-def _somebody() -> dict[str, Any]:
+def _unprivileged() -> dict[str, Any]:
     """PostgreSQL refuses to run as root: run it as nobody then."""
     if os.geteuid() != 0:
         return {}
@@ -127,8 +133,46 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _start(folder: Path, port: int, more: list[str], runs_as: dict[str, Any]) -> subprocess.Popen[bytes]:
-    bin_folder = _bin_folder()
+@contextmanager
+def _reachable_bin_folder(runs_as: dict[str, Any]) -> Iterator[Path]:
+    """The programs, where the user that runs them can reach them.
+
+    Root often works in a folder that only its owner can enter (``/root``), or with a umask that keeps others
+    out. The database's user then gets a copy: the modes of a person's folders are not ours to change. The copy
+    is not made in the memory file system, which many containers mount noexec.
+    """
+    installed = _bin_folder()
+    if not runs_as or _can_run(installed / "postgres", runs_as):
+        yield installed
+        return
+    with tempfile.TemporaryDirectory(prefix="everturn-postgres-programs-") as parent:
+        package = installed.parents[1]
+        # The package's libraries lie in a folder beside it and are found by their relative place.
+        for folder in package.parent.glob(f"{package.name}*"):
+            if folder.is_dir() and folder.suffix != ".dist-info":
+                shutil.copytree(folder, Path(parent, folder.name), symlinks=True)
+        for path in (Path(parent), *Path(parent).rglob("*")):
+            os.chown(path, runs_as["user"], runs_as["group"], follow_symlinks=False)
+        yield Path(parent, installed.relative_to(package.parent))
+
+
+def _can_run(program: Path, runs_as: dict[str, Any]) -> bool:
+    try:
+        tried = subprocess.run(  # noqa: S603 - the wheel's own program
+            [program, "--version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            **runs_as,
+        )
+    except PermissionError:
+        return False
+    return tried.returncode == 0
+
+
+def _start(
+    bin_folder: Path, folder: Path, port: int, more: list[str], runs_as: dict[str, Any]
+) -> subprocess.Popen[bytes]:
     data = folder / "data"
     log = (folder / "log").open("wb")
     with log:
@@ -187,23 +231,28 @@ def main() -> None:
     """Run a server until standard input ends; its port is the one line on standard output."""
     parent = _MEMORY if sys.argv[1] == "memory" and os.access(_MEMORY, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="everturn-postgres-", dir=parent))
-    runs_as = _somebody()
+    runs_as = _unprivileged()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; they then close our input
-    process = None
     try:
         if runs_as:
             os.chown(folder, runs_as["user"], runs_as["group"])
-        port = _free_port()
-        process = _start(folder, port, sys.argv[2:], runs_as)
+        with _reachable_bin_folder(runs_as) as bin_folder:
+            _serve(bin_folder, folder, sys.argv[2:], runs_as)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _serve(bin_folder: Path, folder: Path, more: list[str], runs_as: dict[str, Any]) -> None:
+    port = _free_port()
+    process = _start(bin_folder, folder, port, more, runs_as)
+    try:
         _wait_until_ready(folder, process)
         sys.stdout.write(f"{port}\n")
         sys.stdout.flush()
         sys.stdin.read()
     finally:
-        if process is not None:
-            process.send_signal(signal.SIGQUIT)  # at once: nobody needs the data any more
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+        process.send_signal(signal.SIGQUIT)  # at once: the data are no longer needed
+        process.wait()
 
 
 if __name__ == "__main__":
