@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from everturn.app import App, open_app
-from everturn.config import Config, read_config
+from everturn.config import read_config
 from everturn.domain.events import Event
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Page, Session
@@ -73,16 +73,27 @@ class Agent:
 
 @asynccontextmanager
 async def open_agent(
-    home: str | Path | None = None, *, owner: str = "local", **settings: Any
+    home: str | Path | None = None,
+    *,
+    owner: str = "local",
+    model: str | None = None,
+    database_url: str | None = None,
+    database_direct_url: str | None = None,
 ) -> AsyncIterator[Agent]:
     """Open the data folder (default ``EVERTURN_HOME``) and run turns until left.
 
-    ``settings`` are those of ``config.toml``'s top level: ``model``, ``database_url``. Another process may
-    have the same folder open, such as the server.
+    ``model``, ``database_url`` and ``database_direct_url`` win over those of ``config.toml`` and of the
+    environment. Another process may have the same folder open, such as the server.
     """
-    async with open_app(_config(home, settings)) as app:
+    config = read_config(
+        _folder(home),
+        model=model,
+        database_url=database_url,
+        database_direct_url=database_direct_url,
+    )
+    async with open_app(config) as app:
         yield Agent(app, owner)
 
 
-def _config(home: str | Path | None, settings: dict[str, Any]) -> Config:
-    return read_config(None if home is None else Path(home).expanduser(), **settings)
+def _folder(home: str | Path | None) -> Path | None:
+    return None if home is None else Path(home).expanduser()

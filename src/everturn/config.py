@@ -5,11 +5,13 @@ Every mistake is an error that names the file, the line and the key, and says wh
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,11 +28,25 @@ from everturn.web.settings import WebSettings
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_log = logging.getLogger("everturn.config")
+
 FILE = "config.toml"
 # Tables that other rooms read and check themselves.
 _OTHERS = frozenset({"profiles", "mcp", "models"})
 _TOP = ("database_url", "database_direct_url", "host", "port", "password", "model")
 _ENVIRONMENT = {f"EVERTURN_{name.upper()}": name for name in _TOP}
+# Fields of the settings that the program fills in: not keys of the file.
+_FILLED_IN = frozenset({"home", "page", "profiles", "system_prompt", "small_prompt", "short_prompts"})
+# Settings that an earlier release took, and what to do instead. For one release they are ignored with a
+# warning, so that an upgrade starts; after that they are unknown keys, which are errors.
+_REMOVED: Mapping[tuple[str, ...], str] = MappingProxyType(
+    {
+        ("engine", "system_prompt"): "Set prompt in [profiles.default].",
+        ("engine", "small_prompt"): "Set prompt in [profiles.pocket].",
+        ("engine", "short_prompts"): "A prompt of your own has no short form; delete this line.",
+        ("server", "home"): "Set EVERTURN_HOME, or start with --home.",
+    }
+)
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -52,8 +68,22 @@ def home_of(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("EVERTURN_HOME") or "~/.everturn").expanduser()
 
 
-def read_config(home: Path | None = None, environ: Mapping[str, str] | None = None, **flags: Any) -> Config:
-    """Read and check the settings; a flag that is None was not given. Raises Invalid."""
+def read_config(
+    home: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    password: str | None = None,
+    model: str | None = None,
+    database_url: str | None = None,
+    database_direct_url: str | None = None,
+    opens_browser: bool = False,
+) -> Config:
+    """Read and check the settings; a flag that is None was not given.
+
+    A removed setting is logged as a warning and ignored. Raises Invalid.
+    """
     environ = os.environ if environ is None else environ
     home = home_of(environ) if home is None else home
     reader = _Reader(home / FILE)
@@ -61,7 +91,15 @@ def read_config(home: Path | None = None, environ: Mapping[str, str] | None = No
     for variable, name in _ENVIRONMENT.items():
         if environ.get(variable):
             top[name] = environ[variable]
-    top.update({name: value for name, value in flags.items() if value is not None and name in _TOP})
+    flags = {
+        "host": host,
+        "port": port,
+        "password": password,
+        "model": model,
+        "database_url": database_url,
+        "database_direct_url": database_direct_url,
+    }
+    top.update({name: value for name, value in flags.items() if value is not None})
     web = reader.table("server")
     for name in ("host", "password"):
         if top.get(name) is not None:
@@ -73,7 +111,7 @@ def read_config(home: Path | None = None, environ: Mapping[str, str] | None = No
             web[name] = _words(environ[f"EVERTURN_{name.upper()}"])
     if environ.get("EVERTURN_BASE_PATH"):
         web["base_path"] = environ["EVERTURN_BASE_PATH"]
-    if flags.get("opens_browser"):
+    if opens_browser:
         web["opens_browser"] = True
     engine = reader.table("engine")
     direct = {"direct_url": top["database_direct_url"]} if top.get("database_direct_url") else {}
@@ -82,7 +120,7 @@ def read_config(home: Path | None = None, environ: Mapping[str, str] | None = No
         database_url=top.get("database_url"),
         database_direct_url=top.get("database_direct_url"),
         model=top.get("model"),
-        web=reader.convert(WebSettings, "server", {**web, "home": str(home)}),
+        web=reader.convert(WebSettings, "server", web, home=str(home)),
         engine=reader.convert(EngineSettings, "engine", engine),
         store=reader.convert(StoreSettings, "store", {**reader.table("store"), **direct}),
         profiles=reader.profiles(),
@@ -135,7 +173,15 @@ class _Reader:
         return dict(table)
 
     def table(self, name: str) -> dict[str, Any]:
-        return self.raw(name)
+        """A table of settings, without those that were removed."""
+        table = self.raw(name)
+        for key in list(table):
+            if instead := _REMOVED.get((name, key)):
+                _log.warning(
+                    "%s is not a setting any more and is ignored. %s", self._at((name, key)), instead
+                )
+                del table[key]
+        return table
 
     def models(self) -> dict[str, Any]:
         """Checked here, where the lines are known; whoever opens the models reads it again."""
@@ -153,16 +199,13 @@ class _Reader:
                         raise self._wrong((section, name, key), "is not a key that is known here", hint)
         return parse_profiles(self.text, FILE, TOOL_NAMES | {MemoryTool.name})
 
-    def convert(self, kind: type[T], section: str, table: dict[str, Any]) -> T:
-        for key in table:
-            if key not in kind.__struct_fields__ or key in ("page", "profiles"):
-                known = ", ".join(sorted(kind.__struct_fields__))
-                raise self._wrong((section, key), "is not a key that is known here", f"Possible: {known}.")
+    def convert(self, kind: type[T], section: str, table: dict[str, Any], **filled_in: Any) -> T:
+        self._refuse_unknown(kind, (section,), table)
         try:
-            return msgspec.convert(table, kind, dec_hook=_decode)
+            return msgspec.convert({**table, **filled_in}, kind, dec_hook=_decode)
         except msgspec.ValidationError as error:
-            found = re.search(r"\$\.(\w+)", str(error))
-            place = (section, found[1]) if found else (section,)
+            found = re.search(r"\$\.([\w.]+)", str(error))
+            place = (section, *(found[1].split(".") if found else ()))
             raise self._wrong(place, f"is wrong: {str(error).split(' - at')[0]}", "Correct it.") from error
         except Invalid as error:
             place = (section, str(error.facts.get("key")))
@@ -170,10 +213,25 @@ class _Reader:
                 raise  # it came from the environment, which the hint names
             raise self._wrong(place, f"is wrong: {error.message.rstrip('.')}", error.hint) from error
 
+    def _refuse_unknown(self, kind: type[Any], place: tuple[str, ...], table: dict[str, Any]) -> None:
+        """Raises Invalid for a key that is no setting, in this table and in those inside it."""
+        fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        known = sorted(fields.keys() - _FILLED_IN)
+        for key, value in table.items():
+            if key not in known:
+                hint = f"Possible: {', '.join(known)}."
+                raise self._wrong((*place, key), "is not a key that is known here", hint)
+            inner = fields[key]
+            if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+                self._refuse_unknown(inner, (*place, key), value)
+
     def _wrong(self, key: tuple[str, ...], what: str, hint: str) -> Invalid:
+        return Invalid(f"{self._at(key)} {what}.", hint=hint, line=self._lines.get(key), key=".".join(key))
+
+    def _at(self, key: tuple[str, ...]) -> str:
         line = self._lines.get(key)
         where = f"{FILE}, line {line}" if line else FILE
-        return Invalid(f"{where}: {'.'.join(key)} {what}.", hint=hint, line=line, key=".".join(key))
+        return f"{where}: {'.'.join(key)}"
 
 
 def _decode(kind: type[Any], value: Any) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import everturn
 from everturn.config import read_config
 from everturn.domain.errors import Invalid
 
@@ -70,6 +71,9 @@ def test_tables_reach_their_rooms(tmp_path: Path) -> None:
         ("[engine]\n\nsteps = 3\n", 3, "engine.steps"),
         ("[engine]\nsteps_max = 'three'\n", 2, "engine.steps_max"),
         ("[server]\npage = '/etc'\n", 2, "server.page"),
+        ("[engine]\nprofiles = {}\n", 2, "engine.profiles"),
+        ("[engine.cache]\nagents = 3\n", 2, "engine.cache.agents"),
+        ("[engine.cache]\nagents_max = 'few'\n", 2, "engine.cache.agents_max"),
         ("[server]\n\ntrusted_proxies = ['10.0.0.0/33']\n", 3, "server.trusted_proxies"),
         ("[server]\nbase_path = 'http://x/y'\n", 2, "server.base_path"),
         ("[store]\nlease_s = true\n", 2, "store.lease_s"),
@@ -83,6 +87,34 @@ def test_a_mistake_names_line_and_key(tmp_path: Path, text: str, line: int, key:
     assert refused.value.facts["key"] == key
     assert f"line {line}" in refused.value.message
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "instead"),
+    [
+        ("[engine]\nsystem_prompt = 'Be kind.'\nsteps_max = 7\n", 2, "[profiles.default]"),
+        ("[engine]\nsteps_max = 7\nsmall_prompt = 'Be brief.'\n", 3, "[profiles.pocket]"),
+        ("[engine]\nsteps_max = 7\n[engine.short_prompts]\n'Be kind.' = 'Kind.'\n", 3, "delete"),
+        ("[engine]\nsteps_max = 7\n[server]\nhome = '/elsewhere'\n", 4, "EVERTURN_HOME"),
+    ],
+)
+def test_a_removed_setting_is_ignored_and_a_warning_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, line: int, instead: str
+) -> None:
+    config = read_config(write(tmp_path, text), {})
+    assert config.engine.steps_max == 7
+    assert config.web.home == tmp_path
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"line {line}: " in record.getMessage()
+    assert instead in record.getMessage()
+
+
+def test_an_argument_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="modle"):
+        everturn.open(tmp_path, modle="pocket")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="prot"):
+        read_config(tmp_path, {}, prot=3)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ def serve(
     home: Path | None, host: str | None, port: int | None, model: str | None, opens_browser: bool
 ) -> None:
     """Run the server and the page until SIGTERM or Ctrl-C; a second signal hurries."""
-    config = read_config(home, host=host, port=port, model=model, opens_browser=opens_browser)
     configure_logs()
+    config = read_config(home, host=host, port=port, model=model, opens_browser=opens_browser)
     check_model(config)
     run(_serve(config))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from everturn.domain.errors import ModelTrouble
 from everturn.domain.messages import Message, Role
@@ -11,6 +12,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.engine.asking import ask_model, plain_request
 from everturn.engine.gear import Gear
+from everturn.memory.containing import call_within
 
 _SYSTEM = "Write a title of three to six words for the conversation. Only the title, without quotes."
 _CHARS_OF_EACH = 600
@@ -41,11 +43,12 @@ class Titler:
             return title_from(asked, settings.title_chars_max)
         text = f"User: {asked[:_CHARS_OF_EACH]}\n\nAssistant: {answered[:_CHARS_OF_EACH]}"
         request = plain_request(_SYSTEM, text, _TITLE_TOKENS)
+        ask = partial(
+            ask_model, model, request, clock=self._gear.clock, settings=settings, subject=session.id
+        )
         try:
-            said, _ = await ask_model(
-                model, request, clock=self._gear.clock, settings=settings, subject=session.id
-            )
-        except ModelTrouble:
+            said, _ = await call_within(self._gear.clock, settings.title_timeout_s, ask)
+        except (ModelTrouble, TimeoutError):
             # A title is a convenience: the user's own words are one that needs no model.
             said = asked
         return title_from(said, settings.title_chars_max)
