@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -37,7 +38,7 @@ async def test_it_works_with_the_data_folder_below_home_and_shows_nothing_of_hom
     async with open_kit(under_home) as kit:
         assert kit.toolbox.sandbox_state().level == "full"
         said = await kit.run(
-            "terminal", command=f"find {Path.home()} -not -path '{kit.workspace}*'; echo end"
+            "terminal", command=f"find {quote(str(Path.home()))} -not -path '{kit.workspace}*'; echo end"
         )
         parents = [str(path) for path in kit.workspace.parents if path.is_relative_to(Path.home())]
         assert sorted(said.text.splitlines()) == sorted([*parents, "end"])
@@ -109,7 +110,8 @@ async def test_a_data_folder_inside_a_system_folder_is_hidden(
     monkeypatch.setattr("everturn.tools.sandbox._SYSTEM", system)
     async with open_kit(under_home / "home") as kit:
         (under_home / "system.txt").write_text("of the system\n")
-        said = (await kit.run("terminal", command=f"cat {under_home}/system.txt; ls {under_home}/home")).text
+        around = quote(str(under_home))
+        said = (await kit.run("terminal", command=f"cat {around}/system.txt; ls {around}/home")).text
         assert said == "of the system\nworkspaces"
 
 
