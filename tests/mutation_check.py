@@ -47,7 +47,7 @@ MUTATIONS = [
     Mutation(
         "b01",
         QUERIES,
-        "AND o.settled_at IS NULL AND t.is_off_path = 0 ORDER",
+        "AND o.settled_at IS NULL AND t.is_off_path <> 1 ORDER",
         "AND o.settled_at IS NULL ORDER",
     ),
     Mutation(
@@ -309,7 +309,7 @@ MUTATIONS = [
     Mutation(
         "b01",
         QUERIES,
-        "WHERE w.settled_at IS NULL AND t.is_off_path = 0 AND ($1",
+        "WHERE w.settled_at IS NULL AND t.is_off_path <> 1 AND ($1",
         "WHERE w.settled_at IS NULL AND ($1",
     ),
     Mutation("b01", LEDGER, "if message.role in (Role.USER, Role.ASSISTANT) and parts:", "if parts:"),
@@ -324,8 +324,8 @@ MUTATIONS = [
     Mutation(
         "b07",
         QUERIES,
-        "AND t.is_off_path = 0 ORDER BY o.owed_at, o.turn_no",
-        "AND t.is_off_path = 0 ORDER BY o.owed_at DESC, o.turn_no DESC",
+        "AND t.is_off_path <> 1 ORDER BY o.owed_at, o.turn_no",
+        "AND t.is_off_path <> 1 ORDER BY o.owed_at DESC, o.turn_no DESC",
     ),
     Mutation(
         "b10",

@@ -220,8 +220,24 @@ async def test_b14_clearing_returns_and_the_session_takes_turns_while_its_agent_
             assert turn.state == "completed"
             assert handle.closed == 0
         await handle.until("the evicted handle is closed", lambda: handle.closed)
-    assert "other" in handle.words
+    assert sorted(handle.words) == ["one", "other"]
     assert fresh.words == ["anew"]
+
+
+async def test_b01_clearing_commits_what_a_session_without_a_warm_agent_owes(
+    store: Store, clock: FakeClock
+) -> None:
+    fresh = RecordingProvider()
+    session = await acting.new_session(store)
+    # Completed in another process, which lives and has the handle: nobody else commits it by himself.
+    await store.workers.register(acting.WORKER)
+    theirs = memory_over(store, clock, worker=acting.WORKER)
+    theirs.register(session.id, RecordingProvider())
+    await said(store, theirs, session.id, "one")
+    async with engine_with(store, clock, memory_over(store, clock, opened=[fresh])) as h:
+        await h.engine.clear(ME, session.id, Request())
+        await fresh.until("the cleared session is committed", lambda: fresh.words)
+    assert fresh.words == ["one"]
 
 
 async def test_b18_starting_a_session_commits_the_one_that_is_left_without_waiting(

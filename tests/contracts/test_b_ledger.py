@@ -150,6 +150,53 @@ async def test_b01_a_turn_is_not_owed_while_it_is_undone(store: Store, clock: Cl
     assert handle.words == ["kept", "undone"]
 
 
+async def test_b01_clearing_keeps_its_turns_owed_and_not_those_undone_before(
+    store: Store, clock: Clock
+) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock)
+    session = await acting.new_session(store)
+    memory.register(session.id, handle)
+    for text in ("one", "two", "undone"):
+        await said(store, memory, session.id, text)
+    await store.transcript.undo(ME, session.id, Request())
+    await store.transcript.clear(ME, session.id, Request())
+    assert [owing.turns for owing in await store.ledger.owing(ME)] == [2]
+    await said(store, memory, session.id, "anew")
+    assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert handle.words == ["one", "two", "anew"]
+    assert not await owes(memory, session.id)
+
+
+async def test_b01_a_cleared_turn_that_is_restored_and_undone_is_not_owed(store: Store, clock: Clock) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock)
+    session = await acting.new_session(store)
+    memory.register(session.id, handle)
+    await said(store, memory, session.id, "kept")
+    await said(store, memory, session.id, "undone")
+    await store.transcript.clear(ME, session.id, Request())
+    await store.transcript.redo(ME, session.id, Request())
+    await store.transcript.undo(ME, session.id, Request())
+    await memory.commit(ME, session.id)
+    assert handle.words == ["kept"]
+
+
+async def test_b01_what_was_committed_when_it_was_cleared_is_not_owed_again_when_it_is_restored(
+    store: Store, clock: Clock
+) -> None:
+    handle = RecordingProvider()
+    memory = memory_over(store, clock)
+    session = await acting.new_session(store)
+    memory.register(session.id, handle)
+    await said(store, memory, session.id, "one")
+    await store.transcript.clear(ME, session.id, Request())
+    await memory.commit(ME, session.id)
+    await store.transcript.redo(ME, session.id, Request())
+    assert not await owes(memory, session.id)
+    assert handle.words == ["one"]
+
+
 async def test_b01_b16_a_turn_that_is_undone_after_a_failed_commit_is_not_in_the_retry(
     store: Store, clock: Clock
 ) -> None:

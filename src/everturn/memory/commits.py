@@ -96,15 +96,8 @@ class Commits:
     # --- handles -------------------------------------------------------------------------------------
 
     async def open(self, name: str | None = None) -> MemoryProvider:
-        """A fresh handle, attached until ``close``. Raises NotFound, ProviderFailed."""
-        wanted = name or self.settings.provider
-        try:
-            handle = self.providers.open(wanted)
-        except NotFound:
-            raise
-        except Exception as error:
-            # The boundary to code that is not ours: anything may come out of it.
-            raise ProviderFailed(f"The memory provider {wanted} could not be opened: {error}") from error
+        """A fresh handle, attached until ``close``. Raises NotFound."""
+        handle = self.providers.open(name or self.settings.provider)
         self._handles.attach(handle)
         return handle
 

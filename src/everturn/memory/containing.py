@@ -92,20 +92,14 @@ class Watch:
         self._states[name] = ProviderState(name, state, error, failures, self._clock.now_ms())
 
 
-class Apart:
-    """A plug-in on a thread and a loop of its own, so that code that blocks holds up nobody else.
-
-    Giving a call up leaves it alone: its thread may go on, nobody waits for it.
-    """
+class Contained:
+    """A handle whose provider is opened by its first call, and by the next one if that failed. So an ``open``
+    that raises fails the call, which its caller contains, and not the turn that asked for a handle."""
 
     def __init__(self, make: Callable[[], MemoryProvider], name: str) -> None:
         self._make = make
         self._name = name
         self._provider: MemoryProvider | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
-        self._is_up = threading.Event()
-        self._thread: threading.Thread | None = None
 
     @property
     def name(self) -> str:
@@ -122,6 +116,29 @@ class Apart:
 
     async def commit(self, segment: Segment) -> None:
         await self._call(lambda provider: _commit(provider, segment))
+
+    async def close(self) -> None:
+        if self._provider is not None:
+            await self._provider.close()
+
+    async def _call(self, act: Callable[[MemoryProvider], Coroutine[Any, Any, T]]) -> T:
+        if self._provider is None:
+            self._provider = self._make()
+        return await act(self._provider)
+
+
+class Apart(Contained):
+    """A plug-in on a thread and a loop of its own, so that code that blocks holds up nobody else.
+
+    Giving a call up leaves it alone: its thread may go on, nobody waits for it.
+    """
+
+    def __init__(self, make: Callable[[], MemoryProvider], name: str) -> None:
+        super().__init__(make, name)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._is_up = threading.Event()
+        self._thread: threading.Thread | None = None
 
     async def close(self) -> None:
         """Ask the plug-in to close, then end its thread as soon as that returns from what it does."""
@@ -145,9 +162,7 @@ class Apart:
         """In the plug-in's thread. Whatever it raises becomes an error of its own: an interrupt, an exit or a
         cancellation that nobody asked for would otherwise end this loop and the server's."""
         try:
-            if self._provider is None:
-                self._provider = self._make()
-            return await act(self._provider)
+            return await super()._call(act)
         except Exception:
             raise
         except BaseException as error:

@@ -88,7 +88,7 @@ class Memory(Commits):
             return NOTHING
         try:
             spare = await self._spare(found.provider)
-        except (NotFound, ProviderFailed) as error:
+        except NotFound as error:
             return Committed(Outcome.NO_HANDLE, left=found.turns, error=error.message)
         return await self.commit(owner, session_id, spare)
 

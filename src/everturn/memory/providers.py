@@ -6,12 +6,15 @@ a provider. Each call opens another handle.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 from everturn.domain.errors import NotFound
 from everturn.domain.remembering import MemoryProvider
-from everturn.memory.containing import Apart
+from everturn.memory.containing import Apart, Contained
+
+_log = logging.getLogger("everturn.memory")
 
 GROUP = "everturn.memory"
 
@@ -30,14 +33,24 @@ class Providers:
         return tuple(sorted({*self._own, *self._plug_ins}))
 
     def open(self, name: str) -> MemoryProvider:
-        """A fresh handle of this provider. Raises NotFound."""
+        """A fresh handle of this provider. One that cannot be opened now is opened by the handle's first call
+        that can. Raises NotFound."""
         if name in self._own:
-            return self._own[name]()
+            return self._open_own(name)
         entry = self._plug_ins.get(name)
         if entry is None:
             raise NotFound("memory provider", name)
         # Loaded on its own thread as well: importing a plug-in can take as long as it likes.
         return Apart(lambda: entry.load()(), name)
+
+    def _open_own(self, name: str) -> MemoryProvider:
+        try:
+            return self._own[name]()
+        except Exception:
+            # The boundary to code that is not ours. A turn needs a handle, not a memory that works: each call
+            # of this one tries again, and is contained like any call that fails.
+            _log.exception("The memory provider %s could not be opened; turns go on without it.", name)
+            return Contained(self._own[name], name)
 
 
 def _installed() -> dict[str, EntryPoint]:

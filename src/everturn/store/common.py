@@ -36,6 +36,9 @@ from everturn.store.rows import (
 from everturn.store.script import IndexBroken, Query, Script, Stored, Tx, one, q
 
 PREVIEW_CHARS = 160
+# Values of turns.is_off_path. Memory is owed a turn on the shown path and one that clear took off it, but not
+# one that undo, retry, edit or select took out.
+ON_PATH, TAKEN_OUT, CLEARED = 0, 1, 2
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -222,9 +225,10 @@ def reindex(tx: Tx, message_no: int, old: str, new: str) -> Script[None]:
 
 
 def move_head(
-    tx: Tx, session: SessionRow, head_no: int | None, *, redo_no: int | None = None, redo_all: bool = False
+    tx: Tx, session: SessionRow, head_no: int | None, *, redo_no: int | None = None, is_clear: bool = False
 ) -> Script[None]:
-    """Let the transcript end elsewhere, and mark the turns that leave or join the shown path.
+    """Let the transcript end elsewhere, and mark the turns that leave or join the shown path. ``is_clear``:
+    those that leave stay owed to memory.
 
     Stepping back from both ends in turn meets at the last common turn: the cost is the difference between
     the paths, never their length. The numbers of the turns do not help: one that was overtaken in the
@@ -239,10 +243,10 @@ def move_head(
                 path.append(int(row[0] or 0) if row else 0)
                 passed.add(path[-1])
     common = leaving[-1] if leaving[-1] in seen[1] else joining[-1]
-    for path, is_off in ((leaving, 1), (joining, 0)):
+    for path, flag in ((leaving, CLEARED if is_clear else TAKEN_OUT), (joining, ON_PATH)):
         for turn_no in path[: path.index(common)]:
-            yield q("turn_path_flag", turn_no, is_off)
-    yield q("session_head", session.no, head_no, redo_no, int(redo_all))
+            yield q("turn_path_flag", turn_no, flag)
+    yield q("session_head", session.no, head_no, redo_no, int(is_clear))
 
 
 def refuse_busy(session: SessionRow) -> None:

@@ -244,7 +244,7 @@ def _clear(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Sess
     if session.head_no is None:
         raise NothingToDo(f"Session {session_id} is empty already.")
     redo = session.redo_no or session.head_no  # what was undone before comes back with the rest
-    yield from move_head(tx, session, None, redo_no=redo, redo_all=True)
+    yield from move_head(tx, session, None, redo_no=redo, is_clear=True)
     return (yield from _moved(tx, session, request, digest, "clear"))
 
 

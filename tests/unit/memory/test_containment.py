@@ -294,3 +294,36 @@ async def test_a_plug_in_is_found_by_its_entry_point_and_serves_a_turn(
         assert "- My bees live on the roof" in model.requests[-1].messages[0].text
     with pytest.raises(NotFound):
         providers.open("no such one")
+
+
+async def test_a_provider_of_the_program_that_cannot_be_opened_fails_no_turn_and_is_tried_again(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = RecordingProvider("fragile", recalls="Likes tea.")
+    is_broken = True
+
+    def open_fragile() -> RecordingProvider:
+        if is_broken:
+            raise OSError("the index is locked")
+        return provider
+
+    settings = MemorySettings(provider="fragile")
+    providers = Providers({"fragile": open_fragile}, {})
+    memory = Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+    model = ScriptedModel(clock=clock, then="fine")
+    async with open_harness(store, clock=clock, model=model, memory=memory) as h:
+        session = await h.new_session()
+        assert (await h.run(session, "one")).state == "completed"
+        assert "could not be opened" in caplog.text
+        (state,) = memory.status()["providers"]
+        assert state["state"] == "failing"
+        assert "the index is locked" in state["error"]
+        assert (await memory.settle(OWNER, session.id)).outcome is Outcome.FAILED
+        assert await memory.has_uncommitted_work(OWNER, session.id)
+        is_broken = False
+        assert (await h.run(session, "two")).state == "completed"
+        await memory.settle(OWNER, session.id)
+        assert provider.words == ["one", "two"]
+        (state,) = memory.status()["providers"]
+        assert state["state"] == "ok"
+    assert provider.closed == 1

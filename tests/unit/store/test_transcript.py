@@ -324,13 +324,13 @@ async def test_a_turn_that_was_overtaken_is_undone_alone(store: Store) -> None:
     await store.transcript.undo(ME, session.id, NO_KEY)
     assert await store.database.read(_off_path, session.id) == {"a": 0, "b": 1, "c": 0}
     await store.transcript.clear(ME, session.id, NO_KEY)
-    assert await store.database.read(_off_path, session.id) == {"a": 1, "b": 1, "c": 1}
+    assert await store.database.read(_off_path, session.id) == {"a": 2, "b": 1, "c": 2}
     await store.transcript.redo(ME, session.id, NO_KEY)
     assert await store.database.read(_off_path, session.id) == {"a": 0, "b": 0, "c": 0}
 
 
 def _off_path(tx: Tx, session_id: str) -> Script[dict[str, int]]:
-    """Which turns are marked as not shown, by their text: memory is not owed those."""
+    """How turns are marked, by their text: 1 is not shown and not owed to memory, 2 is cleared and still owed."""
     row = (yield q("session_row", session_id, ME))[0]
     found = {}
     for turn in (yield q("turns_of_session", row[0])):

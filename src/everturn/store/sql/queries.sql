@@ -555,10 +555,11 @@ DELETE FROM workers WHERE id = $1
 INSERT INTO owed (turn_no, provider, owner, session_no, handle, worker, owed_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (turn_no, provider) DO NOTHING RETURNING turn_no
 
--- In the order in which they were completed; what is undone is not owed while it is.
+-- In the order in which they were completed. What undo, retry or edit took out (1) is not owed meanwhile; what
+-- clear did (2) still is.
 -- name: owed_open
 SELECT o.turn_no, t.id, o.provider, o.handle FROM owed o JOIN turns t ON t.turn_no = o.turn_no
-WHERE o.session_no = $1 AND o.settled_at IS NULL AND t.is_off_path = 0 ORDER BY o.owed_at, o.turn_no
+WHERE o.session_no = $1 AND o.settled_at IS NULL AND t.is_off_path <> 1 ORDER BY o.owed_at, o.turn_no
 
 -- name: owed_handle
 UPDATE owed SET handle = $3, worker = $4 WHERE turn_no = $1 AND provider = $2 AND settled_at IS NULL
@@ -604,7 +605,7 @@ FROM (
         (SELECT 1 FROM workers k WHERE k.id = w.worker AND coalesce(k.lease_until, 1) > 0)
         THEN 1 ELSE 0 END) AS elsewhere
   FROM owed w JOIN turns t ON t.turn_no = w.turn_no
-  WHERE w.settled_at IS NULL AND t.is_off_path = 0 AND ($1 = '' OR w.owner = $1)
+  WHERE w.settled_at IS NULL AND t.is_off_path <> 1 AND ($1 = '' OR w.owner = $1)
     AND ($6 = '' OR w.handle = $6) GROUP BY w.session_no
 ) o JOIN sessions s ON s.session_no = o.session_no JOIN tails l ON l.session_no = o.session_no
 LEFT JOIN commits c ON c.session_no = o.session_no
