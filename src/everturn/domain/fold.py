@@ -66,15 +66,27 @@ class StepState(msgspec.Struct):
     step: int
     model: str = ""
     attempt: int = 0
-    parts: list[AnyPart] = msgspec.field(default_factory=list)
     calls: list[str] = msgspec.field(default_factory=list)
     finish: str = ""
     started_at: int = 0
     first_part_of_attempt: int = 0
+    _parts: list[AnyPart] = msgspec.field(default_factory=list)
+    # Deltas that continue the newest part. They are joined when the parts are read: joining each as it comes
+    # would copy the whole text for every delta.
+    _tail: list[str] = msgspec.field(default_factory=list)
 
     @property
     def is_finished(self) -> bool:
         return bool(self.finish)
+
+    @property
+    def parts(self) -> list[AnyPart]:
+        if self._tail:
+            last = self._parts[-1]
+            assert isinstance(last, (Text, Reasoning))  # noqa: S101 - only these have deltas
+            self._parts[-1] = msgspec.structs.replace(last, text=last.text + "".join(self._tail))
+            self._tail.clear()
+        return self._parts
 
     @property
     def open_text(self) -> str:
@@ -84,6 +96,14 @@ class StepState(msgspec.Struct):
             for part in self.parts[self.first_part_of_attempt :]
             if isinstance(part, Text) and not part.is_abandoned
         )
+
+    def add(self, part: Text | Reasoning) -> None:
+        """Add a delta, to the newest part if it continues that one."""
+        last = self._parts[-1] if len(self._parts) > self.first_part_of_attempt else None
+        if isinstance(last, type(part)) and last.is_abandoned == part.is_abandoned:
+            self._tail.append(part.text)
+        else:
+            self.parts.append(part)
 
 
 class Folded(msgspec.Struct, frozen=True):
@@ -178,20 +198,19 @@ class Fold:
 
     def _text(self, payload: ev.TextDelta, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
-        _append(step, Text(payload.text))
+        step.add(Text(payload.text))
         self._first_token(payload.step, event.at)
 
     def _reasoning(self, payload: ev.ReasoningDelta, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
-        _append(step, Reasoning(payload.text, model=step.model))
+        step.add(Reasoning(payload.text, model=step.model))
         self._first_token(payload.step, event.at)
         self._thinking(payload.step, event.at)
 
     def _superseded(self, payload: ev.TextDelta | ev.ReasoningDelta, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
         is_text = isinstance(payload, ev.TextDelta)
-        part: AnyPart = Text(payload.text, True) if is_text else Reasoning(payload.text, True)
-        _append(step, part)
+        step.add(Text(payload.text, True) if is_text else Reasoning(payload.text, True))
 
     def _step_abandoned(self, payload: ev.StepAbandoned, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
@@ -374,7 +393,12 @@ class Fold:
 def fold(
     turn_id: str, journal: Iterable[ev.Event], *, is_ended: bool = False, is_recovered: bool = False
 ) -> Folded:
-    """Fold a whole journal, in whatever order its events were delivered."""
+    """Fold a whole journal, in whatever order its events were delivered. The cost is linear in its size."""
+    return fed(turn_id, journal).result(is_ended=is_ended, is_recovered=is_recovered)
+
+
+def fed(turn_id: str, journal: Iterable[ev.Event]) -> Fold:
+    """A fold that has taken a whole journal, and can take the events that follow it."""
     # An event that is there twice counts once, as the one that came in time.
     by_place = {(e.epoch, e.number): e for e in sorted(journal, key=lambda e: e.is_late, reverse=True)}
     ordered = [by_place[place] for place in sorted(by_place)]
@@ -382,21 +406,7 @@ def fold(
     result = Fold(turn_id)
     for event in ordered:
         result.feed(event, is_superseded=event.is_late and event.epoch < newest)
-    return result.result(is_ended=is_ended, is_recovered=is_recovered)
-
-
-def _append(step: StepState, part: AnyPart) -> None:
-    """Add a delta to the newest part if it goes on with the same thing."""
-    last = step.parts[-1] if len(step.parts) > step.first_part_of_attempt else None
-    same = (
-        isinstance(part, (Text, Reasoning))
-        and isinstance(last, type(part))
-        and last.is_abandoned == part.is_abandoned
-    )
-    if same and isinstance(last, (Text, Reasoning)) and isinstance(part, (Text, Reasoning)):
-        step.parts[-1] = msgspec.structs.replace(last, text=last.text + part.text)
-    else:
-        step.parts.append(part)
+    return result
 
 
 def _cut(step: StepState) -> None:

@@ -33,7 +33,7 @@ from everturn.store.rows import (
     session_of,
     turn_of,
 )
-from everturn.store.script import IndexBroken, Query, Script, Stored, Tx, one, q
+from everturn.store.script import IndexBroken, Query, Rows, Script, Stored, Tx, one, q
 
 PREVIEW_CHARS = 160
 # Values of turns.is_off_path. Memory is owed a turn on the shown path and one that clear took off it, but not
@@ -122,6 +122,11 @@ def journal_of(session: SessionRow, turn: TurnRow, *, skips_damage: bool = False
     """The turn's events in (epoch, number) order, checked. ``skips_damage``: only the good ones, for a turn
     that has to get its end whatever the disk has done to it. Raises JournalCorrupt otherwise."""
     rows = yield q("events_of_turn", session.no, turn.first_position, turn.no)
+    return events_in(rows, session, turn, skips_damage=skips_damage)
+
+
+def events_in(rows: Rows, session: SessionRow, turn: TurnRow, *, skips_damage: bool) -> list[Event]:
+    """The events of these rows of a turn, checked."""
     events = []
     for row in rows:
         try:

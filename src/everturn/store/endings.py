@@ -8,7 +8,7 @@ import msgspec
 
 from everturn.domain import events as ev
 from everturn.domain.errors import Fenced, WrongState
-from everturn.domain.fold import Folded, fold
+from everturn.domain.fold import Folded
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Attachment, Message, Role, Text
 from everturn.domain.probe import Moment
@@ -19,12 +19,12 @@ from everturn.store.common import (
     add_messages,
     bump,
     drop_messages,
-    journal_of,
     locked_turn,
     move_head,
     refresh,
     turn_row,
 )
+from everturn.store.journal_fold import JournalFold
 from everturn.store.rows import SessionRow, TurnRow, timeline_json, to_json
 from everturn.store.script import Script, Tx, one, q
 
@@ -81,7 +81,9 @@ def complete(
     )
 
 
-def fail(tx: Tx, turn_id: str, epoch: int | None, failure: Failure) -> Script[Turn]:
+def fail(
+    tx: Tx, turn_id: str, epoch: int | None, failure: Failure, ahead: JournalFold | None = None
+) -> Script[Turn]:
     if epoch is None:
         session, turn = yield from locked_turn(tx, turn_id)
         if turn.state in ENDED:
@@ -91,10 +93,17 @@ def fail(tx: Tx, turn_id: str, epoch: int | None, failure: Failure) -> Script[Tu
     else:
         session, turn = yield from held_turn(tx, turn_id, epoch)
         yield q("writer_seal", turn.no, epoch)
-    return (yield from end_active(tx, session, turn, TurnState.FAILED, failure))
+    return (yield from end_active(tx, session, turn, TurnState.FAILED, failure, ahead))
 
 
-def interrupt(tx: Tx, turn_id: str, epoch: int | None, failure: Failure, is_sealed: bool) -> Script[Turn]:
+def interrupt(
+    tx: Tx,
+    turn_id: str,
+    epoch: int | None,
+    failure: Failure,
+    is_sealed: bool,
+    ahead: JournalFold | None = None,
+) -> Script[Turn]:
     if epoch is None:
         session, turn = yield from locked_turn(tx, turn_id)
         if turn.state not in ACTIVE:
@@ -103,10 +112,10 @@ def interrupt(tx: Tx, turn_id: str, epoch: int | None, failure: Failure, is_seal
         session, turn = yield from held_turn(tx, turn_id, epoch)
         if is_sealed:
             yield q("writer_seal", turn.no, epoch)
-    return (yield from end_active(tx, session, turn, TurnState.INTERRUPTED, failure))
+    return (yield from end_active(tx, session, turn, TurnState.INTERRUPTED, failure, ahead))
 
 
-def cancel(tx: Tx, owner: str, turn_id: str, by: str) -> Script[Turn]:
+def cancel(tx: Tx, owner: str, turn_id: str, by: str, ahead: JournalFold | None = None) -> Script[Turn]:
     session, turn = yield from locked_turn(tx, turn_id, owner)
     if turn.turn.is_ready and turn.state is TurnState.INTERRUPTED:
         # Resumed, and no worker has looked yet: it stays interrupted.
@@ -117,7 +126,7 @@ def cancel(tx: Tx, owner: str, turn_id: str, by: str) -> Script[Turn]:
         return turn.turn
     if turn.state is TurnState.QUEUED:
         return (yield from _end_queued(tx, session, turn, TurnState.CANCELLED, None, by=by))
-    return (yield from end_active(tx, session, turn, TurnState.CANCELLED, None, by=by))
+    return (yield from end_active(tx, session, turn, TurnState.CANCELLED, None, ahead, by=by))
 
 
 def end_active(
@@ -126,15 +135,21 @@ def end_active(
     turn: TurnRow,
     state: TurnState,
     failure: Failure | None,
+    ahead: JournalFold | None = None,
     *,
     by: str = "",
     goes_to_queue: bool = True,
 ) -> Script[Turn]:
     """End a running or waiting turn with what its journal holds, whoever was writing it. Where its worker has
-    not said itself that nothing more will come, what it has spooled may still arrive, and belongs to it."""
-    journal = yield from journal_of(session, turn, skips_damage=True)
+    not said itself that nothing more will come, what it has spooled may still arrive, and belongs to it.
+
+    ``ahead``: the journal as it was folded before this transaction. Only what came since is read here.
+    """
+    if ahead is None or ahead.turn_id != turn.id:
+        ahead = JournalFold(turn.id)
+    yield from ahead.catch_up(session, turn)
     is_interrupted = state is TurnState.INTERRUPTED
-    folded = fold(turn.id, journal, is_ended=True, is_recovered=is_interrupted)
+    folded = ahead.result(is_recovered=is_interrupted)
     yield from drop_messages(tx, session, turn.no)
     yield from add_messages(tx, session, turn.no, folded.messages)
     recovery = Recovery.NONE

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from everturn.domain.errors import JournalCorrupt, NotFound, WrongState
 from everturn.domain.events import Event, Payload, Snapshot, encode
-from everturn.domain.fold import fold
 from everturn.domain.turns import Recovery, TurnState
 from everturn.store.common import (
     add_messages,
@@ -19,6 +18,7 @@ from everturn.store.common import (
     session_row,
 )
 from everturn.store.hub import Hub
+from everturn.store.journal_fold import JournalFold, read_ahead
 from everturn.store.rows import (
     SessionRow,
     TurnRow,
@@ -92,7 +92,10 @@ class Journal:
             return False
         self._recovering.add(session_id)
         try:
-            return await self._db.write(_recover, owner, session_id, self._attempts_max, self._age_max_ms)
+            late = await self._db.read(_late_turns, owner, session_id)
+            ahead = {turn_id: await read_ahead(self._db, turn_id) for turn_id in late}
+            bounds = (self._attempts_max, self._age_max_ms)
+            return await self._db.write(_recover, owner, session_id, *bounds, ahead)
         finally:
             self._recovering.discard(session_id)
 
@@ -201,26 +204,40 @@ def _needs_recovery(tx: Tx, owner: str, session_id: str) -> Script[bool]:
     return bool((yield q("turns_pending", session.no)))
 
 
-def _recover(tx: Tx, owner: str, session_id: str, attempts_max: int, age_max_ms: int) -> Script[bool]:
+def _late_turns(tx: Tx, owner: str, session_id: str) -> Script[list[str]]:
+    """Turns whose journal is to be folded anew."""
+    session = yield from session_row(tx, owner, session_id)
+    return [turn.id for row in (yield q("turns_pending", session.no)) if (turn := turn_of(row)).is_late]
+
+
+def _recover(
+    tx: Tx,
+    owner: str,
+    session_id: str,
+    attempts_max: int,
+    age_max_ms: int,
+    ahead: Mapping[str, JournalFold],
+) -> Script[bool]:
     if tx.dialect == "postgresql" and not (yield q("session_try_lock", session_id, owner)):
         return False  # another worker is at it
     session = yield from session_row(tx, owner, session_id)
     changed = False
     for row in (yield q("turns_pending", session.no)):
         turn = turn_of(row)
-        changed = (yield from _recover_turn(tx, session, turn, attempts_max, age_max_ms)) or changed
+        folds = ahead.get(turn.id) or JournalFold(turn.id)
+        changed = (yield from _recover_turn(tx, session, turn, attempts_max, age_max_ms, folds)) or changed
     return changed
 
 
 def _recover_turn(
-    tx: Tx, session: SessionRow, turn: TurnRow, attempts_max: int, age_max_ms: int
+    tx: Tx, session: SessionRow, turn: TurnRow, attempts_max: int, age_max_ms: int, ahead: JournalFold
 ) -> Script[bool]:
     if turn.is_late and turn.state is not TurnState.INTERRUPTED:
         # Another worker has resumed and ended the turn: this is an attempt that was abandoned (C09).
-        yield from _thread_late(tx, session, turn, is_recovered=False)
+        yield from _thread_late(tx, session, turn, ahead, is_recovered=False)
         return (yield from _settle(tx, session, turn, turn.turn.recovery, turn.recovery_attempts))
     if turn.is_late:
-        yield from _thread_late(tx, session, turn, is_recovered=True)
+        yield from _thread_late(tx, session, turn, ahead, is_recovered=True)
         return (yield from _settle(tx, session, turn, Recovery.RECOVERED, 0))
     if tx.now - (turn.turn.ended_at or tx.now) > age_max_ms:
         return (yield from _settle(tx, session, turn, Recovery.FINAL, turn.recovery_attempts))
@@ -231,10 +248,12 @@ def _recover_turn(
     return (yield from _settle(tx, session, turn, recovery, attempts))
 
 
-def _thread_late(tx: Tx, session: SessionRow, turn: TurnRow, *, is_recovered: bool) -> Script[None]:
-    """Fold the whole journal again: late events take their place by (epoch, number)."""
-    journal = yield from journal_of(session, turn, skips_damage=True)
-    folded = fold(turn.id, journal, is_ended=True, is_recovered=is_recovered)
+def _thread_late(
+    tx: Tx, session: SessionRow, turn: TurnRow, ahead: JournalFold, *, is_recovered: bool
+) -> Script[None]:
+    """Write the whole fold again: late events take their place by (epoch, number)."""
+    yield from ahead.catch_up(session, turn)
+    folded = ahead.result(is_recovered=is_recovered)
     yield from drop_messages(tx, session, turn.no)
     yield from add_messages(tx, session, turn.no, folded.messages)
     yield q("turn_outcome", turn.no, to_json(folded.usage), timeline_json(folded.timeline))

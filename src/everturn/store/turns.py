@@ -42,6 +42,7 @@ from everturn.store.common import (
     session_row,
     turn_row,
 )
+from everturn.store.journal_fold import JournalFold, read_ahead
 from everturn.store.rows import (
     SessionRow,
     TurnRow,
@@ -66,7 +67,11 @@ class Turns:
 
     async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
         self._check(submission)
-        return await self._db.write(_accept, owner, session_id, submission)
+        ahead = None
+        if submission.when_busy == "interrupt":
+            active = await self._db.read(_active, owner, session_id)
+            ahead = None if active is None else await read_ahead(self._db, active)
+        return await self._db.write(_accept, owner, session_id, submission, ahead)
 
     async def accept_and_claim(
         self, worker: str, owner: str, session_id: str, submission: Submission
@@ -146,16 +151,19 @@ class Turns:
 
     async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:
         self._refuse_undelivered(epoch)
-        return await self._db.write(endings.fail, turn_id, epoch, failure)
+        ahead = await read_ahead(self._db, turn_id)
+        return await self._db.write(endings.fail, turn_id, epoch, failure, ahead)
 
     async def interrupt(
         self, turn_id: str, epoch: int | None, failure: Failure, *, is_sealed: bool = True
     ) -> Turn:
         self._refuse_undelivered(epoch)
-        return await self._db.write(endings.interrupt, turn_id, epoch, failure, is_sealed)
+        ahead = await read_ahead(self._db, turn_id)
+        return await self._db.write(endings.interrupt, turn_id, epoch, failure, is_sealed, ahead)
 
     async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
-        return await self._db.write(endings.cancel, owner, turn_id, by)
+        ahead = await read_ahead(self._db, turn_id)
+        return await self._db.write(endings.cancel, owner, turn_id, by, ahead)
 
     async def hand_over(self, turn_id: str, epoch: int) -> Turn:
         self._refuse_undelivered(epoch)
@@ -198,7 +206,13 @@ class _Kept(msgspec.Struct, frozen=True):
 _kept = msgspec.json.Decoder(_Kept)
 
 
-def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Accepted]:
+def _active(tx: Tx, owner: str, session_id: str) -> Script[str | None]:
+    return (yield from session_row(tx, owner, session_id)).session.active_turn
+
+
+def _accept(
+    tx: Tx, owner: str, session_id: str, asked: Submission, ahead: JournalFold | None = None
+) -> Script[Accepted]:
     session = yield from locked_session(tx, owner, session_id)
     request = Request(key=asked.key)
     digest = yield from _digest(session, asked)
@@ -214,7 +228,8 @@ def _accept(tx: Tx, owner: str, session_id: str, asked: Submission) -> Script[Ac
         is_first = is_active and asked.when_busy == "interrupt"
         if is_first and session.active_no is not None:
             active = yield from turn_row(session.active_no)
-            yield from endings.end_active(tx, session, active, TurnState.CANCELLED, None, by="interrupt")
+            cancelled = TurnState.CANCELLED
+            yield from endings.end_active(tx, session, active, cancelled, None, ahead, by="interrupt")
         parts = (*((Text(asked.text),) if asked.text else ()), *files)
         turn, position = yield from endings.queue_turn(
             tx,

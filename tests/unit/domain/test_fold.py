@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import msgspec
 from hypothesis import given, settings
@@ -286,3 +287,19 @@ def test_the_server_being_down_is_a_bar_of_the_timeline() -> None:
     ]
     bars = [(bar.kind, bar.state, bar.start_at, bar.end_at) for bar in fold(TURN, journal).timeline]
     assert bars == [("model", "abandoned", 1, 2), ("down", "done", 2, 7), ("model", "running", 8, None)]
+
+
+def test_eight_times_the_deltas_cost_about_eight_times_as_much() -> None:
+    """Quadratic would be 64 times. CPU time of this thread, the best of several: load does not count."""
+
+    def cost(deltas: int) -> float:
+        payloads = [ev.StepStarted(1, "m"), *[ev.TextDelta(1, "twenty characters :)")] * deltas]
+        events = journal_of(*payloads)
+        best = float("inf")
+        for _ in range(3):
+            begun = time.thread_time()
+            fold(TURN, events)
+            best = min(best, time.thread_time() - begun)
+        return best
+
+    assert cost(64_000) < cost(8_000) * 24

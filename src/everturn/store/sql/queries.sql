@@ -306,6 +306,10 @@ ORDER BY e.position LIMIT $3
 SELECT {event_columns} FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3
 ORDER BY e.epoch, e.number
 
+-- name: events_of_turn_from
+SELECT {event_columns} FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3
+ORDER BY e.position LIMIT $4
+
 -- name: late_numbers
 SELECT e.number FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3 AND e.epoch = $4
 
