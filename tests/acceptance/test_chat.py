@@ -171,7 +171,7 @@ async def test_an_approval_is_answered_at_the_prompt(data_dir: Path, wires: Wire
         program(environ, "chat", "--server", f"http://127.0.0.1:{port}") as chat,
     ):
         await chat.type("Fetch it")
-        await chat.until("Approve this call?")
+        await chat.until("Run this command?")
         await chat.type("n")
         await chat.until("Then I will not.")
         await chat.leave()
@@ -237,16 +237,16 @@ async def test_ctrl_c_takes_an_approval_back_and_other_words_give_none(
         await chat.until("> ")
         assert chat.echoes
         chat.type("Run it")
-        await chat.until("n deny] ")
+        await chat.until("[n]o ")
         assert chat.echoes
         chat.process.send_signal(signal.SIGINT)
         await chat.until("Stopped.")
         wires.play(wishing("$TOOL two"))
         await chat.until("> ")
         chat.type("Once more")
-        await chat.until("n deny] ")
+        await chat.until("[n]o ")
         chat.type("session, or start over?")
-        await chat.until("n deny] ")
+        await chat.until("[n]o ")
         wires.play(Answer(openai_answer(["Then not."])))
         chat.type("no")
         await chat.until("denied")
@@ -261,24 +261,24 @@ async def test_a_call_is_changed_before_it_is_allowed(data_dir: Path, wires: Wir
     async with server(environ, port), terminal(environ, port) as chat:
         await chat.until("> ")
         chat.type("Run it")
-        await chat.until("e edit it, n deny] ")
+        await chat.until("[e]dit · [n]o ")
         for given, said in (
             ("echo two", "not a JSON object"),
             ("", "(unchanged)"),
-            ('{"command": 7}', '{"command":7}'),
+            ('{"command": 7}', "│ 7"),
         ):
             chat.type("e")
             await chat.until("on one line: ")
             chat.type(given)
             await chat.until(said)
-            await chat.until("] ")
+            await chat.until("[n]o ")
         chat.type("y")  # the last one: a number is no command
         await chat.until("do not fit")
-        await chat.until("e edit it, n deny] ")
+        await chat.until("[e]dit · [n]o ")
         chat.type("e")
         await chat.until("on one line: ")
         chat.type('{"command": "echo $((20 + 22))"}')
-        await chat.until("[y once, e edit it, n deny] ")
+        await chat.until("Allow? [y]es once · [e]dit · [n]o ")
         wires.play(Answer(openai_answer(["It ran."])))
         chat.type("y")
         await chat.until("ok: 42")
@@ -297,10 +297,10 @@ async def test_a_call_is_changed_in_the_editor(data_dir: Path, wires: WireServer
     async with server(environ, port), terminal(environ, port) as chat:
         await chat.until("> ")
         chat.type("Run it")
-        await chat.until("e edit it, n deny] ")
+        await chat.until("[e]dit · [n]o ")
         chat.type("edit")
         await chat.until("6 * 7")
-        await chat.until("] ")
+        await chat.until("[n]o ")
         wires.play(Answer(openai_answer(["It ran."])))
         chat.type("y")
         await chat.until("ok: 42")
@@ -315,7 +315,7 @@ async def test_an_answer_waits_for_a_server_that_is_away(data_dir: Path, wires: 
         chat = await stack.enter_async_context(terminal(environ, port))
         await chat.until("> ")
         chat.type("Run it")
-        await chat.until("n deny] ")
+        await chat.until("[n]o ")
         first.process.kill()
         await first.process.wait()
         chat.type("n")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from everturn.cli.call_text import exact
 from everturn.domain.errors import Invalid
 
 
@@ -31,7 +32,7 @@ async def edited(arguments: str, editor: list[str], ask_line: Callable[[str], Aw
     if editor:
         text = await _in_editor(editor, pretty)
     else:
-        text = await ask_line(f"{pretty}\n  its arguments, as JSON on one line: ")
+        text = await ask_line(f"{exact(pretty).plain}\n  its arguments, as JSON on one line: ")
     return compact(text if text.strip() else arguments)
 
 

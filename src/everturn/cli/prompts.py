@@ -11,16 +11,24 @@ from contextlib import contextmanager
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
+from everturn.cli.call_text import exact, print_call, print_told
 from everturn.cli.editing import compact, edited, editor_of
-from everturn.cli.frame import shown
 from everturn.domain.errors import Invalid
 from everturn.domain.storing import Ask
 
 _KEYS = {"y": "once", "s": "session", "a": "always", "t": "trust", "n": "deny"}
 _LINE_BYTES_MAX = 4096  # a terminal's own bound for a line
 _EDIT = "e"
+_OFFERS = {
+    "y": "[y]es once",
+    "s": "[s]ession",
+    "a": "[a]lways",
+    "t": "[t]rust session",
+    _EDIT: "[e]dit",
+    "n": "[n]o",
+}
 _WORDS = {"yes": "y", "no": "n", "edit": _EDIT, **{word: key for key, word in _KEYS.items()}}
 
 
@@ -102,8 +110,11 @@ async def answer_to(ask: Ask, out: Console) -> Given:
 
 
 async def _approval(ask: Ask, out: Console) -> Given:
-    out.print(f"\n[yellow]Approve this call?[/yellow] {escape(shown(ask.text))}")
-    out.print(f"  [bold]{escape(shown(ask.name))}[/bold] {escape(shown(ask.label or ask.arguments))}")
+    _forget_typed()
+    what = "command" if ask.name == "terminal" else "call"
+    out.print(Text(f"\nRun this {what}? ", "yellow") + Text("  ") + exact(ask.name), soft_wrap=True)
+    print_call(ask.arguments, out)
+    print_told(ask.text, out)
     options = [key for key, decision in _KEYS.items() if not ask.choices or decision in ask.choices]
     arguments: str | None = None
     while True:
@@ -117,7 +128,16 @@ async def _approval(ask: Ask, out: Console) -> Given:
             out.print(f"  {error.message} {error.hint}", markup=False)
             continue
         arguments = None if changed == compact(ask.arguments) else changed
-        out.print(f"  [bold]{escape(shown(ask.name))}[/bold] {escape(shown(arguments or '(unchanged)'))}")
+        if arguments is None:
+            out.print("  (unchanged)")
+        else:
+            print_call(arguments, out)
+
+
+def _forget_typed() -> None:
+    """Drop what was typed before the question was there to be read."""
+    if sys.stdin.isatty():
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 async def _key(options: list[str], *, is_changed: bool) -> str:
@@ -125,10 +145,10 @@ async def _key(options: list[str], *, is_changed: bool) -> str:
     allowed = [key for key in options if not is_changed or key in ("y", "n")]
     if "y" in allowed:
         allowed.insert(-1, _EDIT)
-    words = ", ".join(f"{key} {_KEYS.get(key, 'edit it')}" for key in allowed)
+    words = " · ".join(_OFFERS[key] for key in allowed)
     while True:
         # Exactly: a message that somebody types here by mistake must not approve anything.
-        given = (await _input(f"  [{words}] ")).strip().lower()
+        given = (await _input(f"  Allow? {words} ")).strip().lower()
         given = _WORDS.get(given, given)
         if given in allowed:
             return given
@@ -137,9 +157,11 @@ async def _key(options: list[str], *, is_changed: bool) -> str:
 async def _question(ask: Ask, out: Console) -> str:
     """A number, one of the choices, or other words if the model asks. Where Everturn itself asks, other words
     would be taken for a no: somebody who types "y" wants to go on."""
-    out.print(f"\n[yellow]{escape(shown(ask.text))}[/yellow]")
+    _forget_typed()
+    out.print()
+    print_told(ask.text, out, "yellow")
     for number, choice in enumerate(ask.choices, start=1):
-        out.print(f"  {number}  {escape(shown(choice))}")
+        out.print(Text(f"  {number}  ") + exact(choice.replace("\n", " ")), soft_wrap=True)
     while True:
         given = (await _input("  > ")).strip()
         if given.isdigit() and 0 < int(given) <= len(ask.choices):

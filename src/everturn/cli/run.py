@@ -293,7 +293,7 @@ async def _answered(app: App, session_id: str, out: Console) -> bool:
     if asks and not prompts.can_ask():
         for ask in asks:
             console(stderr=True).print(
-                f"The session waits for an answer: {shown(ask.label or ask.text)}\n"
+                f"The session waits for an answer: {shown((ask.label or ask.text).partition(chr(10))[0])}\n"
                 f"It is kept. Answer on the page or with 'everturn chat --session {session_id}'.",
                 soft_wrap=True,  # so that the command can be copied whole
                 markup=False,  # it is the model's text

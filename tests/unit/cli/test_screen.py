@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 
 import pytest
@@ -66,9 +67,8 @@ def test_words_of_others_cannot_draw_over_what_was_printed() -> None:
 @pytest.mark.anyio
 async def test_a_forged_question_is_shown_for_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
-    ask = Ask(
-        "ask_1", "ses_1", "trn_1", "approval", 0, text=FORGED, name="terminal", label=f"{FORGED} [bold]"
-    )
+    given_to_tool = json.dumps({"command": f"{FORGED} [bold]"})
+    ask = Ask("ask_1", "ses_1", "trn_1", "approval", 0, text=FORGED, name="terminal", arguments=given_to_tool)
 
     async def no(prompt: str) -> str:
         return "n"
@@ -77,7 +77,7 @@ async def test_a_forged_question_is_shown_for_what_it_is(monkeypatch: pytest.Mon
     given = await prompts.answer_to(ask, Console(file=out, width=200))
     assert given.answer == "deny"
     assert [char for char in out.getvalue() if not char.isprintable() and char != "\n"] == []
-    assert out.getvalue().count(r"\x1b[2K\x1b[1A\x9b2Jrm\x0d\u202eself\x07") == 2
+    assert out.getvalue().count(r"\x1b[2K\x1b[1A\x9b2Jrm\r\u202eself\x07") == 2
     assert "[bold]" in out.getvalue()
 
 
