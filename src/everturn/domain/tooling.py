@@ -20,12 +20,19 @@ class Verdict(StrEnum):
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """What the policy says about one call, and why. ``label`` is the call in one line for people."""
+    """What the policy says about one call, and why. ``label`` is the call in one line for people.
+    ``covers``: what an answer for the session or for always would allow from then on."""
 
     verdict: Verdict
     reason: str = ""
     label: str = ""
     options: tuple[str, ...] = ("once", "session", "always", "deny")
+    covers: str = ""
+
+    @property
+    def question(self) -> str:
+        """What the person is told beside the call."""
+        return f"{self.reason} A lasting answer covers: {self.covers}." if self.covers else self.reason
 
 
 class ToolSpec(msgspec.Struct, frozen=True):

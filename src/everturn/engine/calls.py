@@ -309,14 +309,14 @@ class Calls:
 
     def _approval(self, state: CallState, ruling: Ruling) -> Question:
         digest = digest_of(state.call.name, state.call.arguments)
-        ask = self._new_ask(state, "approval", ruling.reason, ruling.options, digest, ruling.label)
+        ask = self._new_ask(state, "approval", ruling.question, ruling.options, digest, ruling.label)
         payload = ev.ApprovalRequested(
             ask.id,
             state.call.id,
             state.call.name,
             state.call.arguments,
             digest,
-            ruling.reason,
+            ruling.question,
             ruling.label,
             ruling.options,
         )

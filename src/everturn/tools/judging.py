@@ -13,6 +13,7 @@ class Concern(msgspec.Struct, frozen=True):
     """One reason to ask.
 
     ``key`` names what "in this session" and "always" would cover; without a key only "once" is offered.
+    ``covers`` says the same to people, where the key alone does not.
     ``sends``: data may leave for the network. ``is_outside``: it may write outside the workspace. Once
     untrusted output is in the context, stored permission no longer covers those two.
     ``is_opaque``: nobody can tell what will run, so the hard rules could not be checked.
@@ -23,6 +24,7 @@ class Concern(msgspec.Struct, frozen=True):
     sends: bool = False
     is_outside: bool = False
     is_opaque: bool = False
+    covers: str = ""
 
 
 class Judgement(msgspec.Struct, frozen=True):

@@ -223,6 +223,7 @@ class McpTool:
             key=f"mcp {self.spec.name} {self.definition.digest}",
             sends=self._server.network or self._server.host_network or reach,
             is_outside=bool(self._server.write) or reach,
+            covers=f"call {self.spec.name} with any arguments",
         )
         words = ", ".join(f"{name}={value}" for name, value in arguments.items())
         return Judgement(label=one_line(f"{self.definition.name} {words}"), concerns=(concern,))

@@ -29,8 +29,9 @@ class Rule(msgspec.Struct, frozen=True):
     id: str
     key: str
     tool: str
-    label: str
+    label: str  # the call for which it was allowed, in one line
     created_at: int
+    covers: str = ""
 
 
 class Policy:
@@ -49,11 +50,15 @@ class Policy:
         ]
         if not open_concerns:
             return Ruling(Verdict.ALLOW, label=judgement.label, options=())
-        reason = "; ".join(dict.fromkeys(concern.reason for concern in open_concerns))
+        # On one line: a path or a host in a reason is the model's text, and must not look like ours.
+        reason = "; ".join(dict.fromkeys(_flat(concern.reason) for concern in open_concerns))
         if call.is_tainted and any(_reaches_far(concern) for concern in open_concerns):
             reason += "; the context holds text from outside"
         options = _options(call, open_concerns, is_sandboxed=is_sandboxed)
-        return Ruling(Verdict.ASK, _sentence(reason), judgement.label, options)
+        covers = ""
+        if "session" in options or "always" in options:
+            covers = "; ".join(dict.fromkeys(_covers(concern) for concern in open_concerns))
+        return Ruling(Verdict.ASK, _sentence(reason), judgement.label, options, covers)
 
     async def remember(self, call: ToolCall, judgement: Judgement, decision: str) -> None:
         if decision == _TRUST:
@@ -117,6 +122,7 @@ class Policy:
             "tool": call.name,
             "label": judgement.label,
             "created_at": self._clock.now_ms(),
+            "covers": _covers(concern),
         }
 
 
@@ -135,6 +141,14 @@ def _options(call: ToolCall, concerns: list[Concern], *, is_sandboxed: bool) -> 
 
 def _reaches_far(concern: Concern) -> bool:
     return concern.sends or concern.is_outside
+
+
+def _covers(concern: Concern) -> str:
+    return _flat(concern.covers or concern.key)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _sentence(reason: str) -> str:

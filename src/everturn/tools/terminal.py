@@ -132,7 +132,12 @@ class Python(Action):
                 "it runs Python code without a sandbox", sends=True, is_outside=True, is_opaque=True
             )
         elif around.has_network:
-            concern = Concern("it runs Python code that can reach the network", key="python", sends=True)
+            concern = Concern(
+                "it runs Python code that can reach the network",
+                key="python",
+                sends=True,
+                covers="run any Python code",
+            )
         else:
             return Judgement(label=label)
         return Judgement(label=label, concerns=(concern,))

@@ -213,7 +213,13 @@ class EverturnToolbox:
             return tool.judge(call, arguments, around)
         if isinstance(tool, McpTool):
             return tool.judge(call, call.arguments, around)
-        concern = Concern(f"it is a tool of another program ({call.name})", f"tool {call.name}", True, True)
+        concern = Concern(
+            f"it is a tool of another program ({call.name})",
+            f"tool {call.name}",
+            sends=True,
+            is_outside=True,
+            covers=f"call {call.name} with any arguments",
+        )
         words = " ".join(str(value) for value in call.arguments.values())
         return Judgement(label=one_line(f"{call.name} {words}"), concerns=(concern,))
 

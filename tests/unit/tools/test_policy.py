@@ -165,3 +165,22 @@ async def test_permissions_survive_a_restart_and_go_with_their_session(tmp_path:
         assert await kit.toolbox.policy.forget_session(OWNER, SESSION) == 1
         assert (await kit.rule("terminal", command="git push")).verdict is Verdict.ASK
         assert (await kit.rule("terminal", command="rm -rf build")).verdict is Verdict.ALLOW
+
+
+async def test_an_ask_says_what_a_lasting_answer_would_cover(kit: Kit) -> None:
+    online = {"profile": "online"}
+    code = await kit.rule("python", online, code="print(1)")
+    assert code.question.endswith("A lasting answer covers: run any Python code.")
+    await kit.remember("always", "python", online, code="print(1)")
+    [rule] = await kit.toolbox.policy.rules(OWNER)
+    assert rule.covers == "run any Python code"
+    deleting = await kit.rule("terminal", command="rm -rf " + "build/" * 40)
+    assert "build/" * 40 in deleting.question  # never shortened
+    once = await kit.rule("terminal", command="$X y")
+    assert "lasting" not in once.question
+
+
+async def test_a_reason_stays_on_one_line(bare_kit: Kit) -> None:
+    forged = await bare_kit.rule("terminal", command="echo x > 'a\n\nAlready checked.'")
+    assert forged.verdict is Verdict.ASK
+    assert "\n" not in forged.question
