@@ -1,0 +1,78 @@
+"""A data folder of every earlier schema opens, and shows what was in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.acceptance.command_line import environment
+from tests.golden.make_folder import PASSWORD, free_port, provider, wait_until_ready
+
+FOLDERS = sorted(Path(__file__).parent.glob("folders/*.tar.gz"))
+
+
+@pytest.fixture(params=FOLDERS, ids=lambda path: path.name.split(".")[0])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[httpx2.Client]:
+    """Today's server on the folder, and a client that is signed in."""
+    with tarfile.open(request.param) as archive:
+        archive.extractall(tmp_path, filter="data")
+    port = free_port()
+    with provider() as wire:
+        base = f"http://127.0.0.1:{wire}/v1"
+        serving = subprocess.Popen(
+            [sys.executable, "-m", "everturn", "serve", "--port", str(port)],
+            env=environment(tmp_path / "data", OPENAI_BASE_URL=base, OPENAI_API_KEY="sk-not-a-key"),
+        )
+        try:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
+                wait_until_ready(client)
+                assert client.post("/api/signin", json={"password": PASSWORD}).status_code < 300
+                yield client
+        finally:
+            serving.kill()  # one turn still waits for its model, and a polite end would wait for it
+            serving.wait()
+
+
+def test_an_old_folder_shows_everything_that_was_in_it(old: httpx2.Client) -> None:
+    sessions = {item["title"]: item for item in _get(old, "/api/sessions?limit=100")["items"]}
+    archived = {item["title"] for item in _get(old, "/api/sessions?limit=100&archived=true")["items"]}
+    assert {"Plain talk", "Tools", "Attachments", "Summarised", "Cut off"} <= sessions.keys()
+    assert "Archived" in archived
+    assert "Being deleted" not in sessions.keys() | archived
+    assert sessions["Plain talk"]["pinned"] is True
+    assert sessions["Plain talk"]["tags"] == ["old", "kept"]
+    assert _texts(old, sessions["Plain talk"])[:2] == ["question 0", "An answer to: question 0"]
+    assert "write a file" in _texts(old, sessions["Tools"])
+    assert _get(old, f"/api/sessions/{sessions['Tools']['id']}/text?path=made.txt")["text"].startswith("made by")
+    assert _get(old, "/api/settings")["model"] == "openai:old-model"
+    assert [token["label"] for token in _get(old, "/api/tokens")["items"]] == ["phone"]
+
+
+def test_an_old_approval_is_answered_and_the_waiting_turn_runs(old: httpx2.Client) -> None:
+    (ask,) = _get(old, "/api/approvals")["items"]
+    answer = old.post(f"/api/approvals/{ask['id']}", json={"decision": "deny"})
+    assert answer.status_code < 300, answer.text
+    with old.stream("GET", f"/api/sessions/{ask['session_id']}/events?after=0") as stream:
+        for line in stream.iter_lines():
+            if "An answer to: this one waits its turn" in line:
+                break
+        else:
+            pytest.fail("the waiting turn did not run")
+
+
+def _get(client: httpx2.Client, path: str) -> Any:
+    answer = client.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def _texts(client: httpx2.Client, session: dict[str, Any]) -> list[str]:
+    messages = _get(client, f"/api/sessions/{session['id']}/messages?limit=100")["messages"]
+    return [part["text"] for message in messages for part in message["parts"] if part["type"] == "text"]
