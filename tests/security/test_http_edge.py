@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -15,6 +17,7 @@ import pytest
 from everturn.store import Store
 from everturn.testing.web_server import PATIENCE_S, Running, run_web
 from everturn.web import LOCAL_OWNER, Scope
+from everturn.web.logs import ForPeople
 from everturn.web.problems import BodyTooSlow
 from everturn.web.routing import collect
 
@@ -154,6 +157,36 @@ async def test_an_untrusted_proxy_is_not_believed(store: Store, tmp_path: Path) 
             "X-Forwarded-For": "10.0.0.1",
         }
         assert (await server.http.get("/api/sessions", headers=headers)).status_code == 421
+
+
+# --- the log -----------------------------------------------------------------------------------------
+
+
+async def test_nobody_writes_escape_sequences_into_the_operators_terminal(
+    store: Store, tmp_path: Path
+) -> None:
+    screen = io.StringIO()
+    handler = logging.StreamHandler(screen)
+    handler.setFormatter(ForPeople())
+    root = logging.getLogger("everturn")
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        async with run_web(store, tmp_path, settings=LOCKED) as server:
+            for path in ("/%1b%5d0;owned%07", "/api/sessions/%0a12:00:00%20forged", "/%c2%9b2J%e2%80%ae"):
+                await server.http.get(path)
+                await server.http.post(path, json={})
+            hostile = b"GET /api/me HTTP/1.1\r\nHost: \x9b2J.example\r\nUser-Agent: \x9b2J\r\n\r\n"
+            assert (await raw(server, hostile)).startswith(b"HTTP/1.1 421")
+            await server.http.post("/api/signin", json={"password": "\x1b[2J\nwrong"})
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before)
+    lines = screen.getvalue().splitlines()
+    assert any("owned" in line for line in lines)
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("12:00:00 forged") for line in lines)
 
 
 # --- content types -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import click
 from rich.markup import escape
 
 from everturn.cli import unfinished
-from everturn.cli.frame import console, home_option, run, with_store
+from everturn.cli.frame import console, home_option, run, shown, with_store
 from everturn.config import FILE, Config, read_config
 from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
 from everturn.store import Store, copy_tree, open_store, restore_database
@@ -174,7 +174,7 @@ def _say_left_out(left_out: list[str]) -> None:
         return
     click.echo(f"{len(left_out)} left out:", err=True)
     for line in left_out[:_LISTED_MAX]:
-        click.echo(f"  {line}", err=True)
+        click.echo(f"  {shown(line)}", err=True)  # names that an agent gave its files
     if len(left_out) > _LISTED_MAX:
         click.echo(f"  and {len(left_out) - _LISTED_MAX:,} more", err=True)
 

@@ -130,7 +130,8 @@ def _in_words(row: tuple[str, ...]) -> str:
 
 def _row(state: ModelState) -> tuple[str, ...]:
     known = state.abilities
-    name = f"[bold]{escape(state.name)}[/bold] (default)" if state.is_default else escape(state.name)
+    name = escape(shown(state.name))  # a server's own words
+    name = f"[bold]{name}[/bold] (default)" if state.is_default else name
     context = f"{known.context_tokens:,}" if known and known.context_tokens else "unknown"
     tools = "unknown" if known is None else "yes" if known.tools else "no"
     images = "unknown" if known is None else "yes" if known.images else "no"

@@ -1,7 +1,12 @@
-"""Logs: one line for people on a terminal, one JSON object otherwise, secrets blotted out in both."""
+"""Logs: one line for people on a terminal, one JSON object otherwise, secrets blotted out in both.
+
+What a client sends can be in every line (a path, a header, an error's text). None of it reaches the terminal
+as a control character: no escape sequence, no line break that would begin a line of its own.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -44,6 +49,27 @@ def _blot(found: re.Match[str]) -> str:
     return _BLOT if value is None else whole[: len(whole) - len(value)] + _BLOT
 
 
+def plain(text: str) -> str:
+    """The text on one line, with every character that is not printable escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
+
+
+def _text(value: str) -> str:
+    # A file's name can hold halves of characters, which JSON cannot: the whole line would be lost.
+    return redacted(value).encode("utf-8", "backslashreplace").decode()
+
+
+def _plain_json(line: str) -> str:
+    """The same JSON; JSON itself escapes only the first 32 characters."""
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
+
+
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -51,14 +77,14 @@ class JsonLines(logging.Formatter):
             + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": redacted(record.getMessage()),
+            "message": _text(record.getMessage()),
         }
         for name, value in vars(record).items():
             if name not in _OWN and not name.startswith("_") and name != "color_message":
-                entry[name] = redacted(value) if isinstance(value, str) else value
+                entry[name] = _text(value) if isinstance(value, str) else value
         if record.exc_info:
-            entry["error"] = redacted("".join(traceback.format_exception(*record.exc_info)))
-        return msgspec.json.encode(entry, enc_hook=str).decode()
+            entry["error"] = _text("".join(traceback.format_exception(*record.exc_info)))
+        return _plain_json(msgspec.json.encode(entry, enc_hook=str).decode())
 
 
 class ForPeople(logging.Formatter):
@@ -70,9 +96,10 @@ class ForPeople(logging.Formatter):
             if name not in _OWN and not name.startswith("_") and name != "color_message"
         )
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        line = redacted(f"{stamp} {level}{record.getMessage()} {extra}".rstrip())
+        line = plain(redacted(f"{stamp} {level}{record.getMessage()} {extra}".rstrip()))
         if record.exc_info:
-            line += "\n" + redacted("".join(traceback.format_exception(*record.exc_info)).rstrip())
+            trace = redacted("".join(traceback.format_exception(*record.exc_info)).rstrip())
+            line = "\n".join([line, *map(plain, trace.split("\n"))])
         return line
 
 
