@@ -13,9 +13,10 @@ import httpx2
 import pytest
 
 from everturn.domain.storing import Ask
-from everturn.domain.tooling import Verdict
+from everturn.domain.tooling import Tool, Verdict
+from everturn.engine import Preferences, write_preferences
 from everturn.store import Store
-from everturn.testing import Call, FakeClock, FakeTool
+from everturn.testing import Call, FakeClock, FakeTool, FakeToolbox
 from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web, web_settings
 from everturn.web import LOCAL_OWNER, Scope, StartRefused, open_accounts
 from everturn.web.passwords import Passwords
@@ -506,6 +507,51 @@ async def test_a_chat_token_cannot_bring_rules_in_with_a_document(store: Store, 
             assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
             taken = await server.http.post("/api/sessions/import", json=rules, headers=admin)
             assert taken.status_code == 201
+
+
+@pytest.mark.parametrize("change", [{"profile": None}, {"project": None}, {"profile": None, "title": "x"}])
+async def test_a_chat_token_cannot_leave_the_profile_or_the_folder_of_a_session(
+    store: Store, tmp_path: Path, change: dict[str, object]
+) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        chat, admin = await token(server, "chat"), await token(server, "admin")
+        body = {"profile": "careful", "project": str(tmp_path)}
+        made = (await server.http.post("/api/sessions", json=body, headers=admin)).json()
+        path = f"/api/sessions/{made['id']}"
+        refused = await server.http.patch(path, json=change, headers=chat)
+        assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+        found = (await server.http.get(path, headers=chat)).json()
+        assert (found["profile"], found["project"], found.get("title")) == ("careful", str(tmp_path), None)
+        renamed = await server.http.patch(path, json={"title": "x", "model": None}, headers=chat)
+        assert renamed.status_code == 200
+        assert (await server.http.patch(path, json=change, headers=admin)).status_code == 200
+
+
+async def test_a_chat_token_cannot_leave_the_preferred_profile(store: Store, tmp_path: Path) -> None:
+    """Neither through /v1, with a named session or without one, nor with a document that names none."""
+    used: list[str | None] = []
+
+    async def tools(owner: str, session_id: str, profile: str | None) -> list[Tool]:
+        used.append(profile)
+        return []
+
+    toolbox = FakeToolbox()
+    toolbox.tools = tools  # type: ignore[method-assign]
+    async with run_web(store, tmp_path, "a", "b", "c", settings=LOCKED, toolbox=toolbox) as server:
+        server.http.headers.update(await token(server, "chat"))
+        document = (
+            await server.http.get(f"/api/sessions/{(await server.new_session())['id']}/export")
+        ).json()
+        await write_preferences(store.records, LOCAL_OWNER, Preferences(profile="careful"))
+        asked = {"model": "everturn", "messages": [{"role": "user", "content": "hello"}]}
+        for headers in ({}, {"X-Everturn-Session": "mine"}):
+            answer = await server.http.post("/v1/chat/completions", json=asked, headers=headers)
+            assert answer.status_code == 200, answer.text
+        assert used
+        assert set(used) == {"careful"}
+        document["session"].pop("profile", None)
+        imported = await server.http.post("/api/sessions/import", json=document)
+        assert imported.json()["profile"] == "careful"
 
 
 async def test_a_read_token_cannot_write_anything(store: Store, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def build_web(
     )
     names = settings_api.names if settings_api is not None else None
     completions = Completions(
-        engine, store, models, deletions, clock, ids, timeout_s=settings.completion_timeout_s
+        engine, store, models, deletions, preferences, clock, ids, timeout_s=settings.completion_timeout_s
     )
     uploads = Uploads(settings.home / "uploads", settings.upload_bytes_max, settings.body_timeout_s)
     server = ServerApi(
@@ -112,7 +112,9 @@ def build_web(
                 engine, store, deletions, streams, clock, sessions_max=settings.stream_sessions_max
             ).endpoints(),
             *FilesApi(store, uploads).endpoints(),
-            *DocumentsApi(engine, store, sessions, import_bytes_max=settings.import_bytes_max).endpoints(),
+            *DocumentsApi(
+                store, sessions, preferences, import_bytes_max=settings.import_bytes_max
+            ).endpoints(),
             *AccountApi(accounts, audit, streams, is_password_configured=bool(settings.password)).endpoints(),
             *_openai(completions, store, models, names, streams, settings, clock, ids).endpoints(),
             *(settings_api.endpoints() if settings_api is not None else ()),

@@ -33,6 +33,7 @@ from everturn.web.chat_wire import (
     system_of,
 )
 from everturn.web.deleting import EPHEMERAL, Deletions
+from everturn.web.preferences import PreferencesOf
 from everturn.web.problems import BadRequest
 
 _log = logging.getLogger("everturn.web.completions")
@@ -81,6 +82,7 @@ class Completions(Background):
         store: Store,
         models: Models,
         deletions: Deletions,
+        preferences: PreferencesOf,
         clock: Clock,
         ids: Ids,
         *,
@@ -91,6 +93,7 @@ class Completions(Background):
         self._store = store
         self._models = models
         self._deletions = deletions
+        self._preferences = preferences
         self._clock = clock
         self._ids = ids
         self._timeout_s = timeout_s
@@ -124,13 +127,16 @@ class Completions(Background):
         if found:
             return await self._engine.session(owner, found[0])
         # The creation key makes two first requests at once end up in one session.
-        return await self._engine.create_session(owner, key=key, request=Request(key=key))
+        preferred = (await self._preferences.get(owner)).profile
+        return await self._engine.create_session(
+            owner, key=key, preferred_profile=preferred, request=Request(key=key)
+        )
 
     async def in_session(
         self, owner: str, session: Session, request: ChatRequest, key: str | None
     ) -> Answering:
         """The last message becomes a turn; the session itself remembers what was before."""
-        submission = await self._submission(owner, request, key=key)
+        submission = await self._submission(session, request, key=key)
         accepted = await self._engine.submit(owner, session.id, submission)
         try:
             async with aclosing(self._answer_of(owner, session.id, accepted)) as answer:  # type: ignore[type-var]
@@ -162,13 +168,13 @@ class Completions(Background):
     async def alone(self, owner: str, request: ChatRequest) -> Answering:
         """An answer that leaves nothing behind: no session in the list, nothing for memory."""
         async with self._ephemeral(owner, request) as session:
-            submission = await self._submission(owner, request, key=None)
+            submission = await self._submission(session, request, key=None)
             accepted = await self._engine.submit(owner, session.id, submission)
             async with aclosing(self._answer_of(owner, session.id, accepted)) as answer:  # type: ignore[type-var]
                 async for piece in answer:
                     yield piece
 
-    async def _submission(self, owner: str, request: ChatRequest, *, key: str | None) -> Submission:
+    async def _submission(self, session: Session, request: ChatRequest, *, key: str | None) -> Submission:
         last = request.messages[-1]
         if last.role != "user":
             raise BadRequest("The last message must be the user's.", hint="The agent answers a user.")
@@ -177,14 +183,17 @@ class Completions(Background):
         files = []
         for number, url in enumerate(last.images, 1):
             data, media = image_bytes(url)
-            stored = await self._store.files.put(owner, f"image-{number}", media, data)
+            stored = await self._store.files.put(session.owner, f"image-{number}", media, data)
             files.append(stored.id)
-        return Submission(text=text, attachments=tuple(files), key=key)
+        preferred = await self._preferences.model_for(session)
+        return Submission(text=text, attachments=tuple(files), preferred_model=preferred, key=key)
 
     @asynccontextmanager
     async def _ephemeral(self, owner: str, request: ChatRequest) -> AsyncIterator[Session]:
         """A private session with the client's history, deleted afterwards whatever happens."""
         session, turns, messages = self._history(owner, conversation(request.messages)[:-1])
+        preferred = (await self._preferences.get(owner)).profile
+        session = msgspec.structs.replace(session, profile=preferred)
         # Its deletion is durable before it exists: a crash in between leaves nothing behind.
         due_at = self._clock.now_ms() + round(self._timeout_s * 1000)
         await self._deletions.put_off(owner, session.id, due_at)

@@ -8,6 +8,7 @@ import anyio
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from everturn.domain.sessions import Session
 from everturn.domain.storing import Records
 from everturn.engine import Preferences, read_preferences, write_preferences
 
@@ -39,6 +40,12 @@ class PreferencesOf:
 
     async def get(self, owner: str) -> Preferences:
         return await read_preferences(self._records, owner)
+
+    async def model_for(self, session: Session) -> str | None:
+        """The model that its owner prefers, where neither the session nor its profile names one."""
+        if session.model is not None or session.profile is not None:
+            return None
+        return (await self.get(session.owner)).model
 
     async def change(self, owner: str, change: ChangePreferences) -> Preferences:
         # One at a time: of two tabs that read the same and change different things, one would lose.

@@ -9,7 +9,6 @@ from msgspec import Meta
 
 from everturn.domain import errors as e
 from everturn.domain.sessions import Hit, Session
-from everturn.engine import Engine
 from everturn.store import Store, documents
 from everturn.store.documents import Document
 from everturn.web.api.sessions import (
@@ -22,6 +21,7 @@ from everturn.web.api.sessions import (
 )
 from everturn.web.guard import FILE_POLICY
 from everturn.web.identity import Scope
+from everturn.web.preferences import PreferencesOf
 from everturn.web.problems import ScopeMissing
 from everturn.web.routing import JSON, Answer, AnyEndpoint, Call, Endpoint, Nothing, Raw
 from everturn.web.uploads import safe_name, sniffed
@@ -43,10 +43,12 @@ class ExportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DocumentsApi:
-    def __init__(self, engine: Engine, store: Store, sessions: SessionsApi, *, import_bytes_max: int) -> None:
-        self._engine = engine
+    def __init__(
+        self, store: Store, sessions: SessionsApi, preferences: PreferencesOf, *, import_bytes_max: int
+    ) -> None:
         self._store = store
         self._sessions = sessions
+        self._preferences = preferences
         self._import_bytes_max = import_bytes_max
 
     def endpoints(self) -> list[AnyEndpoint]:
@@ -112,14 +114,24 @@ class DocumentsApi:
 
     async def import_(self, call: Call[Nothing, Document]) -> Answer:
         _check(call)
-        session = await documents.import_document(self._store, call.owner, call.body, _described)
-        return tagged(session)
+        document = await self._placed(call)
+        return tagged(await documents.import_document(self._store, call.owner, document, _described))
+
+    async def _placed(self, call: Call[Nothing, Document]) -> Document:
+        """The document under the preferred profile, if the caller may not choose one: a document that names
+        none would lead out of it."""
+        if call.caller.may(Scope.ADMIN):
+            return call.body
+        preferred = (await self._preferences.get(call.owner)).profile
+        session = msgspec.structs.replace(call.body.session, profile=preferred)
+        return msgspec.structs.replace(call.body, session=session)
 
 
 def _check(call: Call[Nothing, Document]) -> None:
     """What a document says about its session is bound as it is when a session is made or changed."""
     session = call.body.session
-    check_place(call, session.profile, *(turn.profile for turn in call.body.turns))
+    profiles = (session.profile, *(turn.profile for turn in call.body.turns))
+    check_place(call, is_named=any(profile is not None for profile in profiles))
     check_key(session.key)
     said = {"title": session.title, "tags": session.tags, "profile": session.profile, "model": session.model}
     try:

@@ -178,7 +178,7 @@ class SessionsApi:
                 scope=Scope.CHAT,
                 body=ChangeSession,
                 answer=Session,
-                errors=(*gone, e.Stale),
+                errors=(*gone, e.Stale, ScopeMissing),
                 headers=("If-Match",),
             ),
             Endpoint(
@@ -247,7 +247,7 @@ class SessionsApi:
 
     async def create(self, call: Call[Nothing, CreateSession]) -> Answer:
         body = call.body
-        check_place(call, body.project, body.profile)
+        check_place(call, is_named=body.project is not None or body.profile is not None)
         check_key(body.key)
         session = await self._engine.create_session(
             call.owner,
@@ -299,7 +299,8 @@ class SessionsApi:
 
     async def change(self, call: Call[Nothing, ChangeSession]) -> Answer:
         body = call.body
-        check_place(call, body.project, body.profile)
+        # Null is a choice too: it leads out of the profile or the folder that the session has.
+        check_place(call, is_named=body.project is not UNSET or body.profile is not UNSET)
         session_id = call.path["session"]
         await self.visible(call.owner, session_id)
         given = {name: getattr(body, name) for name in body.__struct_fields__}
@@ -410,7 +411,7 @@ def check_key(key: str) -> None:
         )
 
 
-def check_place(call: Call[Any, Any], *given: Any) -> None:
-    """Where the agent works and under which rules is not for tokens that may only chat."""
-    if any(value is not UNSET and value is not None for value in given) and not call.caller.may(Scope.ADMIN):
+def check_place(call: Call[Any, Any], *, is_named: bool) -> None:
+    """Tokens that may only chat choose neither the folder nor the profile. ``is_named``: the request does."""
+    if is_named and not call.caller.may(Scope.ADMIN):
         raise ScopeMissing(Scope.ADMIN)

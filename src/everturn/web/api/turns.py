@@ -231,12 +231,9 @@ class TurnsApi:
         return await self._engine.submit(call.owner, session_id, submission)
 
     async def _preferred_model(self, owner: str, session_id: str, profile: str | None) -> str | None:
-        """The model that this person prefers, where neither session nor profile names one."""
-        preferred = (await self._preferences.get(owner)).model
-        if preferred is None or profile is not None:
+        if profile is not None:
             return None
-        session = await self._store.sessions.get(owner, session_id)
-        return preferred if session.model is None and session.profile is None else None
+        return await self._preferences.model_for(await self._store.sessions.get(owner, session_id))
 
     async def get(self, call: Call[Nothing, Nothing]) -> Turn:
         return await self._store.turns.get(call.owner, call.path["turn"])
