@@ -6,6 +6,7 @@ import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import anyio
 import apsw
@@ -15,10 +16,17 @@ from everturn.domain import events as ev
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreBroken
 from everturn.domain.storing import Submission
 from everturn.store import Store, open_store
+from everturn.store.sqlite import SqliteDatabase
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
 from tests.acting import ME, answer, append, complete, new_session, positions, say, start, words
+from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.anyio
+
+PATIENCE_S = 60
+_FRAME_BYTES = 4096 + 24
+_FRAMES_OF_FIRST_PAGE = 4062  # of the log, in the first page of its index; the next page takes 32 KiB
+_ROOM_FOR_A_FEW_FRAMES = 7 * 4096
 
 
 @asynccontextmanager
@@ -126,6 +134,97 @@ async def test_an_attachment_that_did_not_fit_is_named_by_nobody(platter: Platte
         session = await new_session(store)
         await store.turns.accept(ME, session.id, Submission(attachments=(file.id,)))
         assert await store.upkeep.check() == []
+
+
+# --- which trouble mends by itself ---------------------------------------------------------------------------
+
+_MENDS = {
+    "the log is full": ("write", errno.ENOSPC, None),
+    "a quota is used up": ("write", errno.EDQUOT, None),
+    "the index of the log cannot grow": ("write", errno.ENOSPC, apsw.SQLITE_IOERR_SHMSIZE),
+    "the index of the log cannot be mapped": ("write", errno.ENOMEM, apsw.SQLITE_IOERR_SHMMAP),
+}
+_STAYS = {
+    "a sync fails": ("sync", errno.EIO, None),
+    "a sync finds no room": ("sync", errno.ENOSPC, None),
+    "the folder's sync fails": ("write", errno.EIO, apsw.SQLITE_IOERR_DIR_FSYNC),
+    "a write fails": ("write", errno.EIO, None),
+    "a code that is not known": ("write", errno.EIO, apsw.SQLITE_IOERR_VNODE),
+}
+
+
+@pytest.mark.parametrize("case", _MENDS)
+async def test_a_disk_without_room_is_taken_for_one_and_mends_by_itself(
+    platter: Platter, vfs: FaultyVfs, case: str
+) -> None:
+    kind, code, result = _MENDS[case]
+    async with opened(platter, vfs) as store:
+        session = await new_session(store)
+        platter.fail(kind, code, suffix="-wal", result=result)
+        with pytest.raises(DiskFull):
+            await say(store, session.id, "refused")
+        with anyio.fail_after(PATIENCE_S):
+            trouble = await store.other_trouble(None)
+            assert trouble is not None
+            assert trouble.code == "disk_full"
+            platter.heal()
+            assert await store.other_trouble(trouble) is None, "nobody had to write to find out"
+        await say(store, session.id, "taken")
+        assert [turn.text for turn in await store.turns.queue(ME, session.id)] == ["taken"]
+        assert await store.upkeep.check() == []
+
+
+@pytest.mark.parametrize("case", _STAYS)
+async def test_trouble_after_which_the_disk_is_unknown_lasts_until_the_store_is_reopened(
+    platter: Platter, vfs: FaultyVfs, case: str
+) -> None:
+    kind, code, result = _STAYS[case]
+    async with opened(platter, vfs) as store:
+        session = await new_session(store)
+        platter.fail(kind, code, suffix="-wal", times=1, result=result)
+        with pytest.raises(StoreBroken, match="IOERR"):
+            await say(store, session.id, "unknown")
+        platter.heal()
+        with pytest.raises(StoreBroken):
+            await say(store, session.id, "refused")
+    async with opened(platter, vfs) as store:
+        await say(store, session.id, "taken")
+
+
+async def _fill_first_page_of_index(store: Store, log: Path) -> None:
+    """Write until two more commits need the second page. The checkpointer is held off, or it would start the
+    log over."""
+    database = cast("SqliteDatabase", store.database)
+    assert database._checkpointer is not None
+    database._checkpointer.cancel()
+    await store.records.put(ME, "settings", "a", 0)
+    number = 0
+    while (frames := (log.stat().st_size - 32) // _FRAME_BYTES) < _FRAMES_OF_FIRST_PAGE - 3:
+        is_near = frames > _FRAMES_OF_FIRST_PAGE - 100
+        name, size = ("a", 1) if is_near else (f"{number % 20}", 40_000)
+        await store.records.put(ME, "settings", name, "x" * size)
+        number += 1
+
+
+async def test_on_a_real_disk_an_index_of_the_log_that_cannot_grow_mends_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    """SQLite calls this an I/O error: the log took the commit, and its index had no room for one more page."""
+    with small_disk(tmp_path / "disk", megabytes=26) as disk:
+        async with open_store(data_dir=disk.root / "data") as store:
+            await _fill_first_page_of_index(store, disk.root / "data" / "everturn.db-wal")
+            disk.fill(but=_ROOM_FOR_A_FEW_FRAMES)
+            with anyio.fail_after(PATIENCE_S):
+                with pytest.raises(DiskFull, match="-shm"):
+                    for number in range(100):
+                        await store.records.put(ME, "settings", "a", number)
+                trouble = store.trouble
+                disk.free()
+                assert await store.other_trouble(trouble) is None
+            await store.records.put(ME, "settings", "a", "after")
+        async with open_store(data_dir=disk.root / "data") as store:
+            assert await store.records.get(ME, "settings", "a") == "after"
+            assert await store.upkeep.check() == []
 
 
 # --- a sync that fails -----------------------------------------------------------------------------------

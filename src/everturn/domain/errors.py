@@ -3,6 +3,7 @@
 ``Refused``   the request is wrong or came too late: change it, or read again and decide.
 ``Retry``     nothing is wrong with the request: the same one can be tried again.
 ``Stopped``   this process must not write any more, or a person has to look.
+``StoreFault``  a fault of ours met by one request; every other one goes on.
 ``ModelTrouble``  a model call did not end well; the engine decides what follows.
 
 Each error has a stable ``code``, an HTTP ``status``, a message that says what failed on which thing and
@@ -246,6 +247,17 @@ class StoreRefused(Stopped):
 class JournalCorrupt(Stopped):
     code = "journal_corrupt"
     hint = "Run 'everturn doctor'; a backup has the row if it was taken before the damage."
+
+
+# --- faults ----------------------------------------------------------------------------------------
+
+
+class StoreFault(EverturnError):
+    """One request failed in the store for a reason that has no name here. Nothing of it was stored, and all
+    others go on: only trouble of the database itself stops the writing."""
+
+    code = "store_fault"
+    hint = "This is a fault in Everturn. The log says more; 'everturn doctor' checks the data."
 
 
 # --- models ----------------------------------------------------------------------------------------

@@ -157,7 +157,9 @@ class Runner:
                 heard.set_result(accepted)
         except Exception as error:
             if heard.done():
-                _log.warning("accepting for %s, who has gone: %s", session_id, error)
+                _log.warning(
+                    "accepting for %s, who has gone: %s", session_id, error, exc_info=_unnamed(error)
+                )
             else:
                 heard.set_exception(error)
         finally:
@@ -349,6 +351,8 @@ class Runner:
                     result = await running.loop.run()
                 except Exception as raised:
                     error = writer.failure or raised
+                    if error is not raised and _unnamed(raised):
+                        _log.error("turn %s broke off", claim.turn.id, exc_info=raised)
             if result is None:
                 await self._let_go(running, writer, error or writer.failure)
             group.cancel_scope.cancel()
@@ -370,7 +374,7 @@ class Runner:
             try:
                 await writer.quiet()
             except Exception as error:
-                _log.info("a turn ends without its last words: %r", error)
+                _log.info("a turn ends without its last events: %r", error, exc_info=_unnamed(error))
 
     async def _hand_over(self, running: RunningTurn, writer: TurnWriter) -> None:
         with anyio.move_on_after(self._gear.settings.drain_s):
@@ -476,6 +480,11 @@ class Runner:
         for running in list(self._turns.values()):
             if running.log is not None and running.loop is not None and running.log.last_sign_at < latest:
                 running.loop.break_silence()
+
+
+def _unnamed(error: Exception) -> Exception | None:
+    """An error that has no name of ours: only its traceback says where it comes from."""
+    return None if isinstance(error, EverturnError) else error
 
 
 def _failure(error: Exception) -> Failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -14,6 +15,8 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError
 from everturn.domain.messages import Message
 from everturn.domain.remembering import MemoryProvider, Segment
+
+_log = logging.getLogger("everturn.memory")
 
 T = TypeVar("T")
 
@@ -81,10 +84,17 @@ class Watch:
         except Exception as error:
             # The boundary to code that is not ours: anything may come out of it.
             message = f"The memory provider {name} could not {what}: {str(error) or type(error).__name__}"
+            if not self._is_known(name, message):
+                _log.warning("%s", message, exc_info=error)
             self._note(name, "failing", message)
             raise ProviderFailed(message, hint="What it was to take stays owed.") from error
         self._note(name, "ok", "")
         return result
+
+    def _is_known(self, name: str, message: str) -> bool:
+        """Whether it failed in the same way the last time: its traceback is in the log already."""
+        before = self._states.get(name)
+        return before is not None and before.error == message
 
     def _note(self, name: str, state: str, error: str) -> None:
         before = self._states.get(name)

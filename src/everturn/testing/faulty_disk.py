@@ -59,6 +59,15 @@ class _Fault(msgspec.Struct):
     passes: int  # how many operations still go well
     times: int  # how many fail then
     suffix: str
+    result: int | None  # SQLite's code for it, where it is not the one that follows from the others
+
+
+class PlannedError(OSError):
+    """What the operating system says, and SQLite's own code for it if the test chose one."""
+
+    def __init__(self, code: int, path: str, result: int | None = None) -> None:
+        super().__init__(code, os.strerror(code), path)
+        self.result = result
 
 
 class Platter:
@@ -70,6 +79,7 @@ class Platter:
         self._lock = threading.RLock()
         self._faults: list[_Fault] = []
         self.is_read_only = False
+        self.last_errno = 0
 
     def mark(self, note: str) -> None:
         """Write a note between the operations: what was acknowledged at this point."""
@@ -79,13 +89,23 @@ class Platter:
     def marks(self, upto: int) -> list[str]:
         return [operation.path for operation in self.log[:upto] if operation.kind == "mark"]
 
-    def fail(self, kind: str, code: int, *, after: int = 0, times: int = 1 << 60, suffix: str = "") -> None:
+    def fail(
+        self,
+        kind: str,
+        code: int,
+        *,
+        after: int = 0,
+        times: int = 1 << 60,
+        suffix: str = "",
+        result: int | None = None,
+    ) -> None:
         """From now on, ``after`` operations of this kind go well, then ``times`` fail with ``code``.
 
-        ``suffix`` chooses files by the end of their name, e.g. ``-wal``.
+        ``suffix`` chooses files by the end of their name, e.g. ``-wal``. ``result`` is the extended code that
+        SQLite reports, e.g. one of the shared memory, which this disk does not see.
         """
         with self._lock:
-            self._faults.append(_Fault(kind, code, after, times, suffix))
+            self._faults.append(_Fault(kind, code, after, times, suffix, result))
 
     def heal(self) -> None:
         with self._lock:
@@ -96,17 +116,18 @@ class Platter:
     def doing(self, operation: Operation) -> Iterator[None]:
         """Let the operation happen and write it down, or raise the OSError that was planned for it."""
         with self._lock:
-            code = self._planned(operation)
-            if code is not None:
+            error = self._planned(operation)
+            if error is not None:
                 if operation.kind == "sync":
                     self.log.append(msgspec.structs.replace(operation, kind="sync_failed"))
-                raise OSError(code, os.strerror(code), operation.path)
+                self.last_errno = error.errno or 0
+                raise error
             yield
             self.log.append(operation)
 
-    def _planned(self, operation: Operation) -> int | None:
+    def _planned(self, operation: Operation) -> PlannedError | None:
         if self.is_read_only and operation.kind in ("write", "truncate", "delete", "rename", "open"):
-            return errno.EROFS
+            return PlannedError(errno.EROFS, operation.path)
         for fault in self._faults:
             if fault.kind != operation.kind or not operation.path.endswith(fault.suffix):
                 continue
@@ -114,7 +135,7 @@ class Platter:
                 fault.passes -= 1
             elif fault.times:
                 fault.times -= 1
-                return fault.code
+                return PlannedError(fault.code, operation.path, fault.result)
         return None
 
     # --- what is left ----------------------------------------------------------------------------------
@@ -295,6 +316,9 @@ class FaultyVfs(apsw.VFS):
             )
         return FaultyFile(self._platter, path, name, flags)
 
+    def xGetLastError(self) -> tuple[int, str]:  # noqa: N802
+        return self._platter.last_errno, os.strerror(self._platter.last_errno)
+
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
         try:
             with self._platter.doing(Operation("delete", filename, is_database=True)):
@@ -340,6 +364,9 @@ def _told(error: OSError, kind: str) -> apsw.Error:
     if kind != "sync" and error.errno in _ERRORS:
         make, result = _ERRORS[error.errno]
         told = make()
+    if isinstance(error, PlannedError) and error.result is not None:
+        result = error.result
+        told = apsw.exception_for(result)  # type: ignore[assignment]
     # apsw reads this attribute when it turns the exception back into SQLite's code.
     told.extendedresult = result  # type: ignore[attr-defined]
     return told

@@ -8,6 +8,7 @@ for a web fetch. Programs find it through the usual proxy variables.
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import tempfile
@@ -21,6 +22,8 @@ from anyio.abc import SocketStream, TaskGroup
 
 from everturn.tools.fetching import CheckedNetwork
 from everturn.tools.schema import ToolFailed
+
+_log = logging.getLogger("everturn.tools")
 
 _HEAD_BYTES_MAX = 64 * 1024
 _HEAD_TIMEOUT_S = 30.0
@@ -71,6 +74,7 @@ class Gate:
             except (TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return  # it asked for nothing, or went away
             except Exception as error:  # the boundary to foreign programs: one of them must not end the gate
+                _log.warning("a request through the gate failed", exc_info=error)
                 await _refuse(client, 500, f"The request could not be passed on: {error!r}")
 
     async def _pass_on(self, client: SocketStream, head: bytes, rest: bytes) -> None:

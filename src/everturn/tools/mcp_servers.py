@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import logging
 import os
 import re
 import shutil
@@ -35,6 +36,8 @@ from everturn.tools.profiles import McpServer
 from everturn.tools.running import until_breach
 from everturn.tools.sandbox import Child, Sandbox, View, program_folders
 from everturn.tools.schema import ToolFailed, failure
+
+_log = logging.getLogger("everturn.tools")
 
 DEFINITIONS = "mcp.tools"
 _START_TIMEOUT_S = 30.0
@@ -266,6 +269,7 @@ class _Connection:
             await self._serve()
         except Exception as error:
             self._failure = self._failure or self._why(error)
+            _log.warning("MCP server %s ended", self._server.name, exc_info=error)
         finally:
             self.is_ended = True
             self._client = None

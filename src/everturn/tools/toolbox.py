@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from collections.abc import Sequence
@@ -25,10 +26,12 @@ from everturn.tools.mcp_servers import McpServers, McpTool, Secret, ServerState
 from everturn.tools.policy import Policy
 from everturn.tools.profiles import Profile, Profiles
 from everturn.tools.sandbox import Sandbox, SandboxState
-from everturn.tools.schema import Action
+from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal import Python, Terminal
 from everturn.tools.trust import Trust
 from everturn.tools.web import WebFetch
+
+_log = logging.getLogger("everturn.tools")
 
 TOOL_NAMES = frozenset(
     kind.name
@@ -107,6 +110,8 @@ class EverturnToolbox:
         except Exception as error:
             # The contract never raises: what cannot be judged asks, with the reason in the question, and
             # an answer to it is good for this one call only.
+            if not isinstance(error, ToolFailed):
+                _log.warning("a call of %s could not be judged", spec.name, exc_info=error)
             reason = f"It could not be judged: {error}"
             return Ruling(Verdict.ASK, reason, label=spec.name, options=("once", "deny"))
 

@@ -128,6 +128,22 @@ async def test_what_was_said_before_an_unexpected_error_is_in_the_transcript(ope
         assert (await h.texts(session))[1] == "assistant: Half more"
 
 
+async def test_what_kept_the_last_events_out_of_the_journal_is_in_the_log_with_its_traceback(
+    store, clock, monkeypatch, caplog
+):
+    async def complete(*args, **more):
+        Failing(monkeypatch, store.journal, "settled", ZeroDivisionError("another fault"))
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(store.turns, "complete", complete)
+    caplog.set_level("INFO", "everturn.engine")
+    async with open_harness(store, "done", clock=clock) as h:
+        turn = await h.run(await h.new_session())
+        assert (turn.state, turn.failure.code) == (TurnState.FAILED, "internal_error")
+    faults = {record.exc_info[0] for record in caplog.records if record.exc_info}
+    assert faults == {RuntimeError, ZeroDivisionError}
+
+
 async def test_a_full_disk_interrupts_the_turn_and_resume_goes_on(store, clock, monkeypatch):
     more = anyio.Event()
 

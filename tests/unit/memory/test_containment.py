@@ -15,7 +15,7 @@ import pytest
 from everturn.domain.errors import NotFound
 from everturn.domain.ids import Ids
 from everturn.memory import Memory, MemorySettings, Outcome, Providers
-from everturn.memory.containing import Apart
+from everturn.memory.containing import Apart, ProviderFailed, Watch
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModel, within
 from everturn.testing.harness import OWNER, open_harness
@@ -182,6 +182,21 @@ class Raising(RecordingProvider):
 
     async def close(self) -> None:
         raise self._error
+
+
+async def test_the_traceback_of_a_plug_in_is_in_the_log_once(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails() -> None:
+        raise ZeroDivisionError("a fault of the plug-in")
+
+    watch = Watch(clock)
+    for _ in range(2):
+        with pytest.raises(ProviderFailed):
+            await watch.call("one", "commit", 10, fails)
+    [record] = caplog.records
+    assert record.exc_info
+    assert record.exc_info[0] is ZeroDivisionError
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,14 @@ async def test_a_server_that_does_not_start_harms_nobody_else(
         assert (await kit.run("terminal", PROFILE, command="echo fine")).text == "fine"
 
 
+async def test_what_ended_a_server_is_in_the_log_with_its_traceback(
+    open_mcp: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_mcp(command="/bin/true", args=(), read=()) as kit:
+        assert await _names(kit) == []
+    assert any(record.name == "everturn.tools" and record.exc_info for record in caplog.records)
+
+
 async def test_noise_on_its_output_does_not_end_it(open_mcp: Open) -> None:
     async with open_mcp(env={"START": "noise"}) as kit:
         assert (await kit.run("example__add", PROFILE, a=2, b=2)).text == "4"

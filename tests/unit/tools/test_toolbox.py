@@ -126,3 +126,16 @@ async def test_past_sessions_are_searched_for_this_owner_only(kit: Kit) -> None:
     assert "the zigbee mesh is slow" in result.text
     assert "boris" not in result.text
     assert (await kit.run("search_sessions", query="nothingatall")).text == "[nothing found]"
+
+
+async def test_a_fault_in_the_judging_asks_and_its_traceback_is_in_the_log(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def rule(*args: object, **more: object) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr(kit.toolbox.policy, "rule", rule)
+    assert (await kit.rule("terminal", command="ls")).verdict is Verdict.ASK
+    [record] = [record for record in caplog.records if "could not be judged" in record.getMessage()]
+    assert record.exc_info
+    assert record.exc_info[0] is ZeroDivisionError

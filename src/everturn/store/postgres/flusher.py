@@ -7,6 +7,7 @@ is away, appends go to the spool, and are delivered in order when it is back, be
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import zlib
 from collections import deque
@@ -32,6 +33,8 @@ from everturn.store.postgres.connection import LOST, Connector, explained
 from everturn.store.rows import kind_in
 from everturn.store.script import Append, Stored
 from everturn.store.spool import Spool, Spooled
+
+_log = logging.getLogger("everturn.store")
 
 FLUSH_EVENTS_MAX = 5_000
 FLUSH_TIMEOUT_S = 8.0
@@ -171,6 +174,9 @@ class Flusher:
                 self._fail(batch, error)
             except BaseException as error:
                 self._broken = StoreBroken(f"The flusher met an unexpected error: {error!r}.")
+                self._broken.__cause__ = error
+                if isinstance(error, Exception):
+                    _log.error("nothing can be journaled any more", exc_info=error)
                 self._say_trouble(self._broken)
                 self._fail([*batch, *self._jobs], self._broken)
                 self._is_back.set()  # whoever waits for it hears why it does not come

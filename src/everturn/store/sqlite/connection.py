@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from everturn.domain.errors import (
     NotADatabase,
     StoreAway,
     StoreBroken,
+    StoreFault,
     StoreRefused,
     StoreTooNew,
 )
@@ -26,6 +28,9 @@ SCHEMA = 3
 SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a WAL database when the log is reset
 BUSY_TIMEOUT_MS = 10_000
 STATEMENTS_KEPT = 512  # apsw forgets by number of uses: with fewer, a busy statement drives out the others
+# Of the shared memory beside the log, which holds nothing that matters: SQLite makes it anew when it can.
+_SHARED_MEMORY = frozenset({apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP, apsw.SQLITE_IOERR_SHMOPEN})
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"})
 
 
@@ -72,8 +77,15 @@ def prepare(path: Path, *, vfs: str | None = None) -> apsw.Connection:
         connection.execute("PRAGMA synchronous=FULL")
         _migrate(connection, path, vfs)
     except apsw.Error as error:
+        trouble = explained(error, path, connection.system_errno)
         connection.close()
-        raise explained(error, path) from error
+        if isinstance(trouble, StoreFault):
+            # Here it is no matter of one request: without its schema there is no store.
+            trouble = StoreBroken(
+                f"{path.name} could not be prepared: {error}. It is as it was.",
+                hint="This is a fault in Everturn; the version that was used before still opens it.",
+            )
+        raise trouble from error
     except EverturnError:
         connection.close()
         raise
@@ -185,25 +197,52 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def explained(error: apsw.Error, path: Path) -> EverturnError:
-    """SQLite's error as one of ours, which says what is safe and what to do."""
+def explained(error: apsw.Error, path: Path, system_errno: int = 0) -> EverturnError:
+    """SQLite's error as one of ours, which says what is safe and what to do.
+
+    ``system_errno``: what the operating system said, as the connection remembers it. What is not known to
+    be trouble of the whole database is a StoreFault: it concerns one request.
+    """
     name = path.name
     if isinstance(error, apsw.FullError):
         return DiskFull(f"Could not write {name}: the disk is full. Nothing of this write is stored.")
+    if isinstance(error, apsw.IOError):
+        return _io_trouble(error, name, system_errno)
+    if isinstance(error, apsw.CantOpenError) and system_errno in _NO_ROOM:
+        return DiskFull(f"Could not open {name}: the disk has no room for a new file. Nothing was written.")
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError)):
         return DiskReadOnly(f"Could not open or write {name}: {error}.")
     if isinstance(error, apsw.NotADBError):
         return NotADatabase(f"{name} is not a SQLite database. It was not touched.")
-    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+    if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)):
         return StoreAway(
             f"{name} was locked by another process for {BUSY_TIMEOUT_MS // 1000} s. Nothing was written.",
             hint="Try again; see what else has the file open.",
         )
     if isinstance(error, apsw.CorruptError):
         return StoreBroken(f"{name} is damaged: {error}.", hint="Run 'everturn doctor', restore a backup.")
-    if isinstance(error, apsw.IOError):
-        return StoreBroken(
-            f"The disk failed under {name} ({error}). Whether the last write is stored is unknown until the "
-            "store is opened again; everything acknowledged before is safe."
+    return StoreFault(f"SQLite refused a statement: {error}. Nothing of this request was stored.")
+
+
+def _io_trouble(error: apsw.Error, name: str, system_errno: int) -> EverturnError:
+    """Whether the store mends by itself, by the extended code. Only what is certain to leave the database as
+    it was does; after a failed sync, and after a code that is not known here, only reopening tells."""
+    code: int = error.extendedresult  # type: ignore[attr-defined]
+    if code in _SHARED_MEMORY:
+        # The log's index grows after the log was synced. Within this process the commit has not happened and
+        # the next one takes its place; after a crash before that, SQLite would find it complete in the log.
+        why = f" ({os.strerror(system_errno)})" if system_errno else ""
+        return DiskFull(
+            f"Could not grow {name}-shm{why}. Nothing of this write can be seen; only a crash before the "
+            "next write could bring it back."
         )
-    return StoreBroken(f"SQLite refused a write to {name}: {error}.")
+    if code == apsw.SQLITE_IOERR_WRITE and system_errno in _NO_ROOM:
+        return DiskFull(f"Could not write {name}: the disk is full. Nothing of this write is stored.")
+    return StoreBroken(
+        f"The disk failed under {name} ({_code_name(code)}). Whether the last write is stored is unknown "
+        "until the store is opened again; everything acknowledged before is safe."
+    )
+
+
+def _code_name(code: int) -> str:
+    return str(apsw.mapping_extended_result_codes.get(code, f"SQLite's code {code}"))

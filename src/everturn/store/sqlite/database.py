@@ -128,7 +128,7 @@ class SqliteDatabase:
             finally:
                 connection.execute("COMMIT")
         except apsw.Error as error:
-            raise explained(error, self.path) from error
+            raise explained(error, self.path, connection.system_errno) from error
         finally:
             self._readers.put((connection, runs))
 
@@ -148,7 +148,7 @@ class SqliteDatabase:
         except apsw.Error as error:
             if isinstance(error, apsw.FullError):
                 raise DiskFull(f"Could not write the backup {target.name}: the disk is full.") from error
-            raise explained(error, target) from error
+            raise explained(error, target, connection.system_errno) from error
         finally:
             connection.execute("PRAGMA query_only=ON")
             self._readers.put((connection, runs))

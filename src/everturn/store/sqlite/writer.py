@@ -1,12 +1,14 @@
 """The one writer: a thread that takes everything that is waiting, commits it once, wakes the waiters.
 
 Natural group commit, no timers: alone, a write is durable after one fsync; under load, hundreds share
-one. Each item stands in the batch for itself: one that is refused leaves nothing behind and fails alone.
+one. Each item stands in the batch for itself: one that is refused leaves nothing behind and fails alone, and
+so does one that meets a fault. Only trouble of the database itself fails the whole batch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 import time
@@ -23,6 +25,7 @@ from everturn.domain.errors import (
     EverturnError,
     Invalid,
     StoreBroken,
+    StoreFault,
     StoreTooNew,
     WrongState,
 )
@@ -31,6 +34,8 @@ from everturn.domain.probe import Moment, Probe
 from everturn.store.appends import Facts, Found, Known, Run, plan
 from everturn.store.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx
 from everturn.store.sqlite.connection import BUSY_TIMEOUT_MS, SCHEMA, explained
+
+_log = logging.getLogger("everturn.store")
 
 OTHERS_POLL_S = 0.05  # how soon another process's commit is noticed
 TRY_AGAIN_S = 1.0  # how often a store that refused a write is asked whether it takes one again
@@ -254,17 +259,13 @@ class Writer:
         started = time.perf_counter()
         try:
             stored = self._transact(batch)
-        except apsw.Error as error:
-            self._give_up(batch, explained(error, self._path))
-            return
-        except EverturnError as error:
-            self._give_up(batch, error)
-            return
         except Exception as error:
-            # The thread lives on, to refuse what comes next: a caller must never wait for nobody.
-            broken = StoreBroken(f"The writer met an unexpected error: {error!r}. It has stopped writing.")
-            broken.__cause__ = error
-            self._give_up(batch, broken)
+            # The thread lives on, whatever it was: a caller must never wait for a writer that has gone.
+            trouble = self._explained(error)
+            if isinstance(trouble, StoreFault):
+                self._isolate(batch, trouble)
+            else:
+                self._give_up(batch, trouble)
             return
         self.commit_seconds.append(time.perf_counter() - started)
         self.batches += 1
@@ -299,6 +300,30 @@ class Writer:
         cursor.execute("COMMIT")
         return stored
 
+    def _isolate(self, batch: list[AnyJob], fault: StoreFault) -> None:
+        """One of these jobs cannot be written. Write them one by one, so that it fails alone."""
+        self._roll_back(fault)
+        if self._broken is not None:
+            self._begin_trouble(self._broken)
+            self._fail(batch, self._broken)
+        elif len(batch) == 1:
+            _log.error("a write failed: %s", fault.message, exc_info=fault)
+            self._fail(batch, fault)
+        else:
+            for job in batch:
+                job.error = job.tx = None
+                self._write([job])
+
+    def _explained(self, error: Exception) -> EverturnError:
+        if isinstance(error, EverturnError):
+            return error
+        if isinstance(error, apsw.Error):
+            trouble = explained(error, self._path, self._connection.system_errno)
+        else:
+            trouble = StoreFault(f"A write met an unexpected error: {error!r}. Nothing of it was stored.")
+        trouble.__cause__ = error
+        return trouble
+
     def _is_log_due(self) -> bool:
         """Whether the log has grown long, or holds pages of what was deleted."""
         return self._is_log_long or (self._forgets and time.monotonic() - self._emptied_at >= EMPTY_AGAIN_S)
@@ -330,7 +355,7 @@ class Writer:
             cursor.execute("ROLLBACK TO job")
             job.error = WrongState(f"The store refused the change: {error}.")
         except apsw.Error:
-            raise  # the database itself is in trouble: the whole batch stops
+            raise  # it may be the database that is in trouble: the transaction ends
         except Exception as error:
             cursor.execute("ROLLBACK TO job")
             job.error = error
@@ -363,17 +388,20 @@ class Writer:
         After a failed sync this process stops writing, because a commit that was refused that way can
         reappear when the file is opened again: only a fresh start tells what is there.
         """
+        self._roll_back(error)
+        if isinstance(error, (StoreBroken, StoreTooNew)):
+            self._broken = error
+        self._begin_trouble(self._broken or error)
+        self._fail(batch, self._broken or error)
+
+    def _roll_back(self, error: EverturnError) -> None:
         self._appends.forget_standing()
         if self._connection.in_transaction:
             try:
                 self._connection.execute("ROLLBACK")
             except apsw.Error as second:
-                error.add_note(f"Rolling back failed too: {second}")
-                self._broken = error
-        if isinstance(error, (StoreBroken, StoreTooNew)):
-            self._broken = error
-        self._begin_trouble(error)
-        self._fail(batch, error)
+                self._broken = StoreBroken(f"{error.message} Rolling back failed too: {second}.")
+                self._broken.__cause__ = error
 
     def _begin_trouble(self, error: EverturnError) -> None:
         self._has_trouble = True
@@ -400,7 +428,7 @@ class Writer:
             self._connection.execute(self._queries["schema_touch"])
             self._connection.execute("COMMIT")
         except (apsw.Error, EverturnError) as error:
-            self._give_up([], explained(error, self._path) if isinstance(error, apsw.Error) else error)
+            self._give_up([], self._explained(error))
         else:
             self._end_trouble()
 
@@ -447,8 +475,7 @@ class Writer:
         except apsw.BusyError:
             return  # another process recovers the log; the next look will tell
         except apsw.Error as error:
-            self._broken = explained(error, self._path)
-            self._begin_trouble(self._broken)
+            self._give_up([], self._explained(error))
             return
         if version != self._noticed_version:
             self._noticed_version = version
