@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import socket
 import threading
 from collections.abc import Iterator
@@ -199,3 +200,121 @@ async def test_git_in_a_sessions_own_workspace_can_be_configured(kit: Kit) -> No
         kit, "git config user.name x && git config user.name && git status --short && echo ok"
     )
     assert said == "x\nok"
+
+
+async def test_the_kernels_settings_cannot_be_written(kit: Kit) -> None:
+    before = Path("/proc/sys/kernel/core_pattern").read_bytes()
+    said = await _shell(
+        kit,
+        "find /proc/sys /proc/irq /proc/bus -type f -writable 2>/dev/null | wc -l; "
+        "echo '|/tmp/evil' > /proc/sys/kernel/core_pattern; echo 9 > /proc/sys/kernel/panic; "
+        "echo 0 > /proc/sys/vm/drop_caches; test -w /proc/sysrq-trigger && echo writable; echo end",
+    )
+    assert said.splitlines()[0] == "0"
+    assert said.count("Read-only file system") == 3
+    assert "writable" not in said
+    assert Path("/proc/sys/kernel/core_pattern").read_bytes() == before
+
+
+async def test_a_server_of_root_runs_commands_as_another_user_who_owns_the_workspace(kit: Kit) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only for root")
+    (kit.workspace / "ours.txt").write_text("by the server\n")
+    (kit.workspace / "ours.txt").chmod(0o600)
+    said = await _shell(
+        kit,
+        "cat ours.txt; echo by a command >> ours.txt; mkdir -m 700 d; echo new > d/theirs.txt; "
+        "chmod 600 d/theirs.txt; stat -c %u /usr ours.txt",
+    )
+    assert said == "by the server\n65534\n1000"
+    made = kit.workspace / "d" / "theirs.txt"
+    assert (made.stat().st_uid, made.parent.stat().st_uid) == (0, 0)
+    assert (kit.workspace / "ours.txt").read_text() == "by the server\nby a command\n"
+    assert (kit.workspace / "ours.txt").stat().st_uid == 0
+
+
+async def test_no_set_id_file_stays_on_the_host(kit: Kit) -> None:
+    code = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+open("x", "w").close()
+tries = {
+    "chmod": lambda: os.chmod("x", 0o4755),
+    "fchmod": lambda: os.fchmod(os.open("x", os.O_RDONLY), 0o2755),
+    "fchmodat": lambda: os.chmod("x", 0o6755, dir_fd=os.open(".", os.O_RDONLY)),
+    "open": lambda: os.open("y", os.O_CREAT | os.O_WRONLY, 0o4755),
+    "tmpfile": lambda: os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o4755),
+    "mknod": lambda: os.mknod("z", 0o104755),
+}
+for name, attempt in tries.items():
+    try:
+        attempt()
+        print(name, "worked")
+    except OSError as error:
+        print(name, error.strerror)
+how = (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+print("openat2", libc.syscall(437, -100, b"w", how, 24), os.strerror(ctypes.get_errno()))
+print("fchmodat2", libc.syscall(452, -100, b"x", 0o4755, 0), os.strerror(ctypes.get_errno()))
+"""
+    said = (await kit.run("python", code=code)).text
+    assert "worked" not in said
+    assert said.count("Operation not permitted") == 7
+    assert "openat2 -1 Function not implemented" in said
+    assert [path.name for path in kit.workspace.iterdir() if path.stat().st_mode & 0o6000] == []
+
+
+_CALLS = {  # the numbers of x86_64 and of aarch64
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "io_uring_setup": (425, 425),
+    "userfaultfd": (323, 282),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "mount": (165, 40),
+    "open_tree": (428, 428),
+    "setns": (308, 268),
+    "clone3": (435, 435),
+    "unknown": (500, 500),
+}
+
+
+async def test_the_filter_refuses_what_no_command_needs(kit: Kit) -> None:
+    machine = {"x86_64": 0, "aarch64": 1}.get(platform.machine())
+    if machine is None:
+        pytest.skip("there is no filter for this kind of machine")
+    numbers = {name: both[machine] for name, both in _CALLS.items()}
+    code = f"""
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+for name, number in {numbers!r}.items():
+    libc.syscall(number, 0, 0, 0, 0, 0)
+    print(name, errno.errorcode[ctypes.get_errno()])
+libc.unshare(0x10000000); print("unshare", errno.errorcode[ctypes.get_errno()])
+libc.ioctl(0, 0x5412, b"x"); print("TIOCSTI", errno.errorcode[ctypes.get_errno()])
+"""
+    said = dict(line.split() for line in (await kit.run("python", code=code)).text.splitlines())
+    unknown = {"io_uring_setup", "clone3", "unknown"}
+    assert said == {name: "ENOSYS" if name in unknown else "EPERM" for name in said}
+    assert said.keys() == {*numbers, "unshare", "TIOCSTI"}
+
+
+async def test_only_the_sandboxs_own_network_can_be_talked_to(kit: Kit) -> None:
+    """AF_VSOCK knows nothing of network namespaces: it leads to the machine's host."""
+    code = """
+import socket
+for family in ("AF_VSOCK", "AF_PACKET", "AF_ALG", "AF_CAN"):
+    try:
+        socket.socket(getattr(socket, family), socket.SOCK_STREAM)
+        print(family, "worked")
+    except OSError as error:
+        print(family, error.strerror)
+socket.socket(socket.AF_INET); socket.socket(socket.AF_INET6); socket.socketpair(); print("ordinary ones work")
+"""
+    said = (await kit.run("python", code=code)).text
+    assert said.count("Address family not supported by protocol") == 4
+    assert said.endswith("ordinary ones work")
+
+
+async def test_the_servers_keys_cannot_be_read(kit: Kit) -> None:
+    said = await _shell(kit, "cat /proc/keys /proc/key-users /proc/kcore; keyctl show 2>&1; echo end")
+    assert "keyring" not in said.replace("Unable to dump key", "")

@@ -53,8 +53,10 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
 
 async def _sandbox(config: Config) -> str:
     sandbox = Sandbox(config.home)
-    await sandbox.open()
-    state = sandbox.state
+    try:
+        state = await sandbox.open()
+    finally:
+        sandbox.close()
     if state.works:
         return f"works ({state.level})"
     return f"does not work: {state.detail} Every terminal and Python call asks before it runs. {state.hint}"

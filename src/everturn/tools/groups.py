@@ -1,51 +1,76 @@
-"""Control groups that hold the number of processes in a sandbox, where the server may make them.
+"""Control groups that hold the memory and the processes of a sandbox, where the server may make them.
 
-They are for servers that run as root: the kernel never applies ``RLIMIT_NPROC`` to root's processes, and
-whoever only looks now and then can come too late for a fork bomb, because the bomb takes the processor from
-the one who looks. Other users need no group: their limit is the kernel's.
+The kernel counts memory per process otherwise, and files in memory (/tmp, memfd) not at all. It never applies
+``RLIMIT_NPROC`` to root's processes, and whoever only looks now and then can come too late for a fork bomb,
+because the bomb takes the processor from the one who looks.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
+import secrets
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 _PREFIX = "everturn"
-_PROCS, _MOST, _KIND = "cgroup.procs", "pids.max", "cgroup.type"
+_OWN = "everturn-server"  # where the server goes, below a group that was given to it
+_PROCS, _KIND, _ENABLED = "cgroup.procs", "cgroup.type", "cgroup.subtree_control"
+_TRIAL_BYTES = 64 * 1024**2
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A group below which others are made. ``holds``: what they hold, of ``pids`` and ``memory``."""
+
+    base: Path
+    holds: tuple[str, ...]
+    is_unified: bool = False
+    is_threaded: bool = False
 
 
 class Groups:
     """Makes one group per sandbox, below the group that the server itself is in."""
 
-    def __init__(self, base: Path, *, is_unified: bool) -> None:
-        self._base = base
-        self._is_unified = is_unified
-        self._numbers = itertools.count(1)
+    def __init__(self, places: tuple[Place, ...]) -> None:
+        self._places = places
 
     @classmethod
     def open(cls, proc: Path = Path("/proc/self")) -> Groups | None:
         """The groups of this server, tried by making one; None where that is not allowed."""
-        for base, is_unified in _places(proc):
-            groups = cls(base, is_unified=is_unified)
+        held: dict[str, Place] = {}
+        for place in _places(proc):
+            if any(what in held for what in place.holds):
+                continue
+            groups = cls((place,))
             try:
                 groups._sweep()
-                groups.make(1).remove()
+                if place.is_unified:
+                    _prepare(place)
+                groups.make(1, _TRIAL_BYTES).remove()
             except OSError:
                 continue  # seldom ours to write to: the next place, or none
-            return groups
-        return None
+            held.update(dict.fromkeys(place.holds, place))
+        return cls(tuple(dict.fromkeys(held.values()))) if held else None
 
-    def make(self, processes: int) -> Group:
-        group = Group(self._base / f"{_PREFIX}-{os.getpid()}-{next(self._numbers)}")
-        group.path.mkdir()
+    def holds(self, what: str) -> bool:
+        return any(what in place.holds for place in self._places)
+
+    def make(self, processes: int, memory: int) -> Group:
+        group = Group()
+        name = f"{_PREFIX}-{os.getpid()}-{secrets.token_hex(6)}"
         try:
-            if self._is_unified:
-                # Threaded, because a group with processes in it, as the server's is, may have no other below.
-                (group.path / _KIND).write_text("threaded")
-                (self._base / "cgroup.subtree_control").write_text("+pids")
-            (group.path / _MOST).write_text(str(processes))
+            for place in self._places:
+                path = place.base / name
+                path.mkdir()
+                group.folders.append((place, path))
+                if place.is_threaded:
+                    (path / _KIND).write_text("threaded")
+                    (place.base / _ENABLED).write_text("+pids")
+                if "pids" in place.holds:
+                    (path / "pids.max").write_text(str(processes))
+                if "memory" in place.holds:
+                    _hold_memory(path, memory, is_unified=place.is_unified)
         except OSError:
             group.remove()
             raise
@@ -53,28 +78,79 @@ class Groups:
 
     def _sweep(self) -> None:
         """Remove what servers that were killed have left: only an empty group can be removed."""
-        for left in self._base.glob(f"{_PREFIX}-*-*"):
-            owner = left.name.split("-")[1]
-            if owner.isdigit() and not Path("/proc", owner).exists():
-                with suppress(OSError):  # another server was faster, or its processes are still ending
-                    left.rmdir()
+        for place in self._places:
+            for left in place.base.glob(f"{_PREFIX}-*-*"):
+                owner = left.name.split("-")[1]
+                if owner.isdigit() and not Path("/proc", owner).exists():
+                    with suppress(OSError):  # another server was faster, or its processes are still ending
+                        left.rmdir()
 
 
 class Group:
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    """The groups of one sandbox, one in each hierarchy."""
+
+    def __init__(self) -> None:
+        self.folders: list[tuple[Place, Path]] = []
+
+    @property
+    def holds_memory(self) -> bool:
+        return any("memory" in place.holds for place, _ in self.folders)
 
     def add(self, pid: int) -> None:
         """Put a process in; what it starts will be in it too."""
-        (self.path / _PROCS).write_text(str(pid))
+        for _, path in self.folders:
+            (path / _PROCS).write_text(str(pid))
+
+    def is_out_of_memory(self) -> bool:
+        """Whether the kernel has ended a process of it because of its memory."""
+        for place, path in self.folders:
+            if "memory" in place.holds:
+                events = path / ("memory.events" if place.is_unified else "memory.oom_control")
+                counts = dict(line.split() for line in events.read_text().splitlines())
+                return counts.get("oom_kill", "0") != "0"
+        return False
 
     def remove(self) -> None:
         """After the end of its last process."""
-        self.path.rmdir()
+        for _, path in self.folders:
+            path.rmdir()
 
 
-def _places(proc: Path) -> list[tuple[Path, bool]]:
-    """Where this process is in the hierarchy that counts processes, the old one or the unified one."""
+def _hold_memory(path: Path, most: int, *, is_unified: bool) -> None:
+    """Limit the memory of a group, and let it not use swap instead where the kernel counts that."""
+    if is_unified:
+        (path / "memory.max").write_text(str(most))
+        (path / "memory.oom.group").write_text("1")
+        swap, none = path / "memory.swap.max", "0"
+    else:
+        (path / "memory.limit_in_bytes").write_text(str(most))
+        swap, none = path / "memory.memsw.limit_in_bytes", str(most)
+    if swap.exists():
+        swap.write_text(none)
+
+
+def _prepare(place: Place) -> None:
+    """Let groups below this one hold memory. Raises OSError.
+
+    In the unified hierarchy a group with processes in it may not. If the server is alone in a group that was
+    given to it (systemd's ``Delegate=yes``), it moves to one below; among others it moves nowhere.
+    """
+    if place.is_threaded:
+        return
+    words = " ".join(f"+{what}" for what in place.holds)
+    try:
+        (place.base / _ENABLED).write_text(words)
+    except OSError:
+        if (place.base / _PROCS).read_text().split() != [str(os.getpid())]:
+            raise
+        own = place.base / _OWN
+        own.mkdir(exist_ok=True)
+        (own / _PROCS).write_text(str(os.getpid()))
+        (place.base / _ENABLED).write_text(words)
+
+
+def _places(proc: Path) -> list[Place]:
+    """Where this process is in the hierarchies that count, the old ones or the unified one; best first."""
     own = {}
     for line in (proc / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -85,10 +161,15 @@ def _places(proc: Path) -> list[tuple[Path, bool]]:
         mount, _, filesystem = line.partition(" - ")
         root, point = mount.split()[3:5]
         kind, _, options = filesystem.split(maxsplit=2)
-        if kind == "cgroup" and "pids" in options.split(",") and "pids" in own:
-            places.append((_below(point, root, own["pids"]), False))
+        if kind == "cgroup":
+            for what in {"pids", "memory"} & set(options.split(",")) & own.keys():
+                places.append(Place(_below(point, root, own[what]), (what,)))
         elif kind == "cgroup2" and "" in own:
-            places.append((_below(point, root, own[""]), True))
+            base = _below(point, root, own[""])
+            base = base.parent if base.name == _OWN else base
+            places.append(Place(base, ("pids", "memory"), is_unified=True))
+            # A group with processes in it, as the server's is, may have threaded ones below: not for memory.
+            places.append(Place(base, ("pids",), is_unified=True, is_threaded=True))
     return places
 
 

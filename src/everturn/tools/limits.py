@@ -1,8 +1,9 @@
-"""What a sandboxed command may use: memory, processes, the size of a file.
+"""What a sandboxed command may use: memory, processes, the size of a file, the disk.
 
 Two means, because neither is enough. Limits of the kernel (``setrlimit``) hold at once, but count memory per
 process only, and processes not at all where the server runs as root (``groups`` is for that). So somebody
-also looks at the whole sandbox a few times a second, and ends it with words that say why.
+also looks at the whole sandbox a few times a second, and ends it with words that say why. For the disk there
+is only that look: quotas of folders need a file system that was set up for them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 
 _MIB = 1024 * 1024
 _MEMORY_MIB_MAX = 4096  # where nothing is configured
-_NICE = 10
+_DISK_TAKEN_MIB = 64  # who takes less than that is not why the disk is full
 _THREADS, _RSS = 17, 21  # fields of /proc/N/stat after the program's name
 
 
@@ -26,6 +27,7 @@ class Limits(msgspec.Struct, frozen=True):
     memory_mib: int | None = None
     processes: int = 512
     file_mib: int = 4096
+    disk_free_mib: int = 1024  # what a command must leave to others; on small disks a twentieth
 
     @property
     def memory(self) -> int:
@@ -35,32 +37,44 @@ class Limits(msgspec.Struct, frozen=True):
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return min(_MEMORY_MIB_MAX * _MIB, machine // 2)
 
-    def impose(self, pid: int) -> None:
-        """Set them on a process that has not begun its work; what it starts inherits them.
+    def values(self) -> dict[int, int]:
+        """For ``setrlimit`` on a process before it begins; what it starts inherits them.
 
         Memory is what can be written to: address space alone is no use of memory, and some runtimes
-        reserve terabytes of it. The server goes first where both want the processor: it must be able to end
-        what it started.
+        reserve terabytes of it.
         """
-        os.setpriority(os.PRIO_PROCESS, pid, max(_NICE, os.getpriority(os.PRIO_PROCESS, pid)))
-        limits = (
-            (resource.RLIMIT_DATA, self.memory),
-            (resource.RLIMIT_NPROC, self.processes),
-            (resource.RLIMIT_FSIZE, self.file_mib * _MIB),
-            (resource.RLIMIT_CORE, 0),
-        )
-        for kind, most in limits:
-            hard = resource.prlimit(pid, kind)[1]
-            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.prlimit(pid, kind, (most, most))
+        return {
+            resource.RLIMIT_DATA: self.memory,
+            resource.RLIMIT_FSIZE: self.file_mib * _MIB,
+            resource.RLIMIT_CORE: 0,
+        }
+
+    def hold_processes(self, pid: int) -> None:
+        """Limit the number of processes in the user namespace of this one."""
+        hard = resource.prlimit(pid, resource.RLIMIT_NPROC)[1]
+        most = self.processes if hard == resource.RLIM_INFINITY else min(self.processes, hard)
+        resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
 
     def breach(self, used: Used) -> str:
         """Which limit is passed, in words; empty if none is."""
         if used.tasks >= self.processes:
             return f"it ran {used.tasks} processes and threads at once, and the limit is {self.processes}"
-        if used.memory > self.memory:
-            return f"it used {used.memory // _MIB} MiB of memory, and the limit is {self.memory // _MIB} MiB"
+        if used.is_out_of_memory or used.memory > self.memory:
+            return self.memory_breach
+        disk = used.disk
+        if disk and disk.taken > _DISK_TAKEN_MIB * _MIB and disk.free < self._disk_free(disk):
+            return (
+                f"it took {disk.taken // _MIB} MiB of the disk, where only {disk.free // _MIB} MiB are free "
+                "now. What it wrote is still there"
+            )
         return ""
+
+    @property
+    def memory_breach(self) -> str:
+        return f"it used more than {self.memory // _MIB} MiB of memory, with files in /tmp; that is the limit"
+
+    def _disk_free(self, disk: Disk) -> int:
+        return min(self.disk_free_mib * _MIB, disk.size // 20)
 
     def hint(self, exit_code: int, output: bytes) -> str:
         """Why a command that ended badly may have, if a limit of the kernel was in its way."""
@@ -74,9 +88,25 @@ class Limits(msgspec.Struct, frozen=True):
         return ""
 
 
+class Disk(msgspec.Struct, frozen=True):
+    """The disk of the workspace, in bytes. ``taken``: how much less is free than when the command started."""
+
+    free: int
+    taken: int
+    size: int
+
+
 class Used(msgspec.Struct, frozen=True):
     tasks: int = 0  # processes with their threads
     memory: int = 0  # bytes
+    is_out_of_memory: bool = False  # the kernel says so
+    disk: Disk | None = None
+
+
+def disk_of(folder: Path, free_before: int | None = None) -> Disk:
+    found = os.statvfs(folder)
+    free = found.f_bavail * found.f_frsize
+    return Disk(free, 0 if free_before is None else free_before - free, found.f_blocks * found.f_frsize)
 
 
 def processes_in(pid: int) -> list[str]:
@@ -91,9 +121,11 @@ def processes_in(pid: int) -> list[str]:
 
 
 def used_by(pid: int, processes: Sequence[str], limits: Limits) -> Used:
-    """What these processes of the sandbox use together."""
+    """What these processes of the sandbox use together, where no group counts their memory."""
     proc = Path(f"/proc/{pid}/root/proc")
-    tasks = memory = 0
+    tasks = 0
+    files = sum(_in_memory(Path(f"/proc/{pid}/root{place}")) for place in ("/tmp", "/dev/shm"))  # noqa: S108
+    memory = files
     for process in processes:
         fields = _fields(proc / process / "stat")
         if fields:
@@ -101,8 +133,17 @@ def used_by(pid: int, processes: Sequence[str], limits: Limits) -> Used:
             memory += int(fields[_RSS]) * resource.getpagesize()
     if memory > limits.memory:
         # Pages that processes share were counted for each of them. Exact figures cost more, so only now.
-        memory = sum(_own_share(proc / process / "smaps_rollup") for process in processes)
+        memory = files + sum(_own_share(proc / process / "smaps_rollup") for process in processes)
     return Used(tasks, memory)
+
+
+def _in_memory(folder: Path) -> int:
+    """The bytes of files in a folder that lies in memory."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0  # it has ended
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 def _fields(stat: Path) -> list[bytes]:

@@ -30,11 +30,12 @@ from everturn.domain.messages import Outcome
 from everturn.domain.modelling import ToolSchema
 from everturn.domain.storing import Records
 from everturn.domain.tooling import Emit, ToolCall, ToolResult, ToolSpec
+from everturn.tools.child import Child
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.output import Capture, head_and_tail
 from everturn.tools.profiles import McpServer
 from everturn.tools.running import until_breach
-from everturn.tools.sandbox import Child, Sandbox, View, program_folders
+from everturn.tools.sandbox import Sandbox, View, program_folders
 from everturn.tools.schema import ToolFailed, failure
 
 _log = logging.getLogger("everturn.tools")

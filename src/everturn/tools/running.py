@@ -10,9 +10,10 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.tooling import Emit
+from everturn.tools.child import Child
 from everturn.tools.limits import Limits
 from everturn.tools.output import Capture, Live
-from everturn.tools.sandbox import Child, Sandbox, View
+from everturn.tools.sandbox import Sandbox, View
 
 _LOOK_EVERY_S = 0.1  # a fork bomb makes a few hundred processes in that time
 
@@ -46,6 +47,8 @@ async def run(
     finally:
         # Also after an ordinary end: what it left in the background must not outlive the call.
         await child.end()
+    if child.is_out_of_memory:
+        breach = view.limits.memory_breach
     await live.flush()
     code = child.process.returncode
     return Ran(capture.content(), -1 if code is None else code, limit.cancelled_caught, breach)

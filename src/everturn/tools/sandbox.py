@@ -1,38 +1,39 @@
 """The sandbox: bubblewrap around every process that a tool starts.
 
 Inside there are the system folders, read-only, the workspace, writable, and a private /tmp; nothing
-else. Three things are easy to get wrong and are done on purpose here:
+else. Four things are easy to get wrong and are done on purpose here:
 
 - ``--clearenv`` alone is not enough: /proc/1/environ inside still shows what bubblewrap itself was
   started with. So bubblewrap gets an empty environment too.
 - Started by root, bubblewrap keeps every capability, and a remount leaves the sandbox. So all are
   dropped, and where the kernel allows it the process is an ordinary user without nested namespaces.
+- Without capabilities root is still the owner of the kernel's settings and of most files. So for root
+  bubblewrap runs as another user (see ``idmap``), and those parts of /proc are read-only for everybody.
 - Options on the command line can be read by every user of the machine. So they go through a pipe.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import platform
+import resource
 import secrets
-import select
 import shutil
-import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import anyio
 import msgspec
-from anyio.abc import Process
 
-from everturn.tools import forwarding
-from everturn.tools.groups import Group, Groups
-from everturn.tools.limits import Limits, Used, processes_in, used_by
+from everturn.tools import forwarding, launching, seccomp
+from everturn.tools.child import MARK, Child, first_process
+from everturn.tools.groups import Groups
+from everturn.tools.idmap import UID, IdMap
+from everturn.tools.limits import Limits
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
@@ -61,17 +62,45 @@ _GATE = "/tmp/.gate"  # noqa: S108 - private inside the sandbox
 _GATE_PORT = 3128
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _TRIAL_TIMEOUT_S = 10
+_INSTALL = {
+    "apt-get": "sudo apt-get install bubblewrap",
+    "dnf": "sudo dnf install bubblewrap",
+    "pacman": "sudo pacman -S bubblewrap",
+    "zypper": "sudo zypper install bubblewrap",
+    "apk": "sudo apk add bubblewrap",
+}
 _SHARED_BYTES = str(256 * 1024**2)
 _USER = ("--unshare-user", "--uid", "1000", "--gid", "1000")
-# From the strongest to the weakest; older versions of bubblewrap lack some options.
-_LEVELS = (
-    ("full", (*_USER, "--disable-userns"), ("--size", str(2 * 1024**3))),
-    ("reduced", _USER, ()),
-    ("reduced", (), ()),
-)
 _FIXED = ("--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv")
-_MARK = "EVERTURN_CALL"
+# The kernel's settings and switches. Their owner is root, whatever namespaces a process is in.
+_PROC_READ_ONLY = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure")
+# What tells about the machine and the keys of others.
+_PROC_HIDDEN = ("keys", "key-users", "kcore", "kmsg", "timer_list", "sched_debug", "latency_stats")
 
+
+class Level(msgspec.Struct, frozen=True):
+    """One way to run bubblewrap. ``is_dropped``: as another user than root."""
+
+    user: tuple[str, ...] = ()
+    size: tuple[str, ...] = ()  # before a mount of memory: its limit
+    is_dropped: bool = False
+    lacks: str = ""  # what a stronger level has, in words
+
+
+_NESTED = "Nested user namespaces could not be switched off."
+_ROOT = "Commands run as root, without its capabilities, because bubblewrap could not run as another user."
+# From the strongest to the weakest; older versions of bubblewrap lack some options.
+_SIZE = ("--size", str(2 * 1024**3))
+_LEVELS = (
+    Level((*_USER, "--disable-userns"), _SIZE),
+    Level(_USER, lacks=_NESTED),
+)
+_LEVELS_OF_ROOT = (
+    *(msgspec.structs.replace(level, is_dropped=True) for level in _LEVELS),
+    Level((*_USER, "--disable-userns"), _SIZE, lacks=_ROOT),
+    Level(_USER, lacks=f"{_ROOT} {_NESTED}"),
+    Level(lacks=f"{_ROOT} {_NESTED}"),
+)
 _SAME = """
 while [ "$1" != -- ]; do
   [ "$(stat -c %d:%i "$1")" = "$2" ] || { echo "The project was changed while the call started."; exit 126; }
@@ -81,13 +110,26 @@ shift
 exec "$@"
 """
 
-# The trial succeeds only if the sandbox really holds: no capability, no remount, nothing of the host.
+# The trial succeeds only if the sandbox really holds: no capability, no remount, nothing of the host, no way
+# to the kernel's settings. The first argument says whether it must be another user than root, the second
+# whether there is a filter.
 _TRIAL = """
 test -z "$EVERTURN_TRIAL" || exit 11
 grep -q '^CapEff:[[:space:]]*0*$' /proc/self/status || exit 12
 ! mount -o remount,rw,bind /usr 2>/dev/null || exit 13
 test ! -e "$PWD/../passwd" || exit 14
-: > "$PWD/.trial" && rm "$PWD/.trial" || exit 15
+: > "$PWD/.trial" || exit 15
+for setting in kernel/core_pattern kernel/hostname vm/swappiness; do
+  test ! -w "/proc/sys/$setting" || exit 16
+done
+test ! -w /proc/sysrq-trigger || exit 16
+# A file of root belongs to the sandbox's user only if that is root.
+test "$1" != dropped || test "$(stat -c %u /usr)" != "$(id -u)" || exit 17
+if [ "$2" = filtered ]; then
+  grep -q '^Seccomp:[[:space:]]*2$' /proc/self/status || exit 18
+  ! chmod u+s "$PWD/.trial" 2>/dev/null || exit 19
+fi
+rm "$PWD/.trial" || exit 15
 """
 
 
@@ -127,9 +169,10 @@ class Sandbox:
         self._program = program or shutil.which("bwrap")
         self._is_wanted = is_wanted
         self._gate: Path | None = None
-        self._hard: tuple[str, ...] = ()  # the options of the level that works here
-        self._size: tuple[str, ...] = ()  # the limit of /tmp, where it can be set
+        self._level = Level()  # the strongest that works here
         self._groups: Groups | None = None
+        self._ids: IdMap | None = None  # for root only
+        self._numbers = seccomp.machine()
         self.state = SandboxState("none", "The sandbox was not tried yet.")
 
     async def open(self, gate: Path | None = None) -> SandboxState:
@@ -138,13 +181,19 @@ class Sandbox:
         self.state = await anyio.to_thread.run_sync(self._try)
         return self.state
 
+    def close(self) -> None:
+        """Let go of what ``open`` holds; processes that run go on."""
+        if self._ids is not None:
+            self._ids.close()
+            self._ids = None
+
     async def spawn(
         self, argv: Sequence[str], view: View, *, is_sandboxed: bool = True, stderr: int = subprocess.STDOUT
     ) -> Child:
         """Start a process with pipes; ``Child.end`` ends it and everything that it started."""
         if not (is_sandboxed and self.state.works):
             mark = secrets.token_hex(12)
-            env = {**_environment(view), **_own_places(), _MARK: mark}
+            env = {**_environment(view), **_own_places(), MARK: mark}
             process = await anyio.open_process(
                 list(argv), cwd=view.workspace, env=env, stderr=stderr, start_new_session=True
             )
@@ -153,25 +202,16 @@ class Sandbox:
         told, tell = os.pipe()
         go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
         try:
-            options = [*self._options(view, kept), "--info-fd", str(tell), "--block-fd", str(go)]
-            with _args_pipe(options, tell, go) as fd:
+            with self._command(view, kept, {"--info-fd": tell, "--block-fd": go}) as (command, passed):
                 process = await anyio.open_process(
-                    [
-                        str(self._program),
-                        "--args",
-                        str(fd),
-                        "--",
-                        *_only_if(kept),
-                        *self._through_gate(view),
-                        *argv,
-                    ],
+                    [*command, *_only_if(kept), *self._through_gate(view), *argv],
                     env={},
                     stderr=stderr,
                     start_new_session=True,
-                    pass_fds=(fd, tell, go),
+                    pass_fds=passed,
                 )
-            first = await _first_process(told)
-            child = Child(process, first=first)
+            first = await first_process(told)
+            child = Child(process, first=first, workspace=view.workspace)
             if first is not None:
                 await self._bound(child, first[0], view.limits)
             return child
@@ -183,17 +223,81 @@ class Sandbox:
         """Set the limits on a sandbox's first process, before it begins."""
         try:
             if self._groups:
-                child.group = self._groups.make(limits.processes)
+                child.group = self._groups.make(limits.processes, limits.memory)
                 child.group.add(pid)
-            limits.impose(pid)
+            if not _is_root():  # the kernel does not hold root to it, and may not let root set it for others
+                limits.hold_processes(pid)
         except ProcessLookupError:
             return  # bubblewrap could not build the sandbox; it says why
         except OSError:
             await child.end()  # never without its limits
             raise
 
-    def _options(self, view: View, kept: Sequence[Place] = ()) -> list[str]:
-        options = [*_FIXED, *self._hard]
+    @contextmanager
+    def _command(
+        self, view: View, kept: Sequence[Place] = (), pipes: Mapping[str, int] | None = None
+    ) -> Iterator[tuple[list[str], list[int]]]:
+        """What starts bubblewrap, up to the command, and the descriptors that it gets. All of them are
+        closed in the end, ``pipes`` too, which are given by the option that names them."""
+        with ExitStack() as stack:
+            passed = dict(pipes or {})
+            for fd in passed.values():
+                stack.callback(os.close, fd)
+            if self._numbers is not None:
+                rules = seccomp.program(self._numbers, has_memfd=self._holds("memory"))
+                passed["--seccomp"] = _memory_file("filter", rules, stack)
+            sources = Sources(self._mounts(view, stack))
+            options = self._options(view, sources, kept)
+            for name, fd in passed.items():
+                options += [name, str(fd)]
+            content = b"".join(os.fsencode(option) + b"\0" for option in options)
+            passed["--args"] = _memory_file("options", content, stack)
+            keyctl = self._numbers.keyctl if self._numbers else 0
+            mounts = list(sources.mounts.values())
+            uid = UID if mounts else 0
+            limits = self._limits(view.limits, is_dropped=bool(mounts))
+            words = (sys.executable, "-I", "-S", launching.__file__, limits, keyctl, uid, len(mounts))
+            command = [
+                *map(str, (*words, *mounts)),
+                str(self._program),
+                "--args",
+                str(passed["--args"]),
+                "--",
+            ]
+            yield command, [*passed.values(), *mounts]
+
+    def _limits(self, limits: Limits, *, is_dropped: bool) -> str:
+        values = limits.values()
+        if is_dropped and not self._holds("pids"):
+            # Set before the user namespace is made, it counts all sandboxes together: better than nothing.
+            values[resource.RLIMIT_NPROC] = limits.processes
+        return ",".join(f"{kind}={most}" for kind, most in values.items())
+
+    def _mounts(self, view: View, stack: ExitStack) -> dict[Path, int]:
+        """For root: mounts of everything the view shows besides the system, by which another user than root
+        can reach it. Empty if bubblewrap runs as who we are: always, or because a file system of this view
+        cannot do it."""
+        if self._ids is None or not self._level.is_dropped:
+            return {}
+        mounts: dict[Path, int] = {}
+        with ExitStack() as own:
+            for path in dict.fromkeys(self._shown(view)):
+                try:
+                    mounts[path] = self._ids.mount(path)
+                except OSError:
+                    return {}
+                own.callback(os.close, mounts[path])
+            stack.push(own.pop_all())
+        return mounts
+
+    def _shown(self, view: View) -> tuple[Path, ...]:
+        gate = (self._gate, *_forwarding_files()) if self._gate and self._is_gated(view) else ()
+        accounts = (self._folder / "passwd", self._folder / "group")
+        return (*accounts, *view.read, *view.write, view.workspace, *gate)
+
+    def _options(self, view: View, source: Sources, kept: Sequence[Place] = ()) -> list[str]:
+        level = self._level
+        options = [*_FIXED, *level.user]
         if view.host_network:
             options.append("--share-net")
         for folder in _SYSTEM:
@@ -202,29 +306,33 @@ class Sandbox:
         for name in names:
             options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for name in ("passwd", "group"):
-            options += ["--ro-bind-try", str(self._folder / name), f"/etc/{name}"]
-        options += ["--proc", "/proc", "--dev", "/dev", *self._size, "--tmpfs", _TMP]
-        if self._size:
+            options += ["--ro-bind", source(self._folder / name), f"/etc/{name}"]
+        options += ["--proc", "/proc", *_proc_options(), "--dev", "/dev", *level.size, "--tmpfs", _TMP]
+        if level.size:
             # Else both are as large as half of the machine's memory.
             options += ["--size", _SHARED_BYTES, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
         if any(self._home.is_relative_to(folder) for folder in _SYSTEM):
             options += ["--tmpfs", str(self._home)]
         for path in view.read:
-            options += ["--ro-bind", str(path), str(path)]
+            options += ["--ro-bind", source(path), str(path)]
         for path in (*view.write, view.workspace):
-            options += ["--bind", str(path), str(path)]
+            options += ["--bind", source(path), str(path)]
         for place in kept:
-            options += [place.option, place.path, place.path]
-        if self._is_gated(view):
-            options += ["--bind", str(self._gate), _GATE]
-            for path in (*python_program()[1], Path(forwarding.__file__)):
-                options += ["--ro-bind", str(path), str(path)]
+            options += [place.option, source(Path(place.path)), place.path]
+        if self._gate and self._is_gated(view):
+            options += ["--bind", source(self._gate), _GATE]
+            for path in _forwarding_files():
+                options += ["--ro-bind", source(path), str(path)]
         # Last, so that none of the mount points that were made on the way can be written to.
         options += ["--remount-ro", "/", "--chdir", str(view.workspace)]
         proxies = dict.fromkeys(_PROXIES, f"http://127.0.0.1:{_GATE_PORT}") if self._is_gated(view) else {}
         for name, value in (_environment(view) | proxies).items():
             options += ["--setenv", name, value]
         return options
+
+    def _holds(self, what: str) -> bool:
+        """Whether control groups hold ``pids`` or ``memory``."""
+        return self._groups is not None and self._groups.holds(what)
 
     def _is_gated(self, view: View) -> bool:
         return view.network and not view.host_network and self._gate is not None
@@ -241,41 +349,52 @@ class Sandbox:
                 "none", "The sandbox is switched off.", "Remove sandbox = false from config.toml."
             )
         if self._program is None:
-            return SandboxState("none", "bubblewrap is not installed.", "Install the package bubblewrap.")
+            return SandboxState("none", "bubblewrap is not installed.", install_hint())
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "passwd").write_text("agent:x:1000:1000::/tmp:/bin/sh\nroot:x:0:0::/:/bin/sh\n")
         (self._folder / "group").write_text("agent:x:1000:\nroot:x:0:\n")
         trial = self._folder / "trial"
-        trial.mkdir(exist_ok=True)
+        trial.mkdir(mode=0o700, exist_ok=True)
+        self._groups = Groups.open()
+        self._ids = _id_map() if _is_root() else None
         detail = ""
-        for level, self._hard, self._size in _LEVELS:
+        for self._level in _LEVELS_OF_ROOT if _is_root() else _LEVELS:
             detail = self._run_trial(trial)
             if not detail:
-                self._groups = Groups.open() if _is_root() else None
-                return SandboxState(level, _describe(level) + self._describe_groups())
+                return self._describe()
         return SandboxState(
             "none", f"bubblewrap does not work here: {detail}", "Allow unprivileged user namespaces."
         )
 
-    def _describe_groups(self) -> str:
-        if self._groups or not _is_root():
-            return ""
-        return (
-            " As root without control groups, the number of processes is only looked at, ten times a second."
-        )
+    def _describe(self) -> SandboxState:
+        lacks = [self._level.lacks] if self._level.lacks else []
+        if self._numbers is None:
+            lacks.append(f"There is no filter of system calls for {platform.machine()}.")
+        notes = []
+        if not self._holds("memory"):
+            notes.append(
+                "There is no control group for memory: files in memory are refused or, in /tmp, counted ten "
+                "times a second."
+            )
+        if _is_root() and not self._level.is_dropped and not self._holds("pids"):
+            notes.append("The number of processes is looked at ten times a second.")
+        works = "bubblewrap works: no capabilities, nothing of the host in sight."
+        return SandboxState("reduced" if lacks else "full", " ".join((works, *lacks, *notes)))
 
     def _run_trial(self, trial: Path) -> str:
         """An empty string if the sandbox held; else what was wrong."""
-        options = self._options(View(workspace=trial))
-        with _args_pipe(options) as fd:
+        if self._level.is_dropped and self._ids is None:
+            return "this kernel has no mounts that map owners"
+        words = ["dropped" if self._level.is_dropped else "", "filtered" if self._numbers else ""]
+        with self._command(View(workspace=trial)) as (command, passed):
             try:
                 done = subprocess.run(  # noqa: S603 - our own program and options
-                    [str(self._program), "--args", str(fd), "--", "/bin/sh", "-c", _TRIAL],
+                    [*command, "/bin/sh", "-c", _TRIAL, "sh", *words],
                     env={"EVERTURN_TRIAL": "leaked"},
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     timeout=_TRIAL_TIMEOUT_S,
-                    pass_fds=(fd,),
+                    pass_fds=passed,
                     check=False,
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
@@ -283,61 +402,23 @@ class Sandbox:
         if done.returncode == 0:
             return ""
         return (
-            done.stderr.decode("utf-8", "replace").strip()[:300] or f"its trial ended with {done.returncode}"
+            done.stderr.decode("utf-8", "replace").strip()[-300:] or f"its trial ended with {done.returncode}"
         )
 
 
-class Child:
-    """A process that a tool started, with whatever it starts in turn."""
+class Sources:
+    """Where bubblewrap finds what it shows: at its own place, or for another user than root where
+    ``launching`` attaches the mounts."""
 
-    def __init__(self, process: Process, *, mark: str = "", first: tuple[int, int] | None = None) -> None:
-        if process.stdin is None or process.stdout is None:
-            raise RuntimeError("the process was started without pipes")
-        self.process = process
-        self.stdin = process.stdin
-        self.stdout = process.stdout
-        self._mark = mark
-        # The first process inside the sandbox, and a handle of it.
-        self._first = first[0] if first else 0
-        self._namespace: int | None = first[1] if first else None
-        self.group: Group | None = None  # that holds the number of its processes
+    def __init__(self, mounts: Mapping[Path, int]) -> None:
+        self.mounts = mounts
+        self._places = {path: launching.place(index) for index, path in enumerate(mounts)}
 
-    @property
-    def is_sandboxed(self) -> bool:
-        return self._namespace is not None
-
-    async def used(self, limits: Limits) -> Used:
-        """What it uses now, with everything it has started. Outside a sandbox nobody can tell."""
-        if self._namespace is None:
-            return Used()
-        processes = processes_in(self._first)
-        if len(processes) >= limits.processes:
-            # Without a closer look: under a fork bomb that would not end while the machine is still ours.
-            used = Used(len(processes))
-        else:
-            used = await anyio.to_thread.run_sync(used_by, self._first, processes, limits)
-        # Once it has ended, its number may already be another's.
-        return used if self._namespace is not None and not _is_over(self._namespace) else Used()
-
-    async def end(self) -> None:
-        """Kill it with everything it started, and wait until all of that is gone.
-
-        In a sandbox the first process of the namespace is killed: the kernel then kills the others, and
-        reports the end of the first only after theirs. Outside, the process group is killed, and then
-        whatever left the group but still carries the mark of the call in its environment.
-        """
-        with anyio.CancelScope(shield=True):
-            if self._namespace is not None:
-                await _kill_namespace(self._namespace)
-                self._namespace = None
-            _kill_group(self.process.pid)
-            if self._mark:
-                await anyio.to_thread.run_sync(_kill_marked, self._mark)
-            await self.process.wait()
-            if self.group is not None:
-                self.group.remove()
-                self.group = None
-            await self.process.aclose()
+    def __call__(self, path: Path) -> str:
+        for parent in (path, *path.parents):
+            if parent in self._places:
+                return os.path.join(self._places[parent], *path.relative_to(parent).parts)
+        return str(path)
 
 
 def python_program() -> tuple[str, tuple[Path, ...]]:
@@ -433,89 +514,39 @@ def _is_root() -> bool:
     return os.geteuid() == 0
 
 
-def _describe(level: str) -> str:
-    if level == "full":
-        return "bubblewrap works: no capabilities, no nested namespaces, nothing of the host in sight."
-    return "bubblewrap works, but nested user namespaces could not be switched off."
-
-
-@contextmanager
-def _args_pipe(options: Sequence[str], *others: int) -> Iterator[int]:
-    """A file that holds bubblewrap's options, NUL-separated, for ``--args``. Closed with the others."""
-    fd = os.memfd_create("options", 0)
+def _id_map() -> IdMap | None:
     try:
-        os.write(fd, b"".join(option.encode() + b"\0" for option in options))
-        os.lseek(fd, 0, os.SEEK_SET)
-        yield fd
-    finally:
-        for each in (fd, *others):
-            os.close(each)
+        return IdMap.open()
+    except OSError:
+        return None  # the levels that need it fail their trial, and the state says what that means
 
 
-async def _first_process(told: int) -> tuple[int, int] | None:
-    """The sandbox's first process and a handle of it; None if bubblewrap could not even start it."""
-    info = b""
-    with anyio.CancelScope(shield=True):
-        # To its end: bubblewrap writes in pieces, and dies of a pipe that closes too early.
-        while not info.rstrip().endswith(b"}"):
-            await anyio.wait_readable(told)
-            piece = os.read(told, 4096)
-            if not piece:
-                break
-            info += piece
-    found = re.search(rb'"child-pid":\s*(\d+)', info)
-    if found is None:
-        return None
-    try:
-        return int(found[1]), os.pidfd_open(int(found[1]))
-    except ProcessLookupError:
-        return None  # it has ended already
+def _proc_options() -> list[str]:
+    options = []
+    for name in _PROC_READ_ONLY:
+        options += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    for name in _PROC_HIDDEN:
+        if os.path.exists(f"/proc/{name}"):
+            options += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    return options
 
 
-def _is_over(handle: int) -> bool:
-    return bool(select.select([handle], [], [], 0)[0])
+def _forwarding_files() -> tuple[Path, ...]:
+    return (*python_program()[1], Path(forwarding.__file__))
 
 
-async def _kill_namespace(handle: int) -> None:
-    try:
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
-        await anyio.wait_readable(handle)
-    except ProcessLookupError:
-        return  # it has ended already, and all others with it
-    finally:
-        os.close(handle)
+def _memory_file(name: str, content: bytes, stack: ExitStack) -> int:
+    """A file in memory, read from its beginning, closed with the stack."""
+    fd = os.memfd_create(name, 0)
+    stack.callback(os.close, fd)
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # already gone, with everything in its group
-
-
-def _kill_marked(mark: str) -> None:
-    """Kill every process that carries the mark, until there is none; one may start another meanwhile."""
-    for _ in range(200):
-        found = _marked(mark)
-        if not found:
-            return
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue  # it ended by itself
-        time.sleep(0.01)
-
-
-def _marked(mark: str) -> list[int]:
-    needle = f"{_MARK}={mark}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if needle in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:
-            continue  # it ended meanwhile, or belongs to somebody else
-    return found
+def install_hint() -> str:
+    """The command that adds bubblewrap here."""
+    for manager, words in _INSTALL.items():
+        if shutil.which(manager):
+            return f"Install it with: {words}"
+    return "Install the package bubblewrap."

@@ -82,6 +82,7 @@ class EverturnToolbox:
     async def __aenter__(self) -> EverturnToolbox:
         gate = await self._stack.enter_async_context(self._gate)
         await self._sandbox.open(gate.path)
+        self._stack.callback(self._sandbox.close)
         await self._stack.enter_async_context(self._servers)
         return self
 

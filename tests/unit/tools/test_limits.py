@@ -9,7 +9,7 @@ import pytest
 from everturn.domain.messages import Outcome
 from everturn.tools import Profile
 from everturn.tools.groups import Groups
-from everturn.tools.limits import Limits, Used
+from everturn.tools.limits import Disk, Limits, Used
 from everturn.tools.sandbox import Sandbox, View, python_program
 from tests.unit.tools.kit import Kit, open_kit, profiles_of
 
@@ -70,12 +70,13 @@ def test_groups_that_a_killed_server_left_are_removed() -> None:
     groups = Groups.open()
     if groups is None:
         pytest.skip("control groups may not be made here")
-    mine = groups.make(1)
+    mine = groups.make(1, 64 * 1024**2)
     try:
-        left = mine.path.with_name("everturn-999999999-1")  # no process has this number
-        left.mkdir()
-        Groups.open()
-        assert (left.exists(), mine.path.exists()) == (False, True)
+        for _, path in mine.folders:
+            left = path.with_name("everturn-999999999-1")  # no process has this number
+            left.mkdir()
+            Groups.open()
+            assert (left.exists(), path.exists()) == (False, True)
     finally:
         mine.remove()
 
@@ -97,7 +98,7 @@ async def test_processes_that_take_too_much_memory_together_are_ended(tmp_path: 
     )
     text, outcome, _ = await run(tmp_path, "python", code=code)
     assert outcome is Outcome.ERROR
-    assert "MiB of memory, and the limit is 200 MiB" in text
+    assert "more than 200 MiB of memory" in text
 
 
 async def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
@@ -112,6 +113,42 @@ async def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
     )
     text, outcome, _ = await run(tmp_path, "python", code=code)
     assert (text, outcome) == ("done", Outcome.OK)
+
+
+MEMORY_FILES = {
+    "memfd": "import os; out = os.memfd_create('x')\nwhile True: os.write(out, bytes(1 << 20))",
+    "tmp": "out = open('/tmp/x', 'wb', 0)\nwhile True: out.write(bytes(1 << 20))",
+    "forgotten mapping": (
+        "import mmap\n"
+        "for _ in range(40):\n"
+        "    held = mmap.mmap(-1, 10 << 20); held.write(bytes(10 << 20)); held.madvise(mmap.MADV_DONTNEED)\n"
+        "    globals().setdefault('all', []).append(held)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MEMORY_FILES)
+async def test_files_in_memory_count_as_memory(tmp_path: Path, kind: str) -> None:
+    groups = Groups.open()
+    if groups is None or not groups.holds("memory"):
+        pytest.skip("no control group may be made here")
+    text, outcome, _ = await run(tmp_path, "python", code=f"{MEMORY_FILES[kind]}\nprint('kept it all')")
+    assert outcome is Outcome.ERROR
+    assert "kept it all" not in text
+    assert "200 MiB" in text or "larger than 5 MiB" in text
+
+
+async def test_without_a_group_files_in_tmp_count_and_memfd_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Groups, "open", lambda: None)
+    code = "for n in range(100): open(f'/tmp/{n}', 'wb').write(bytes(4 << 20))\nimport time; time.sleep(50)"
+    text, outcome, kit = await run(tmp_path, "python", code=code)
+    assert outcome is Outcome.ERROR
+    assert "more than 200 MiB of memory" in text
+    assert "memory" in kit.toolbox.sandbox_state().detail
+    text, _, _ = await run(tmp_path, "python", code="import os; os.memfd_create('x')")
+    assert "Function not implemented" in text
 
 
 async def test_a_file_does_not_grow_beyond_its_limit(tmp_path: Path) -> None:
@@ -139,7 +176,18 @@ def test_what_is_below_the_limits_is_no_breach() -> None:
     limits = Limits(memory_mib=10, processes=5)
     assert limits.breach(Used(4, 10 * 1024**2)) == ""
     assert "5" in limits.breach(Used(5, 0))
-    assert "11 MiB" in limits.breach(Used(1, 11 * 1024**2))
+    assert "10 MiB of memory" in limits.breach(Used(1, 11 * 1024**2))
+
+
+def test_a_command_is_ended_only_for_a_disk_that_it_filled_itself() -> None:
+    mib = 1024**2
+    limits = Limits(disk_free_mib=1000)
+    full = Disk(free=500 * mib, taken=300 * mib, size=10**6 * mib)
+    assert "took 300 MiB of the disk" in limits.breach(Used(disk=full))
+    innocent = Disk(free=500 * mib, taken=10 * mib, size=10**6 * mib)
+    assert limits.breach(Used(disk=innocent)) == ""
+    small = Disk(free=500 * mib, taken=300 * mib, size=2000 * mib)  # of which a twentieth is enough
+    assert limits.breach(Used(disk=small)) == ""
 
 
 def _command(pid: str) -> str:
