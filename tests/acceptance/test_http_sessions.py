@@ -310,6 +310,29 @@ async def test_an_exported_session_imports_as_an_equal_one(store: Store, tmp_pat
         assert "sandbox" in html.headers["content-security-policy"]
 
 
+@pytest.mark.parametrize("harm", ["gone", "cut"])
+async def test_a_file_whose_bytes_are_not_there_is_a_problem_that_names_it(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        raw = {"Content-Type": "application/octet-stream"}
+        sent = await server.http.post("/api/uploads?name=notes.txt", content=b"some notes", headers=raw)
+        file_id = sent.json()["id"]
+        path = await store.files.path((await server.http.get("/api/me")).json()["owner"], file_id)
+        if harm == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(b"some")
+        answer = await server.http.get(f"/api/files/{file_id}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "file_missing")
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert "'notes.txt'" in answer.json()["detail"]
+        assert "doctor" in answer.json()["hint"]
+        assert not [record for record in caplog.records if record.exc_info]
+    (finding,) = await store.upkeep.check()
+    assert file_id in finding.detail
+
+
 async def test_an_import_that_does_not_fit_is_refused(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path, "Fine.") as server:
         session_id = (await server.new_session())["id"]

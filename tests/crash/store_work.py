@@ -39,6 +39,7 @@ PASSES = frozenset(
         Moment.TAKEN_OVER,
         Moment.INDEXED,
         Moment.PRUNED,
+        Moment.SWEEP_COMMITTED,
         Moment.SWEPT,
     }
 )

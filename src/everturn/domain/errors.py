@@ -55,9 +55,10 @@ class InvalidId(Refused):
     code = "invalid_id"
     status = 422
 
-    def __init__(self, value: str, prefix: str) -> None:
+    def __init__(self, value: str, prefix: str, *, then: str = "") -> None:
+        rule = f"{prefix!r} and 26 characters of 0-9 and a-z without i, l, o and u"
         super().__init__(
-            f"{value[:80]!r} is not an id: it must begin with {prefix!r} and have 26 more characters.",
+            f"{value[:80]!r} is not an id: it must be {rule}{then and f', then {then}'}.",
             hint="Copy the id from an answer of this server.",
         )
 
@@ -214,6 +215,14 @@ class FileUnreadable(Stopped):
 
     code = "file_unreadable"
     hint = "Check the disk and the number of open files, then try again. Nothing is lost."
+
+
+class FileMissing(Stopped):
+    """The store names a file whose bytes are not on the disk, or not whole."""
+
+    code = "file_missing"
+    status = 404
+    hint = "Run 'everturn doctor', which lists such files; a backup has the bytes if it was taken before."
 
 
 class DiskFull(Stopped):

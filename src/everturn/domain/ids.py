@@ -71,7 +71,7 @@ def checked_message(value: str) -> str:
     body, _, ordinal = value[_PREFIX_LENGTH:].partition("-")
     is_number = ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= _ORDINAL_LENGTH_MAX
     if not value.startswith("msg_") or not _is_body(body) or not is_number:
-        raise InvalidId(value, "msg_")
+        raise InvalidId(value, "msg_", then="'-' and the number of the message in its turn, as in '-0000'")
     return value
 
 

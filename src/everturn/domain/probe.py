@@ -38,6 +38,7 @@ class Moment(StrEnum):
     TAKEN_OVER = "taken.over"  # a dead worker's turns were released
     INDEXED = "indexed"  # rows entered the search index, before the commit
     PRUNED = "pruned"  # a finished turn's events were deleted, before the commit
+    SWEEP_COMMITTED = "sweep.committed"  # no row names the files any more, their bytes are there
     SWEPT = "swept"  # files that nobody refers to were deleted
     MEMORY_BEGUN = "memory.begun"  # the commit's range is in the transaction, not committed
     MEMORY_STARTED = "memory.started"  # the commit's range is durable, the provider not called

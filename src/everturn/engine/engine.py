@@ -270,8 +270,8 @@ class Engine:
 
     async def clear(self, owner: str, session_id: str, request: Request) -> Session:
         session = await self.store.transcript.clear(owner, session_id, request)
-        # Whoever clears a session wants to begin anew, with what memory has now. The agent's end and the commit
-        # of what the session owes, which may have to wait for a slow memory, are not waited for.
+        # Whoever clears a session wants to begin anew, with what memory has now. Memory can be slow: neither
+        # the agent's end nor the commit of what the session owes is waited for.
         self._agents.evict(session)
         if self._memory is not None:
             self._start_keeping(f"cleared {session_id}", self._memory.settle, owner, session_id)

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, NotFound
+from everturn.domain.errors import EverturnError
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.remembering import Begun, Ledger, MemoryProvider, NextCommit

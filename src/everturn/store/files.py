@@ -18,6 +18,7 @@ from everturn.store.script import Database, Row, Script, Tx, one, q
 
 NAME_CHARS_MAX = 255
 UNUSED_GRACE_MS = 24 * 3600 * 1000
+_SWEPT = ("", "swept")  # owner and kind of the records of hashes whose bytes are to be deleted
 
 
 class Files:
@@ -77,13 +78,18 @@ class Files:
         before = self._db.clock.now_ms() - grace_ms
         async with self._sweeping:
             await self._drop_leftovers(before)
-            if not await self._db.read(_unused, before):
+            if await self._db.read(_unused, before):
+                await self._db.write(_sweep, before)
+                await self._db.probe.reach(Moment.SWEEP_COMMITTED)
+            # Also those of a sweep that was killed. Only what this database named: another one may keep its
+            # files in the same folder.
+            hashes = await self._db.read(_swept)
+            if not hashes:
                 return 0
-            hashes = await self._db.write(_sweep, before)
-            # Only what this database named: another one may keep its files in the same folder.
             for sha256 in hashes:
                 await self._remove(sha256)
             await self._db.probe.reach(Moment.SWEPT)
+            await self._db.write(_removed, hashes)
         return len(hashes)
 
     async def _remove(self, sha256: str) -> None:
@@ -184,10 +190,10 @@ def _is_named(tx: Tx, sha256: str) -> Script[bool]:
     return bool((yield q("hash_used", sha256)))
 
 
-def _sweep(tx: Tx, before: int) -> Script[list[str]]:
-    """Remove rows first; a file is deleted only after no row names its hash."""
+def _sweep(tx: Tx, before: int) -> Script[None]:
+    """Remove rows first; a file is deleted only after no row names its hash. Until it is, a record names it,
+    which a process that is killed in between leaves to the next sweep."""
     rows = yield q("files_unused", before, 200)
-    free = []
     for file_id, sha256 in rows:
         if tx.dialect == "postgresql":
             # Waits for a message that is just being attached to; deleting would take its use along.
@@ -196,5 +202,13 @@ def _sweep(tx: Tx, before: int) -> Script[list[str]]:
             continue
         yield q("file_delete", file_id)
         if not (yield q("hash_used", sha256)):
-            free.append(sha256)
-    return free
+            yield q("record_put", *_SWEPT, sha256, "true", tx.now)
+
+
+def _swept(tx: Tx) -> Script[list[str]]:
+    return [row[0] for row in (yield q("records_list", *_SWEPT))]
+
+
+def _removed(tx: Tx, hashes: list[str]) -> Script[None]:
+    for sha256 in hashes:
+        yield q("record_delete", *_SWEPT, sha256)

@@ -87,10 +87,11 @@ class Upkeep:
     async def _check_files(self) -> list[Finding]:
         rows = await self._db.read(_files_named)
         found = []
-        for file_id, sha256, size in rows:
+        for file_id, sha256, size, name in rows:
             path = hashed_path(self._files_folder, sha256)
             if not path.exists() or path.stat().st_size != size:
-                found.append(Finding("file missing", f"{file_id} is named by a row but not whole on disk"))
+                detail = f"{name!r} ({file_id}) is named by a row but not whole on disk"
+                found.append(Finding("file missing", detail))
         return found
 
 
@@ -141,8 +142,8 @@ def _scan(tx: Tx, session_no: int, position: int) -> Script[tuple[tuple[int, int
     return ((rows[-1][0], rows[-1][1]) if rows else None), found
 
 
-def _files_named(tx: Tx) -> Script[list[tuple[str, str, int]]]:
-    return [(row[0], row[1], row[2]) for row in (yield q("files_all"))]
+def _files_named(tx: Tx) -> Script[list[tuple[str, str, int, str]]]:
+    return [(row[0], row[1], row[2], row[3]) for row in (yield q("files_all"))]
 
 
 def _repair(tx: Tx) -> Script[None]:

@@ -40,6 +40,21 @@ def test_what_is_no_id_is_refused(text: str) -> None:
         assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("ses_" + "u" * 26, "without i, l, o and u"),
+        ("ses_" + "0" * 25, "26 characters"),
+        ("msg_" + "0" * 26, "then '-' and the number"),
+        ("msg_" + "0" * 26 + "-x", "then '-' and the number"),
+    ],
+)
+def test_the_complaint_names_a_rule_that_the_id_does_not_keep(text: str, rule: str) -> None:
+    with pytest.raises(InvalidId) as refused:
+        checked(text, "ses") if text.startswith("ses_") else turn_id_of_message(text)
+    assert rule in refused.value.message
+
+
 def test_an_id_of_another_kind_is_refused() -> None:
     with pytest.raises(InvalidId):
         checked(Ids(FakeClock()).turn(), "ses")

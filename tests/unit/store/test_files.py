@@ -99,6 +99,27 @@ async def test_a_file_that_a_session_uses_is_never_swept_and_goes_after_its_dele
     assert not path.exists()
 
 
+async def test_the_bytes_of_a_sweep_that_was_killed_go_with_the_next_one(
+    store: Store, clock: FakeClock, probe: HoldingProbe
+) -> None:
+    lost = await store.files.put(ME, "lost.txt", "text/plain", b"nobody's")
+    again = await store.files.put(ME, "again.txt", "text/plain", b"wanted again")
+    paths = [await store.files.path(ME, file.id) for file in (lost, again)]
+    await clock.advance(TWO_DAYS_S)
+    probe.hold(Moment.SWEEP_COMMITTED)
+    async with anyio.create_task_group() as group:
+        group.start_soon(store.files.sweep)
+        await probe.reached(Moment.SWEEP_COMMITTED)
+        group.cancel_scope.cancel()  # the process ends here: no row names the bytes, which are there
+    probe.release(Moment.SWEEP_COMMITTED)
+    assert [path.exists() for path in paths] == [True, True]
+    kept = await store.files.put(ME, "kept.txt", "text/plain", b"wanted again")
+    assert await store.files.sweep() == 2
+    assert [path.exists() for path in paths] == [False, True]
+    assert (await store.files.path(ME, kept.id)).read_bytes() == b"wanted again"
+    assert await store.files.sweep() == 0
+
+
 async def test_a_backup_is_made_while_a_file_is_coming_in(
     store: Store, data_dir: Path, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ async def test_a_file_that_is_gone_is_found_by_the_check(store: Store) -> None:
     (await store.files.path(ME, file.id)).unlink()
     (finding,) = await store.upkeep.check()
     assert (finding.what, finding.is_repairable) == ("file missing", False)
+    assert "'a.txt'" in finding.detail
     with pytest.raises(NotFound):
         await store.files.path("eve", file.id)
 

@@ -710,7 +710,7 @@ SELECT e.session_no, {event_columns} FROM events e WHERE e.session_no > $1 OR (e
 ORDER BY e.session_no, e.position LIMIT $3
 
 -- name: files_all
-SELECT id, sha256, size FROM files ORDER BY id
+SELECT id, sha256, size, name FROM files ORDER BY id
 
 -- name: totals
 SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns), (SELECT count(*) FROM messages),

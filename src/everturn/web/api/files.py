@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
+import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
@@ -38,7 +41,7 @@ class FilesApi:
         self._uploads = uploads
 
     def endpoints(self) -> list[AnyEndpoint]:
-        gone = (e.NotFound, e.Gone)
+        gone = (e.NotFound, e.Gone, e.FileMissing, e.FileUnreadable)
         return [
             Endpoint(
                 method="POST",
@@ -81,7 +84,24 @@ class FilesApi:
     async def get(self, call: Call[Nothing, Nothing]) -> FileAnswer:
         file = await self._store.files.get(call.owner, call.path["file"])
         path = await self._store.files.path(call.owner, file.id)
+        size = await anyio.to_thread.run_sync(_readable_size, path, file)
+        if size != file.size:
+            raise e.FileMissing(
+                f"The file {file.name[:100]!r} ({file.id}) is not whole: {size:,} of {file.size:,} bytes are there."
+            )
         return FileAnswer(path, file.size, _media(file), _headers(file))
+
+
+def _readable_size(path: Path, file: File) -> int:
+    """How many bytes are there to be read. Opened, because a file can be there and not be readable."""
+    try:
+        with path.open("rb") as opened:
+            return os.fstat(opened.fileno()).st_size
+    except FileNotFoundError as error:
+        raise e.FileMissing(f"The bytes of the file {file.name[:100]!r} ({file.id}) are gone.") from error
+    except OSError as error:
+        why = error.strerror or error
+        raise e.FileUnreadable(f"The file {file.name[:100]!r} ({file.id}) cannot be read: {why}.") from error
 
 
 def _media(file: File) -> str:
