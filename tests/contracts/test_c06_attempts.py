@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.turns import Recovery
 from everturn.store import Store, StoreSettings
 from everturn.testing import FakeClock
+from everturn.testing.web_server import run_web
 from tests.acting import CRASHED, ME, append, late, new_session, start, words
 from tests.conftest import OpenAnother
 
@@ -70,3 +73,18 @@ async def test_c06_past_the_maximum_age_the_notice_becomes_final(store: Store, c
     assert await store.journal.recover(ME, session.id)
     assert await _recovery(store, held.turn.id) is Recovery.FINAL
     assert not await store.journal.recover(ME, session.id)
+
+
+async def test_c06_one_look_at_the_page_costs_one_attempt_and_a_change_costs_none(
+    open_another: OpenAnother, tmp_path: Path
+) -> None:
+    store = await open_another(settings=StoreSettings(recovery_attempts_max=3))
+    async with run_web(store, tmp_path) as server:
+        session = await new_session(store)
+        held = await start(store, session.id, "hello")
+        await store.turns.interrupt(held.turn.id, held.epoch, CRASHED)
+        for expected in (Recovery.PENDING, Recovery.PENDING, Recovery.FINAL):
+            renamed = await server.http.patch(f"/api/sessions/{session.id}", json={"title": "A name"})
+            assert renamed.status_code == 200
+            page = (await server.http.get(f"/api/sessions/{session.id}/messages")).json()
+            assert page["turns"][0]["recovery"] == expected

@@ -121,10 +121,10 @@ def owed(home: Path | None) -> None:
     """List sessions with finished turns that are not remembered yet."""
 
     async def work(built: BuiltMemory, store: Store) -> tuple[list[Owing], str, str]:
-        settled = await store.ledger.last_settled(OWNER)
+        owing, settled = await store.ledger.standing(OWNER)
         last = _time(settled["at"]) if settled else "never"
         notice = await store.records.get(OWNER, "memory", "notice")
-        return await store.ledger.owing(OWNER), last, str(notice or "")
+        return owing, last, str(notice or "")
 
     found, last, notice = _with_memory(home, work)
     table = Table(_whole("Session"), "Title", "Turns", "Since", "State", box=None, header_style="bold")

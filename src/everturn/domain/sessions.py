@@ -64,6 +64,16 @@ class Page(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
     cursor: str | None = None
 
 
+class Overview(msgspec.Struct, frozen=True):
+    """The first page of the list, what became of some other sessions, and totals: read at one moment."""
+
+    page: Page[Session]
+    others: tuple[tuple[str, Session | None], ...]  # None: deleted
+    sessions: int
+    archived: int
+    asks: tuple[str, ...]  # the session of each open approval and question
+
+
 class Hit(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message that search found. ``marks`` are (start, end) inside ``excerpt``."""
 

@@ -6,7 +6,7 @@ nothing. Nothing is read without naming its owner. Times are milliseconds since 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
 from everturn.domain.messages import Message
 from everturn.domain.remembering import Ledger
-from everturn.domain.sessions import Hit, Page, Session, SessionPatch
+from everturn.domain.sessions import Hit, Overview, Page, Session, SessionPatch
 from everturn.domain.turns import Failure, Turn, TurnKind
 
 
@@ -41,6 +41,15 @@ class Accepted(msgspec.Struct, frozen=True):
     cursor: int  # follow the session's events after this position to see all of the turn
     is_repeat: bool = False  # the idempotency key was seen before; this is the first answer
     is_steering: bool = False  # it went into the running turn ``turn``
+
+
+class TranscriptPage(msgspec.Struct, frozen=True):
+    """One page of a session, read at one moment. ``turns``: those of its messages and, on the newest page,
+    the active one."""
+
+    session: Session
+    messages: Page[Message]
+    turns: tuple[Turn, ...]
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -145,8 +154,13 @@ class Sessions(Protocol):
         archived: bool | None = False,
         pinned: bool | None = None,
         tag: str | None = None,
+        is_shown: Callable[[Session], bool] | None = None,
     ) -> Page[Session]:
-        """Newest activity first."""
+        """Newest activity first. ``is_shown``: which of them; a page without any is passed over."""
+        ...
+
+    async def overview(self, owner: str, *, limit: int, also: Collection[str] = ()) -> Overview:
+        """The first page and totals; ``also``: sessions to look up that may not be on the page."""
         ...
 
     async def change(
@@ -268,7 +282,11 @@ class Transcript(Protocol):
         """The newest page of the path to the head, oldest first; the cursor gives the page before."""
         ...
 
-    async def turns(self, owner: str, session_id: str, turn_ids: Sequence[str]) -> list[Turn]: ...
+    async def page(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
+    ) -> TranscriptPage:
+        """That page with its session and turns, in one read."""
+        ...
 
     async def context(self, owner: str, session_id: str, *, upto: str | None = None) -> list[Message]:
         """What the model is given: from the newest summary on, or the whole path, up to ``upto`` (a
@@ -340,6 +358,10 @@ class Journal(Protocol):
 
     async def seal(self, turn_id: str, epoch: int) -> None:
         """Say that nothing more will come from this epoch's worker."""
+        ...
+
+    async def pending(self, owner: str, session_id: str) -> tuple[Session, bool]:
+        """The session, and whether ``recover`` has something to look at. Writes nothing."""
         ...
 
     async def recover(self, owner: str, session_id: str) -> bool:

@@ -19,7 +19,16 @@ from everturn.domain.messages import Message
 from everturn.domain.modelling import Model, Models
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import Page, Session
-from everturn.domain.storing import NO_REQUEST, Accepted, Ask, Claim, Request, Store, Submission
+from everturn.domain.storing import (
+    NO_REQUEST,
+    Accepted,
+    Ask,
+    Claim,
+    Request,
+    Store,
+    Submission,
+    TranscriptPage,
+)
 from everturn.domain.tooling import Toolbox
 from everturn.domain.turns import Turn, TurnKind, TurnState
 from everturn.engine.agents import AgentCache
@@ -240,25 +249,36 @@ class Engine:
 
     async def session(self, owner: str, session_id: str) -> Session:
         """The session as it is now, after what a pending recovery had to do."""
+        session, has_changed = await self._recover(owner, session_id)
+        return await self.store.sessions.get(owner, session_id) if has_changed else session
+
+    async def page(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
+    ) -> TranscriptPage:
+        """A page of the session with its turns, all of one moment, after what a recovery had to do."""
         await self._recover(owner, session_id)
-        return await self.store.sessions.get(owner, session_id)
+        return await self.store.transcript.page(owner, session_id, before=before, limit=limit)
 
     async def messages(
         self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
     ) -> Page[Message]:
-        await self._recover(owner, session_id)
-        return await self.store.transcript.messages(owner, session_id, before=before, limit=limit)
+        return (await self.page(owner, session_id, before=before, limit=limit)).messages
 
     def follow(self, owner: str, session_id: str, after: int) -> AsyncIterator[Sequence[Event]]:
         """The session's durable events after this position, then those to come, in batches."""
         return self.store.journal.follow(owner, session_id, after)
 
-    async def _recover(self, owner: str, session_id: str) -> None:
-        session = await self.store.sessions.get(owner, session_id)
+    async def _recover(self, owner: str, session_id: str) -> tuple[Session, bool]:
+        """The session as it was found, and whether it may have changed since. Once for each read: a journal
+        that was sealed empty costs one attempt each time (C06)."""
+        session, is_pending = await self.store.journal.pending(owner, session_id)
         is_foreign = session.active_turn is not None and not self._runner.holds(session.active_turn)
-        if session.active_state is TurnState.RUNNING and is_foreign and not self._is_stopped:
+        is_stray = session.active_state is TurnState.RUNNING and is_foreign and not self._is_stopped
+        if is_stray:
             await self._runner.take_over()
-        await self.store.journal.recover(owner, session_id)
+        if is_pending:
+            await self.store.journal.recover(owner, session_id)
+        return session, is_stray or is_pending
 
     # --- the transcript ----------------------------------------------------------------------------
 

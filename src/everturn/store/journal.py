@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from everturn.domain.errors import JournalCorrupt, NotFound, WrongState
 from everturn.domain.events import Event, Payload, Snapshot, encode
+from everturn.domain.sessions import Session
 from everturn.domain.turns import Recovery, TurnState
 from everturn.store.common import (
     add_messages,
@@ -82,11 +83,15 @@ class Journal:
     async def seal(self, turn_id: str, epoch: int) -> None:
         await self._db.write(_seal, turn_id, epoch)
 
+    async def pending(self, owner: str, session_id: str) -> tuple[Session, bool]:
+        return await self._db.read(_pending, owner, session_id)
+
     async def recover(self, owner: str, session_id: str) -> bool:
         """One reader does it, the others get the session as it is, without waiting (C07)."""
         if session_id in self._recovering:
             return False
-        if not await self._db.read(_needs_recovery, owner, session_id):
+        _, is_pending = await self.pending(owner, session_id)
+        if not is_pending:
             return False
         if session_id in self._recovering:
             return False
@@ -199,9 +204,9 @@ def _seal(tx: Tx, turn_id: str, epoch: int) -> Script[None]:
     yield q("writer_seal", turn.no, epoch)
 
 
-def _needs_recovery(tx: Tx, owner: str, session_id: str) -> Script[bool]:
+def _pending(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, bool]]:
     session = yield from session_row(tx, owner, session_id)
-    return bool((yield q("turns_pending", session.no)))
+    return session.session, bool((yield q("turns_pending", session.no)))
 
 
 def _late_turns(tx: Tx, owner: str, session_id: str) -> Script[list[str]]:

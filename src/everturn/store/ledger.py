@@ -20,6 +20,7 @@ from everturn.store.common import locked_session, session_row
 from everturn.store.rows import SessionRow, message_of, session_of, to_json, turn_of
 from everturn.store.script import Database, Query, Row, Script, Tx, one, q
 
+_OWING_MAX = 200
 _SETTLED = ("memory", "settled")  # kind and name of the record about the owner's last commit
 _FORGOTTEN = ("memory", "forgotten")  # how often the owner made memory forget something
 _numbers: msgspec.json.Decoder[list[int]] = msgspec.json.Decoder(list[int])
@@ -54,14 +55,14 @@ class Ledger:
         *,
         worker: str = "",
         handle: str = "",
-        limit: int = 200,
+        limit: int = _OWING_MAX,
         quiet_since: int | None = None,
         is_elsewhere: bool = True,
     ) -> list[Owing]:
         return await self._db.read(_owing, owner, worker, handle, limit, quiet_since, is_elsewhere)
 
-    async def last_settled(self, owner: str) -> dict[str, Any] | None:
-        return await self._db.read(_last_settled, owner)
+    async def standing(self, owner: str) -> tuple[list[Owing], dict[str, Any] | None]:
+        return await self._db.read(_standing, owner)
 
     async def recalled(self, owner: str, session_id: str) -> Recalled:
         return await self._db.read(_recalled, owner, session_id)
@@ -272,9 +273,10 @@ def _owing_of(row: Row, now: int) -> Owing:
     )
 
 
-def _last_settled(tx: Tx, owner: str) -> Script[dict[str, Any] | None]:
+def _standing(tx: Tx, owner: str) -> Script[tuple[list[Owing], dict[str, Any] | None]]:
+    owing = yield from _owing(tx, owner, "", "", _OWING_MAX, None, True)
     row = one((yield q("record_get", owner, *_SETTLED)))
-    return None if row is None else msgspec.json.decode(row[0], type=dict[str, Any])
+    return owing, None if row is None else msgspec.json.decode(row[0], type=dict[str, Any])
 
 
 # --- recall -------------------------------------------------------------------------------------------

@@ -7,20 +7,18 @@ from pathlib import Path
 
 import msgspec
 
-from everturn.domain.errors import Gone, NotFound
 from everturn.domain.sessions import Session
 from everturn.domain.storing import Trouble
 from everturn.store.asks import Asks
-from everturn.store.common import session_row
 from everturn.store.disk import Disk
 from everturn.store.files import Files
 from everturn.store.hub import Hub
 from everturn.store.journal import Journal
 from everturn.store.ledger import Ledger
 from everturn.store.records import Records
-from everturn.store.script import Database, Script, Tx
+from everturn.store.script import Database
 from everturn.store.search import Search
-from everturn.store.sessions import Sessions
+from everturn.store.sessions import Sessions, rows_of
 from everturn.store.transcript import Transcript
 from everturn.store.turns import Turns
 from everturn.store.upkeep import Upkeep
@@ -110,17 +108,6 @@ class Store:
                 if ids is None:
                     yield None
                 else:
-                    yield await self._db.read(_rows, owner, tuple(ids))
+                    yield await self._db.read(rows_of, owner, tuple(ids))
         finally:
             self._hub.unwatch(watcher)
-
-
-def _rows(tx: Tx, owner: str, ids: tuple[str, ...]) -> Script[list[tuple[str, Session | None]]]:
-    found: list[tuple[str, Session | None]] = []
-    for session_id in ids:
-        try:
-            row = yield from session_row(tx, owner, session_id)
-            found.append((session_id, row.session))
-        except (Gone, NotFound):
-            found.append((session_id, None))
-    return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
-from everturn.domain.errors import Invalid, KeyReused
-from everturn.domain.sessions import Page, Session, SessionPatch
+from everturn.domain.errors import Gone, Invalid, KeyReused, NotFound
+from everturn.domain.sessions import Overview, Page, Session, SessionPatch
 from everturn.domain.storing import NO_REQUEST, Request
 from everturn.store.common import (
     digest_of,
@@ -63,24 +63,19 @@ class Sessions:
         archived: bool | None = False,
         pinned: bool | None = None,
         tag: str | None = None,
+        is_shown: Callable[[Session], bool] | None = None,
     ) -> Page[Session]:
         limit = max(1, min(limit, LIST_LIMIT_MAX))
         start = _FAR if cursor is None else _from_cursor(cursor)
-        if not query and pinned is None and tag is None and archived is not None:
-            rows = await self._db.read(_list, owner, int(archived), start, limit)
-        else:
-            flag = -1 if archived is None else int(archived)
-            pin = -1 if pinned is None else int(pinned)
-            rows = await self._db.read(_list_matching, owner, flag, start, limit, query, pin, tag or "")
-        return _page(rows, limit)
+        wanted = _Wanted(query, archived, pinned, tag)
+        return await self._db.read(_list_shown, owner, wanted, start, limit, is_shown)
+
+    async def overview(self, owner: str, *, limit: int, also: Collection[str] = ()) -> Overview:
+        return await self._db.read(_overview, owner, limit, tuple(also))
 
     async def waiting(self, owner: str) -> Sequence[Session]:
         """Sessions whose turn waits for the user, whatever page they are on."""
         return await self._db.read(_waiting, owner)
-
-    async def counts(self, owner: str) -> tuple[int, int]:
-        """How many sessions there are, and how many of them are archived."""
-        return await self._db.read(_counts, owner)
 
     async def on_key(self, owner: str, key: str) -> Sequence[str]:
         """Ids of the sessions that share a session key."""
@@ -139,6 +134,44 @@ def _create(
     return (yield from session_row(tx, owner, session_id)).session
 
 
+class _Wanted(msgspec.Struct, frozen=True):
+    """Which sessions a list is to hold; None: whichever."""
+
+    query: str = ""
+    archived: bool | None = False
+    pinned: bool | None = None
+    tag: str | None = None
+
+
+def _list_shown(
+    tx: Tx,
+    owner: str,
+    wanted: _Wanted,
+    start: tuple[int, int],
+    limit: int,
+    is_shown: Callable[[Session], bool] | None,
+) -> Script[Page[Session]]:
+    """A page whose sessions are all left out is not shown as empty: the reader would think that it is at the
+    end. So pages are read until one has something to show, all of them at the same moment."""
+    while True:
+        page = _page((yield from _matching(tx, owner, wanted, start, limit)), limit)
+        shown = tuple(item for item in page.items if is_shown is None or is_shown(item))
+        if shown or page.cursor is None:
+            return Page(shown, page.cursor)
+        start = _from_cursor(page.cursor)
+
+
+def _matching(
+    tx: Tx, owner: str, wanted: _Wanted, start: tuple[int, int], limit: int
+) -> Script[list[tuple[Session, int]]]:
+    query, archived, pinned, tag = wanted.query, wanted.archived, wanted.pinned, wanted.tag
+    if not query and pinned is None and tag is None and archived is not None:
+        return (yield from _list(tx, owner, int(archived), start, limit))
+    flag = -1 if archived is None else int(archived)
+    pin = -1 if pinned is None else int(pinned)
+    return (yield from _list_matching(tx, owner, flag, start, limit, query, pin, tag or ""))
+
+
 def _list(
     tx: Tx, owner: str, archived: int, start: tuple[int, int], limit: int
 ) -> Script[list[tuple[Session, int]]]:
@@ -168,9 +201,25 @@ def _waiting(tx: Tx, owner: str) -> Script[list[Session]]:
     return [session_of(row).session for row in rows]
 
 
-def _counts(tx: Tx, owner: str) -> Script[tuple[int, int]]:
-    rows = yield q("session_counts", owner)
-    return int(rows[0][0]), int(rows[0][1])
+def _overview(tx: Tx, owner: str, limit: int, also: tuple[str, ...]) -> Script[Overview]:
+    page = _page((yield from _list(tx, owner, 0, _FAR, limit)), limit)
+    on_page = {session.id for session in page.items}
+    others = yield from rows_of(tx, owner, [one for one in also if one not in on_page])
+    counts = yield q("session_counts", owner)
+    asks = yield q("asks_open", owner, "")
+    return Overview(page, tuple(others), int(counts[0][0]), int(counts[0][1]), tuple(row[1] for row in asks))
+
+
+def rows_of(tx: Tx, owner: str, ids: Iterable[str]) -> Script[list[tuple[str, Session | None]]]:
+    """These sessions as they are now; None for a deleted one."""
+    found: list[tuple[str, Session | None]] = []
+    for session_id in ids:
+        try:
+            row = yield from session_row(tx, owner, session_id)
+            found.append((session_id, row.session))
+        except (Gone, NotFound):
+            found.append((session_id, None))
+    return found
 
 
 def _on_key(tx: Tx, owner: str, key: str) -> Script[list[str]]:

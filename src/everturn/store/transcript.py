@@ -11,7 +11,7 @@ from everturn.domain.ids import checked, message_id, turn_id_of_message
 from everturn.domain.messages import Attachment, Message, Role, Summary, Text
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Page, Session
-from everturn.domain.storing import Accepted, Request
+from everturn.domain.storing import Accepted, Request, TranscriptPage
 from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
 from everturn.store.common import (
     add_messages,
@@ -59,8 +59,11 @@ class Transcript:
         limit = max(1, min(limit, PAGE_MESSAGES_MAX))
         return await self._db.read(_messages, owner, session_id, before, limit)
 
-    async def turns(self, owner: str, session_id: str, turn_ids: Sequence[str]) -> list[Turn]:
-        return await self._db.read(_turns, owner, session_id, tuple(turn_ids))
+    async def page(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
+    ) -> TranscriptPage:
+        limit = max(1, min(limit, PAGE_MESSAGES_MAX))
+        return await self._db.read(_page, owner, session_id, before, limit)
 
     async def context(self, owner: str, session_id: str, *, upto: str | None = None) -> list[Message]:
         return await self._db.read(_context, owner, session_id, upto)
@@ -101,8 +104,12 @@ class Transcript:
 
 
 def _messages(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -> Script[Page[Message]]:
-    """Walks back from the end: the cost follows the page, not the session."""
     session = yield from session_row(tx, owner, session_id)
+    return (yield from _messages_of(session, before, limit))
+
+
+def _messages_of(session: SessionRow, before: str | None, limit: int) -> Script[Page[Message]]:
+    """Walks back from the end: the cost follows the page, not the session."""
     turn_no, ordinal = session.head_no, _WHOLE_PATH
     if before is not None:
         turn_no, ordinal = yield from _from_cursor(session, before)
@@ -125,14 +132,17 @@ def _from_cursor(session: SessionRow, before: str) -> Script[tuple[int, int]]:
     return row[0], int(before.rsplit("-", 1)[1])
 
 
-def _turns(tx: Tx, owner: str, session_id: str, turn_ids: tuple[str, ...]) -> Script[list[Turn]]:
+def _page(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -> Script[TranscriptPage]:
     session = yield from session_row(tx, owner, session_id)
+    page = yield from _messages_of(session, before, limit)
+    wanted = dict.fromkeys(message.turn_id for message in page.items)
+    if before is None and session.session.active_turn is not None:
+        wanted[session.session.active_turn] = None
     turns = []
-    for turn_id in turn_ids:
-        row = one((yield q("turn_row", turn_id)))
-        if row is not None and row[21] == session.no:
-            turns.append((yield from with_siblings(turn_of(row))))
-    return turns
+    for turn_id in wanted:
+        rows = yield q("turn_row", turn_id)
+        turns.append((yield from with_siblings(turn_of(rows[0]))))
+    return TranscriptPage(session.session, page, tuple(turns))
 
 
 def _context(tx: Tx, owner: str, session_id: str, upto: str | None) -> Script[list[Message]]:

@@ -67,7 +67,9 @@ async def test_a_session_lives_from_its_first_message_to_its_deletion(store: Sto
     assert second.turn.parent_id is None
     await _say(store, second, "Hm")
     assert (await store.turns.cancel(OWNER, second.turn.id)).state is TurnState.CANCELLED
-    [shown] = await store.transcript.turns(OWNER, session.id, [second.turn.id])
+    page = await store.transcript.page(OWNER, session.id)
+    [shown] = page.turns
+    assert (shown.id, page.session.head) == (second.turn.id, second.turn.id)
     assert (shown.sibling, shown.siblings) == (2, 2)
 
     branch = await store.transcript.branch(OWNER, session.id, None, Request(key="b"))

@@ -89,10 +89,11 @@ class DocumentsApi:
 
     async def search(self, call: Call[SearchQuery, Nothing]) -> Hits:
         query = call.query
+        # Before the search: a session leaves the store before it leaves the hidden ones.
+        hidden = await self._sessions.hidden()
         found = await self._store.search.find(
             call.owner, query.q, limit=query.limit, order=query.order, session_id=query.session
         )
-        hidden = await self._sessions.hidden()
         return Hits(tuple(hit for hit in found if hit.session_id not in hidden))
 
     # --- export --------------------------------------------------------------------------------------

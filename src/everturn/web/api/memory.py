@@ -147,8 +147,7 @@ class MemoryApi:
     async def read(self, call: Call[NotesQuery, Nothing]) -> Remembered:
         owner, query = call.owner, call.query
         notes, cursor = await self._page(owner, query)
-        owing = await self._memory.ledger.owing(owner)
-        settled = await self._memory.ledger.last_settled(owner)
+        owing, settled = await self._memory.ledger.standing(owner)
         said = await self._store.records.get(owner, "memory", "notice")
         troubles = await self._notebooks.troubles(owner)
         return Remembered(

@@ -266,32 +266,29 @@ class SessionsApi:
     async def list(self, call: Call[ListQuery, Nothing]) -> Page[Session]:
         query = call.query
         hidden = await self._deletions.hidden()
-        shown: list[Session] = []
-        cursor = query.cursor
-        while True:
-            page = await self._store.sessions.list(
-                call.owner,
-                limit=query.limit,
-                cursor=cursor,
-                query=query.q,
-                archived=query.archived,
-                pinned=query.pinned,
-                tag=query.tag,
-            )
-            shown += [item for item in page.items if item.id not in hidden and not is_ephemeral(item)]
-            cursor = page.cursor
-            # A page that was all hidden is not shown as empty: the reader would think it is at the end.
-            if shown or cursor is None:
-                return Page(tuple(shown), cursor)
+        return await self._store.sessions.list(
+            call.owner,
+            limit=query.limit,
+            cursor=query.cursor,
+            query=query.q,
+            archived=query.archived,
+            pinned=query.pinned,
+            tag=query.tag,
+            is_shown=lambda session: session.id not in hidden and not is_ephemeral(session),
+        )
 
     async def get(self, call: Call[Nothing, Nothing]) -> Answer:
         return tagged(await self.visible(call.owner, call.path["session"]))
 
     async def visible(self, owner: str, session_id: str) -> Session:
         """The session, unless it is being deleted. Raises NotFound, Gone."""
+        await self._refuse_hidden(session_id)
+        return await self._engine.session(owner, session_id)
+
+    async def _refuse_hidden(self, session_id: str) -> None:
+        """Always before the session is read: it leaves the store before it leaves the hidden ones."""
         if await self._deletions.is_hidden(session_id):
             raise e.Gone("session", session_id)
-        return await self._engine.session(owner, session_id)
 
     async def hidden(self) -> frozenset[str]:
         """Sessions that are being deleted: nobody is shown anything of them."""
@@ -302,7 +299,7 @@ class SessionsApi:
         # Null is a choice too: it leads out of the profile or the folder that the session has.
         check_place(call, is_named=body.project is not UNSET or body.profile is not UNSET)
         session_id = call.path["session"]
-        await self.visible(call.owner, session_id)
+        await self._refuse_hidden(session_id)
         given = {name: getattr(body, name) for name in body.__struct_fields__}
         patch = SessionPatch(**{name: value for name, value in given.items() if value is not UNSET})
         changed = self._store.sessions.change(
@@ -311,7 +308,8 @@ class SessionsApi:
         return tagged(await self._with_current(call, changed))
 
     async def delete(self, call: Call[Nothing, Nothing]) -> Deleted:
-        session = await self.visible(call.owner, call.path["session"])
+        await self._refuse_hidden(call.path["session"])
+        session = await self._store.sessions.get(call.owner, call.path["session"])
         return Deleted(session.id, await self._deletions.delete(call.owner, session))
 
     async def restore(self, call: Call[Nothing, Nothing]) -> Answer:
@@ -320,23 +318,19 @@ class SessionsApi:
     # --- reading -------------------------------------------------------------------------------------
 
     async def messages(self, call: Call[MessagesQuery, Nothing]) -> Messages:
-        # The session is read first: what happens meanwhile comes again as an event, never not at all.
-        session = await self.visible(call.owner, call.path["session"])
-        page = await self._engine.messages(
-            call.owner, session.id, before=call.query.before, limit=call.query.limit
+        await self._refuse_hidden(call.path["session"])
+        page = await self._engine.page(
+            call.owner, call.path["session"], before=call.query.before, limit=call.query.limit
         )
-        wanted = dict.fromkeys(message.turn_id for message in page.items)
-        if call.query.before is None and session.active_turn is not None:
-            wanted[session.active_turn] = None
-        turns = await self._store.transcript.turns(call.owner, session.id, list(wanted)) if wanted else []
-        active = next((turn for turn in turns if turn.id == session.active_turn), None)
+        session = page.session
+        active = next((turn for turn in page.turns if turn.id == session.active_turn), None)
         return Messages(
-            messages=page.items,
-            turns=tuple(turns),
+            messages=page.messages.items,
+            turns=page.turns,
             version=session.version,
             position=session.position,
             replay_from=session.position if active is None else max(0, active.first_position - 1),
-            cursor=page.cursor,
+            cursor=page.messages.cursor,
         )
 
     # --- moves ---------------------------------------------------------------------------------------
@@ -384,8 +378,7 @@ class SessionsApi:
         request = Request(key=key_from(call.headers), version=version_from(call.headers))
         if request.key is None and request.version is None:
             raise PreconditionNeeded
-        if await self._deletions.is_hidden(session_id):
-            raise e.Gone("session", session_id)
+        await self._refuse_hidden(session_id)
         return session_id, request
 
     async def _with_current(self, call: Call[Any, Any], change: Awaitable[T]) -> T:

@@ -253,28 +253,20 @@ class _Shared:
 
     async def _looked(self) -> list[tuple[str, Session | None]]:
         """The first page as it is now, and what became of those that were on it before."""
-        page = await self._store.sessions.list(self._owner, limit=_FIRST_PAGE)
-        found: list[tuple[str, Session | None]] = [(one.id, one) for one in reversed(page.items)]
-        shown = {one.id for one in page.items}
-        for session_id in self._on_page - shown:
-            try:
-                found.append((session_id, await self._store.sessions.get(self._owner, session_id)))
-            except (e.NotFound, e.Gone):
-                found.append((session_id, None))
-        self._on_page = shown
-        return found
+        now = await self._store.sessions.overview(self._owner, limit=_FIRST_PAGE, also=self._on_page)
+        self._on_page = {one.id for one in now.page.items}
+        return [*((one.id, one) for one in reversed(now.page.items)), *now.others]
 
     async def _tell_snapshot(self, stream: EventStream) -> Trouble | None:
         """Returns the trouble that the snapshot told of."""
         hidden = await self._deletions.hidden()
-        page = await self._store.sessions.list(self._owner, limit=_FIRST_PAGE)
-        shown = tuple(one for one in page.items if one.id not in hidden and not is_ephemeral(one))
-        total, archived = await self._store.sessions.counts(self._owner)
-        asks = len(await self._store.asks.open(self._owner))
+        now = await self._store.sessions.overview(self._owner, limit=_FIRST_PAGE)
+        shown = tuple(one for one in now.page.items if one.id not in hidden and not is_ephemeral(one))
+        asks = sum(session_id not in hidden for session_id in now.asks)
         self._newsroom.known(shown)
         self._on_page = {one.id for one in shown}
         trouble = self._store.trouble
-        snapshot = ListSnapshot(shown, Counts(total, archived, asks), page.cursor, trouble)
+        snapshot = ListSnapshot(shown, Counts(now.sessions, now.archived, asks), now.page.cursor, trouble)
         async with self._lock:
             ident = self._cursors.text or None
             await stream.write(sse.plain("sessions.snapshot", _encoder.encode(snapshot), ident=ident))
