@@ -31,6 +31,7 @@ from everturn.domain.modelling import ToolSchema
 from everturn.domain.storing import Records
 from everturn.domain.tooling import Emit, ToolCall, ToolResult, ToolSpec
 from everturn.tools.child import Child
+from everturn.tools.durable import Durable
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.output import Capture, head_and_tail
 from everturn.tools.profiles import McpServer
@@ -82,6 +83,7 @@ class McpServers:
         self._records = records
         self._clock = clock
         self._secret = secret
+        self._disk = Durable()
         self._connections: dict[tuple[str, Path], _Connection] = {}
         self._errors: dict[str, str] = {}
         self._group: TaskGroup | None = None
@@ -127,11 +129,17 @@ class McpServers:
                 f"{server.name} has changed its tool {definition.name}; it was not called. Try again."
             )
         try:
-            return await connection.call(definition.name, call.arguments, server.timeout_s)
+            result = await connection.call(definition.name, call.arguments, server.timeout_s)
+            # It may have written to the workspace; a step is as durable as what it made.
+            await anyio.to_thread.run_sync(self._disk.sync_file_system, call.workspace)
+            return result
         except Died as error:
             return ToolResult(str(error), outcome=Outcome.UNKNOWN)
         except ToolFailed as error:
             return failure(str(error))
+        except OSError as error:
+            reason = error.strerror or error
+            return failure(f"{definition.name} was done; a power cut may lose what it wrote: {reason}")
 
     async def refresh(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
         """Ask the server itself again, started if need be. Raises ToolFailed."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
+from everturn.tools.durable import Durable, sync_upwards
 from everturn.tools.schema import ToolFailed
 
 _OPENAT2 = 437  # the same number on every architecture
@@ -38,8 +39,9 @@ class Escape(ToolFailed):
 class Beneath:
     """The files beneath one folder. A context manager: it holds the folder's handle."""
 
-    def __init__(self, root: Path, *, has_openat2: bool | None = None) -> None:
+    def __init__(self, root: Path, *, has_openat2: bool | None = None, disk: Durable | None = None) -> None:
         self.root = root
+        self._disk = disk or Durable()
         self._fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._has_openat2 = _openat2_works(self._fd) if has_openat2 is None else has_openat2
 
@@ -85,7 +87,10 @@ class Beneath:
             os.close(fd)
 
     def write(self, path: str, content: bytes) -> bool:
-        """Replace or make a file, whole or not at all; True if it is new. Folders are made as needed."""
+        """Replace or make a file, whole or not at all; True if it is new. Folders are made as needed.
+
+        On return the file survives a power cut, with the folders that lead to it.
+        """
         name = self.name(path)
         with self._folder(str(PurePosixPath(name).parent)) as folder:
             leaf = PurePosixPath(name).name
@@ -104,12 +109,12 @@ class Beneath:
                         os.fchmod(fd, mode)
                     file.write(content)
                     file.flush()
-                    os.fsync(fd)
+                    self._disk.sync(fd)
                 os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 os.unlink(temporary, dir_fd=folder)
                 raise
-            os.fsync(folder)
+            sync_upwards(self._disk, folder, self._fd)
             return mode is None
 
     def has(self, path: str) -> bool:
@@ -126,7 +131,7 @@ class Beneath:
         name = self.name(path)
         with self._folder(str(PurePosixPath(name).parent), make=False) as folder:
             os.unlink(PurePosixPath(name).name, dir_fd=folder)
-            os.fsync(folder)
+            self._disk.sync(folder)
 
     @contextmanager
     def _folder(self, path: str, *, make: bool = True) -> Iterator[int]:

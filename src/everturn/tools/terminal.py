@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+import anyio
 import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.messages import Outcome
 from everturn.domain.tooling import Emit, ToolCall, ToolResult
 from everturn.tools.commands import judge_command
+from everturn.tools.durable import Durable
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.limits import Limits
 from everturn.tools.output import head_and_tail
@@ -58,10 +60,11 @@ class Terminal(Action):
     name = "terminal"
     timeout_s = _TIMEOUT_S_MAX + 30
 
-    def __init__(self, sandbox: Sandbox, clock: Clock, around: Around) -> None:
+    def __init__(self, sandbox: Sandbox, clock: Clock, around: Around, disk: Durable | None = None) -> None:
         self._sandbox = sandbox
         self._clock = clock
         self._around = around
+        self._disk = disk or Durable()
         self._shell = shutil.which("bash", path="/usr/local/bin:/usr/bin:/bin") or "/bin/sh"
 
     async def act(
@@ -83,7 +86,8 @@ class Terminal(Action):
             timeout_s=timeout_s,
             is_sandboxed=around.is_sandboxed,
         )
-        return shown(ran, timeout_s, self.spec.output_bytes_max, around.limits)
+        trouble = await _sync(self._disk, call.workspace)
+        return shown(ran, timeout_s, self.spec.output_bytes_max, around.limits, trouble)
 
     def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
         return judge_command(arguments["command"], around)
@@ -98,10 +102,11 @@ class Python(Action):
     name = "python"
     timeout_s = _TIMEOUT_S_MAX + 30
 
-    def __init__(self, sandbox: Sandbox, clock: Clock, around: Around) -> None:
+    def __init__(self, sandbox: Sandbox, clock: Clock, around: Around, disk: Durable | None = None) -> None:
         self._sandbox = sandbox
         self._clock = clock
         self._around = around
+        self._disk = disk or Durable()
 
     async def act(
         self,
@@ -122,7 +127,8 @@ class Python(Action):
             stdin=code.encode(),
             is_sandboxed=around.is_sandboxed,
         )
-        return shown(ran, timeout_s, self.spec.output_bytes_max, around.limits)
+        trouble = await _sync(self._disk, call.workspace)
+        return shown(ran, timeout_s, self.spec.output_bytes_max, around.limits, trouble)
 
     def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
         code = arguments["code"]
@@ -153,8 +159,17 @@ def _view(call: ToolCall, around: Surroundings, read: tuple[Path, ...] = ()) -> 
     )
 
 
-def shown(ran: Ran, timeout_s: float, bytes_max: int, limits: Limits) -> ToolResult:
-    """What the model and the page see of a process that ended."""
+async def _sync(disk: Durable, workspace: Path) -> str:
+    """Make what a command wrote durable, before its step is; say what went wrong, if something did."""
+    try:
+        await anyio.to_thread.run_sync(disk.sync_file_system, workspace)
+    except OSError as error:
+        return f"[a power cut may lose what it wrote: {error.strerror or error}]"
+    return ""
+
+
+def shown(ran: Ran, timeout_s: float, bytes_max: int, limits: Limits, trouble: str = "") -> ToolResult:
+    """What the model and the page see of a process that ended. ``trouble``: with what it wrote."""
     text, is_cut = head_and_tail(ran.output, bytes_max)
     if ran.breach:
         note = f"[ended, with everything it had started: {ran.breach}]"
@@ -165,9 +180,10 @@ def shown(ran: Ran, timeout_s: float, bytes_max: int, limits: Limits) -> ToolRes
         note = f"[exit {ran.exit_code}; {hint}]" if hint else f"[exit {ran.exit_code}]"
     else:
         note = "" if text.strip() else "[no output]"
+    is_bad = ran.breach or ran.is_timed_out or ran.exit_code or trouble
     return ToolResult(
-        text="\n".join(part for part in (text.rstrip("\n"), note) if part),
-        outcome=Outcome.ERROR if ran.breach or ran.is_timed_out or ran.exit_code else Outcome.OK,
+        text="\n".join(part for part in (text.rstrip("\n"), note, trouble) if part),
+        outcome=Outcome.ERROR if is_bad else Outcome.OK,
         display={"kind": "terminal", "exit": ran.exit_code, "timed_out": ran.is_timed_out},
         full_output=ran.output if is_cut else None,
     )

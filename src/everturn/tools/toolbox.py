@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from everturn.domain.errors import Invalid, NotFound
 from everturn.domain.storing import Records, Search
 from everturn.domain.tooling import Instructions, Ruling, Tool, ToolCall, ToolSpec, Verdict
 from everturn.tools.asking import AskUser, SearchSessions, Todo
+from everturn.tools.durable import Durable
 from everturn.tools.fetching import Fetcher
 from everturn.tools.files import ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
 from everturn.tools.gate import Gate
@@ -80,6 +82,7 @@ class EverturnToolbox:
         self._extra = {tool.spec.name: tool for tool in extra}
 
     async def __aenter__(self) -> EverturnToolbox:
+        await anyio.to_thread.run_sync(self._make_workspaces)
         gate = await self._stack.enter_async_context(self._gate)
         await self._sandbox.open(gate.path)
         self._stack.callback(self._sandbox.close)
@@ -252,6 +255,15 @@ class EverturnToolbox:
                 hint="Name a folder that does not hold the data folder.",
             )
         return folder
+
+    def _make_workspaces(self) -> None:
+        """Make the folder of all workspaces; each of those is synced with what is made in it."""
+        (self._home / "workspaces").mkdir(mode=0o700, parents=True, exist_ok=True)
+        home = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            Durable().sync(home)
+        finally:
+            os.close(home)
 
     def _own_workspace(self, session_id: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", session_id):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from everturn.tools.durable import Durable
 from everturn.tools.paths import Beneath, Escape
 from everturn.tools.schema import ToolFailed
 
@@ -141,3 +142,39 @@ def test_a_folder_swapped_for_a_link_between_look_and_use_never_leaks(files: Ben
         thread.join()
     assert seen == {b"inner"}
     assert refused > 0
+
+
+class _Recorder(Durable):
+    """Notes what each folder held when it was synced, and each file."""
+
+    def __init__(self) -> None:
+        self.folders: dict[int, set[str]] = {}
+        self.files: dict[int, int] = {}
+
+    def sync(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            self.folders[found.st_ino] = set(os.listdir(descriptor))
+        else:
+            self.files[found.st_ino] = found.st_size
+
+    def survives(self, path: Path, root: Path) -> bool:
+        """Whether a power cut on a strict file system leaves the file: its bytes, and every name to it."""
+        is_whole = self.files.get(path.stat().st_ino) == path.stat().st_size
+        names = [step for step in (path, *path.parents) if step.is_relative_to(root)]
+        return is_whole and all(
+            step.name in self.folders.get(step.parent.stat().st_ino, ()) for step in names
+        )
+
+
+@pytest.mark.parametrize("path", ["new.txt", "a/b/new.txt", "x/y/z/new.txt", "link/w/new.txt"])
+def test_a_written_file_survives_a_power_cut_with_every_folder_that_leads_to_it(
+    root: Path, path: str
+) -> None:
+    (root / "made-and-not-synced").mkdir()
+    (root / "link").symlink_to("made-and-not-synced")
+    disk = _Recorder()
+    with Beneath(root, disk=disk) as files:
+        assert files.write(path, b"content")
+        files.write(path, b"other content")
+    assert disk.survives((root / path).resolve(), root)

@@ -9,6 +9,7 @@ import pytest
 
 from everturn.domain.messages import Outcome
 from everturn.domain.tooling import ToolResult
+from everturn.tools.durable import Durable
 from tests.unit.tools.kit import OWNER, SESSION, Kit
 
 pytestmark = pytest.mark.anyio
@@ -144,3 +145,44 @@ def _running(argument: str) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+class _Witness(Durable):
+    """Notes what was there when the file system was synced."""
+
+    def __init__(self, trouble: OSError | None = None) -> None:
+        self.seen: list[list[str]] = []
+        self._trouble = trouble
+
+    def sync_file_system(self, folder: Path) -> None:
+        self.seen.append(sorted(path.name for path in folder.iterdir()))
+        if self._trouble is not None:
+            raise self._trouble
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("terminal", {"command": "mkdir d; echo x > d/y; (sleep 0.05; echo late > z) & sleep 0.2"}),
+        ("python", {"code": "import os; os.mkdir('d'); open('z', 'w').close()"}),
+    ],
+)
+async def test_what_a_command_made_is_synced_before_its_step_is_finished(
+    kit: Kit, name: str, arguments: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = _Witness()
+    tools = {tool.spec.name: tool for tool in await kit.toolbox.tools(OWNER, SESSION, None)}
+    monkeypatch.setattr(tools[name], "_disk", disk)
+    result = await kit.run(name, **arguments)
+    assert result.outcome is Outcome.OK, result.text
+    assert disk.seen == [["d", "z"]]
+
+
+async def test_a_command_whose_files_could_not_be_synced_says_so(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = {tool.spec.name: tool for tool in await kit.toolbox.tools(OWNER, SESSION, None)}
+    monkeypatch.setattr(tools["terminal"], "_disk", _Witness(OSError(5, "Input/output error")))
+    result = await kit.run("terminal", command="echo made > x; echo done")
+    assert result.text == "done\n[a power cut may lose what it wrote: Input/output error]"
+    assert result.outcome is Outcome.ERROR

@@ -1,0 +1,56 @@
+"""What a finished step made is on disk before the step is: syncing files, folders and file systems."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+_DEPTH_MAX = 256
+
+
+class Durable:
+    """The real disk. A test's own overrides these two calls to see what survives a power cut."""
+
+    def sync(self, descriptor: int) -> None:
+        """One file or folder."""
+        os.fsync(descriptor)
+
+    def sync_file_system(self, folder: Path) -> None:
+        """Everything that was written to the file system of this folder, by whatever process. Raises OSError.
+
+        A command can write any number of files: one call for all of them takes milliseconds where one for
+        each would take minutes.
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if libc.syncfs(descriptor):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(folder))
+        finally:
+            os.close(descriptor)
+
+
+def sync_upwards(disk: Durable, folder: int, root: int) -> None:
+    """Sync a folder and every folder above it up to ``root`` and the one that names it.
+
+    Also those that look old: whoever made them may have been killed before they were synced. A folder that
+    may be written to and not read cannot be synced, nor can those above it.
+    """
+    top = os.fstat(root)
+    at = os.dup(folder)
+    is_last = False
+    try:
+        for _ in range(_DEPTH_MAX):
+            disk.sync(at)
+            if is_last:
+                return
+            is_last = os.path.samestat(os.fstat(at), top)
+            above = os.open("..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = above
+    except PermissionError:
+        return
+    finally:
+        os.close(at)
