@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from playwright.async_api import Page, expect
 
-from everturn.domain.clock import SystemClock
-from everturn.domain.ids import Ids, message_id
-from everturn.domain.messages import Call, Message, Result, Role, Text
-from everturn.domain.sessions import Session
-from everturn.domain.turns import Turn, TurnState
-from everturn.store import open_store
 from everturn.testing import within
 from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, open_house, say
+from tests.acceptance.seeding import long_session
 
 pytestmark = [
     pytest.mark.anyio,
@@ -30,46 +23,6 @@ NODES_MAX = 3_000
 IS_QUIET = bool(os.environ.get("EVERTURN_QUIET_MACHINE"))
 FRAME_P95_MAX_MS = 34
 TASK_MAX_MS = 100
-
-
-async def long_session(data_dir: Path) -> str:
-    """Four messages per turn: question, call, result, answer."""
-    ids = Ids(SystemClock())
-    start = 1_700_000_000_000
-    turns, messages = [], []
-    session = Session(ids.session(), "local", 1, 0, start, start + TURNS, title="Ten thousand messages")
-    parent = None
-    for number in range(TURNS):
-        turn_id, at = ids.turn(), start + number * 1000
-        turns.append(
-            Turn(
-                turn_id,
-                session.id,
-                "local",
-                TurnState.COMPLETED,
-                1,
-                at,
-                parent_id=parent,
-                started_at=at,
-                ended_at=at + 900,
-            )
-        )
-        call = Call(f"call_{number}", "terminal", '{"command": "ls"}')
-        said = f"Part **{number}** is done.\n\n- read\n- checked against `notes-{number}.txt`\n\nThe next one follows."
-        parts: list[tuple[Role, tuple[Any, ...]]] = [
-            (Role.USER, (Text(f"Question {number}: what about part {number}?"),)),
-            (Role.ASSISTANT, (call,)),
-            (Role.TOOL, (Result(call.id, "terminal", "a\nb\nc"),)),
-            (Role.ASSISTANT, (Text(said),)),
-        ]
-        for ordinal, (role, content) in enumerate(parts):
-            messages.append(
-                Message(message_id(turn_id, ordinal), turn_id, role, content, at + ordinal, ordinal)
-            )
-        parent = turn_id
-    session = msgspec.structs.replace(session, head=parent)
-    async with open_store(None, data_dir=data_dir) as store:
-        return (await store.transcript.import_session("local", session, turns, messages)).id
 
 
 WATCH = """() => {
@@ -98,7 +51,7 @@ async def figures(page: Page) -> dict[str, float]:
 
 
 async def test_ten_thousand_messages_scroll_smoothly_with_few_nodes(data_dir: Path) -> None:
-    session = await long_session(data_dir)
+    session = await long_session(data_dir, TURNS)
     async with open_house(data_dir) as house:
         page = await house.open(f"#/s/{session}")
         await expect(page.locator("article").last).to_contain_text(f"Question {TURNS - 1}:")

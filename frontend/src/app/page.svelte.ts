@@ -284,6 +284,8 @@ export class Page {
 
   /** Ask for the rest of an answer that ended early. */
   goOn(session: string): Promise<unknown> {
+    const talk = this.talks.get(session);
+    if (talk) talk.said += 1;
     return this.post.outbox.send({ session, leaving: null, text: words.continuePrompt, files: [], model: null, profile: null, whenBusy: "queue" });
   }
 

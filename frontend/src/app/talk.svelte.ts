@@ -14,13 +14,16 @@ export type TalkStatus = "loading" | "ready" | "gone" | "failed";
 export type News = { turn: TurnView; what: "started" | "completed" | "failed" | "cancelled" | "interrupted" | "waiting" };
 
 const pageSize = 60;
+/** On the way to a turn that is far back. */
+const reachSize = 200;
 
 /** One open session: reads it, follows it, and carries out what the user asks of it. */
 export class Talk {
   conversation = $state.raw<Conversation | null>(null);
   status = $state<TalkStatus>("loading");
   problem = $state("");
-  isLoadingOlder = $state(false);
+  /** Counts what the reader says here: a message, a changed one, a retry. */
+  said = $state(0);
   /** Asks whose answer is on its way. */
   answering = $state.raw<ReadonlySet<string>>(new Set());
   /** The call that is being changed before it is allowed, as it is typed so far. */
@@ -32,6 +35,7 @@ export class Talk {
   private isPlanned = false;
   private hasWaited = false;
   private loads = 0;
+  private reading: Promise<void> | null = null;
 
   constructor(
     readonly id: string,
@@ -148,18 +152,17 @@ export class Talk {
     }
   }
 
-  async older(): Promise<void> {
+  /** Read the page before the oldest turn. Calls at the same time share one reading. */
+  older(limit = pageSize): Promise<void> {
+    this.reading ??= this.readOlder(limit).finally(() => (this.reading = null));
+    return this.reading;
+  }
+
+  private async readOlder(limit: number): Promise<void> {
     const before = this.conversation?.before;
-    if (!before || this.isLoadingOlder) return;
-    this.isLoadingOlder = true;
-    try {
-      const page = await this.api.get<MessagesPage>(`api/sessions/${this.id}/messages`, {
-        query: { before, limit: pageSize },
-      });
-      if (this.conversation?.before === before) this.conversation = conv.prepend(this.conversation, page);
-    } finally {
-      this.isLoadingOlder = false;
-    }
+    if (!before) return;
+    const page = await this.api.get<MessagesPage>(`api/sessions/${this.id}/messages`, { query: { before, limit } });
+    if (this.conversation?.before === before) this.conversation = conv.prepend(this.conversation, page);
   }
 
   /** Read back until the turn is there; false if it is not on this path. */
@@ -167,7 +170,7 @@ export class Talk {
     while (this.conversation) {
       if (this.conversation.turns.some((turn) => turn.id === turnId)) return true;
       if (!this.conversation.before) return false;
-      await this.older();
+      await this.older(reachSize);
     }
     return false;
   }
@@ -234,6 +237,7 @@ export class Talk {
     const before = this.conversation;
     if (!before) return;
     this.conversation = conv.replaced(before, turn.id, accepted.turn, asked);
+    this.said += 1;
     this.tell(before, this.conversation);
     if (this.conversation.isStale) await this.load();
   }
