@@ -34,6 +34,7 @@ export interface Toast {
 
 const talksMax = 4;
 const listPage = 100;
+const pinnedMax = 200;
 const chipDelayMs = 1_000;
 
 /** Everything that is on the screen, and what can be done about it. */
@@ -71,7 +72,6 @@ export class Page {
   /** The session that a message has just made, and that is shown for this reason only. */
   made: string | null = null;
   private readonly talks = new Map<string, Talk>();
-  private readonly gone = new Set<string>();
   private readonly typed = { isNew: false };
   private marking = false;
   private topicsFor = "";
@@ -166,10 +166,9 @@ export class Page {
 
   async readList(): Promise<void> {
     try {
-      const page = await this.api.get<{ items: Session[]; cursor?: string | null }>("api/sessions", {
-        query: { limit: listPage },
-      });
-      this.list = lists.put(this.list, page.items);
+      // A pinned session stands at the top, however long ago it was used.
+      const [page, pinned] = await Promise.all([this.readRows({ limit: listPage }), this.readRows({ pinned: "true", limit: pinnedMax })]);
+      this.list = lists.put(this.list, [...page.items, ...pinned.items]);
       this.listCursor = page.cursor ?? null;
       this.isListRead = true;
       void this.readTopics();
@@ -182,11 +181,18 @@ export class Page {
     const cursor = this.listCursor;
     if (!cursor) return;
     this.listCursor = null;
-    const page = await this.api.get<{ items: Session[]; cursor?: string | null }>("api/sessions", {
-      query: { limit: listPage, cursor },
-    });
-    this.list = lists.put(this.list, page.items);
-    this.listCursor = page.cursor ?? null;
+    try {
+      const page = await this.readRows({ limit: listPage, cursor });
+      this.list = lists.put(this.list, page.items);
+      this.listCursor = page.cursor ?? null;
+    } catch (error) {
+      this.listCursor = cursor;
+      throw error;
+    }
+  }
+
+  private readRows(query: Record<string, string | number>): Promise<{ items: Session[]; cursor?: string | null }> {
+    return this.api.get("api/sessions", { query });
   }
 
   private heardList(events: ListEvent[]): void {
@@ -229,7 +235,6 @@ export class Page {
   private forget(event: ListEvent): void {
     const id = event.session_id;
     if (!id) return;
-    this.gone.add(id);
     this.close(id);
     void this.post.outbox.orphan(id, words.sessionGone);
     if (this.route.at === "session" && this.route.id === id) this.go({ at: "new" }, true);
@@ -254,7 +259,7 @@ export class Page {
 
   /** It was deleted, here or in another tab, and has not come back. */
   isGone(id: string): boolean {
-    return this.talks.get(id)?.status === "gone" || (this.gone.has(id) && !this.list.rows.has(id));
+    return this.talks.get(id)?.status === "gone" || this.list.deleted.has(id);
   }
 
   get session(): Session | null {
@@ -340,7 +345,9 @@ export class Page {
   private async readSession(id: string): Promise<void> {
     if (this.list.rows.has(id)) return;
     try {
-      this.list = lists.put(this.list, [await this.api.get<Session>(`api/sessions/${id}`)]);
+      // Read first: a list taken before the answer lacks what came in the meantime.
+      const row = await this.api.get<Session>(`api/sessions/${id}`);
+      this.list = lists.put(this.list, [row]);
       this.title();
     } catch (error) {
       // The conversation itself says that it is gone or that the server is away.
@@ -424,7 +431,7 @@ export class Page {
   private async restore(session: Session): Promise<void> {
     try {
       const row = await this.api.post<Session>(`api/sessions/${session.id}/restore`);
-      this.list = lists.hide(lists.put(this.list, [row]), session.id, false);
+      this.list = lists.hide(lists.revive(this.list, [row]), session.id, false);
       this.go({ at: "session", id: session.id });
     } catch (error) {
       this.complain(error);

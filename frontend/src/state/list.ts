@@ -6,9 +6,11 @@ export interface SessionList {
   rows: ReadonlyMap<string, Session>;
   /** Deleted here, and perhaps still to be undone: not shown. */
   hidden: ReadonlySet<string>;
+  /** Known to be deleted: an answer that was read before that does not bring them back. */
+  deleted: ReadonlySet<string>;
 }
 
-export const emptyList: SessionList = { rows: new Map(), hidden: new Set() };
+export const emptyList: SessionList = { rows: new Map(), hidden: new Set(), deleted: new Set() };
 
 /** An older row never replaces a newer one, in whatever order answers and events arrive. */
 export function isNewer(row: Session, known: Session | undefined): boolean {
@@ -18,16 +20,24 @@ export function isNewer(row: Session, known: Session | undefined): boolean {
   return row.updated_at >= known.updated_at;
 }
 
+/** Rows from an answer. It may be older than what the stream has told: it only ever adds to that. */
 export function put(list: SessionList, rows: Iterable<Session>): SessionList {
   const next = new Map(list.rows);
-  for (const row of rows) if (isNewer(row, next.get(row.id))) next.set(row.id, row);
+  for (const row of rows) if (!list.deleted.has(row.id) && isNewer(row, next.get(row.id))) next.set(row.id, row);
   return { ...list, rows: next };
 }
 
-export function remove(list: SessionList, id: string): SessionList {
+function remove(list: SessionList, id: string): SessionList {
   const rows = new Map(list.rows);
   rows.delete(id);
-  return { ...list, rows };
+  return { ...list, rows, deleted: new Set([...list.deleted, id]) };
+}
+
+/** Rows of sessions that exist now, also if they were deleted before. */
+export function revive(list: SessionList, rows: Session[]): SessionList {
+  const isBack = rows.some((row) => list.deleted.has(row.id));
+  const deleted = isBack ? new Set([...list.deleted].filter((id) => !rows.some((row) => row.id === id))) : list.deleted;
+  return put({ ...list, deleted }, rows);
 }
 
 export function hide(list: SessionList, id: string, isHidden: boolean): SessionList {
@@ -38,9 +48,9 @@ export function hide(list: SessionList, id: string, isHidden: boolean): SessionL
 }
 
 export function hear(list: SessionList, event: ListEvent): SessionList {
-  if (event.kind === "sessions.snapshot") return put(list, event.sessions ?? []);
+  if (event.kind === "sessions.snapshot") return revive(list, event.sessions ?? []);
   if (event.kind === "session.deleted") return event.session_id ? remove(list, event.session_id) : list;
-  return event.session ? put(list, [event.session]) : list;
+  return event.session ? revive(list, [event.session]) : list;
 }
 
 export interface Group {
