@@ -43,3 +43,33 @@ async def test_a05_maintenance_leaves_the_time_as_it_was(store: Store, clock: Fa
     await store.upkeep.repair()
     await store.transcript.undo(ME, session.id, Request())
     assert (await store.sessions.get(ME, session.id)).updated_at == before
+
+
+async def test_a05_what_is_new_sorts_first_although_the_clock_was_set_back(
+    store: Store, clock: FakeClock
+) -> None:
+    await new_session(store, "old")
+    talked, left = await new_session(store, "talked"), await new_session(store, "left")
+    clock.set_back(3600)
+    await new_session(store, "new")
+    assert await titles(store) == ["new", "left", "talked", "old"]
+    held = await start(store, talked.id, "hello")
+    await append(store, held, [ev.TextDelta(1, "hi")])
+    assert await titles(store) == ["talked", "new", "left", "old"]
+    await clock.advance(3700)
+    await say(store, left.id, "and I?")
+    assert (await store.sessions.get(ME, left.id)).updated_at == clock.now_ms()
+    assert (await titles(store))[0] == "left"
+
+
+async def test_a05_a_time_far_ahead_does_not_date_what_comes_after_it(store: Store, clock: FakeClock) -> None:
+    ahead = await new_session(store, "ahead")
+    clock.set_back(10 * 24 * 3600)
+    later = await new_session(store, "later")
+    assert later.updated_at == clock.now_ms()
+    await say(store, ahead.id, "hello")
+    assert (await store.sessions.get(ME, ahead.id)).updated_at == clock.now_ms()
+
+
+async def titles(store: Store) -> list[str]:
+    return [session.title for session in (await store.sessions.list(ME)).items]

@@ -121,6 +121,8 @@ def owed(home: Path | None) -> None:
     """List sessions with finished turns that are not remembered yet."""
 
     async def work(built: BuiltMemory, store: Store) -> tuple[list[Owing], str, str]:
+        # A server that was killed cannot say that its commit has ended, and no other may have looked since.
+        await store.workers.take_over("")
         owing, settled = await store.ledger.standing(OWNER)
         last = _time(settled["at"]) if settled else "never"
         notice = await store.records.get(OWNER, "memory", "notice")
@@ -147,6 +149,7 @@ def commit(session_id: str | None, home: Path | None) -> None:
 
     async def work(built: BuiltMemory, store: Store) -> tuple[int, list[str]]:
         turns, errors = 0, []
+        await store.workers.take_over("")  # else what a killed server was committing counts as under way
         if session_id is not None:
             await store.sessions.get(OWNER, session_id)  # says so, if there is none
         owing = await store.ledger.owing(OWNER) if session_id is None else []

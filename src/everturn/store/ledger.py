@@ -265,7 +265,7 @@ def _owing_of(row: Row, now: int) -> Owing:
         since=row[4],
         provider=row[5],
         is_elsewhere=bool(row[6]),
-        is_under_way=bool(row[7]) and row[8] > now,
+        is_under_way=bool(row[7]) and row[8] > now and not row[13],
         attempts=row[9] or 0,
         failed_at=row[10],
         retry_at=row[11],

@@ -32,6 +32,10 @@ class FakeClock:
     def monotonic(self) -> float:
         return self._elapsed_s
 
+    def set_back(self, seconds: float) -> None:
+        """Set the date back, as a person or a time server does. Elapsed time and sleepers are unaffected."""
+        self._start_ms -= round(seconds * 1000)
+
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
             await anyio.lowlevel.checkpoint()

@@ -10,7 +10,11 @@ from click.testing import CliRunner, Result
 
 from everturn.cli.frame import OWNER
 from everturn.cli.memory import memory
+from everturn.domain.fold import fold
+from everturn.domain.storing import Submission
 from everturn.store import open_store
+from everturn.store.workers import WorkerLock
+from tests import acting
 
 UNKNOWN = "not_00000000000000000000000000"
 
@@ -83,6 +87,35 @@ def test_committing_says_what_came_of_it(home: Path) -> None:
     unknown = typed("commit", "ses_00000000000000000000000000")
     assert unknown.exit_code == 1
     assert str(unknown.exception) == "There is no session ses_00000000000000000000000000."
+
+
+def test_a_commit_is_under_way_while_its_process_lives_and_no_longer(home: Path) -> None:
+    session = asyncio.run(_commit_begun(home))
+    lock = WorkerLock(home / "workers" / f"{acting.WORKER}.lock")
+    assert lock.try_take()  # as the process that commits has it
+    assert "under way" in typed("owed").stdout
+    assert "Somebody else commits it" in typed("commit", session).stderr
+    lock.drop(and_file=False)  # it was killed
+    owed = typed("owed").stdout
+    assert session in owed
+    assert "under way" not in owed
+
+
+async def _commit_begun(home: Path) -> str:
+    """A session whose commit has begun when its process ends without a word."""
+    async with open_store(data_dir=home) as store:
+        session = await store.sessions.create(OWNER)
+        await store.workers.register(acting.WORKER)
+        await store.turns.accept(OWNER, session.id, Submission(text="hello"))
+        held = await acting.claim(store)
+        number = await acting.append(store, held, acting.answer("hi"))
+        journal = await store.journal.of_turn(OWNER, held.turn.id)
+        folded = fold(held.turn.id, journal, is_ended=True)
+        await store.turns.complete(held.turn.id, held.epoch, number, folded, provider="notes")
+        found = await store.ledger.next(OWNER, session.id, acting.WORKER)
+        assert found is not None
+        assert await store.ledger.begin(OWNER, session.id, found, "", acting.WORKER, 60_000)
+        return session.id
 
 
 async def _session(home: Path) -> str:

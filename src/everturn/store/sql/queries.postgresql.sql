@@ -58,7 +58,7 @@ CAST(CAST(%1 AS TEXT) AS %2[])
 -- they are read once: a condition would read the text again for each row.
 -- name: append_events
 WITH moved AS (
-  UPDATE tails SET position = v.position, updated_at = $3
+  UPDATE tails SET position = v.position, updated_at = {now_or_own}
   FROM unnest({array:$1:BIGINT}, {array:$2:BIGINT}) AS v (session_no, position)
   WHERE tails.session_no = v.session_no
 ), numbered AS (

@@ -46,8 +46,21 @@ INSERT INTO sessions (id, owner, key, version, created_at, title, is_title_given
   tags, project, profile, model, is_unread)
 VALUES ($1, $2, $3, 1, $4, $5, $6, 0, 0, $7, '[]', $8, $9, $10, 0) RETURNING session_no
 
+-- macro: now_or_newest
+-- Now ($3), or just after the newest of the list: after the clock was set back, what is new still sorts first.
+-- %1: whose list, %2: the archived one (1) or not. Usually nothing is ahead of the clock, and this is one look
+-- at an index. More than two days ahead is a mistake, which must not be catching.
+coalesce((SELECT max(n.updated_at) + 1 FROM tails n WHERE n.owner = %1 AND n.archived = %2
+  AND n.updated_at > CAST($3 AS BIGINT) AND n.updated_at <= CAST($3 AS BIGINT) + 172800000), CAST($3 AS BIGINT))
+
+-- macro: now_or_own
+-- For progress, which is written often: now ($3), or as it was if that is ahead of the clock.
+CASE WHEN tails.updated_at > CAST($3 AS BIGINT) AND tails.updated_at <= CAST($3 AS BIGINT) + 172800000
+  THEN tails.updated_at ELSE CAST($3 AS BIGINT) END
+
 -- name: tail_insert
-INSERT INTO tails (session_no, owner, archived, position, updated_at) VALUES ($1, $2, 0, 0, $3)
+INSERT INTO tails (session_no, owner, archived, position, updated_at)
+VALUES ($1, $2, 0, 0, {now_or_newest:$2:0})
 
 -- name: session_row
 SELECT {session_columns} FROM sessions s JOIN tails t ON t.session_no = s.session_no
@@ -122,7 +135,8 @@ DELETE FROM sessions WHERE session_no = $1
 INSERT INTO tombstones (id, owner, deleted_at) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING
 
 -- name: tail_move
-UPDATE tails SET position = position + $2, updated_at = $3 WHERE session_no = $1 RETURNING position
+UPDATE tails SET position = position + $2, updated_at = {now_or_newest:tails.owner:tails.archived}
+WHERE session_no = $1 RETURNING position
 
 -- name: tail_position
 UPDATE tails SET position = position + $2 WHERE session_no = $1 RETURNING position
@@ -574,12 +588,14 @@ UPDATE owed SET settled_at = $3 WHERE turn_no = $1 AND provider = $2 AND settled
 -- name: turn_numbers
 SELECT turn_no FROM turns WHERE session_no = $1 AND id = $2
 
+-- macro: dead_holder
+CASE WHEN c.holder LIKE 'wrk~_%' ESCAPE '~' AND NOT EXISTS (SELECT 1 FROM workers h
+  WHERE h.id = c.holder AND coalesce(h.lease_until, 1) > 0) THEN 1 ELSE 0 END
+
 -- name: commit_get
-SELECT provider, handle, from_turn, to_turn, turns, holder, held_until, attempts, retry_at, error,
-  CASE WHEN holder LIKE 'wrk~_%' ESCAPE '~' AND NOT EXISTS (SELECT 1 FROM workers w
-    WHERE w.id = commits.holder AND coalesce(w.lease_until, 1) > 0)
-  THEN 1 ELSE 0 END
-FROM commits WHERE session_no = $1
+SELECT c.provider, c.handle, c.from_turn, c.to_turn, c.turns, c.holder, c.held_until, c.attempts, c.retry_at,
+  c.error, {dead_holder}
+FROM commits c WHERE c.session_no = $1
 
 -- name: commit_put
 INSERT INTO commits (session_no, owner, provider, handle, from_turn, to_turn, turns, holder, held_until, attempts,
@@ -602,7 +618,7 @@ UPDATE commits SET holder = '', failed_at = $3, retry_at = $4, error = $5 WHERE 
 -- $7: 0 leaves out what a handle of another living worker saw, before it can take up the room of what is ours.
 -- name: owing
 SELECT s.id, s.owner, s.title, o.turns, o.since, o.provider, o.elsewhere, c.holder, c.held_until, c.attempts,
-  c.failed_at, c.retry_at, c.error
+  c.failed_at, c.retry_at, c.error, {dead_holder}
 FROM (
   SELECT w.session_no, count(*) AS turns, min(w.owed_at) AS since, min(w.provider) AS provider,
     sum(CASE WHEN w.worker <> '' AND w.worker <> $2 AND EXISTS

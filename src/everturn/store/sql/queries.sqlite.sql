@@ -52,7 +52,7 @@ CROSS JOIN turns t ON t.turn_no = j.value CROSS JOIN tails l ON l.session_no = t
 LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = t.epoch
 
 -- name: append_tail
-UPDATE tails SET position = $2, updated_at = $3 WHERE session_no = $1
+UPDATE tails SET position = $2, updated_at = {now_or_own} WHERE session_no = $1
 
 -- name: turns_release
 -- All turns of a worker become claimable at once; each stopped when its last event came.

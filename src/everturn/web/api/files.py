@@ -86,9 +86,8 @@ class FilesApi:
         path = await self._store.files.path(call.owner, file.id)
         size = await anyio.to_thread.run_sync(_readable_size, path, file)
         if size != file.size:
-            raise e.FileMissing(
-                f"The file {file.name[:100]!r} ({file.id}) is not whole: {size:,} of {file.size:,} bytes are there."
-            )
+            what = f"The file {file.name[:100]!r} ({file.id}) is not whole"
+            raise e.FileMissing(f"{what}: {size:,} of {file.size:,} bytes are there.")
         return FileAnswer(path, file.size, _media(file), _headers(file))
 
 
