@@ -50,7 +50,9 @@ def test_an_old_folder_shows_everything_that_was_in_it(old: httpx2.Client) -> No
     assert sessions["Plain talk"]["tags"] == ["old", "kept"]
     assert _texts(old, sessions["Plain talk"])[:2] == ["question 0", "An answer to: question 0"]
     assert "write a file" in _texts(old, sessions["Tools"])
-    assert _get(old, f"/api/sessions/{sessions['Tools']['id']}/text?path=made.txt")["text"].startswith("made by")
+    assert _get(old, f"/api/sessions/{sessions['Tools']['id']}/text?path=made.txt")["text"].startswith(
+        "made by"
+    )
     assert _get(old, "/api/settings")["model"] == "openai:old-model"
     assert [token["label"] for token in _get(old, "/api/tokens")["items"]] == ["phone"]
 
