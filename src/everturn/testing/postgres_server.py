@@ -138,8 +138,8 @@ def _reachable_bin_folder(runs_as: dict[str, Any]) -> Iterator[Path]:
     """The programs, where the user that runs them can reach them.
 
     Root often works in a folder that only its owner can enter (``/root``), or with a umask that keeps others
-    out. The database's user then gets a copy: the modes of a person's folders are not ours to change. The copy
-    is not made in the memory file system, which many containers mount noexec.
+    out. The database's user then gets a copy: the modes of a person's folders are not ours to change. The
+    copy is not made in the memory file system, which many containers mount noexec.
     """
     installed = _bin_folder()
     if not runs_as or _can_run(installed / "postgres", runs_as):
