@@ -442,6 +442,8 @@ export interface components {
             tool: string;
             label: string;
             created_at: number;
+            /** @default  */
+            covers?: string;
         };
         /**
          * Sandboxed

@@ -27,6 +27,8 @@ export class Talk {
   /** Asks whose answer is on its way. */
   answering = $state.raw<ReadonlySet<string>>(new Set());
   /** The call that is being changed before it is allowed, as it is typed so far. */
+  /** Asks whose text was not read to its end yet, and how to bring the end on the screen. */
+  readonly unread = new Map<string, () => void>();
   changing = $state.raw<{ ask: string; fields: Field[]; problem: string } | null>(null);
   private moves: Promise<void> = Promise.resolve();
   private moving = 0;

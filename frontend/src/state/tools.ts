@@ -1,5 +1,6 @@
 /** What a tool call is, in the words and signs of the page. */
 
+import { visible } from "../text/exact";
 import { marked, readDiff, type DiffLine, type FileDiff } from "../text/diff";
 import type { IconName } from "../views/icons";
 import type { CallItem } from "./items";
@@ -41,6 +42,10 @@ export function argumentsOf(text: string): Record<string, unknown> {
 
 /** One line for people: the label that the server gave, or the argument that says most. */
 export function labelOf(call: Pick<CallItem, "label" | "name" | "arguments">): string {
+  return visible(plainLabel(call));
+}
+
+function plainLabel(call: Pick<CallItem, "label" | "name" | "arguments">): string {
   if (call.label) return call.label;
   const given = argumentsOf(call.arguments);
   for (const name of ["command", "cmd", "path", "file", "url", "query", "pattern", "text", "task", "code"]) {
@@ -50,15 +55,27 @@ export function labelOf(call: Pick<CallItem, "label" | "name" | "arguments">): s
   return call.name;
 }
 
-/** The whole of what is to be approved: never shortened. */
+/** One argument of a call. The name is empty where it says nothing: for a command or a program alone. */
+export interface Part {
+  name: string;
+  text: string;
+}
+
+/** The whole of a call, argument by argument: never shortened. */
+export function partsOf(call: Pick<CallItem, "label" | "name" | "arguments">): Part[] {
+  const entries = Object.entries(argumentsOf(call.arguments));
+  if (!entries.length) return [{ name: "", text: call.arguments || call.label || call.name }];
+  const isPlain = entries.length === 1 && ["command", "cmd", "code", "patch"].includes(entries[0]![0]);
+  return entries.map(([name, value]) => ({
+    name: isPlain ? "" : name,
+    text: typeof value === "string" ? value : JSON.stringify(value, null, 2),
+  }));
+}
+
+/** The same as one text. */
 export function wholeOf(call: Pick<CallItem, "label" | "name" | "arguments">): string {
-  const given = argumentsOf(call.arguments);
-  const command = given.command ?? given.cmd ?? given.code;
-  if (typeof command === "string" && Object.keys(given).length === 1) return command;
-  const entries = Object.entries(given);
-  if (!entries.length) return call.arguments || call.label || call.name;
-  return entries
-    .map(([name, value]) => (typeof value === "string" ? `${name}: ${value}` : `${name}: ${JSON.stringify(value)}`))
+  return partsOf(call)
+    .map(({ name, text }) => visible(name ? `${name}: ${text}` : text))
     .join("\n");
 }
 
