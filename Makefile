@@ -47,13 +47,14 @@ $(VENV)/.python:
 	touch $@
 
 # The product: the page is built by the package's build hook, Node comes from a wheel.
-$(VENV)/.product: $(VENV)/.python pyproject.toml hatch_build.py $(shell find frontend -type f -not -path '*/node_modules/*' 2>/dev/null)
+$(VENV)/.product: $(VENV)/.python pyproject.toml hatch_build.py requirements/product.lock $(shell find frontend -type f -not -path '*/node_modules/*' 2>/dev/null)
 	@echo "Installing Everturn and building its page: a minute or two, once."
-	$(BIN)/python -m pip install --quiet --editable '.[local,mcp,pdf,prices]'
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/product.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(VENV)/.tests: $(VENV)/.product
+$(VENV)/.tests: $(VENV)/.product requirements/test.lock
 	@echo "Installing what the tests need: a minute or two, once."
-	$(BIN)/python -m pip install --quiet --editable '.[all,test]'
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/test.lock
 	scripts/system-packages
 	touch $@

