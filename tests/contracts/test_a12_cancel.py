@@ -87,4 +87,6 @@ async def test_a12_cancelling_twice_or_after_the_end_changes_nothing(store: Stor
     first = await store.turns.cancel(ME, queued.turn.id)
     again = await store.turns.cancel(ME, queued.turn.id)
     assert (first.state, again.state, again.ended_at) == ("cancelled", "cancelled", first.ended_at)
-    assert (await store.sessions.get(ME, session.id)).head == before.head
+    now = await store.sessions.get(ME, session.id)
+    assert (now.head, now.queued) == (queued.turn.id, 0), "it was about to run: its message stays"
+    assert now.version == before.version + 2, "accepted, and cancelled once"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everturn.domain.errors import WrongState
+from everturn.domain.errors import Busy, WrongState
 from everturn.domain.storing import Request
 from everturn.domain.turns import TurnState
 from everturn.store import Store
@@ -15,7 +15,7 @@ async def test_a13_a_queued_turn_cannot_be_selected(store: Store) -> None:
     session = await new_session(store)
     await answered(store, session.id, "one", "first")
     queued = await say(store, session.id, "two")
-    with pytest.raises(WrongState):
+    with pytest.raises(Busy):
         await store.transcript.select(ME, session.id, queued.turn.id, Request(key="s"))
     assert await words(store, session.id) == ["one", "first"]
     held = await claim(store)
@@ -23,14 +23,14 @@ async def test_a13_a_queued_turn_cannot_be_selected(store: Store) -> None:
     assert await words(store, session.id) == ["one", "first", "two"]
 
 
-async def test_a13_selecting_its_parent_does_not_reach_a_queued_retry(store: Store) -> None:
+async def test_a13_selecting_its_parent_does_not_reach_a_retry_that_was_removed(store: Store) -> None:
     session = await new_session(store)
     first = await answered(store, session.id, "one", "first")
     second = await answered(store, session.id, "two", "second")
     retried = await store.transcript.retry(ME, session.id, second.turn.id, Request(key="r"))
+    await store.turns.remove_queued(ME, retried.turn.id)
     moved = await store.transcript.select(ME, session.id, first.turn.id, Request(key="s"))
     assert moved.head == second.turn.id, "the newest answer that there is"
-    await store.turns.remove_queued(ME, retried.turn.id)
     assert (await store.turns.get(ME, second.turn.id)).siblings == 1, "what never began is no sibling"
 
 

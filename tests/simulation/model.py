@@ -92,6 +92,11 @@ class SessionModel:
             return self.turns[self.queue[0]]
         return None
 
+    @property
+    def is_busy(self) -> bool:
+        """A turn runs, waits, or is about to run."""
+        return self.active is not None or bool(self.queue)
+
     # --- what moves it -------------------------------------------------------------------------------------
 
     def add(self, turn: TurnModel, *, is_first: bool = False) -> None:
@@ -111,6 +116,17 @@ class SessionModel:
         if not turn.has_parent:
             turn.parent, turn.has_parent = self.head, True
         self.head, self.redo, self.redo_all = turn.id, None, False
+
+    def cancel_unclaimed(self, turn: TurnModel) -> None:
+        """One that was about to run stays in the transcript; one that waited behind others leaves."""
+        is_next = self.claimable() is turn
+        if turn.state == "interrupted":
+            turn.is_ready = False
+            return
+        self.queue.remove(turn.id)
+        turn.state = "cancelled"
+        if is_next and not turn.is_compaction:
+            self.join(turn)
 
     def end(self, turn: TurnModel, state: str, *, is_sealed: bool) -> list[str]:
         """End an active turn; return the steering that becomes queued turns. ``is_sealed``: by its worker, who

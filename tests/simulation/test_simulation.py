@@ -159,7 +159,12 @@ class Life(RuleBasedStateMachine):
         model = self.session(pick)
         if model.head is None or not model.turns[model.head].is_ended:
             return
-        copy = self.run(self.stores[which].transcript.branch(ME, model.id, None, NO_KEY))
+        call = self.stores[which].transcript.branch(ME, model.id, None, NO_KEY)
+        if model.is_busy:
+            with pytest.raises(Busy):
+                self.run(call)
+            return
+        copy = self.run(call)
         self._adopt(which, copy.id, model)
 
     @rule(which=WHICH, pick=PICK)
@@ -199,9 +204,12 @@ class Life(RuleBasedStateMachine):
             assert accepted.is_steering
             active.steering.append(text)
             return
-        is_first = when_busy == "interrupt" and active is not None
+        following = active or model.claimable()
+        is_first = when_busy == "interrupt" and following is not None
         if is_first and active is not None:
             self._requeue(which, model, model.end(active, "cancelled", is_sealed=False))
+        elif is_first and following is not None:
+            model.cancel_unclaimed(following)
         model.add(TurnModel(accepted.turn.id, text), is_first=is_first)
 
     def _requeue(self, which: int, model: SessionModel, steering: list[str]) -> None:
@@ -349,11 +357,11 @@ class Life(RuleBasedStateMachine):
         if found is None:
             return
         model, turn = found
-        model.queue.remove(turn.id)
         if how == "cancel":
             self.run(self.stores[which].turns.cancel(ME, turn.id))
-            turn.state = "cancelled"
+            model.cancel_unclaimed(turn)
             return
+        model.queue.remove(turn.id)
         self.run(self.stores[which].turns.fail(turn.id, None, CRASHED))
         turn.state = "failed"
         if model.active is None:
@@ -366,7 +374,7 @@ class Life(RuleBasedStateMachine):
             return
         model, turn = found
         call = self.stores[which].turns.resume(ME, turn.id)
-        if model.active is not None:
+        if model.active is not None or (model.queue and not turn.is_ready):
             with pytest.raises(Busy):
                 self.run(call)
         elif model.head != turn.id:
@@ -421,7 +429,7 @@ class Life(RuleBasedStateMachine):
     def move(self, which: int, pick: int, move: str) -> None:
         model = self.session(pick)
         call = getattr(self.stores[which].transcript, move)(ME, model.id, NO_KEY)
-        if model.active is not None:
+        if model.is_busy:
             with pytest.raises(Busy):
                 self.run(call)
             return
@@ -436,7 +444,7 @@ class Life(RuleBasedStateMachine):
     @rule(which=WHICH, pick=PICK, edits=st.booleans())
     def retry(self, which: int, pick: int, edits: bool) -> None:
         model = self.session(pick)
-        if model.head is None or model.active is not None or model.turns[model.head].is_compaction:
+        if model.head is None or model.is_busy or model.turns[model.head].is_compaction:
             return
         head = model.turns[model.head]
         text = self.text("edited") if edits else None

@@ -254,10 +254,22 @@ def move_head(
     yield q("session_head", session.no, head_no, redo_no, int(is_clear))
 
 
-def refuse_busy(session: SessionRow) -> None:
+def refuse_busy(session: SessionRow) -> Script[None]:
+    """Refuse while a turn runs or waits, or is about to run: one that is accepted and that no worker has
+    claimed yet. Whoever sent it means to undo it, not the turn before it."""
     value = session.session
     if value.active_turn is not None:
         raise Busy(value.id, value.active_turn, str(value.active_state or TurnState.RUNNING))
+    if value.queued:
+        following = yield from next_turn(session)
+        if following is not None:
+            raise Busy(value.id, following.id, str(following.state))
+
+
+def next_turn(session: SessionRow) -> Script[TurnRow | None]:
+    """The turn that the next claim of this session takes."""
+    row = one((yield q("claimable_in_session", session.no)))
+    return None if row is None else (yield from turn_row(row[0]))
 
 
 def refuse_text(text: str, bytes_max: int) -> None:

@@ -21,7 +21,9 @@ from everturn.store.common import (
     drop_messages,
     locked_turn,
     move_head,
+    next_turn,
     refresh,
+    say_changed,
     turn_row,
 )
 from everturn.store.journal_fold import JournalFold
@@ -89,7 +91,8 @@ def fail(
         if turn.state in ENDED:
             return turn.turn
         if turn.state is TurnState.QUEUED:
-            return (yield from _end_queued(tx, session, turn, TurnState.FAILED, failure))
+            joins = session.active_no is None
+            return (yield from end_queued(tx, session, turn, TurnState.FAILED, failure, joins=joins))
     else:
         session, turn = yield from held_turn(tx, turn_id, epoch)
         yield q("writer_seal", turn.no, epoch)
@@ -125,7 +128,7 @@ def cancel(tx: Tx, owner: str, turn_id: str, by: str, ahead: JournalFold | None 
     if turn.state in ENDED:
         return turn.turn
     if turn.state is TurnState.QUEUED:
-        return (yield from _end_queued(tx, session, turn, TurnState.CANCELLED, None, by=by))
+        return (yield from _cancel_queued(tx, session, turn, by=by))
     return (yield from end_active(tx, session, turn, TurnState.CANCELLED, None, ahead, by=by))
 
 
@@ -215,18 +218,30 @@ def _end_event(
     return ev.TurnInterrupted(failure=reason, recovery=recovery.value, version=version)
 
 
-def _end_queued(
+def _cancel_queued(tx: Tx, session: SessionRow, turn: TurnRow, *, by: str) -> Script[Turn]:
+    """Cancel a turn that no worker has claimed. If it was about to run, its message stays in the transcript:
+    its sender cannot know whether the claim or the cancel came first. One that waits behind others leaves."""
+    following = None if session.active_no is not None else (yield from next_turn(session))
+    joins = following is not None and following.no == turn.no and turn.turn.kind is TurnKind.MESSAGE
+    ended = yield from end_queued(tx, session, turn, TurnState.CANCELLED, None, joins=joins, by=by)
+    if joins:
+        # A page that showed it as waiting reads again where it is now.
+        yield from say_changed(tx, session, "queue", session.session.version + 1, turn.id)
+    return ended
+
+
+def end_queued(
     tx: Tx,
     session: SessionRow,
     turn: TurnRow,
     state: TurnState,
     failure: Failure | None,
     *,
+    joins: bool = False,
     by: str = "",
 ) -> Script[Turn]:
-    """End a turn that never began. A failed one joins the transcript, so that its reason is seen; any other
-    is in no place of the tree, nor a sibling of those that are."""
-    joins = state is TurnState.FAILED and session.active_no is None
+    """End a turn that never began. ``joins``: the transcript ends with it, with its message and its reason.
+    Otherwise it is in no place of the tree, nor a sibling of those that are."""
     parent = turn.parent_no if turn.has_parent else session.head_no
     encoded = to_json(failure) if failure else None
     place = (parent, 1) if joins else (None, 0)

@@ -195,7 +195,7 @@ def _started(
     before = yield from first_answer(session, request, digest)
     if before is None:
         refuse_stale(session, request.version)
-        refuse_busy(session)
+        yield from refuse_busy(session)
     return session, before
 
 
@@ -264,9 +264,8 @@ def _select(tx: Tx, owner: str, session_id: str, turn_id: str, request: Request)
     if before is not None:
         return _session_decoder.decode(before)
     turn = yield from _turn_in(session, turn_id)
-    if not turn.has_parent or turn.state is TurnState.QUEUED:
-        # At the head it would become its own parent when it is claimed.
-        raise WrongState(f"Turn {turn.id} has not begun: there is nothing of it to show.")
+    if not turn.has_parent:
+        raise WrongState(f"Turn {turn.id} never began: there is nothing of it to show.")
     tip = turn.no
     while child := one((yield q("turn_newest_child", session.no, tip))):
         tip = child[0]
@@ -335,9 +334,11 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
     if before is not None:
         return _session_decoder.decode(before)
     refuse_stale(session, request.version)
+    if turn_id is None:
+        yield from refuse_busy(session)  # the last turn has not ended: it must be named
     turn = yield from _turn_in(session, turn_id)
     if turn.state not in ENDED or not turn.has_parent:
-        refuse_busy(session)
+        yield from refuse_busy(session)
         raise WrongState(f"Turn {turn.id} is {turn.state}: it has nothing to branch from.")
     rows = yield q("path", turn.no, _WHOLE_PATH)
     path = [row[0] for row in reversed(rows)]
@@ -438,7 +439,7 @@ def _import(
     yield q("tail_insert", session_no, owner, asked.updated_at)
     found = yield q("session_row_by_no", session_no)
     session = session_of(found[0])
-    numbers = yield from _import_turns(session, turns, renamed)
+    numbers = yield from _import_turns(session, turns, asked.head, renamed)
     by_turn: dict[str, list[Message]] = {}
     for message in messages:
         if message.turn_id not in numbers:
@@ -507,15 +508,17 @@ def _parents_first(turns: tuple[Turn, ...]) -> list[Turn]:
 
 
 def _import_turns(
-    session: SessionRow, turns: tuple[Turn, ...], renamed: dict[str, str]
+    session: SessionRow, turns: tuple[Turn, ...], head: str | None, renamed: dict[str, str]
 ) -> Script[dict[str, int]]:
     numbers: dict[str, int] = {}
+    in_tree = {head, *(turn.parent_id for turn in turns)}
     for turn in _parents_first(turns):
         if turn.state not in ENDED:
             raise BadImport(f"Turn {turn.id[:60]} is {turn.state}; only ended turns can be imported.")
         parent = renamed.get(turn.parent_id or "", turn.parent_id)
         # One that was removed from the queue was never in the tree: without a parent it is no root either.
-        was_removed = turn.state is TurnState.CANCELLED and turn.started_at is None and parent is None
+        is_in_tree = turn.id in in_tree or parent is not None
+        was_removed = turn.state is TurnState.CANCELLED and turn.started_at is None and not is_in_tree
         rows = yield q(
             "import_turn",
             renamed.get(turn.id, turn.id),

@@ -8,7 +8,6 @@ import msgspec
 
 from everturn.domain import events as ev
 from everturn.domain.errors import (
-    Busy,
     Invalid,
     JournalCorrupt,
     NotFound,
@@ -34,7 +33,9 @@ from everturn.store.common import (
     locked_session,
     locked_turn,
     move_head,
+    next_turn,
     refresh,
+    refuse_busy,
     refuse_stale,
     refuse_text,
     reindex,
@@ -230,6 +231,10 @@ def _accept(
             active = yield from turn_row(session.active_no)
             cancelled = TurnState.CANCELLED
             yield from endings.end_active(tx, session, active, cancelled, None, ahead, by="interrupt")
+        elif asked.when_busy == "interrupt" and (following := (yield from next_turn(session))) is not None:
+            # Accepted a moment ago, and about to run: it is what is to be interrupted.
+            is_first = True
+            yield from endings.cancel(tx, owner, following.id, "interrupt")
         parts = (*((Text(asked.text),) if asked.text else ()), *files)
         turn, position = yield from endings.queue_turn(
             tx,
@@ -396,8 +401,8 @@ def _reword(tx: Tx, turn: TurnRow, text: str) -> Script[None]:
 
 
 def _remove_queued(tx: Tx, owner: str, turn_id: str) -> Script[None]:
-    yield from _queued(tx, owner, turn_id)
-    yield from endings.cancel(tx, owner, turn_id, "queue")
+    session, turn = yield from _queued(tx, owner, turn_id)
+    yield from endings.end_queued(tx, session, turn, TurnState.CANCELLED, None, by="queue")
 
 
 # --- claiming -----------------------------------------------------------------------------------------
@@ -531,8 +536,8 @@ def _resume(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
             f"Turn {turn_id} is {turn.state}; only an interrupted turn can be resumed.",
             hint="Send a new message instead.",
         )
-    if session.active_no is not None:
-        raise Busy(session.id, str(session.session.active_turn), str(session.session.active_state))
+    if session.active_no is not None or not turn.turn.is_ready:
+        yield from refuse_busy(session)
     if session.head_no != turn.no:
         raise WrongState(
             f"Turn {turn_id} is no longer the last one of its session.", hint="Branch from it, or ask again."
