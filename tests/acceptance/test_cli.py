@@ -307,6 +307,76 @@ async def test_a_backup_that_was_killed_is_not_restored_and_the_next_one_clears_
         assert [session.id for session in (await agent.sessions()).items] == [kept.id]
 
 
+HELD_RESTORE = """
+import sys
+from everturn.cli import backup
+from everturn.cli.main import main
+synced = backup.sync_tree
+def held(disk, folder):
+    print("held", flush=True)
+    sys.stdin.readline()
+    synced(disk, folder)
+backup.sync_tree = held
+main(sys.argv[1:])
+"""
+
+
+@asynccontextmanager
+async def held_restore(home: Path, source: Path, **more: str) -> AsyncIterator[anyio.abc.Process]:
+    """``everturn restore`` after it has copied the files, before the database in the data folder."""
+    line = [sys.executable, "-c", HELD_RESTORE, "restore", str(source)]
+    with anyio.fail_after(PATIENCE_S):
+        async with await anyio.open_process(line, env=environment(home) | more) as process:
+            assert process.stdout is not None
+            assert (await process.stdout.receive()).strip() == b"held"
+            yield process
+
+
+@pytest.mark.parametrize("has_address", [False, True])
+async def test_a_restoration_that_was_killed_is_begun_again(
+    data_dir: Path, tmp_path: Path, has_address: bool
+) -> None:
+    copy, home = tmp_path / "copy", tmp_path / "restored"
+    new = {"EVERTURN_DATABASE_URL": str(tmp_path / "elsewhere" / "everturn.db")} if has_address else {}
+    async with everturn.open(data_dir, model="pocket") as agent:
+        kept = await agent.create_session(title="Kept")
+    # The backup's own settings, half restored, must not decide where the next attempt puts the database.
+    (data_dir / "config.toml").write_text(f"database_url = '{tmp_path / 'wrong.db'}'\n")
+    address = {"EVERTURN_DATABASE_URL": str(data_dir / "everturn.db")}
+    assert (await command(data_dir, "backup", str(copy), **address)).returncode == 0
+    async with held_restore(home, copy, **new) as process:
+        meanwhile = await command(home, "restore", str(copy), **new)
+        assert (meanwhile.returncode, "Another process is restoring" in meanwhile.stderr) == (1, True)
+        process.send_signal(signal.SIGKILL)
+    assert (home / "config.toml").exists()
+    again = await command(home, "restore", str(copy), **new)
+    assert again.returncode == 0, again.stderr
+    assert not (home / "UNFINISHED").exists()
+    assert not (tmp_path / "wrong.db").exists()
+    url = new.get("EVERTURN_DATABASE_URL") or str(home / "everturn.db")
+    async with everturn.open(home, model="pocket", database_url=url) as agent:
+        assert [session.id for session in (await agent.sessions()).items] == [kept.id]
+    refused = await command(home, "restore", str(copy), **new)
+    assert (refused.returncode, "is not empty" in refused.stderr) == (1, True)
+
+
+async def test_a_folder_that_was_used_after_a_cut_restoration_is_not_cleared(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    copy, home = tmp_path / "copy", tmp_path / "restored"
+    async with everturn.open(data_dir, model="pocket") as agent:
+        await agent.create_session(title="Kept")
+    assert (await command(data_dir, "backup", str(copy))).returncode == 0
+    async with held_restore(home, copy) as process:
+        process.send_signal(signal.SIGKILL)
+    async with everturn.open(home, model="pocket") as agent:
+        new = await agent.create_session(title="New")
+    refused = await command(home, "restore", str(copy))
+    assert (refused.returncode, "is not empty" in refused.stderr) == (1, True)
+    async with everturn.open(home, model="pocket") as agent:
+        assert [session.id for session in (await agent.sessions()).items] == [new.id]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_backup_that_is_stopped_clears_up_and_a_second_signal_hurries(
     data_dir: Path, tmp_path: Path, number: signal.Signals

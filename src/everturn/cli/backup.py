@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from everturn.cli import unfinished
 from everturn.cli.frame import console, home_option, run, shown, with_store
-from everturn.config import FILE, Config, read_config
+from everturn.config import FILE, Config, home_of, read_config
 from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
 from everturn.store import Store, copy_tree, open_store, restore_database
 from everturn.store.disk import Disk, sync_tree
@@ -188,18 +188,18 @@ def restore(source: Path, home: Path | None) -> None:
     Keys are not in a backup: set them again in the environment, or store them in the settings. The data
     folder is yours alone to read (0700).
     """
-    config = read_config(home)
-    target = config.home
+    target = home_of(os.environ) if home is None else home
     if unfinished.is_unfinished(source):
         raise Invalid(
             f"{source} is a backup that was not finished; nothing was restored.",
             hint="Name another one. 'everturn backup' makes a new one.",
         )
-    if target.exists() and any(target.iterdir()):
-        raise Invalid(
-            f"{target} is not empty; nothing was touched.", hint="Move it away, or name another --home."
-        )
-    found, left_out = run(_restore(source, config))
+    with unfinished.Restoring(target, source, DATABASE) as restoring:
+        # Read after the folder was cleared: what was cut off may have left the backup's own settings in it.
+        config = read_config(target)
+        left_out = run(_restore(source, config, restoring))
+        restoring.finish()
+    found = run(_findings(config))
     console().print(f"Restored into [bold]{escape(str(target))}[/bold]; {found} finding(s).", soft_wrap=True)
     console().print("Keys of models are not in a backup; set them again.")
     _say_address(config)
@@ -220,23 +220,29 @@ def _say_address(config: Config) -> None:
         )
 
 
-async def _restore(source: Path, config: Config) -> tuple[int, list[str]]:
+async def _restore(source: Path, config: Config, restoring: unfinished.Restoring) -> list[str]:
     # The database first: where backup and address do not fit, nothing has been touched yet.
-    await restore_database(config.database_url, source)
+    if not restoring.has_database:
+        await restore_database(config.database_url, source)
+        if config.database_url:
+            restoring.database_filled()
     if not config.database_url and not (source / DATABASE).is_file():
         raise Invalid(
             f"{source.name} is a backup of a database with an address of its own. Nothing was restored.",
             hint="Say where it is to be with EVERTURN_DATABASE_URL.",
         )
     try:
-        left_out = await asyncio.to_thread(_put_back, source, config)
+        return await asyncio.to_thread(_put_back, source, config)
     except OSError as error:
         raise Stopped(
             f"The backup was not restored whole: {_why(error)}",
-            hint=f"Free space, empty {config.home}, then restore it again.",
+            hint=f"Free space, then restore it again: that clears what is in {config.home}.",
         ) from error
+
+
+async def _findings(config: Config) -> int:
     async with open_store(config.database_url, data_dir=config.home) as store:
-        return len(await store.upkeep.check()), left_out
+        return len(await store.upkeep.check())
 
 
 def _put_back(source: Path, config: Config) -> list[str]:

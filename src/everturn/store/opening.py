@@ -137,9 +137,14 @@ def _put_back(source: Path, target: Path) -> None:
             f"{source.name} holds no database named {target.name}. Nothing was restored.",
             hint="Name a file as it is called in the backup in EVERTURN_DATABASE_URL, or none at all.",
         )
+    coming = target.with_name(f".{target.name}.incoming")
     with told(target):
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shutil.copy2(source / target.name, target)
+        shutil.copy2(source / target.name, coming)
+        with coming.open("rb") as file:
+            os.fsync(file.fileno())
+        coming.rename(target)  # whole or not at all: one that was cut off would be in the way of the next
+        Disk().sync_folder(target.parent)
 
 
 def _postgres() -> ModuleType:
