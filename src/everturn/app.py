@@ -22,7 +22,7 @@ from everturn.models.weights import weights_folder
 from everturn.store import Store, open_store
 from everturn.tools import EverturnToolbox
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
-from everturn.web import Web, build_web
+from everturn.web import Web, build_web, open_accounts
 from everturn.web.api.memory import MemoryApi
 
 
@@ -86,6 +86,7 @@ async def open_app(
                 profiles=config.profiles,
                 secret=lambda name: _secret(keys, name),
                 extra=[memory.tool] if config.memory.provider == NOTES else [],
+                has_sign_in=open_accounts(store, clock, ids).is_sign_in_on,
             )
         )
         engine = await stack.enter_async_context(

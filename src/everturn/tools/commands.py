@@ -1,43 +1,28 @@
-"""Judges the simple commands of a shell line: hard rules, what asks, what may simply run."""
+"""Judges a shell line: hard rules, what asks, what may simply run.
+
+What asks depends on what holds the command. In the sandbox only losing work and meaning to be root matter;
+the hosts that it may reach are held by the gate. Where nothing holds it (no sandbox, or the machine's own
+network), a line asks unless it is plain and each of its programs is known to stay where it is.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable
+from pathlib import Path
 
+from everturn.tools.hosts import host_concern, hosts_in, is_listed
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
-from everturn.tools.shell import Parsed, Redirect, Simple, Word, parse
+from everturn.tools.readers import is_inside, is_reader, only_reads
+from everturn.tools.shell import Parsed, Redirect, Simple, parse
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Programs that only read and print, whatever their options, as long as their files are in the workspace.
-_READERS = _words(
-    "[ basename cat cksum cmp comm cut diff dirname du echo egrep expand false fgrep fold grep head "
-    "id join ls md5sum nl od paste printf pwd rev seq sha1sum sha256sum sha512sum stat strings tac tail test "
-    "tr true type uname wc whoami"
-)
-# What only the shell itself knows. Not free without a sandbox: after a cd, every path means another file.
-_BUILTINS = _words(
-    ": break cd continue declare exit export local popd pushd read readonly return set shift unset wait"
-)
-# Programs that change only the files they are told to.
-_LOCAL = _words("cp install ln mkdir mktemp mv rm rmdir sed sort tee touch tree uniq xxd")
-_NETWORK = _words(
-    "apt apt-get aria2c aws az brew cargo composer conda curl dig docker dnf doctl fetch ftp gcloud gem gh "
-    "go gsutil helm host http https irssi kubectl lftp links lynx mail mosh mutt nc ncat netcat nix nmap npm "
-    "npx nslookup pacman ping pip pip3 pipx pnpm podman poetry psql rclone rsync s3cmd scp sendmail sftp "
-    "socat ssh ssh-copy-id swaks telnet terraform traceroute uv uvx w3m wget whois yarn yum zypper"
-)
-_INTERPRETERS = _words(
-    ". awk bash bun bunx deno gawk lua node npx osascript perl php pipx python python3 ruby sh source "
-    "tclsh uvx zsh"
-)
-_GIT_NETWORK = _words("clone fetch pull push ls-remote remote submodule send-email request-pull")
 _ENDS_MACHINE = _words("shutdown reboot halt poweroff kexec")
 _BREAKS_DISK = re.compile(r"^(mkfs(\..+)?|mke2fs|wipefs|blkdiscard|sgdisk|sfdisk|fdisk|parted|cryptsetup)$")
 _DEVICE = re.compile(r"^/dev/(sd|hd|vd|xvd|nvme|mmcblk|mapper/|dm-|md|loop|disk|mem|kmem|port)")
@@ -58,16 +43,7 @@ def judge_command(text: str, around: Surroundings) -> Judgement:
     denied = _denied(text, parsed, around)
     if denied:
         return Judgement(label=label, denied=denied)
-    concerns = [_opaque(reason, around) for reason in parsed.opaque]
-    for command in parsed.commands:
-        concern = _sandboxed(command, around) if around.is_sandboxed else _bare(command, parsed, around)
-        if concern is not None:
-            concerns.append(concern)
-    concerns += [
-        _redirected(redirect, around) for redirect in parsed.redirects if _reaches_out(redirect, around)
-    ]
-    if not parsed.commands and not concerns:
-        concerns = [Concern("there is no command in it that could be judged")]
+    concerns = _contained(parsed, around) if around.is_contained else _uncontained(text, parsed, around)
     return Judgement(label=label, concerns=tuple(dict.fromkeys(concerns)))
 
 
@@ -147,25 +123,35 @@ def _names_data(text: str, around: Surroundings) -> bool:
     return any(re.search(re.escape(name) + r"(?![\w.-])", rest) for name in names)
 
 
-# --- what asks -------------------------------------------------------------------------------------
+# --- what asks in the sandbox ----------------------------------------------------------------------
 
 
-def _opaque(reason: str, around: Surroundings) -> Concern:
-    can_send = not around.is_sandboxed or around.has_network
-    return Concern(reason, sends=can_send, is_outside=not around.is_sandboxed, is_opaque=True)
+def _contained(parsed: Parsed, around: Surroundings) -> list[Concern]:
+    concerns = [Concern(reason, is_opaque=True) for reason in parsed.opaque]
+    for command in parsed.commands:
+        concerns += _contained_command(command, around)
+    return concerns
 
 
-def _sandboxed(command: Simple, around: Surroundings) -> Concern | None:
-    """Inside the sandbox only three things matter: losing work, the network, and meaning to be root."""
-    name = command.name
-    if "sudo" in command.through or name in ("sudo", "doas", "su", "pkexec"):
-        return Concern(f"it uses {name if not command.through else 'sudo'}", key=_exact(command))
+def _contained_command(command: Simple, around: Surroundings) -> list[Concern]:
+    concerns = []
+    if root := _root_program(command):
+        concerns.append(Concern(f"it uses {root}", key=_exact(command)))
     if reason := _loses_work(command):
-        return Concern(reason, key=_exact(command), sends=around.has_network and _sends(command))
-    if around.has_network and not (name in _READERS | _LOCAL | _BUILTINS or _is_local_git(command)):
-        reason = "it reaches the network" if _sends(command) else "it could reach the network"
-        return Concern(f"{reason} ({name})", key=_family(command), sends=True)
-    return None
+        concerns.append(Concern(reason, key=_exact(command)))
+    if around.has_network and not is_reader(command.name):
+        concerns += new_hosts(hosts_in(command.arguments), around)
+    return concerns
+
+
+def new_hosts(hosts: Iterable[str], around: Surroundings) -> list[Concern]:
+    """A concern for each host that the profile does not allow anyway."""
+    return [host_concern(host) for host in hosts if not is_listed(host, around.hosts)]
+
+
+def _root_program(command: Simple) -> str:
+    names = (*command.through, command.name)
+    return next((name for name in names if name in ("sudo", "doas", "su", "pkexec")), "")
 
 
 def _loses_work(command: Simple) -> str:
@@ -204,55 +190,54 @@ def _git_loses_work(arguments: tuple[str, ...]) -> str:
     return ""
 
 
-def _bare(command: Simple, parsed: Parsed, around: Surroundings) -> Concern | None:
-    """Without a sandbox everything asks, except reading inside the workspace."""
-    if _is_reading(command, parsed, around):
-        return None
-    is_inside = all(_is_inside(word, around) for word in command.words[1:])
-    is_local = is_inside and (command.name in _LOCAL or _is_local_git(command))
-    loses = _loses_work(command)
-    root = next((name for name in (*command.through, command.name) if name in ("sudo", "doas", "su")), "")
-    reason = loses or (f"it uses {root}" if root else f"it runs without a sandbox ({command.name})")
-    key = _exact(command) if loses or root else _family(command)
-    return Concern(reason, key=key, sends=not is_local, is_outside=not is_local)
+# --- what asks where nothing holds it --------------------------------------------------------------
 
 
-def _is_reading(command: Simple, parsed: Parsed, around: Surroundings) -> bool:
-    if command.name not in _READERS or command.through or command.has_assignments or parsed.has_assignments:
-        return False
-    if command.words[0].text != command.name and not command.words[0].text.startswith("/"):
-        return False
-    return all(_is_inside(word, around) for word in command.words[1:])
+def _uncontained(text: str, parsed: Parsed, around: Surroundings) -> list[Concern]:
+    """Everything asks, except reading inside the workspace.
+
+    A lasting answer covers exactly this line in this workspace. One for a part of it would cover too much:
+    what a program does depends on its options and on what ran before it (``cd /``).
+    """
+    reasons = [*parsed.opaque, *([parsed.beyond] if parsed.beyond else [])]
+    opaque = [_free(reason, around, is_opaque=True) for reason in reasons]
+    asking = [command for command in parsed.commands if not only_reads(command, around.workspace)]
+    others = [
+        *(_reason(command, around) for command in asking),
+        *(_redirected(redirect) for redirect in parsed.redirects if _reaches_out(redirect, around)),
+    ]
+    if not parsed.commands and not opaque:
+        others.append("there is no command in it that could be judged")
+    key = "" if opaque else f"in {shlex.quote(str(around.workspace))} run exactly {text.strip()}"
+    return [*opaque, *(_free(reason, around, key=key) for reason in others)]
 
 
-def _is_inside(word: Word, around: Surroundings) -> bool:
-    """Surely no path that leads out of the workspace, links included."""
-    text = word.text.rpartition("=")[2] if word.text.startswith("-") else word.text
-    if not word.is_fixed or any(char in text for char in "*?["):
-        return False
-    if text.startswith("-"):
-        return "/" not in text and ".." not in text
-    if text.startswith("~") or ".." in PurePosixPath(text).parts:
-        return False
-    return Path(os.path.realpath(around.workspace / text)).is_relative_to(os.path.realpath(around.workspace))
+def _free(reason: str, around: Surroundings, *, key: str = "", is_opaque: bool = False) -> Concern:
+    return Concern(reason, key=key, sends=True, is_outside=not around.is_sandboxed, is_opaque=is_opaque)
+
+
+def _reason(command: Simple, around: Surroundings) -> str:
+    if reason := _loses_work(command):
+        return reason
+    if root := _root_program(command):
+        return f"it uses {root}"
+    if around.is_sandboxed:
+        return f"it could reach the network ({command.name})"
+    return f"it runs without a sandbox ({command.name})"
 
 
 def _reaches_out(redirect: Redirect, around: Surroundings) -> bool:
-    if redirect.target.text in _HARMLESS_TARGETS:
+    target = redirect.target
+    if target.is_fixed and target.text in _HARMLESS_TARGETS:
         return False
-    if around.is_sandboxed:
-        return False  # only the workspace and /tmp can be written, only they and the system be read
-    return redirect.is_write or not _is_inside(redirect.target, around)
+    return redirect.is_write or not target.is_fixed or not is_inside(target.text, around.workspace)
 
 
-def _redirected(redirect: Redirect, around: Surroundings) -> Concern:
-    target = redirect.target.text
-    verb = "writes to" if redirect.is_write else "reads"
-    is_outside = redirect.is_write and not _is_inside(redirect.target, around)
-    return Concern(f"it {verb} {target}", key=f"redirect {verb} {target}", is_outside=is_outside)
+def _redirected(redirect: Redirect) -> str:
+    return f"it {'writes to' if redirect.is_write else 'reads'} {redirect.target.text}"
 
 
-# --- what "always" would cover ---------------------------------------------------------------------
+# --- words -----------------------------------------------------------------------------------------
 
 
 def _exact(command: Simple) -> str:
@@ -262,38 +247,8 @@ def _exact(command: Simple) -> str:
     return "run exactly " + shlex.join((*command.through, *(word.text for word in command.words)))
 
 
-def _family(command: Simple) -> str:
-    """The program and its verb: ``git commit``, ``npm test``, ``restic check``; or just ``make``."""
-    verb = command.arguments[0] if command.arguments else ""
-    if command.name == "git":
-        verb = _git_verb(command.arguments)[0]
-    if command.name in _INTERPRETERS or (command.name == "git" and not _is_plain_git(command)):
-        return _exact(command)  # the arguments are the program: one of them says nothing of the next
-    words = [*command.through, command.name]
-    if re.match(r"^[a-z][a-z0-9:_-]*$", verb):
-        words.append(verb)
-    return "run " + " ".join(words)
-
-
 def _git_verb(arguments: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     at = 0
     while at < len(arguments) and arguments[at].startswith("-"):
         at += 2 if arguments[at] in ("-C", "-c", "--git-dir", "--work-tree") else 1
     return (arguments[at], arguments[at + 1 :]) if at < len(arguments) else ("", ())
-
-
-def _is_plain_git(command: Simple) -> bool:
-    """No option by which git is told to run something else."""
-    return not any(word.startswith(("-c", "--config", "--exec")) for word in command.arguments)
-
-
-def _is_local_git(command: Simple) -> bool:
-    if command.name != "git":
-        return False
-    return _is_plain_git(command) and _git_verb(command.arguments)[0] not in _GIT_NETWORK
-
-
-def _sends(command: Simple) -> bool:
-    if command.name == "git":
-        return _git_verb(command.arguments)[0] in _GIT_NETWORK
-    return command.name in _NETWORK

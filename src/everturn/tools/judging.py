@@ -14,7 +14,7 @@ class Concern(msgspec.Struct, frozen=True):
 
     ``key`` names what "in this session" and "always" would cover; without a key only "once" is offered.
     ``covers`` says the same to people, where the key alone does not.
-    ``sends``: data may leave for the network. ``is_outside``: it may write outside the workspace. Once
+    ``sends``: data may leave for the network. ``is_outside``: it may reach outside the workspace. Once
     untrusted output is in the context, stored permission no longer covers those two.
     ``is_opaque``: nobody can tell what will run, so the hard rules could not be checked.
     """
@@ -43,8 +43,18 @@ class Surroundings(msgspec.Struct, frozen=True):
     is_sandboxed: bool
     has_network: bool  # inside the sandbox; outside there always is one
     has_host_network: bool = False  # not only the web: also this machine and those around it
+    hosts: tuple[str, ...] = ()  # that the profile allows without a question
     is_tainted: bool = False
     limits: Limits = Limits()
+
+    @property
+    def is_contained(self) -> bool:
+        """Does the sandbox hold what it runs, and the gate what it sends?"""
+        return self.is_sandboxed and not self.has_host_network
+
+    @property
+    def is_gated(self) -> bool:
+        return self.is_contained and self.has_network
 
 
 def one_line(text: str, limit: int = 80) -> str:

@@ -32,6 +32,7 @@ from everturn.domain.storing import Records
 from everturn.domain.tooling import Emit, ToolCall, ToolResult, ToolSpec
 from everturn.tools.child import Child
 from everturn.tools.durable import Durable
+from everturn.tools.gate import Gate
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.output import Capture, head_and_tail
 from everturn.tools.profiles import McpServer
@@ -78,8 +79,9 @@ class Died(ToolFailed):
 class McpServers:
     """The running servers, one per configured server and workspace. An async context manager."""
 
-    def __init__(self, sandbox: Sandbox, records: Records, clock: Clock, secret: Secret) -> None:
+    def __init__(self, sandbox: Sandbox, gate: Gate, records: Records, clock: Clock, secret: Secret) -> None:
         self._sandbox = sandbox
+        self._gate = gate
         self._records = records
         self._clock = clock
         self._secret = secret
@@ -186,7 +188,7 @@ class McpServers:
         folders = tuple(Path(path).expanduser() for path in server.read)
         return View(
             workspace=workspace,
-            network=server.network,
+            gate=self._gate.path if server.network else None,
             host_network=server.host_network,
             read=(*program_folders(program), *folders),
             write=tuple(Path(path).expanduser() for path in server.write),

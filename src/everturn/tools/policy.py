@@ -1,14 +1,15 @@
 """Allow, ask or deny: hard rules first, then what was allowed before, then the question.
 
 What a person allowed lies in the store. "In this session" and "trust" belong to one session; "always"
-belongs to the owner, can be listed and revoked. Once untrusted output is in the context, "always" and
-"trust" no longer cover sending to the network or writing outside the workspace: whoever wrote that
-output could be the one who asks.
+belongs to the owner, can be listed and revoked. Once untrusted output is in the context, none of them covers
+sending to the network or reaching outside the workspace: the call may be the idea of whoever wrote that
+output, so the person decides about each.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from everturn.tools.judging import Concern, Judgement
 
 RULE = "policy.rule"
 SESSION = "policy.session"
+REFUSED = "policy.refused"  # hosts that calls of a session were kept from
 _TRUST = "trust"
 
 
@@ -51,7 +53,8 @@ class Policy:
         if not open_concerns:
             return Ruling(Verdict.ALLOW, label=judgement.label, options=())
         # On one line: a path or a host in a reason is the model's text, and must not look like ours.
-        reason = "; ".join(dict.fromkeys(_flat(concern.reason) for concern in open_concerns))
+        reasons = [_flat(concern.reason + await self._ran_before(call, concern)) for concern in open_concerns]
+        reason = "; ".join(dict.fromkeys(reasons))
         if call.is_tainted and any(_reaches_far(concern) for concern in open_concerns):
             reason += "; the context holds text from outside"
         options = _options(call, open_concerns, is_sandboxed=is_sandboxed)
@@ -75,6 +78,16 @@ class Policy:
                     call.owner, RULE, _digest(concern.key), self._rule(call, concern, judgement)
                 )
 
+    async def allows(self, call: ToolCall, concern: Concern, *, is_sandboxed: bool) -> bool:
+        """Does what was allowed before cover this concern of the call?"""
+        is_trusted = await self._has(call, _TRUST)
+        return await self._covered(call, concern, is_trusted=is_trusted, is_sandboxed=is_sandboxed)
+
+    async def keep_refused(self, call: ToolCall, keys: Sequence[str], label: str) -> None:
+        """Keep what a call was kept from, so that a question about it can say what ran already."""
+        for key in keys:
+            await self._records.put(call.owner, REFUSED, _name(call.session_id, key), {"label": label})
+
     async def rules(self, owner: str) -> list[Rule]:
         """What was allowed for always, oldest first."""
         found = await self._records.list(owner, RULE)
@@ -92,26 +105,32 @@ class Policy:
 
     async def forget_session(self, owner: str, session_id: str) -> int:
         """Drop what was allowed in a session, when it is deleted; return how much there was."""
-        names = [
-            name for name in await self._records.list(owner, SESSION) if name.startswith(session_id + "/")
-        ]
-        for name in names:
-            await self._records.delete(owner, SESSION, name)
-        return len(names)
+        count = 0
+        for kind in (SESSION, REFUSED):
+            names = [n for n in await self._records.list(owner, kind) if n.startswith(session_id + "/")]
+            for name in names:
+                await self._records.delete(owner, kind, name)
+            count += len(names)
+        return count
 
     async def _covered(
         self, call: ToolCall, concern: Concern, *, is_trusted: bool, is_sandboxed: bool
     ) -> bool:
-        if concern.key and await self._has(call, concern.key):
-            return True
         if call.is_tainted and _reaches_far(concern):
             return False
+        if concern.key and await self._has(call, concern.key):
+            return True
         # What cannot be read cannot be held against the hard rules: without a sandbox it always asks.
         if is_trusted and (is_sandboxed or not concern.is_opaque):
             return True
         return (
             bool(concern.key) and await self._records.get(call.owner, RULE, _digest(concern.key)) is not None
         )
+
+    async def _ran_before(self, call: ToolCall, concern: Concern) -> str:
+        """For a host that was refused earlier: what ran then, because allowing it means a second run."""
+        found = await self._records.get(call.owner, REFUSED, _name(call.session_id, concern.key))
+        return f" (refused before; already ran without it: {found['label']})" if found else ""
 
     async def _has(self, call: ToolCall, key: str) -> bool:
         return await self._records.get(call.owner, SESSION, _name(call.session_id, key)) is not None
@@ -128,13 +147,12 @@ class Policy:
 
 def _options(call: ToolCall, concerns: list[Concern], *, is_sandboxed: bool) -> tuple[str, ...]:
     """Only what would really cover this call the next time."""
+    if call.is_tainted and any(_reaches_far(concern) for concern in concerns):
+        return ("once", "deny")
     options = ["once"]
-    is_lasting = not (call.is_tainted and any(_reaches_far(concern) for concern in concerns))
     if all(concern.key for concern in concerns):
-        options.append("session")
-        if is_lasting:
-            options.append("always")
-    if is_lasting and (is_sandboxed or not any(concern.is_opaque for concern in concerns)):
+        options += ["session", "always"]
+    if is_sandboxed or not any(concern.is_opaque for concern in concerns):
         options.append(_TRUST)
     return (*options, "deny")
 

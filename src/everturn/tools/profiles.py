@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from everturn.domain.errors import Invalid
+from everturn.tools.hosts import HostPattern
 from everturn.tools.limits import Limits
 
 Mebibytes = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
@@ -62,17 +63,32 @@ short, clear sentences, in the user's language. If you do not know something, sa
 You cannot browse the web or open files. For code, give a short fenced example."""
 
 
+class HostNetworkRefused(Invalid):
+    """A profile or an MCP server with ``host_network`` is used without sign-in."""
+
+    code = "host_network_refused"
+
+    def __init__(self, who: str) -> None:
+        super().__init__(
+            f"{who} has host_network, which needs sign-in: what runs there reaches Everturn itself, and "
+            "without sign-in it could approve its own calls.",
+            hint="Set a password with 'everturn password', or use network = true in its place.",
+        )
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``tools`` None: every built-in tool. ``network``: the sandbox reaches the web (http and https,
-    public addresses); ``host_network``: everything that the machine reaches, itself included. ``sandbox``
-    False: terminal and Python run on the machine itself, and ask each time. ``memory_mib``, ``processes``,
-    ``file_mib``: what one command in the sandbox may use (``limits``)."""
+    public addresses), each host once it was allowed; ``hosts`` are allowed without a question.
+    ``host_network``: everything that the machine reaches, itself included. ``sandbox`` False: terminal and
+    Python run on the machine itself, and ask each time. ``memory_mib``, ``processes``, ``file_mib``: what one
+    command in the sandbox may use (``limits``)."""
 
     name: str = DEFAULT
     prompt: str = DEFAULT_PROMPT
     model: str | None = None
     tools: tuple[str, ...] | None = None
     network: bool = False
+    hosts: tuple[HostPattern, ...] = ()
     host_network: bool = False
     sandbox: bool = True
     mcp: tuple[str, ...] = ()
@@ -119,6 +135,22 @@ class Profiles(msgspec.Struct, frozen=True):
             known = ", ".join(sorted(self.profiles))
             raise Invalid(f"There is no profile {name!r}.", hint=f"The profiles are: {known}.")
         return found
+
+    def check_sign_in(self, name: str | None, *, is_on: bool) -> None:
+        """Raise HostNetworkRefused for a profile that could approve its own calls.
+
+        On the machine's network is Everturn's own address. Without sign-in whoever reaches it is the owner.
+        """
+        profile = self.get(name)
+        if profile.host_network and not is_on:
+            raise HostNetworkRefused(f"The profile {profile.name!r}")
+        for server in profile.mcp:
+            self.check_server(self.servers[server], is_on=is_on)
+
+    def check_server(self, server: McpServer, *, is_on: bool) -> None:
+        """The same for a single MCP server."""
+        if server.host_network and not is_on:
+            raise HostNetworkRefused(f"The MCP server {server.name!r}")
 
     @property
     def names(self) -> list[str]:

@@ -149,7 +149,7 @@ class View(msgspec.Struct, frozen=True):
     """What a process may see and do besides the system folders."""
 
     workspace: Path
-    network: bool = False  # the web, through the gate
+    gate: Path | None = None  # the socket file that leads to the network
     host_network: bool = False  # everything that this machine reaches, itself included
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
@@ -168,16 +168,14 @@ class Sandbox:
         self._folder = self._home / "sandbox"  # what the sandbox shows as /etc/passwd and /etc/group
         self._program = program or shutil.which("bwrap")
         self._is_wanted = is_wanted
-        self._gate: Path | None = None
         self._level = Level()  # the strongest that works here
         self._groups: Groups | None = None
         self._ids: IdMap | None = None  # for root only
         self._numbers = seccomp.machine()
         self.state = SandboxState("none", "The sandbox was not tried yet.")
 
-    async def open(self, gate: Path | None = None) -> SandboxState:
-        """Try the sandbox by running it; say how well it works. ``gate``: its way to the network."""
-        self._gate = gate
+    async def open(self) -> SandboxState:
+        """Try the sandbox by running it; say how well it works."""
         self.state = await anyio.to_thread.run_sync(self._try)
         return self.state
 
@@ -204,7 +202,7 @@ class Sandbox:
         try:
             with self._command(view, kept, {"--info-fd": tell, "--block-fd": go}) as (command, passed):
                 process = await anyio.open_process(
-                    [*command, *_only_if(kept), *self._through_gate(view), *argv],
+                    [*command, *_only_if(kept), *_through_gate(view), *argv],
                     env={},
                     stderr=stderr,
                     start_new_session=True,
@@ -291,7 +289,7 @@ class Sandbox:
         return mounts
 
     def _shown(self, view: View) -> tuple[Path, ...]:
-        gate = (self._gate, *_forwarding_files()) if self._gate and self._is_gated(view) else ()
+        gate = (view.gate, *_forwarding_files()) if view.gate and _is_gated(view) else ()
         accounts = (self._folder / "passwd", self._folder / "group")
         return (*accounts, *view.read, *view.write, view.workspace, *gate)
 
@@ -319,13 +317,13 @@ class Sandbox:
             options += ["--bind", source(path), str(path)]
         for place in kept:
             options += [place.option, source(Path(place.path)), place.path]
-        if self._gate and self._is_gated(view):
-            options += ["--bind", source(self._gate), _GATE]
+        if view.gate and _is_gated(view):
+            options += ["--bind", source(view.gate), _GATE]
             for path in _forwarding_files():
                 options += ["--ro-bind", source(path), str(path)]
         # Last, so that none of the mount points that were made on the way can be written to.
         options += ["--remount-ro", "/", "--chdir", str(view.workspace)]
-        proxies = dict.fromkeys(_PROXIES, f"http://127.0.0.1:{_GATE_PORT}") if self._is_gated(view) else {}
+        proxies = dict.fromkeys(_PROXIES, f"http://127.0.0.1:{_GATE_PORT}") if _is_gated(view) else {}
         for name, value in (_environment(view) | proxies).items():
             options += ["--setenv", name, value]
         return options
@@ -333,15 +331,6 @@ class Sandbox:
     def _holds(self, what: str) -> bool:
         """Whether control groups hold ``pids`` or ``memory``."""
         return self._groups is not None and self._groups.holds(what)
-
-    def _is_gated(self, view: View) -> bool:
-        return view.network and not view.host_network and self._gate is not None
-
-    def _through_gate(self, view: View) -> list[str]:
-        """What runs before the command, so that it finds a proxy on its own loopback."""
-        if not self._is_gated(view):
-            return []
-        return [python_program()[0], "-I", forwarding.__file__, _GATE, str(_GATE_PORT)]
 
     def _try(self) -> SandboxState:
         if not self._is_wanted:
@@ -442,6 +431,17 @@ def program_folders(program: str) -> tuple[Path, ...]:
     if not python.is_relative_to("/usr"):
         folders.append(python.parent.parent)
     return tuple(folders)
+
+
+def _is_gated(view: View) -> bool:
+    return view.gate is not None and not view.host_network
+
+
+def _through_gate(view: View) -> list[str]:
+    """What runs before the command, so that it finds a proxy on its own loopback."""
+    if not _is_gated(view):
+        return []
+    return [python_program()[0], "-I", forwarding.__file__, _GATE, str(_GATE_PORT)]
 
 
 def _environment(view: View) -> dict[str, str]:

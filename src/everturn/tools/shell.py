@@ -4,6 +4,10 @@ The text is parsed with bash's grammar. Commands inside ``$()``, pipes, function
 process substitutions are found by walking the tree; commands handed to another program (``sh -c``,
 ``xargs``, ``sudo``, ``env``, ``find -exec`` …) by knowing how those programs take them. What cannot be
 known is said to be opaque, with the reason; it is never guessed.
+
+Finding commands is not enough where nothing contains them: bash also runs code in places that hold no
+command (``[[ 'a[$(id)]' -eq 0 ]]``). ``Parsed.beyond`` therefore names what is not plain: not a sequence of
+programs with literal arguments.
 """
 
 from __future__ import annotations
@@ -16,9 +20,12 @@ import msgspec
 import tree_sitter
 import tree_sitter_bash
 
+from everturn.tools.plain import not_plain
+
 _DEPTH_MAX = 8
 _SPLIT_WORD = re.compile(r"\S\\\n\S")
 _ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|[nrt\\'\"])")
+_BESIDE_WORDS = ("variable_assignment", "herestring_redirect", "file_redirect", "heredoc_redirect")
 _NAME_OF_PATH = re.compile(r"^(?:/usr/local/s?bin|/usr/s?bin|/s?bin)/")
 
 
@@ -34,7 +41,6 @@ class Simple(msgspec.Struct, frozen=True):
 
     words: tuple[Word, ...]
     through: tuple[str, ...] = ()
-    has_assignments: bool = False
 
     @property
     def name(self) -> str:
@@ -56,12 +62,15 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """Everything a command line would do, as far as it can be seen. ``opaque``: what cannot."""
+    """Everything a command line would do, as far as it can be seen. ``opaque``: what cannot.
+
+    ``beyond``: what goes beyond programs with literal arguments, in words; empty if nothing does.
+    """
 
     commands: tuple[Simple, ...]
     redirects: tuple[Redirect, ...] = ()
     opaque: tuple[str, ...] = ()
-    has_assignments: bool = False
+    beyond: str = ""
 
 
 @cache
@@ -77,9 +86,12 @@ def parse(command: str) -> Parsed:
         # Bash joins the two halves, the grammar does not. Inside quotes it may be the other way round, so
         # both readings count.
         reader.script(command.replace("\\\n", ""), (), 0)
-    return Parsed(
-        tuple(reader.commands), tuple(reader.redirects), tuple(dict.fromkeys(reader.opaque)), reader.assigns
-    )
+    opaque = tuple(dict.fromkeys(reader.opaque))
+    return Parsed(tuple(reader.commands), tuple(reader.redirects), opaque, not_plain(_root(command), command))
+
+
+def _root(text: str) -> tree_sitter.Node:
+    return tree_sitter.Parser(_language()).parse(text.encode("utf-8", "replace")).root_node
 
 
 class _Reader:
@@ -87,41 +99,28 @@ class _Reader:
         self.commands: list[Simple] = []
         self.redirects: list[Redirect] = []
         self.opaque: list[str] = []
-        self.assigns = False
 
     def script(self, text: str, through: tuple[str, ...], depth: int) -> None:
         if depth > _DEPTH_MAX:
             self.opaque.append("commands are nested too deeply to follow")
             return
-        root = tree_sitter.Parser(_language()).parse(text.encode()).root_node
+        root = _root(text)
         if root.has_error:
             self.opaque.append("it cannot be parsed as a shell command")
         for node in _descendants(root):
             if node.type == "command":
                 self._command(node, through, depth)
-            elif node.type == "variable_assignment":
-                self.assigns = True
             elif node.type == "file_redirect":
                 self._redirect(node)
 
     def _command(self, node: tree_sitter.Node, through: tuple[str, ...], depth: int) -> None:
         words = []
-        has_assignments = False
-        has_input = _is_fed(node)
         for child in node.named_children:
-            if child.type == "variable_assignment":
-                has_assignments = True
-            elif child.type in ("herestring_redirect", "file_redirect", "heredoc_redirect"):
-                continue
-            else:
-                inner = (
-                    child.named_children[0]
-                    if child.type == "command_name" and child.named_children
-                    else child
-                )
-                words.append(_word(inner))
+            if child.type not in _BESIDE_WORDS:
+                is_name = child.type == "command_name" and child.named_children
+                words.append(_word(child.named_children[0] if is_name else child))
         if words:
-            self.simple(Simple(tuple(words), through, has_assignments), depth, has_input=has_input)
+            self.simple(Simple(tuple(words), through), depth, has_input=_is_fed(node))
 
     def simple(self, command: Simple, depth: int, *, has_input: bool = False) -> None:
         """Take one command, and the one it would run in turn."""
@@ -176,18 +175,25 @@ def _word(node: tree_sitter.Node) -> Word:
         is_whole = sum(child.end_byte - child.start_byte for child in node.named_children) == len(
             node.text or b""
         )
-        if is_whole and all(part.is_fixed for part in parts):
+        if is_whole and all(part.is_fixed for part in parts) and not _expands(node):
             return Word("".join(part.text for part in parts))
     return Word(text, is_fixed=False)
+
+
+def _expands(node: tree_sitter.Node) -> bool:
+    """Is it a brace list or a pattern? The grammar gives brackets as words of their own."""
+    texts = [child.text or b"" for child in node.named_children if child.type == "word"]
+    return any(b"{" in text or b"[" in text for text in texts)
 
 
 def _bare(node: tree_sitter.Node, text: str) -> Word:
     if node.named_children:
         return Word(text, is_fixed=False)
     value = re.sub(r"\\(.)", lambda found: "" if found[1] == "\n" else found[1], text, flags=re.S)
-    # A brace list becomes several words; which ones is the shell's business.
+    # What a brace list or a pattern becomes is the shell's business.
     is_list = re.search(r"\{[^}]*(,|\.\.)[^}]*\}", text) is not None
-    return Word(value, is_fixed=not is_list)
+    is_pattern = text != "[" and any(char in text for char in "*?[")
+    return Word(value, is_fixed=not is_list and not is_pattern)
 
 
 def _quoted(node: tree_sitter.Node, text: str) -> Word:

@@ -1,9 +1,14 @@
-"""Shell commands and Python code, in the sandbox where there is one."""
+"""Shell commands and Python code, in the sandbox where there is one.
+
+Each comes in two forms. With a network behind the gate the model also names the hosts that a call needs, and
+the person is asked about those; without one it is not told of hosts at all.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +18,10 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.messages import Outcome
 from everturn.domain.tooling import Emit, ToolCall, ToolResult
-from everturn.tools.commands import judge_command
+from everturn.tools.commands import judge_command, new_hosts
 from everturn.tools.durable import Durable
+from everturn.tools.gate import Door
+from everturn.tools.hosts import HostName, host_of, hosts_in_code
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.limits import Limits
 from everturn.tools.output import head_and_tail
@@ -24,7 +31,9 @@ from everturn.tools.schema import Action, ToolFailed
 
 _TIMEOUT_S_MAX = 1800
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=_TIMEOUT_S_MAX)]
+Hosts = Annotated[tuple[HostName, ...], msgspec.Meta(max_length=20)]
 Around = Callable[[ToolCall], Surroundings]
+Doors = Callable[[ToolCall], AbstractAsyncContextManager[Door]]
 
 # Runs the code as a module of its own and shows the value of a last expression, as a console would.
 _RUNNER = """
@@ -65,7 +74,7 @@ class Terminal(Action):
         self._clock = clock
         self._around = around
         self._disk = disk or Durable()
-        self._shell = shutil.which("bash", path="/usr/local/bin:/usr/bin:/bin") or "/bin/sh"
+        self._shell = shell_program()
 
     async def act(
         self,
@@ -74,13 +83,18 @@ class Terminal(Action):
         command: Annotated[str, "The command, as typed in bash"],
         timeout_s: Annotated[Seconds, "Stop it after this many seconds"] = 120,
     ) -> ToolResult:
+        return await self.start(call, emit, command, timeout_s)
+
+    async def start(
+        self, call: ToolCall, emit: Emit, command: str, timeout_s: int, gate: Path | None = None
+    ) -> ToolResult:
         if "\0" in command:
             raise ToolFailed("The command holds a NUL character; nothing was run.")
         around = self._around(call)
         ran = await run(
             self._sandbox,
-            [self._shell, "-c", command],
-            _view(call, around),
+            [*self._shell, "-c", command],
+            _view(call, around, gate),
             emit=emit,
             clock=self._clock,
             timeout_s=timeout_s,
@@ -91,6 +105,33 @@ class Terminal(Action):
 
     def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
         return judge_command(arguments["command"], around)
+
+
+class NetworkTerminal(Terminal):
+    """Run a shell command in the workspace and return its output (stdout and stderr together).
+
+    Each call is a fresh bash: the folder and variables of an earlier call are gone. Nothing can be typed
+    into a running command, and nothing keeps running after it. It reaches only hosts that the user allows.
+    """
+
+    def __init__(self, sandbox: Sandbox, clock: Clock, around: Around, doors: Doors) -> None:
+        super().__init__(sandbox, clock, around)
+        self._doors = doors
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        command: Annotated[str, "The command, as typed in bash"],
+        timeout_s: Annotated[Seconds, "Stop it after this many seconds"] = 120,
+        hosts: Annotated[Hosts, "Hosts that it has to reach; the user is asked"] = (),
+    ) -> ToolResult:
+        async with self._doors(call) as door:
+            result = await self.start(call, emit, command, timeout_s, door.path)
+        return with_refused(result, door.refused)
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        return _with_hosts(super().judge(call, arguments, around), arguments["hosts"], around)
 
 
 class Python(Action):
@@ -115,12 +156,17 @@ class Python(Action):
         code: Annotated[str, "The program"],
         timeout_s: Annotated[Seconds, "Stop it after this many seconds"] = 120,
     ) -> ToolResult:
+        return await self.start(call, emit, code, timeout_s)
+
+    async def start(
+        self, call: ToolCall, emit: Emit, code: str, timeout_s: int, gate: Path | None = None
+    ) -> ToolResult:
         around = self._around(call)
         program, folders = python_program()
         ran = await run(
             self._sandbox,
             [program, "-u", "-c", _RUNNER],
-            _view(call, around, folders),
+            _view(call, around, gate, folders),
             emit=emit,
             clock=self._clock,
             timeout_s=timeout_s,
@@ -133,26 +179,72 @@ class Python(Action):
     def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
         code = arguments["code"]
         label = one_line(next((line for line in code.splitlines() if line.strip()), "python"))
-        if not around.is_sandboxed:
-            concern = Concern(
-                "it runs Python code without a sandbox", sends=True, is_outside=True, is_opaque=True
-            )
-        elif around.has_network:
-            concern = Concern(
-                "it runs Python code that can reach the network",
-                key="python",
-                sends=True,
-                covers="run any Python code",
-            )
-        else:
+        if around.is_contained:
             return Judgement(label=label)
+        where = "that can reach the network" if around.is_sandboxed else "without a sandbox"
+        concern = Concern(
+            f"it runs Python code {where}", sends=True, is_outside=not around.is_sandboxed, is_opaque=True
+        )
         return Judgement(label=label, concerns=(concern,))
 
 
-def _view(call: ToolCall, around: Surroundings, read: tuple[Path, ...] = ()) -> View:
+class NetworkPython(Python):
+    """Run Python code in the workspace and return what it prints, and the value of its last expression.
+
+    Each call is a fresh interpreter with the standard library; modules in the workspace can be imported.
+    It reaches only hosts that the user allows, through the proxy variables.
+    """
+
+    def __init__(self, sandbox: Sandbox, clock: Clock, around: Around, doors: Doors) -> None:
+        super().__init__(sandbox, clock, around)
+        self._doors = doors
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        code: Annotated[str, "The program"],
+        timeout_s: Annotated[Seconds, "Stop it after this many seconds"] = 120,
+        hosts: Annotated[Hosts, "Hosts that it has to reach; the user is asked"] = (),
+    ) -> ToolResult:
+        async with self._doors(call) as door:
+            result = await self.start(call, emit, code, timeout_s, door.path)
+        return with_refused(result, door.refused)
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        hosts = [*hosts_in_code(arguments["code"]), *arguments["hosts"]]
+        return _with_hosts(super().judge(call, arguments, around), hosts, around)
+
+
+def shell_program() -> tuple[str, ...]:
+    """Bash where there is one. It takes a socket as its input for a network login and would then read
+    ~/.bashrc; some event loops give sockets to their children."""
+    bash = shutil.which("bash", path="/usr/local/bin:/usr/bin:/bin")
+    return (bash, "--noprofile", "--norc") if bash else ("/bin/sh",)
+
+
+def _with_hosts(judgement: Judgement, hosts: Iterable[str], around: Surroundings) -> Judgement:
+    asked = (*judgement.concerns, *new_hosts(map(host_of, hosts), around))
+    return msgspec.structs.replace(judgement, concerns=tuple(dict.fromkeys(asked)))
+
+
+def with_refused(result: ToolResult, refused: Sequence[str]) -> ToolResult:
+    """The result with the hosts that were kept from it, and what to do if they are needed."""
+    if not refused:
+        return result
+    names = ", ".join(refused)
+    text = (
+        f"[not allowed, and not contacted: {names}. What the call did besides is done. If it needs to reach "
+        "them, check what has to be done again and call it with these hosts: the user will be asked.]"
+    )
+    display = {**(result.display or {}), "refused_hosts": list(refused)}
+    return msgspec.structs.replace(result, text=f"{result.text}\n{text}", display=display)
+
+
+def _view(call: ToolCall, around: Surroundings, gate: Path | None, read: tuple[Path, ...] = ()) -> View:
     return View(
         workspace=call.workspace,
-        network=around.has_network,
+        gate=gate,
         host_network=around.has_host_network,
         read=read,
         limits=around.limits,

@@ -6,8 +6,8 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -22,14 +22,15 @@ from everturn.tools.asking import AskUser, SearchSessions, Todo
 from everturn.tools.durable import Durable
 from everturn.tools.fetching import Fetcher
 from everturn.tools.files import ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
-from everturn.tools.gate import Gate
+from everturn.tools.gate import Door, Gate
+from everturn.tools.hosts import host_concern, host_key, is_listed
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.mcp_servers import McpServers, McpTool, Secret, ServerState
 from everturn.tools.policy import Policy
-from everturn.tools.profiles import Profile, Profiles
+from everturn.tools.profiles import HostNetworkRefused, Profile, Profiles
 from everturn.tools.sandbox import Sandbox, SandboxState
 from everturn.tools.schema import Action, ToolFailed
-from everturn.tools.terminal import Python, Terminal
+from everturn.tools.terminal import NetworkPython, NetworkTerminal, Python, Terminal
 from everturn.tools.trust import Trust
 from everturn.tools.web import WebFetch
 
@@ -44,10 +45,15 @@ TOOL_NAMES = frozenset(
 )
 
 
+async def _has_none() -> bool:
+    return False
+
+
 class EverturnToolbox:
     """Everything an agent can do. An async context manager: it tries the sandbox and holds the servers.
 
-    ``extra`` are tools of the embedding program; the policy asks before each of them, once.
+    ``extra`` are tools of the embedding program; the policy asks before each of them, once. ``has_sign_in``:
+    is there a password now, without which ``host_network`` is refused?
     """
 
     def __init__(
@@ -62,13 +68,15 @@ class EverturnToolbox:
         fetcher: Fetcher | None = None,
         secret: Secret = lambda name: None,
         extra: Sequence[Tool] = (),
+        has_sign_in: Callable[[], Awaitable[bool]] = _has_none,
     ) -> None:
         self._home = home.resolve()
         self._profiles = profiles
         self._sandbox = sandbox or Sandbox(home)
-        self._servers = McpServers(self._sandbox, records, clock, secret)
         self._fetcher = fetcher or Fetcher()
         self._gate = Gate(self._fetcher.network)
+        self._servers = McpServers(self._sandbox, self._gate, records, clock, secret)
+        self._has_sign_in = has_sign_in
         self._stack = AsyncExitStack()
         self.policy = Policy(records, clock)
         self.trust = Trust(records, clock)
@@ -79,12 +87,17 @@ class EverturnToolbox:
             *(WebFetch(self._fetcher), SearchSessions(search)),
         )
         self._built_in = {tool.name: tool for tool in built_in}
+        gated: tuple[Action, ...] = (
+            NetworkTerminal(self._sandbox, clock, self._around, self._door),
+            NetworkPython(self._sandbox, clock, self._around, self._door),
+        )
+        self._gated = {tool.name: tool for tool in gated}
         self._extra = {tool.spec.name: tool for tool in extra}
 
     async def __aenter__(self) -> EverturnToolbox:
         await anyio.to_thread.run_sync(self._make_workspaces)
-        gate = await self._stack.enter_async_context(self._gate)
-        await self._sandbox.open(gate.path)
+        await self._stack.enter_async_context(self._gate)
+        await self._sandbox.open()
         self._stack.callback(self._sandbox.close)
         await self._stack.enter_async_context(self._servers)
         return self
@@ -98,7 +111,8 @@ class EverturnToolbox:
 
     async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
         found = self._profiles.get(profile)
-        known: dict[str, Tool] = {**self._built_in, **self._extra}
+        await self._check_sign_in(profile)
+        known: dict[str, Tool] = {**self._own(found), **self._extra}
         names = known if found.tools is None else found.tools
         tools = [known[name] for name in names if name in known]
         if found.mcp:
@@ -108,9 +122,12 @@ class EverturnToolbox:
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
         try:
-            judgement = await self._judge(call, spec)
+            await self._check_sign_in(call.profile)
+            judgement = self._judgement(call, await self._find(call))
             is_sandboxed = self._around(call).is_sandboxed
             return await self.policy.rule(call, judgement, is_sandboxed=is_sandboxed)
+        except HostNetworkRefused as error:
+            return Ruling(Verdict.DENY, f"{error.message} {error.hint}", label=spec.name, options=())
         except Exception as error:
             # The contract never raises: what cannot be judged asks, with the reason in the question, and
             # an answer to it is good for this one call only.
@@ -167,6 +184,7 @@ class EverturnToolbox:
         server = self._profiles.servers.get(name)
         if server is None:
             raise NotFound("MCP server", name)
+        self._profiles.check_server(server, is_on=await self._has_sign_in())
         found = await self._servers.definitions(owner, server, self._own_workspace(session_id))
         if not found:
             raise Invalid(self._servers.state_of(server).detail or f"The MCP server {name} has no tools.")
@@ -203,14 +221,38 @@ class EverturnToolbox:
         return tools
 
     async def _find(self, call: ToolCall) -> Tool | None:
-        known = self._built_in.get(call.name) or self._extra.get(call.name)
+        profile = self._profiles.get(call.profile)
+        known = self._own(profile).get(call.name) or self._extra.get(call.name)
         if known is not None or "__" not in call.name:
             return known
-        found = await self._mcp_tools(call.owner, self._profiles.get(call.profile), call.workspace)
+        found = await self._mcp_tools(call.owner, profile, call.workspace)
         return next((tool for tool in found if tool.spec.name == call.name), None)
 
-    async def _judge(self, call: ToolCall, spec: ToolSpec) -> Judgement:
-        return self._judgement(call, await self._find(call))
+    def _own(self, profile: Profile) -> Mapping[str, Action]:
+        """The built-in tools as this profile has them."""
+        is_sandboxed = self._sandbox.state.works and profile.sandbox
+        is_gated = is_sandboxed and profile.network and not profile.host_network
+        return {**self._built_in, **self._gated} if is_gated else self._built_in
+
+    async def _check_sign_in(self, profile: str | None) -> None:
+        """Raises HostNetworkRefused."""
+        self._profiles.check_sign_in(profile, is_on=await self._has_sign_in())
+
+    @asynccontextmanager
+    async def _door(self, call: ToolCall) -> AsyncIterator[Door]:
+        """The way to the network for a call that may run: a host about which it asked is allowed by now."""
+        around = self._around(call)
+        judgement = self._judgement(call, self._gated[call.name])
+        asked = {concern.key for concern in judgement.concerns}
+
+        async def may(host: str) -> bool:
+            if host_key(host) in asked or is_listed(host, around.hosts):
+                return True
+            return await self.policy.allows(call, host_concern(host), is_sandboxed=around.is_sandboxed)
+
+        async with self._gate.door(may) as door:
+            yield door
+        await self.policy.keep_refused(call, [host_key(host) for host in door.refused], judgement.label)
 
     def _judgement(self, call: ToolCall, tool: Tool | None) -> Judgement:
         around = self._around(call)
@@ -240,6 +282,7 @@ class EverturnToolbox:
             is_sandboxed=self._sandbox.state.works and profile.sandbox,
             has_network=profile.network or profile.host_network,
             has_host_network=profile.host_network,
+            hosts=profile.hosts,
             is_tainted=call.is_tainted,
             limits=profile.limits,
         )

@@ -13,6 +13,7 @@ import msgspec
 from everturn.domain.messages import Outcome
 from everturn.domain.tooling import Emit, ToolCall, ToolResult
 from everturn.tools.fetching import Fetcher, Page
+from everturn.tools.hosts import host_of, is_listed
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.readable import Readable, readable
 from everturn.tools.schema import Action, ToolFailed
@@ -67,6 +68,8 @@ class WebFetch(Action):
             host = httpx2.URL(url).host
         except httpx2.InvalidURL:
             return Judgement(label=one_line(url))  # the call itself refuses it
+        if is_listed(host_of(host), around.hosts):
+            return Judgement(label=one_line(url))
         return Judgement(
             label=one_line(url),
             concerns=(Concern(f"it sends a request to {host}", f"fetch {host}", sends=True),),

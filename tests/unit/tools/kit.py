@@ -25,6 +25,7 @@ class Kit:
         self.store = store
         self.workspace = workspace
         self.live: list[str] = []
+        self.looked_up: list[str] = []  # names that were resolved, where a test counts them
 
     def call(self, name: str, arguments: dict[str, Any], **changes: Any) -> ToolCall:
         call = ToolCall(

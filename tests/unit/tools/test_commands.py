@@ -15,12 +15,20 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def judge(command: str, workspace: Path, *, sandbox: bool = True, network: bool = False) -> Judgement:
+def judge(
+    command: str,
+    workspace: Path,
+    *,
+    sandbox: bool = True,
+    network: bool = False,
+    host_network: bool = False,
+) -> Judgement:
     around = Surroundings(
         workspace=workspace,
         home=workspace.parent.parent,
         is_sandboxed=sandbox,
         has_network=network,
+        has_host_network=host_network,
     )
     return judge_command(command, around)
 
@@ -134,17 +142,45 @@ def test_what_asks_even_in_the_sandbox_says_why(command: str, reason: str, works
 
 
 @pytest.mark.parametrize(
-    "command", ["curl https://x", "pip install y", "git fetch", "make", "python3 a.py", "npm test"]
+    "command",
+    ["pip install y", "git fetch", "make", "python3 a.py", "sed '1e curl x' a", "$X", "f() { a; }; f"],
 )
-def test_with_a_network_what_could_send_asks(command: str, workspace: Path) -> None:
+def test_behind_the_gate_no_command_is_said_to_send(command: str, workspace: Path) -> None:
+    """What leaves is judged where it leaves: no list of programs could tell."""
     concerns = judge(command, workspace, network=True).concerns
+    assert not any(concern.sends for concern in concerns)
+    assert concerns == judge(command, workspace).concerns
+
+
+@pytest.mark.parametrize(
+    ("command", "hosts"),
+    [
+        ("curl https://example.com/a?b", ["example.com"]),
+        ("curl -sS http://Example.com:80 https://two.example:8443/x", ["example.com", "two.example:8443"]),
+        ("git clone https://me:pass@git.example/x.git", ["git.example"]),
+        ("pip install --index-url=https://pypi.example/simple x", ["pypi.example"]),
+        ("sudo sh -c 'curl https://deep.example'", ["deep.example"]),
+        ("curl http://localhost:8000 http://127.0.0.1/ http://[::1]:80/", []),
+        ("grep https://example.com notes.txt", []),
+        ("echo https://example.com > link.txt", []),
+        ("git commit -m 'see https://example.com'", []),
+    ],
+)
+def test_behind_the_gate_an_address_in_a_command_asks_before_it_runs(
+    command: str, hosts: list[str], workspace: Path
+) -> None:
+    concerns = judge(command, workspace, network=True).concerns
+    assert [concern.key for concern in concerns if concern.sends] == [f"reach {host}" for host in hosts]
+
+
+@pytest.mark.parametrize(
+    "command", ["make", "sed '1e curl x' a", "git status", "cat $X", "PATH=. cat a", "find ."]
+)
+def test_on_the_machines_network_everything_but_reading_asks(command: str, workspace: Path) -> None:
+    concerns = judge(command, workspace, network=True, host_network=True).concerns
     assert concerns
     assert all(concern.sends for concern in concerns)
-
-
-@pytest.mark.parametrize("command", ["ls -la", "grep -rn foo src", "git commit -m x", "mkdir a && mv b a/"])
-def test_with_a_network_what_cannot_send_does_not_ask(command: str, workspace: Path) -> None:
-    assert judge(command, workspace, network=True).concerns == ()
+    assert judge("cat a | head", workspace, network=True, host_network=True).concerns == ()
 
 
 @pytest.mark.parametrize(
@@ -198,20 +234,26 @@ def test_without_a_sandbox_everything_else_asks(command: str, workspace: Path) -
     assert judge(command, workspace, sandbox=False).concerns != ()
 
 
-def test_what_always_covers_is_the_program_and_its_verb_or_the_exact_command(workspace: Path) -> None:
-    def keys(command: str, **around: bool) -> list[str]:
-        return [concern.key for concern in judge(command, workspace, **around).concerns]
+def test_in_the_sandbox_always_covers_the_exact_command(workspace: Path) -> None:
+    def keys(command: str) -> list[str]:
+        return [concern.key for concern in judge(command, workspace).concerns]
 
-    assert keys("restic check --read-data", sandbox=False) == ["run restic check"]
-    assert keys("git -C x commit -m y", sandbox=False) == ["run git commit"]
-    assert keys("make -j4", sandbox=False) == ["run make"]
-    assert keys("python3 -c 'print(1)'", sandbox=False) == ["run exactly python3 -c 'print(1)'"]
     assert keys("rm -rf build") == ["run exactly rm -rf build"]
     assert keys("sudo systemctl reload x") == ["run exactly sudo systemctl reload x"]
     assert keys("rm -rf 'a b'") != keys("rm -rf a b")
-    assert keys("rm -rf $X") == [""]
-    assert keys("git -c core.pager=evil log", sandbox=False) == ["run exactly git -c core.pager=evil log"]
-    assert keys("$X") == [""]
+    for computed in ("rm -rf $X", "rm -rf {a,b}", "rm -rf a*", "rm -rf [ab]", "$X"):
+        assert keys(computed) == [""], computed
+
+
+def test_without_a_sandbox_always_covers_the_exact_line_in_this_workspace(workspace: Path) -> None:
+    def keys(command: str) -> set[str]:
+        return {concern.key for concern in judge(command, workspace, sandbox=False).concerns}
+
+    assert keys("make -j4") == {f"in {workspace} run exactly make -j4"}
+    assert keys("cd sub && make; ls") == {f"in {workspace} run exactly cd sub && make; ls"}
+    assert keys("echo x > y") == {f"in {workspace} run exactly echo x > y"}
+    for computed in ("make $X", "X=1 make", "rm *", "[[ a -eq 0 ]]", "f() { make; }; f", "$X"):
+        assert keys(computed) <= {""}, computed
 
 
 def test_the_label_is_one_line(workspace: Path) -> None:
