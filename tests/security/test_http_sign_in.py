@@ -140,7 +140,7 @@ async def test_with_a_password_everything_but_health_and_the_page_wants_a_sign_i
                 assert answer.headers["www-authenticate"].startswith("Bearer")
                 guarded += 1
         open_paths = {e.path for e in server.web.table.endpoints if e.scope is None}
-        assert open_paths == {"/api/signin", "/healthz", "/readyz", "/openapi.json", "/docs"}
+        assert open_paths == {"/api/signin", "/api/access", "/healthz", "/readyz", "/openapi.json", "/docs"}
         assert guarded > 40
 
 

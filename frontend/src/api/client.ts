@@ -25,8 +25,8 @@ export interface Asking {
 }
 
 export class Api {
-  /** Called when the server says that the visitor is not signed in. */
-  onSignedOut: () => void = () => {};
+  /** Called when the server says that the visitor is not signed in: with a password, or with its access token. */
+  onSignedOut: (wants: "password" | "token") => void = () => {};
 
   constructor(readonly root: string) {}
 
@@ -92,7 +92,7 @@ export class Api {
 
   private problem(status: number, body: unknown): Problem | Away {
     const told = (body ?? {}) as { code?: string; detail?: string; title?: string; hint?: string };
-    if (status === 401) this.onSignedOut();
+    if (status === 401) this.onSignedOut(told.code === "access_needed" ? "token" : "password");
     // The server is starting, stopping or behind a proxy that lost it: the same request can be tried again.
     if (status === 502 || status === 503 || status === 504) return new Away(told.detail ?? `HTTP ${status}`);
     return new Problem(status, told.code ?? "error", told.detail ?? told.title ?? `HTTP ${status}`, told.hint ?? "");

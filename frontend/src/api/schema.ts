@@ -233,7 +233,7 @@ export interface components {
         };
         /**
          * Me
-         * @description ``way``: open (this server has no sign-in) | cookie | token.
+         * @description ``way``: open (this server has no sign-in) | access (came in with its token) | cookie | token.
          */
         Me: {
             owner: string;

@@ -10,7 +10,7 @@ import type { LinkState } from "../wire/follower";
 import { Link } from "../wire/link";
 import { Post } from "./post.svelte";
 import { Prefs } from "./prefs.svelte";
-import { readRoute, writeRoute, type Route } from "./route";
+import { readRoute, takeCode, writeRoute, type Route } from "./route";
 import { Talk, type News } from "./talk.svelte";
 
 export interface ModelInfo {
@@ -54,6 +54,8 @@ export class Page {
   linkState = $state<LinkState>("connecting");
   isReconnecting = $state(false);
   isSignedOut = $state(false);
+  /** What the sign-in asks for. */
+  wants = $state<"password" | "token">("password");
   isOutdated = $state(false);
   overlay = $state<"none" | "palette" | "keys">("none");
   isDrawerOpen = $state(false);
@@ -80,7 +82,10 @@ export class Page {
 
   constructor(root: string) {
     this.api = new Api(root);
-    this.api.onSignedOut = () => (this.isSignedOut = true);
+    this.api.onSignedOut = (wants) => {
+      this.isSignedOut = true;
+      this.wants = wants;
+    };
     this.post = new Post(
       this.api,
       new Disk(),
@@ -107,7 +112,10 @@ export class Page {
   }
 
   private async start(): Promise<void> {
+    const code = takeCode();
     this.routed();
+    // A code that is no longer good changes nothing: who needs one is asked by what comes next.
+    if (code) await this.api.post("api/access", { body: { token: code } }).then(() => this.entered(), () => undefined);
     void this.post.outbox.restore();
     await Promise.all([this.readList(), this.readModels()]);
   }
@@ -148,13 +156,19 @@ export class Page {
     }
   }
 
-  async signIn(password: string): Promise<void> {
-    await this.api.post("api/signin", { body: { password } });
-    this.isSignedOut = false;
-    this.link.poke();
+  /** With the password, or with the access token of a server that has none. */
+  async signIn(secret: string): Promise<void> {
+    if (this.wants === "token") await this.api.post("api/access", { body: { token: secret } });
+    else await this.api.post("api/signin", { body: { password: secret } });
+    this.entered();
     await Promise.all([this.readList(), this.readModels()]);
     await this.post.outbox.retryAll();
     if (this.talk && this.talk.status !== "ready") await this.talk.load();
+  }
+
+  private entered(): void {
+    this.isSignedOut = false;
+    this.link.poke();
   }
 
   async signOut(): Promise<void> {

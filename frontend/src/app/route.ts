@@ -14,6 +14,13 @@ export function readRoute(hash: string): Route {
   return { at: "new" };
 }
 
+/** The code in the address that `everturn open` gives, taken out of it. */
+export function takeCode(): string | null {
+  const found = /^#access=([\w-]+)$/.exec(location.hash);
+  if (found) history.replaceState(null, "", "#/");
+  return found?.[1] ?? null;
+}
+
 export function writeRoute(route: Route): string {
   if (route.at === "session") return route.message ? `#/s/${route.id}/${route.message}` : `#/s/${route.id}`;
   if (route.at === "settings") return `#/settings/${route.section}`;

@@ -20,6 +20,8 @@ from everturn.domain.events import AnyPayload
 RETRY_FIRST_S = 0.3
 RETRY_LONGEST_S = 5.0
 _SIGN_IN_HINT = "Give a token with --token or EVERTURN_TOKEN; 'everturn token create' makes one."
+_ACCESS_HINT = "Give the access token with --token or EVERTURN_TOKEN; 'everturn open --token' prints it."
+_ACCESS = "access_needed"
 
 
 class Wire(msgspec.Struct, frozen=True):
@@ -33,7 +35,7 @@ class Wire(msgspec.Struct, frozen=True):
 
 
 class Said(Refused):
-    """The server refused; its own words. ``facts["status"]``: of its answer."""
+    """The server refused; its own words. ``facts``: the ``status`` of its answer, and its ``reason``."""
 
     code = "server_refused"
 
@@ -46,8 +48,8 @@ _wire = msgspec.json.Decoder(Wire)
 
 
 class Client:
-    """``ask_password``: asks the person who sits there, where the server wants a sign-in; what was under way
-    then goes on. Without it, or with nothing given, the server's refusal is raised."""
+    """``ask_password``: asks the person who sits there, where the server wants a sign-in or its access token;
+    what was under way then goes on. Without it, or with nothing given, the server's refusal is raised."""
 
     def __init__(
         self, address: str, token: str | None, ask_password: Callable[[str], Awaitable[str]] | None = None
@@ -91,18 +93,19 @@ class Client:
             ) from error
 
     async def _sign_in(self, refused: EverturnError, sign_ins: int) -> None:
-        """Ask for the password until it is right; the cookie of the answer is sent from then on. Whoever was
-        refused before another one signed in (``sign_ins``) need not ask again."""
+        """Ask for the password or the token until it is right; the cookie of the answer is sent from then on.
+        Whoever was refused before another one signed in (``sign_ins``) need not ask again."""
         if self._ask_password is None:
             raise refused
+        path, name = ("/api/access", "token") if _is_access(refused) else ("/api/signin", "password")
         async with self._signing_in:
             asked = refused.message
             while sign_ins == self._sign_ins:
-                password = await self._ask_password(asked)
-                if not password:
+                given = await self._ask_password(asked)
+                if not given:
                     raise refused
                 self._http.headers.pop("authorization", None)  # it was refused, and would be again
-                answer = await self._request("POST", "/api/signin", {"password": password})
+                answer = await self._request("POST", path, {name: given})
                 if answer.status_code < 400:
                     self._sign_ins += 1
                 elif answer.status_code == 401:
@@ -181,5 +184,11 @@ def _refusal(answer: httpx2.Response) -> EverturnError:
     except ValueError:
         return Said(f"The server answered {answer.status_code}.", status=answer.status_code)
     detail = problem.get("detail") or problem.get("title") or f"The server answered {answer.status_code}."
-    hint = _SIGN_IN_HINT if answer.status_code == 401 else str(problem.get("hint") or "")
-    return Said(str(detail), hint=hint, status=answer.status_code)
+    reason, hint = str(problem.get("code")), str(problem.get("hint") or "")
+    if answer.status_code == 401:
+        hint = _ACCESS_HINT if reason == _ACCESS else _SIGN_IN_HINT
+    return Said(str(detail), hint=hint, status=answer.status_code, reason=reason)
+
+
+def _is_access(refused: EverturnError) -> bool:
+    return refused.facts.get("reason") == _ACCESS

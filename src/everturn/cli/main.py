@@ -13,6 +13,7 @@ from everturn import __version__
 # name -> (module, what `everturn --help` says)
 COMMANDS = {
     "serve": ("serve", "Run the server and the page."),
+    "open": ("open", "Open the page in a browser."),
     "run": ("run", "One question, answered in the terminal."),
     "chat": ("chat", "Talk to a running server in the terminal."),
     "sessions": ("sessions", "List the sessions, newest first."),
@@ -38,7 +39,7 @@ class Lazy(click.Group):
             return None
         module = importlib.import_module(f"everturn.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(
-            module, f"{cmd_name}_" if cmd_name in ("import", "run") else cmd_name
+            module, f"{cmd_name}_" if cmd_name in ("import", "open", "run") else cmd_name
         )
         return command
 

@@ -87,7 +87,7 @@ async def password(why: str, interrupts: Interrupts) -> str:
     sys.stdout.write(f"{why}\n")
     with echo(False):
         try:
-            return await line("Password (Enter alone gives up): ", interrupts)
+            return await line("Password or token (Enter alone gives up): ", interrupts)
         except EOFError:
             return ""
         finally:

@@ -22,6 +22,7 @@ from everturn.testing.models import Answer, ScriptedModel, ScriptedModels
 from everturn.web import Web, WebSettings, build_web
 from everturn.web.build import described
 from everturn.web.passwords import Passwords
+from everturn.web.peers import OwnerCheck
 from everturn.web.server import address_of, bind, serve
 
 PATIENCE_S = 30.0  # so that a hang fails
@@ -132,9 +133,11 @@ async def run_web(
     headers: dict[str, str] | None = None,
     extras: dict[str, Any] | None = None,
     models: Models | None = None,
+    is_owner: OwnerCheck | None = None,
     **options: Any,
 ) -> AsyncIterator[Running]:
-    """Serve on an ephemeral port of 127.0.0.1 until the context ends, then shut down as SIGTERM would."""
+    """Serve on an ephemeral port of 127.0.0.1 until the context ends, then shut down as SIGTERM would.
+    ``is_owner``: as of ``serve``."""
     used_clock = FakeClock() if clock is None else clock
     used = web_settings(home, **(settings or {}))
     used_models = models or ScriptedModels(ScriptedModel(*script, clock=used_clock))
@@ -149,7 +152,7 @@ async def run_web(
             more=more,
             **(extras or {}),
         )
-        async with web, _listening(web, used, harness.engine) as listener:
+        async with web, _listening(web, used, harness.engine, is_owner) as listener:
             url = address_of(listener, used)
             limits = httpx2.Limits(max_connections=None)
             async with httpx2.AsyncClient(
@@ -165,7 +168,9 @@ async def _closing_socket(listener: socket.socket) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _listening(web: Web, settings: WebSettings, engine: Engine) -> AsyncIterator[socket.socket]:
+async def _listening(
+    web: Web, settings: WebSettings, engine: Engine, is_owner: OwnerCheck | None
+) -> AsyncIterator[socket.socket]:
     listener = bind(settings)
     # Small, so that a reader that does not read is felt soon; connections inherit it.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
@@ -173,7 +178,14 @@ async def _listening(web: Web, settings: WebSettings, engine: Engine) -> AsyncIt
         ready = anyio.Event()
 
         async def run() -> None:
-            await serve(web, settings, drain=engine.stop, on_ready=lambda _: ready.set(), sockets=[listener])
+            await serve(
+                web,
+                settings,
+                drain=engine.stop,
+                on_ready=lambda _: ready.set(),
+                sockets=[listener],
+                is_owner=is_owner,
+            )
 
         group.start_soon(run, name="server")
         await ready.wait()

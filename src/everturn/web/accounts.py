@@ -13,9 +13,10 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Invalid, InvalidId, NotFound
 from everturn.domain.ids import Ids, checked
 from everturn.domain.storing import Records
+from everturn.web.access import Access
 from everturn.web.identity import EVERYTHING, LOCAL_OWNER, SYSTEM, Caller, Scope, granted
 from everturn.web.passwords import Passwords
-from everturn.web.problems import SignInNeeded, WrongPassword
+from everturn.web.problems import AccessNeeded, SignInNeeded, WrongPassword
 from everturn.web.throttle import Throttle
 from everturn.web.visitor import Visitor
 
@@ -69,6 +70,7 @@ class Accounts:
         ids: Ids,
         passwords: Passwords,
         throttle: Throttle,
+        access: Access | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._records = records
@@ -76,6 +78,7 @@ class Accounts:
         self._ids = ids
         self._passwords = passwords
         self._throttle = throttle
+        self._access = access or Access(None, clock)
         self._random_bytes = random_bytes
         self._has_password = False
         self._read_at: float | None = None
@@ -115,6 +118,15 @@ class Accounts:
         await self._verify(password, visitor)
         if old is not None:
             await self.sign_out(old.partition(".")[0])
+        await self._drop_expired()
+        return await self._new_sign_in(agent)
+
+    async def enter(self, token: str, place: str, *, agent: str) -> str:
+        """The value of a new cookie, for the access token or a code made from it. Raises AccessNeeded.
+
+        Not throttled: there are 256 bits to guess."""
+        if not self._access.redeem(token, place):
+            raise AccessNeeded("This is not the access token, or the address was opened before.")
         await self._drop_expired()
         return await self._new_sign_in(agent)
 
@@ -191,16 +203,22 @@ class Accounts:
 
     async def caller(self, headers: Mapping[str, str], visitor: Visitor) -> Caller | None:
         """Who sent this request; None if nobody says. Raises SignInNeeded for a credential that is not
-        valid: what was meant as one is never treated as none."""
+        valid: what was meant as one is never treated as none. On a server without a password: raises
+        AccessNeeded unless its own user asks, or somebody with the access token."""
         bearer = headers.get("authorization")
         if bearer is not None:
             return await self._by_token(bearer, visitor)
         cookie = cookie_from(headers, visitor)
-        if cookie is not None and await self.is_sign_in_on():
-            return await self._by_cookie(cookie, visitor)
-        if not await self.is_sign_in_on():
-            return Caller(LOCAL_OWNER, EVERYTHING, "open", address=visitor.address)
-        return None
+        if await self.is_sign_in_on():
+            return None if cookie is None else await self._by_cookie(cookie, visitor)
+        if visitor.is_owner:
+            return _open(visitor)
+        if cookie is None:
+            raise AccessNeeded
+        try:
+            return await self._by_cookie(cookie, visitor, "access")
+        except SignInNeeded as error:
+            raise AccessNeeded from error
 
     async def still_valid(self, caller: Caller) -> bool:
         """Whether what this caller showed would be taken again: asked by streams that live long."""
@@ -234,12 +252,14 @@ class Accounts:
         return Caller(entry.owner, granted(entry.scopes), "token", ident, visitor.address)
 
     async def _for_any_key(self, header: str, visitor: Visitor) -> Caller:
-        # OpenAI clients cannot be told to send no key. On a server without sign-in any key is none.
         if await self.is_sign_in_on() or not header.lower().startswith("bearer "):
             raise SignInNeeded("The Authorization header holds no API token of this server.")
-        return Caller(LOCAL_OWNER, EVERYTHING, "open", address=visitor.address)
+        # OpenAI clients cannot be told to send no key: the owner's may be any.
+        if visitor.is_owner or self._access.is_token(header.partition(" ")[2].strip()):
+            return _open(visitor)
+        raise AccessNeeded("The Authorization header holds no token of this server.")
 
-    async def _by_cookie(self, cookie: str, visitor: Visitor) -> Caller:
+    async def _by_cookie(self, cookie: str, visitor: Visitor, way: str = "cookie") -> Caller:
         ident, _, secret = cookie.partition(".")
         value = await self._records.get(SYSTEM, "signin", ident) if _is_sign_in_id(ident) else None
         entry = None if value is None else msgspec.convert(value, SignIn)
@@ -248,7 +268,7 @@ class Accounts:
             raise SignInNeeded("You are signed out.")
         if now - entry.used_at > _TOUCH_MS:
             await self._touch("signin", ident, msgspec.structs.replace(entry, used_at=now))
-        return Caller(entry.owner, EVERYTHING, "cookie", ident, visitor.address)
+        return Caller(entry.owner, EVERYTHING, way, ident, visitor.address)
 
     async def _touch(self, kind: str, ident: str, entry: Token | SignIn) -> None:
         # Not put: what was revoked since it was read would be back.
@@ -256,6 +276,10 @@ class Accounts:
 
     def _secret(self) -> str:
         return self._random_bytes(_SECRET_BYTES).hex()
+
+
+def _open(visitor: Visitor) -> Caller:
+    return Caller(LOCAL_OWNER, EVERYTHING, "open", address=visitor.address)
 
 
 # --- cookies -----------------------------------------------------------------------------------------

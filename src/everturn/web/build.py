@@ -12,8 +12,9 @@ from everturn.domain.modelling import Models
 from everturn.engine import Engine
 from everturn.models import Keys, ModelRegistry
 from everturn.store import Store
-from everturn.tools import EverturnToolbox
+from everturn.tools import EverturnToolbox, Profiles
 from everturn.web import openapi
+from everturn.web.access import Access
 from everturn.web.accounts import Accounts
 from everturn.web.answers import Answers
 from everturn.web.api.account import AccountApi
@@ -41,11 +42,17 @@ from everturn.web.web import Web
 
 
 def open_accounts(
-    store: Store, clock: Clock | None = None, ids: Ids | None = None, passwords: Passwords | None = None
+    store: Store,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    passwords: Passwords | None = None,
+    access: Access | None = None,
 ) -> Accounts:
     """Passwords and tokens of a store: for the web, and for ``everturn password`` and ``everturn token``."""
     clock = clock or SystemClock()
-    return Accounts(store.records, clock, ids or Ids(clock), passwords or Passwords(), Throttle(clock))
+    return Accounts(
+        store.records, clock, ids or Ids(clock), passwords or Passwords(), Throttle(clock), access
+    )
 
 
 def _streams(settings: WebSettings, accounts: Accounts, clock: Clock) -> Streams:
@@ -79,7 +86,7 @@ def build_web(
     """
     clock = clock or SystemClock()
     ids = ids or Ids(clock)
-    accounts = open_accounts(store, clock, ids, passwords)
+    accounts = open_accounts(store, clock, ids, passwords, Access.open(settings.home, clock))
     audit = Audit(settings.home, clock)
     metrics = Metrics()
     streams = _streams(settings, accounts, clock)
@@ -123,8 +130,26 @@ def build_web(
             *more,
         ]
     )
-    web = Web(settings, table, accounts, streams, deletions, completions, uploads, metrics, clock, ids)
+    host_network = () if toolbox is None else _with_host_network(toolbox.profiles)
+    web = Web(
+        settings,
+        table,
+        accounts,
+        streams,
+        deletions,
+        completions,
+        uploads,
+        metrics,
+        clock,
+        ids,
+        host_network=host_network,
+    )
     return web
+
+
+def _with_host_network(profiles: Profiles) -> tuple[str, ...]:
+    found = [f"profiles.{name}" for name, one in profiles.profiles.items() if one.host_network]
+    return (*found, *(f"mcp.{name}" for name, one in profiles.servers.items() if one.host_network))
 
 
 def _openai(

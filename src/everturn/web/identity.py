@@ -26,7 +26,7 @@ _IMPLIED = {
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """``way``: open (no sign-in on this server) | cookie | token."""
+    """``way``: open (no sign-in on this server) | access (came in with its token) | cookie | token."""
 
     owner: str
     scopes: frozenset[Scope]

@@ -20,6 +20,7 @@ _BLOT = "[redacted]"
 # Shapes of secrets, whoever logs them: our tokens and cookies, provider keys, headers, URLs, pairs.
 _SECRETS = (
     re.compile(r"\bevt_[0-9a-z]{20,}_[0-9a-f]{16,}"),
+    re.compile(r"\beva_[0-9a-f]{16,}|\bevc_[0-9]+_[0-9a-f]+_[0-9a-f]{16,}"),
     re.compile(r"\bsin_[0-9a-z]{20,}\.[0-9a-f]{16,}"),
     re.compile(r"\b(?:sk|pk|rk|ghp|gho|glpat|xox[abp]|AIza|hf|gsk|key)[-_][A-Za-z0-9_\-]{12,}"),
     re.compile(r"\bAIza[A-Za-z0-9_\-]{20,}"),

@@ -102,6 +102,20 @@ class SignInNeeded(Refused):
         super().__init__(message, hint="POST the password to /api/signin, or send an API token as Bearer.")
 
 
+class AccessNeeded(Refused):
+    """The server has no password, and whoever asks is not known to be its owner."""
+
+    code = "access_needed"
+    status = 401
+
+    def __init__(self, message: str = "This server lets nobody but its own user in without a token.") -> None:
+        super().__init__(
+            message,
+            hint="'everturn open' gives an address to open. API clients send the text of access-token in the "
+            "data folder as Bearer.",
+        )
+
+
 class WrongPassword(Refused):
     code = "wrong_password"
     status = 401

@@ -9,7 +9,6 @@ import logging
 import signal
 import socket
 import threading
-import webbrowser
 from collections.abc import Awaitable, Callable, Generator
 from types import FrameType
 from typing import Any
@@ -18,9 +17,12 @@ import anyio
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Stopped
+from everturn.web.browser import address_to_open, knows_its_owner, open_browser
+from everturn.web.peers import OwnerCheck, owner_check
 from everturn.web.settings import WebSettings
-from everturn.web.visitor import is_loopback_name
+from everturn.web.visitor import IS_OWNER, is_loopback_name
 from everturn.web.web import Web
 
 _log = logging.getLogger("everturn.server")
@@ -38,9 +40,19 @@ class StartRefused(Stopped):
 
 
 async def check_start(web: Web) -> None:
-    """Raise StartRefused if other machines could reach an agent that has no sign-in."""
+    """Raise StartRefused if there is no sign-in and other machines could reach the agent, or the agent itself
+    the server: it could approve its own calls."""
     settings = web.settings
-    if is_loopback_name(settings.host) or await web.accounts.is_sign_in_on():
+    if await web.accounts.is_sign_in_on():
+        return
+    if web.host_network:
+        raise StartRefused(
+            "Everturn will not start without sign-in while host_network is on "
+            f"({', '.join(web.host_network)}): what the agent runs there could approve its own calls.",
+            hint="Set a password with 'everturn password' or EVERTURN_PASSWORD, or take host_network out of "
+            "config.toml.",
+        )
+    if is_loopback_name(settings.host):
         return
     raise StartRefused(
         f"Everturn will not listen on {settings.host} without sign-in: anyone who reaches this machine "
@@ -56,16 +68,22 @@ async def serve(
     drain: Drain | None = None,
     on_ready: Callable[[str], None] | None = None,
     sockets: list[socket.socket] | None = None,
+    is_owner: OwnerCheck | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then shut down; a second signal hurries.
 
     ``drain(grace_s)`` is awaited after the listening sockets are closed and before streams are ended: it
-    gives running turns their time and hands the rest over. ``on_ready`` gets the address.
+    gives running turns their time and hands the rest over. ``on_ready`` gets the address. ``is_owner``: who
+    needs no access token; default: processes of our own user, where the system tells.
     """
     await check_start(web)
+    web.is_owner = is_owner or owner_check()
     raise_file_limit()
     bound = sockets or [bind(settings)]
     address = address_of(bound[0], settings)
+    carrying = address
+    if not await web.accounts.is_sign_in_on():
+        carrying = address_to_open(address, place_of(bound[0]), settings.home, SystemClock())
     config = uvicorn.Config(
         web,
         http=_Protocol,
@@ -80,7 +98,7 @@ async def serve(
         timeout_graceful_shutdown=_ANSWERS_S,
         backlog=2048,
     )
-    server = _Server(config, web, drain, lambda: _say_ready(address, settings, on_ready))
+    server = _Server(config, web, drain, lambda: _say_ready(address, carrying, settings, on_ready))
     web.stop = server.stop
     await server.serve(sockets=bound)
 
@@ -114,6 +132,11 @@ def address_of(listener: socket.socket, settings: WebSettings) -> str:
     return f"http://{shown}:{port}{settings.root}/"
 
 
+def place_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"{host}:{port}"
+
+
 def raise_file_limit() -> None:
     """A stream is a file: lift the soft limit as far as the hard one allows."""
     try:
@@ -126,12 +149,16 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _say_ready(address: str, settings: WebSettings, on_ready: Callable[[str], None] | None) -> None:
+def _say_ready(
+    address: str, carrying: str, settings: WebSettings, on_ready: Callable[[str], None] | None
+) -> None:
+    """``carrying``: the address with what lets its reader in."""
     _log.info("ready at %s", address)
     if on_ready is not None:
-        on_ready(address)
+        on_ready(address if knows_its_owner() else carrying)
     if settings.opens_browser:
-        threading.Thread(target=webbrowser.open, args=(address,), name="open browser", daemon=True).start()
+        arguments = (address, carrying, settings.home)
+        threading.Thread(target=open_browser, args=arguments, name="open browser", daemon=True).start()
 
 
 class _Server(uvicorn.Server):
@@ -215,10 +242,15 @@ class _Protocol(HttpToolsProtocol):
         self._head_bytes_max = settings.head_bytes_max
         self._head_timeout_s = settings.head_timeout_s
         self._head_bytes = 0
+        self._is_owner = False
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Now, not at the first request: a client that has sent all it has to say may have closed its half.
+        app: Any = self.config.app
+        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self._is_owner = bool(peer and own) and app.is_owner(peer[:2], own[:2])
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -228,7 +260,8 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
-        self.scope["extensions"] = {"everturn.abort": self.transport.abort}  # type: ignore[dict-item]
+        extensions: dict[str, Any] = {"everturn.abort": self.transport.abort, IS_OWNER: self._is_owner}
+        self.scope["extensions"] = extensions
         if self._head_timer is None:
             self._expect_head()
 

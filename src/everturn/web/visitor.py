@@ -46,11 +46,15 @@ FORWARDING = (
 )
 
 
+IS_OWNER = "everturn.is_owner"  # what the server knows of a connection, in the scope's extensions
+
+
 class Visitor(msgspec.Struct, frozen=True):
     address: str
     scheme: str
     host: str  # as in the Host header, lower case, with its port
     is_forwarded: bool
+    is_owner: bool = False  # a process of the server's own user, as the kernel says
 
     @property
     def host_name(self) -> str:
@@ -73,7 +77,8 @@ class Proxies:
             address = self._first_untrusted(headers.get("x-forwarded-for", ""), address)
             scheme = _last(headers.get("x-forwarded-proto", ""), ("http", "https")) or scheme
             host = _last(headers.get("x-forwarded-host", "")).lower() or host
-        return Visitor(address, scheme, host, is_forwarded)
+        is_owner = scope.get("extensions", {}).get(IS_OWNER) is True
+        return Visitor(address, scheme, host, is_forwarded, is_owner)
 
     def _is_trusted(self, address: str) -> bool:
         parsed = _parse(address)

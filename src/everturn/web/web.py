@@ -23,6 +23,7 @@ from everturn.web.guard import API_POLICY, HEADERS, Guard
 from everturn.web.identity import Caller
 from everturn.web.metrics import Metrics
 from everturn.web.page_files import PageFiles
+from everturn.web.peers import OwnerCheck, nobody
 from everturn.web.problems import BadRequest, NoRoute, ScopeMissing, SignInNeeded, Stopping
 from everturn.web.routing import (
     NOTHING,
@@ -77,8 +78,11 @@ class Web:
         metrics: Metrics,
         clock: Clock,
         ids: Ids,
+        *,
+        host_network: tuple[str, ...] = (),
     ) -> None:
         self.settings = settings
+        self.host_network = host_network  # names in config.toml of what has this machine's network
         self.table = table
         self.accounts = accounts
         self.streams = streams
@@ -95,7 +99,9 @@ class Web:
         self.in_flight = 0
         self._exits = AsyncExitStack()
         self.is_stopping = False
-        self.stop: Callable[[], None] = lambda: None  # the server that serves us puts its own here
+        # The server that serves us puts its own here.
+        self.stop: Callable[[], None] = lambda: None
+        self.is_owner: OwnerCheck = nobody
 
     async def __aenter__(self) -> Self:
         if self.settings.password:

@@ -13,7 +13,7 @@ from everturn.web.accounts import Accounts, TokenInfo, clear_cookie, cookie_from
 from everturn.web.audit import Audit, Entry
 from everturn.web.identity import LOCAL_OWNER, Scope
 from everturn.web.passwords import PASSWORD_LENGTH_MIN
-from everturn.web.problems import OldPasswordWrong, ScopeMissing, Throttled, WrongPassword
+from everturn.web.problems import AccessNeeded, OldPasswordWrong, ScopeMissing, Throttled, WrongPassword
 from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing
 from everturn.web.streams import Streams
 
@@ -22,6 +22,12 @@ _SIGN_IN_BYTES_MAX = 16_384  # nobody has signed in yet: strangers get no more o
 
 class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     password: Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+class Enter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``token``: the text of ``access-token`` in the data folder, or the code of an address to open."""
+
+    token: Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
 class SignOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +40,7 @@ class ChangePassword(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Me(msgspec.Struct, frozen=True):
-    """``way``: open (this server has no sign-in) | cookie | token."""
+    """``way``: open (this server has no sign-in) | access (came in with its token) | cookie | token."""
 
     owner: str
     way: str
@@ -94,6 +100,18 @@ class AccountApi:
                 body_bytes_max=_SIGN_IN_BYTES_MAX,
                 answer=Me,
                 errors=(WrongPassword, Throttled, e.WrongState),
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/access",
+                run=self.enter,
+                summary="Come in with the access token where there is no password; sets a cookie.",
+                tag=tag,
+                scope=None,
+                body=Enter,
+                body_bytes_max=_SIGN_IN_BYTES_MAX,
+                answer=Me,
+                errors=(AccessNeeded, e.WrongState),
             ),
             Endpoint(
                 method="POST",
@@ -182,13 +200,23 @@ class AccountApi:
         me = Me(LOCAL_OWNER, "cookie", tuple(Scope), __version__)
         return Answer(me, headers=(set_cookie(cookie, call.visitor),))
 
+    async def enter(self, call: Call[Nothing, Enter]) -> Answer:
+        if await self._accounts.is_sign_in_on():
+            raise e.WrongState("This server has a password.", hint="Sign in with it.")
+        host, port = call.scope["server"]
+        agent = call.headers.get("user-agent", "")
+        cookie = await self._accounts.enter(call.body.token, f"{host}:{port}", agent=agent)
+        await self._audit.write("access", LOCAL_OWNER, address=call.visitor.address)
+        me = Me(LOCAL_OWNER, "access", tuple(Scope), __version__)
+        return Answer(me, headers=(set_cookie(cookie, call.visitor),))
+
     async def sign_out(self, call: Call[Nothing, SignOut]) -> Answer:
         caller = call.caller
         if call.body.everywhere:
             if not caller.may(Scope.ADMIN):
                 raise ScopeMissing(Scope.ADMIN)
             await self._accounts.sign_out_everywhere(caller.owner)
-        elif caller.way == "cookie":
+        elif caller.way in ("cookie", "access"):
             await self._accounts.sign_out(caller.credential)
         await self._streams.end_unwelcome()
         what = "signout.everywhere" if call.body.everywhere else "signout"

@@ -1,0 +1,55 @@
+"""everturn open"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import click
+
+from everturn.cli.frame import home_option
+from everturn.config import Config, read_config
+from everturn.domain.clock import SystemClock
+from everturn.domain.errors import Invalid
+from everturn.web.access import CODE_MINUTES, FILE, read_token
+from everturn.web.browser import address_to_open, open_browser
+
+
+@click.command("open")
+@home_option
+@click.option("--host", help="The address that the server listens on, if not as in the settings.")
+@click.option("--port", type=int, help="Its port, if not as in the settings.")
+@click.option("--token", "is_token", is_flag=True, help="Print the access token itself, for API clients.")
+@click.option("--print", "is_printed", is_flag=True, help="Only print the address; start no browser.")
+def open_(home: Path | None, host: str | None, port: int | None, is_token: bool, is_printed: bool) -> None:
+    """Open the page in a browser, signed in, where the server has no password.
+
+    The address that is printed lets its reader in, once, within ten minutes, under the server's own address:
+    for a browser that the server cannot know as yours (outside WSL, behind a port forwarding, of another
+    user). With a password, the page asks for that instead.
+    """
+    config = read_config(home, host=host, port=port)
+    token = read_token(config.home)
+    if token is None:
+        raise Invalid(
+            f"There is no {FILE} in {config.home} that only you can read: no server has started there yet.",
+            hint="Start it with 'everturn serve', or name its folder with --home.",
+        )
+    if is_token:
+        click.echo(token)
+        return
+    address, place = _where(config)
+    carrying = address_to_open(address, place, config.home, SystemClock())
+    click.echo(carrying)
+    click.echo(f"Good once, for {CODE_MINUTES} minutes.", err=True)
+    if not is_printed and not open_browser(address, carrying, config.home):
+        click.echo("No browser could be started: open the address yourself.", err=True)
+
+
+def _where(config: Config) -> tuple[str, str]:
+    """The address of the page, and the place that its server listens at."""
+    host, port = config.web.host, config.web.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    number = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0][4][0]
+    shown = f"[{number}]" if family == socket.AF_INET6 else number
+    return f"http://{shown}:{port}{config.web.root}/", f"{number}:{port}"
