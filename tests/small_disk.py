@@ -36,9 +36,11 @@ class SmallDisk:
 
 
 @contextmanager
-def small_disk(root: Path, megabytes: int) -> Iterator[SmallDisk]:
+def small_disk(root: Path, megabytes: int, *, files: int = 10_000) -> Iterator[SmallDisk]:
+    """``files``: how many files and folders it has room for."""
     root.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "everturn-test", str(root)]
+    options = f"size={megabytes}m,nr_inodes={files},mode=700"
+    command = ["mount", "-t", "tmpfs", "-o", options, "everturn-test", str(root)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

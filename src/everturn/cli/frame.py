@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -14,7 +15,7 @@ import click
 
 from everturn.config import Config, read_config
 from everturn.domain.clock import SystemClock
-from everturn.domain.errors import EverturnError, Invalid, InvalidId, NotFound
+from everturn.domain.errors import DiskFull, EverturnError, Invalid, InvalidId, NotFound
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.settings import parse_settings
@@ -59,22 +60,28 @@ def told() -> Iterator[None]:
     """Print an error of ours as a sentence and a hint, and leave with exit code 1."""
     try:
         yield
-    except EverturnError as error:
-        tell(error)
-        sys.exit(1)
-    except OSError as error:
-        if error.filename is None:
-            raise  # not about a file that somebody named
-        tell(EverturnError(f"{error.filename}: {error.strerror}.", hint="Check the path and its rights."))
-        sys.exit(1)
-    except BaseExceptionGroup as group:
-        # Task groups wrap what went wrong inside them; if it was all ours, it can be told.
-        ours, others = group.split(EverturnError)
-        if ours is None or others is not None:
+    except (EverturnError, OSError, BaseExceptionGroup) as error:
+        # Task groups wrap what went wrong inside them; if all of it can be told, it is.
+        tellable = [_tellable(leaf) for leaf in _leaves(error)]
+        if None in tellable:
             raise
-        for leaf in _leaves(ours):
-            tell(leaf)
+        for ours in tellable:
+            if ours is not None:
+                tell(ours)
         sys.exit(1)
+
+
+def _tellable(error: BaseException) -> EverturnError | None:
+    """The error as one that can be told in a sentence; None: nobody expected it."""
+    if isinstance(error, EverturnError):
+        return error
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(f"{error.filename or 'A file'} could not be written: the disk is full.")
+    if error.filename is None:
+        return None  # not about a file that somebody named
+    return EverturnError(f"{error.filename}: {error.strerror}.", hint="Check the path and its rights.")
 
 
 @contextmanager
@@ -87,12 +94,12 @@ def naming_a_session() -> Iterator[None]:
         raise
 
 
-def _leaves(group: BaseExceptionGroup[EverturnError]) -> Iterator[EverturnError]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
 
 
 def tell(error: EverturnError) -> None:

@@ -179,6 +179,20 @@ class OutcomeUnknown(Retry):
     code = "outcome_unknown"
 
 
+class DiskFull(Retry):
+    """Running turns wait until there is room, then go on."""
+
+    code = "disk_full"
+    status = 507
+    hint = "Free space, then try again. Everything acknowledged before is safe."
+
+
+class DiskReadOnly(Retry):
+    code = "disk_read_only"
+    status = 507
+    hint = "Make the data folder writable, then try again. Everything acknowledged before is safe."
+
+
 class Overloaded(Retry):
     code = "overloaded"
     status = 429
@@ -223,18 +237,6 @@ class FileMissing(Stopped):
     code = "file_missing"
     status = 404
     hint = "Run 'everturn doctor', which lists such files; a backup has the bytes if it was taken before."
-
-
-class DiskFull(Stopped):
-    code = "disk_full"
-    status = 507
-    hint = "Free space, then try again. Everything acknowledged before is safe."
-
-
-class DiskReadOnly(Stopped):
-    code = "disk_read_only"
-    status = 507
-    hint = "Make the data folder writable, then restart."
 
 
 class NotADatabase(Stopped):
@@ -295,6 +297,15 @@ class ModelUnknown(ModelTrouble):
 class ModelKeyMissing(ModelTrouble):
     code = "model_key_missing"
     reason = "key"
+
+
+class ModelDoesNotFit(ModelTrouble):
+    """There is no room on the disk for a local model's weights."""
+
+    code = "disk_full"
+    status = 507
+    reason = "disk_full"
+    hint = "Free space, then try again, or choose another model."
 
 
 class ModelRefused(ModelTrouble):

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.errors import EverturnError, Retry, Stopped
+from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, Retry, Stopped
 from everturn.domain.fold import CallState
 from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
@@ -200,7 +200,7 @@ class Calls:
         # Durable before the effect: a call that may have run is never taken for one that did not.
         await self._log.append(*map(_started, several))
         await self._gear.probe.reach(Moment.TOOL_STARTED, self._turn.id)
-        await self._gear.lease.held()
+        await self._gear.may_start()
 
     async def _perform(self, ready: _Ready) -> Question | None:
         """Run a call whose start is in the journal, and give it its result."""
@@ -212,7 +212,7 @@ class Calls:
         result = msgspec.structs.replace(result, text=storable(result.text))
         trouble: Retry | Stopped | None = None
         try:
-            artifact, text = await self._kept(tool, call, result)
+            artifact, text = await self._kept_when_there_is_room(tool, call, result)
         except (Retry, Stopped) as error:
             # The call has taken effect. What is known of it goes into the journal all the same, which has a
             # spool where files have none: otherwise the user would be asked whether it happened.
@@ -249,6 +249,21 @@ class Calls:
     async def _end_after(self, seconds: float, scope: anyio.CancelScope) -> None:
         await self._gear.clock.sleep(seconds)
         scope.cancel()
+
+    async def _kept_when_there_is_room(
+        self, tool: Tool, call: ToolCall, result: ToolResult
+    ) -> tuple[str | None, str]:
+        """A disk that is full for a moment does not cost the output. The result does not wait for longer: a
+        crash before it is in the journal would leave the call in doubt."""
+        clock, settings = self._gear.clock, self._gear.settings
+        until = clock.monotonic() + settings.output_patience_s
+        while True:
+            try:
+                return await self._kept(tool, call, result)
+            except (DiskFull, DiskReadOnly):
+                if clock.monotonic() >= until:
+                    raise
+            await clock.sleep(settings.store_patience_s)
 
     async def _kept(self, tool: Tool, call: ToolCall, result: ToolResult) -> tuple[str | None, str]:
         """The model sees head and tail; the whole is kept as an artifact."""

@@ -71,7 +71,7 @@ class Compactor:
         cut = cut_history(history, round(window * settings.keep_recent), settings.keep_messages_min)
         if cut is None:
             raise NothingToDo("There is nothing to compact yet.", hint="Go on; it is short enough.")
-        await log.offer(ev.Progress("Summarising the conversation", 0, len(cut.old)))
+        await log.append(ev.Progress("Summarising the conversation", 0, len(cut.old)))
         text, usage = await self._summarise(model, cut.old, focus, turn_id)
         before = sum(map(tokens_of, since_summary(history)))
         summary = Summary(
@@ -107,6 +107,7 @@ class Compactor:
             request = plain_request(
                 _SYSTEM, f"{known}{piece}{wish}\n\nSummarise.", settings.summary_tokens_max
             )
+            await self._gear.may_start()
             summary, usage = await ask_model(
                 model, request, clock=self._gear.clock, settings=settings, subject=subject
             )

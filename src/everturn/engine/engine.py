@@ -87,18 +87,23 @@ class Engine:
         self._titler = Titler(gear)
         self._upkeep = Upkeep(gear, self._runner.nudge)
         self._exits = AsyncExitStack()
-        self._group: anyio.abc.TaskGroup | None = None
         self._background: anyio.abc.TaskGroup | None = None
         self._keeping: anyio.abc.TaskGroup | None = None
         self._is_stopped = False
         self._has_let_go = False  # of every turn
 
     async def __aenter__(self) -> Self:
-        self._group = await self._exits.enter_async_context(anyio.create_task_group())
-        await self._group.start(self._runner.run, name="runner")
-        self._group.start_soon(self._upkeep.run, name="upkeep")
-        self._group.start_soon(self._run_background, name="background")
-        await self._group.start(self._run_keeping, name="keeping")
+        group = await self._exits.enter_async_context(anyio.create_task_group())
+        self._exits.callback(group.cancel_scope.cancel)
+        try:
+            await group.start(self._runner.run, name="runner")
+            group.start_soon(self._upkeep.run, name="upkeep")
+            group.start_soon(self._run_background, name="background")
+            await group.start(self._run_keeping, name="keeping")
+        except BaseException:
+            # What was not entered is not left: the tasks would end with the event loop, in a long traceback.
+            await self._exits.aclose()
+            raise
         return self
 
     async def __aexit__(
@@ -108,9 +113,7 @@ class Engine:
             if kind is None or issubclass(kind, Exception):
                 await self.stop(0.0 if kind else self.settings.stop_grace_s)
         finally:
-            if self._group is not None:
-                self._group.cancel_scope.cancel()
-            await self._exits.__aexit__(None, None, None)
+            await self._exits.aclose()
         return None
 
     async def stop(self, grace_s: float) -> None:

@@ -25,3 +25,14 @@ class Gear(msgspec.Struct, frozen=True):
     settings: EngineSettings
     lease: Lease
     memory: Memory | None = None
+
+    async def may_start(self) -> None:
+        """Return when a model call or a tool may start: the lease is held, and the store takes writes.
+
+        Awaited right before one starts. What comes of it could not be kept while the disk is full, and
+        the store says itself when that is over.
+        """
+        await self.lease.held()
+        while (trouble := self.store.trouble) is not None:
+            await self.store.other_trouble(trouble)
+            await self.lease.held()

@@ -362,19 +362,24 @@ class Runner:
         """The loop has no result: it failed, its writer did, it is handed over, or it was cancelled,
         which is durable already."""
         if error is not None:
-            await self._come_to_rest(writer)
+            await self._come_to_rest(running, writer, error)
             await self._failed(running, error)
         elif running.is_handing_over:
             await self._hand_over(running, writer)
 
-    async def _come_to_rest(self, writer: TurnWriter) -> None:
-        """Let the turn's last words into the journal before its fate, behind which nothing is taken. What has
-        stopped the writer, if something has, is mostly the error that the turn ends with."""
-        with anyio.move_on_after(self._gear.settings.drain_s):
-            try:
-                await writer.quiet()
-            except Exception as error:
-                _log.info("a turn ends without its last events: %r", error, exc_info=_unnamed(error))
+    async def _come_to_rest(self, running: RunningTurn, writer: TurnWriter, reason: Exception) -> None:
+        """Let the turn's last events into the journal before its fate, behind which nothing is taken. A store
+        that has to mend first is waited for: the result of a finished tool may be among them."""
+        is_resting = False
+        while not is_resting:
+            with anyio.move_on_after(self._gear.settings.drain_s) as scope:
+                try:
+                    await writer.quiet()
+                except Exception as error:
+                    # What has stopped the writer is mostly the error that the turn ends with.
+                    _log.info("a turn ends without its last events: %r", error, exc_info=_unnamed(error))
+            waits = scope.cancelled_caught and isinstance(reason, Retry) and not running.is_handing_over
+            is_resting = not waits
 
     async def _hand_over(self, running: RunningTurn, writer: TurnWriter) -> None:
         with anyio.move_on_after(self._gear.settings.drain_s):
@@ -394,7 +399,7 @@ class Runner:
             _log.warning("turn %s is let go: %s", running.id, error.message)
             await self._insist(running, self._gear.store.turns.hand_over)
         elif isinstance(error, Stopped):
-            # What is in the journal is safe; the user goes on with it once the disk is well again.
+            # What is in the journal is safe; the user goes on with it once a person has looked.
             await self._insist(running, self._gear.store.turns.interrupt, _failure(error))
         else:
             if not isinstance(error, EverturnError):
@@ -478,7 +483,9 @@ class Runner:
         """End model calls that have sent nothing for too long; each is then an attempt that timed out."""
         latest = self._gear.clock.monotonic() - self._gear.settings.model_silence_max_s
         for running in list(self._turns.values()):
-            if running.log is not None and running.loop is not None and running.log.last_sign_at < latest:
+            if running.log is None or running.loop is None or running.log.writer.is_full:
+                continue  # it does not begin before the store takes what the model has said
+            if running.log.last_sign_at < latest:
                 running.loop.break_silence()
 
 

@@ -69,6 +69,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     tool_output_events_per_s: float = 10.0
     store_retry_s: float = 0.2  # before a batch is sent again
     store_patience_s: float = 1.0  # before a turn's fate is tried again
+    output_patience_s: float = 10.0  # how long a tool's whole output waits for room on the disk
 
     # Asking.
     ask_expires_s: float | None = None  # None: asks wait without limit

@@ -99,7 +99,7 @@ class ModelSteps:
             raise
         request = await self._request(step, model)
         await self._log.append(started)
-        await self._gear.lease.held()
+        await self._gear.may_start()
         await self._gear.probe.reach(Moment.MODEL_CALLED, self._turn.id)
         finish = await self._stream(step, model, request)
         calls = tuple(self._named_apart(call, step) for call in finish.calls)

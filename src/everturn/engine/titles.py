@@ -46,6 +46,7 @@ class Titler:
         ask = partial(
             ask_model, model, request, clock=self._gear.clock, settings=settings, subject=session.id
         )
+        await self._gear.may_start()
         try:
             said, _ = await call_within(self._gear.clock, settings.title_timeout_s, ask)
         except (ModelTrouble, TimeoutError):

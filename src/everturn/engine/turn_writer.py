@@ -27,9 +27,10 @@ class TurnWriter:
     wait together become one event; only then do they get a number. A batch keeps its numbers however
     often it has to be sent again, so a lost answer of the store adds nothing twice.
 
-    ``run`` must be running for anything to be written. When a batch is refused for good (``Fenced``, a
-    full disk), ``run`` calls ``on_failure`` and returns, and every later ``offer``, ``append`` and
-    ``quiet`` raises that error.
+    ``run`` must be running for anything to be written. While the store cannot take a batch (``Retry``: it
+    is away, its disk is full) the batch is sent again and again, and whoever offers more waits. When one is
+    refused for good (``Fenced``, a broken store), ``run`` calls ``on_failure`` and returns, and every later
+    ``offer``, ``append`` and ``quiet`` raises that error.
     """
 
     def __init__(
@@ -76,6 +77,11 @@ class TurnWriter:
     def skip_to(self, number: int) -> None:
         """Go on after events that the store itself has numbered. Only when quiet."""
         self._number = number
+
+    @property
+    def is_full(self) -> bool:
+        """Whoever offers something now waits for the store."""
+        return not self._has_room.is_set()
 
     async def offer_text(self, step: int, text: str) -> None:
         """Hand over a piece of text. Waits only while too much waits already."""

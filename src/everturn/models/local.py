@@ -121,7 +121,7 @@ class Fetches:
         return weights.name in self._running
 
     async def progress(self, weights: Weights) -> AsyncGenerator[ProgressChunk, None]:
-        """Fetch, or join who fetches, until the weights are there. Raises ModelTrouble, DiskFull."""
+        """Fetch, or join who fetches, until the weights are there. Raises ModelTrouble."""
         if self.has(weights):
             return
         fetch = self._running.get(weights.name)

@@ -243,7 +243,7 @@ class ModelRegistry:
     async def pull(self, name: str) -> AsyncGenerator[ProgressChunk, None]:
         """Fetch the weights of ``pocket`` or ``coder``; nothing comes if they are there.
 
-        The fetch goes on when the caller stops listening. Raises ModelUnknown, ModelTrouble, DiskFull.
+        The fetch goes on when the caller stops listening. Raises ModelUnknown, ModelTrouble.
         """
         spec = _LOCAL.get(_canonical(name))
         if spec is None:

@@ -26,7 +26,7 @@ import anyio.to_thread
 import msgspec
 from anyio.streams.text import TextReceiveStream
 
-from everturn.domain.errors import DiskFull, ModelDropped, ModelRefused, ModelTrouble
+from everturn.domain.errors import ModelDoesNotFit, ModelDropped, ModelRefused, ModelTrouble
 from everturn.models.keys import redact
 
 try:
@@ -121,7 +121,7 @@ class Shelf:
             return False
 
     async def fetch(self, weights: Weights, on_progress: OnProgress) -> Path:
-        """Fetch the weights unless they are there. Raises ModelTrouble, DiskFull.
+        """Fetch the weights unless they are there. Raises ModelTrouble.
 
         Cancelled or killed, it leaves the parts that were whole; the next call goes on with them. Two
         processes that fetch into one folder wait for each other.
@@ -176,7 +176,7 @@ class Shelf:
         needed = 2 * weights.size - there + largest
         free = shutil.disk_usage(self._folder).free
         if free < needed:
-            raise DiskFull(
+            raise ModelDoesNotFit(
                 f"Fetching {weights.name} needs {needed / 1e9:.1f} GB of disk for a moment, "
                 f"{free / 1e9:.1f} GB are free. Nothing was fetched."
             )

@@ -14,7 +14,7 @@ from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import StoreRefused
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
-from everturn.store.disk import Disk, make_folder, told
+from everturn.store.disk import Disk, explained, make_folder, told
 from everturn.store.hub import Hub
 from everturn.store.nouns import Store, StoreSettings
 from everturn.store.sqlite import SqliteDatabase
@@ -37,11 +37,11 @@ async def open_store(
 ) -> AsyncIterator[Store]:
     """Open the store: SQLite in the data folder, a SQLite file by path, or ``postgresql://…``.
 
-    Raises NotADatabase, StoreTooNew, StoreRefused, DiskReadOnly, StoreAway.
+    Raises NotADatabase, StoreTooNew, StoreRefused, StoreBroken, DiskFull, DiskReadOnly, StoreAway.
     """
     folder = Path(data_dir)
     disk = disk or Disk()
-    await asyncio.to_thread(make_folder, disk, folder)
+    await asyncio.to_thread(_make_data_folder, disk, folder)
     clock = clock or SystemClock()
     ids = ids or Ids(clock)
     probe = probe or Probe()
@@ -73,6 +73,14 @@ async def open_store(
     finally:
         await db.close()
         workers.close()
+
+
+def _make_data_folder(disk: Disk, folder: Path) -> None:
+    try:
+        make_folder(disk, folder)
+    except OSError as error:
+        kind = type(explained(error, folder))
+        raise kind(f"The data folder {folder} could not be made: {error.strerror}.") from error
 
 
 def has_store(url: str | Path | None, data_dir: Path) -> bool:

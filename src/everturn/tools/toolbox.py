@@ -95,11 +95,15 @@ class EverturnToolbox:
         self._extra = {tool.spec.name: tool for tool in extra}
 
     async def __aenter__(self) -> EverturnToolbox:
-        await anyio.to_thread.run_sync(self._make_workspaces)
-        await self._stack.enter_async_context(self._gate)
-        await self._sandbox.open()
-        self._stack.callback(self._sandbox.close)
-        await self._stack.enter_async_context(self._servers)
+        try:
+            await anyio.to_thread.run_sync(self._make_workspaces)
+            await self._stack.enter_async_context(self._gate)
+            await self._sandbox.open()
+            self._stack.callback(self._sandbox.close)
+            await self._stack.enter_async_context(self._servers)
+        except BaseException:
+            await self._stack.aclose()
+            raise
         return self
 
     async def __aexit__(

@@ -107,10 +107,14 @@ class Web:
         if self.settings.password:
             await self.accounts.use_password(self.settings.password)
         await self._uploads.clear(self._clock.now_ms())
-        # Left last: streams that end hand over to it.
-        await self._exits.enter_async_context(self._completions)
-        await self._exits.enter_async_context(self.streams)
-        await self._exits.enter_async_context(self._deletions)
+        try:
+            # Left last: streams that end hand over to it.
+            await self._exits.enter_async_context(self._completions)
+            await self._exits.enter_async_context(self.streams)
+            await self._exits.enter_async_context(self._deletions)
+        except BaseException:
+            await self._exits.aclose()
+            raise
         return self
 
     async def __aexit__(

@@ -5,12 +5,12 @@ import anyio.lowlevel
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.errors import DiskFull, StoreAway
+from everturn.domain.errors import DiskFull, StoreAway, StoreBroken
 from everturn.domain.messages import Outcome
 from everturn.domain.tooling import ToolResult, Verdict
 from everturn.domain.turns import TurnState
 from everturn.testing import Call, FakeTool
-from everturn.testing.harness import OWNER, crashing_harness, open_harness
+from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -117,7 +117,7 @@ async def test_a_failure_of_the_store_beside_other_calls_is_told_as_it_is(store,
         return ToolResult("a part", full_output=b"the whole")
 
     async def full(*args, **more):
-        raise DiskFull("no room")
+        raise StoreBroken("the disk failed")
 
     monkeypatch.setattr(store.files, "put", full)
     script = [Call("look"), Call("peek")]
@@ -125,12 +125,14 @@ async def test_a_failure_of_the_store_beside_other_calls_is_told_as_it_is(store,
     async with open_harness(store, script, tools=tools, clock=clock) as h:
         session = await h.new_session()
         turn = await h.run(session)
-        assert (turn.state, turn.failure.code) == (TurnState.INTERRUPTED, "disk_full")
+        assert (turn.state, turn.failure.code) == (TurnState.INTERRUPTED, "store_broken")
         started = [e.payload for e in await h.events(session) if isinstance(e.payload, ev.ToolStarted)]
         assert [event.call_id for event in started] == ["call_1", "call_2"]
 
 
-@pytest.mark.parametrize("trouble", [DiskFull("no room"), StoreAway("it is away")], ids=["full", "away"])
+@pytest.mark.parametrize(
+    "trouble", [StoreBroken("it failed"), StoreAway("it is away")], ids=["broken", "away"]
+)
 async def test_a_call_whose_whole_output_cannot_be_kept_is_not_in_doubt(store, clock, monkeypatch, trouble):
     """It has taken effect, and the journal says so before the trouble is dealt with."""
 
@@ -148,9 +150,31 @@ async def test_a_call_whose_whole_output_cannot_be_kept_is_not_in_doubt(store, c
             turn = await h.run(session)
     async with open_harness(store, "Done.", tools=[pay], clock=clock) as h:
         if turn.state is TurnState.INTERRUPTED:
-            assert turn.failure.code == "disk_full"
+            assert turn.failure.code == "store_broken"
             await h.engine.resume(OWNER, turn.id)
         await h.seen(session, "turn.completed")
         assert len(pay.calls) == 1
         (result,) = await results(h, session)
         assert result.text == f"paid\n[The whole output could not be kept: {trouble.message}]"
+
+
+async def test_a_result_does_not_wait_for_ever_for_room_for_the_whole_output(store, clock, monkeypatch):
+    async def long(call, emit):
+        return ToolResult("paid", full_output=b"the whole")
+
+    async def refused(*args, **more):
+        raise DiskFull("no room")
+
+    monkeypatch.setattr(store.files, "put", refused)
+    settings = quiet_settings(output_patience_s=2.0, store_patience_s=0.7)
+    pay = FakeTool("pay", long)
+    async with open_harness(store, [Call("pay")], "Done.", tools=[pay], clock=clock, settings=settings) as h:
+        session = await h.new_session()
+        accepted = await h.send(session)
+        for _ in range(3):
+            assert "tool.finished" not in await h.kinds(session)
+            await clock.someone_sleeps(0.7)
+            await clock.advance(0.7)
+        assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED
+        (result,) = await results(h, session)
+        assert result.text == "paid\n[The whole output could not be kept: no room]"

@@ -1,9 +1,11 @@
 """What the runner does when the store, the clock or the process does not behave."""
 
+import asyncio
+
 import anyio
 import pytest
 
-from everturn.domain.errors import DiskFull, NothingToDo, StoreAway
+from everturn.domain.errors import DiskFull, NothingToDo, StoreAway, StoreBroken
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
 from everturn.testing import Call, FakeTool, HoldingProbe, Pause, Say, ScriptedModel
@@ -144,7 +146,7 @@ async def test_what_kept_the_last_events_out_of_the_journal_is_in_the_log_with_i
     assert faults == {RuntimeError, ZeroDivisionError}
 
 
-async def test_a_full_disk_interrupts_the_turn_and_resume_goes_on(store, clock, monkeypatch):
+async def test_a_broken_store_interrupts_the_turn_and_resume_goes_on(store, clock, monkeypatch):
     more = anyio.Event()
 
     async def slow(call, emit):
@@ -158,14 +160,26 @@ async def test_a_full_disk_interrupts_the_turn_and_resume_goes_on(store, clock, 
         session = await h.new_session()
         accepted = await h.send(session)
         await h.seen(session, "tool.started")
-        Failing(monkeypatch, store.journal, "append", DiskFull("The disk is full."))
+        Failing(monkeypatch, store.journal, "append", StoreBroken("The disk failed."))
         more.set()
         turn = await h.settled(accepted.turn.id)
-        assert (turn.state, turn.failure.code) == (TurnState.INTERRUPTED, "disk_full")
+        assert (turn.state, turn.failure.code) == (TurnState.INTERRUPTED, "store_broken")
         assert (await h.texts(session))[1] == "assistant: Let me see. "
         await h.engine.resume(OWNER, turn.id)
         await h.seen(session, "turn.completed")
         assert (await h.texts(session))[-1] == "assistant: It is a cat."
+
+
+@pytest.mark.parametrize("noun", ["register", "take_over"])
+async def test_a_store_that_refuses_the_start_is_told_as_it_is_and_nothing_is_left_running(
+    store, clock, monkeypatch, noun
+):
+    before = asyncio.all_tasks()
+    Failing(monkeypatch, store.workers, noun, DiskFull("The disk is full."))
+    with pytest.raises(DiskFull):
+        async with open_harness(store, clock=clock):
+            pass
+    assert asyncio.all_tasks() == before
 
 
 async def test_claiming_goes_on_after_the_store_was_away(store, clock, monkeypatch):

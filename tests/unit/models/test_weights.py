@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from everturn.domain.errors import DiskFull, ModelDropped, ModelRefused
+from everturn.domain.errors import ModelDoesNotFit, ModelDropped, ModelRefused
 from everturn.models.weights import (
     CODER,
     POCKET,
@@ -131,7 +131,7 @@ async def test_a_full_disk_is_said_before_anything_is_fetched(
 ) -> None:
     registry = Registry()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 90, 10))  # type: ignore[attr-defined]
-    with pytest.raises(DiskFull, match="needs"):
+    with pytest.raises(ModelDoesNotFit, match="needs"):
         await Shelf(tmp_path, registry).fetch(weights(), lambda done, total: None)
     assert registry.asked == []
 

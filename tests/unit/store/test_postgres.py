@@ -102,9 +102,10 @@ async def test_a_running_server_with_its_durability_off_is_refused(setting: str,
 
 
 async def test_an_address_where_nothing_listens_is_away(data_dir: Path) -> None:
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreAway) as away:
         async with open_store("postgresql://nobody@127.0.0.1:1/nothing", data_dir=data_dir):
             pass
+    assert "start Everturn again" in away.value.hint, "at the start nobody tries again"
 
 
 async def test_a_database_of_something_else_is_not_touched(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -10,16 +11,19 @@ import apsw
 import pytest
 
 from everturn.domain.errors import (
+    DiskFull,
     DiskReadOnly,
     EverturnError,
     NotADatabase,
     Stopped,
+    StoreBroken,
     StoreRefused,
     StoreTooNew,
 )
 from everturn.store import open_store, sql
 from everturn.store.disk import Disk
 from everturn.store.sqlite import connection, writer
+from everturn.testing.faulty_disk import FaultyDisk, Platter
 from tests.acting import ME, answered, new_session, words
 
 pytestmark = pytest.mark.anyio
@@ -276,3 +280,31 @@ async def test_what_was_opened_is_closed_when_opening_fails(
             pass
     monkeypatch.undo()
     assert not [c for c in apsw.connections() if c.filename.startswith(str(tmp_path))]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.EIO, StoreBroken), (errno.ENOSPC, DiskFull), (errno.EROFS, DiskReadOnly)]
+)
+async def test_a_new_data_folder_whose_sync_fails_is_refused_with_a_reason(
+    platter: Platter, code: int, kind: type[EverturnError]
+) -> None:
+    platter.fail("sync_folder", code)
+    with pytest.raises(kind, match="data folder") as refused:
+        async with open_store(data_dir=platter.root, disk=FaultyDisk(platter)):
+            pass
+    assert refused.value.hint
+    platter.heal()
+    async with open_store(data_dir=platter.root, disk=FaultyDisk(platter)) as store:
+        await new_session(store)
+
+
+async def test_a_new_database_whose_folder_cannot_be_synced_is_refused_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(connection, "sync_folder", fails)
+    with pytest.raises(StoreBroken, match=r"everturn\.db"):
+        async with open_store(data_dir=tmp_path):
+            pass

@@ -97,7 +97,12 @@ class PostgresDatabase:
         self._is_open = False
 
     async def open(self) -> None:
-        connection = await self._connector.connect()
+        try:
+            connection = await self._connector.connect()
+        except StoreAway as away:
+            # Nobody tries again: the process ends, or whoever called it starts it anew.
+            away.hint = "See whether the server runs and the address is right, then start Everturn again."
+            raise
         try:
             await prepare(connection, self._address)
         except BaseException:

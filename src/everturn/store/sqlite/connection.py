@@ -23,6 +23,7 @@ from everturn.domain.errors import (
     StoreTooNew,
 )
 from everturn.store import sql
+from everturn.store.disk import told
 
 SCHEMA = 3
 SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a WAL database when the log is reset
@@ -61,6 +62,11 @@ def open_connection(path: Path, *, vfs: str | None = None, is_reader: bool = Fal
 
 def prepare(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """Open the writer's connection on a database of the current schema, making or migrating it."""
+    with told(path):
+        return _prepare(path, vfs)
+
+
+def _prepare(path: Path, vfs: str | None) -> apsw.Connection:
     refuse_old_sqlite(tuple(int(part) for part in apsw.sqlite_lib_version().split(".")))
     if vfs is None:
         refuse_network_file_system(path.parent)
@@ -90,7 +96,11 @@ def prepare(path: Path, *, vfs: str | None = None) -> apsw.Connection:
         connection.close()
         raise
     if is_new:
-        sync_folder(path.parent)
+        try:
+            sync_folder(path.parent)
+        except OSError:
+            connection.close()
+            raise
     return connection
 
 
@@ -208,7 +218,7 @@ def explained(error: apsw.Error, path: Path, system_errno: int = 0) -> EverturnE
         return DiskFull(f"Could not write {name}: the disk is full. Nothing of this write is stored.")
     if isinstance(error, apsw.IOError):
         return _io_trouble(error, name, system_errno)
-    if isinstance(error, apsw.CantOpenError) and system_errno in _NO_ROOM:
+    if isinstance(error, apsw.CantOpenError) and (system_errno in _NO_ROOM or _is_full(path.parent)):
         return DiskFull(f"Could not open {name}: the disk has no room for a new file. Nothing was written.")
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError)):
         return DiskReadOnly(f"Could not open or write {name}: {error}.")
@@ -222,6 +232,12 @@ def explained(error: apsw.Error, path: Path, system_errno: int = 0) -> EverturnE
     if isinstance(error, apsw.CorruptError):
         return StoreBroken(f"{name} is damaged: {error}.", hint="Run 'everturn doctor', restore a backup.")
     return StoreFault(f"SQLite refused a statement: {error}. Nothing of this request was stored.")
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether no file can be made there. A connection that could not be opened remembers no reason."""
+    found = os.statvfs(folder)
+    return found.f_bavail == 0 or (found.f_files > 0 and found.f_favail == 0)
 
 
 def _io_trouble(error: apsw.Error, name: str, system_errno: int) -> EverturnError:
