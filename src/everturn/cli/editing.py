@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.cli.call_text import exact
+from everturn.domain.environ import without_secrets
 from everturn.domain.errors import Invalid
 
 
@@ -51,7 +53,8 @@ async def _in_editor(editor: list[str], text: str) -> str:
         path = Path(folder) / "arguments.json"
         path.write_text(text + "\n", encoding="utf-8")
         try:
-            process = await asyncio.create_subprocess_exec(*editor, str(path))
+            environ = without_secrets(os.environ)
+            process = await asyncio.create_subprocess_exec(*editor, str(path), env=environ)
         except OSError as error:
             raise Invalid(
                 f"The editor {editor[0]} cannot be started: {error.strerror}.",

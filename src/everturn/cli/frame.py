@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
 import sys
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # the server starts without it: it draws nothing
     from rich.console import Console
 
 T = TypeVar("T")
+_PR_SET_DUMPABLE = 4  # of linux/prctl.h
 OWNER = "local"
 
 home_option = click.option(
@@ -53,6 +55,18 @@ def console(*, stderr: bool = False) -> Console:
 
 def run(task: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(task)
+
+
+def keep_memory_private() -> None:
+    """Let no other process of this user read our memory and environment, where keys are.
+
+    On Linux only, and not from root. What we start is not covered, because starting a program ends it:
+    children therefore get no keys that they do not need.
+    """
+    if sys.platform != "linux":
+        return
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the memory of this process could not be made private")
 
 
 @contextmanager

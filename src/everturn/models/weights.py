@@ -26,6 +26,7 @@ import anyio.to_thread
 import msgspec
 from anyio.streams.text import TextReceiveStream
 
+from everturn.domain.environ import without_secrets
 from everturn.domain.errors import ModelDoesNotFit, ModelDropped, ModelRefused, ModelTrouble
 from everturn.models.keys import redact
 
@@ -41,7 +42,6 @@ _LOCK_POLL_S = 0.5
 _LINES_KEPT = 40
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _NETWORK = re.compile(r"connection|timed out|timeout|temporary failure|name resolution|unreachable|ssl", re.I)
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 
 
 class Package(msgspec.Struct, frozen=True):
@@ -186,11 +186,7 @@ class PipDownload:
     """Downloads with pip, in a child process that is given no keys."""
 
     def __init__(self, environ: Mapping[str, str], python: str = sys.executable) -> None:
-        self._environ = {
-            name: value
-            for name, value in environ.items()
-            if name.startswith("PIP_") or not _SECRET_NAME.search(name)
-        }
+        self._environ = without_secrets(environ, keeping="PIP_")
         self._python = python
 
     async def __call__(self, requirement: str, folder: Path, on_progress: OnProgress) -> Path:
