@@ -80,7 +80,8 @@ async def test_a15_an_import_into_an_empty_store_is_equal(store: Store, tmp_path
         session, turns, messages = await empty.transcript.export(ME, session_id)
         assert await empty.upkeep.check() == []
         context = await empty.transcript.context(ME, session_id)
-    assert context == await store.transcript.context(ME, session_id)
+    original = await store.transcript.context(ME, session_id)
+    assert context == [replace(message, is_imported=True) for message in original]
     assert messages == exported[2]
     assert [replace(turn, first_position=0) for turn in turns] == [
         replace(turn, first_position=0) for turn in exported[1]

@@ -115,7 +115,6 @@ class Folded(msgspec.Struct, frozen=True):
     calls: tuple[CallState, ...]  # of the last finished step, in the model's order
     finish: str
     is_empty: bool  # the model has said nothing and wished nothing
-    is_tainted: bool  # untrusted output is among the results
     models: tuple[str, ...]
 
 
@@ -172,7 +171,6 @@ class Fold:
             calls=tuple(self._calls[call_id] for call_id in last.calls) if last else (),
             finish=last.finish if last else "",
             is_empty=not any(_says_something(step) for step in self._steps.values()),
-            is_tainted=any(c.result is not None and c.result.is_untrusted for c in self._calls.values()),
             models=tuple(dict.fromkeys(step.model for step in self._steps.values() if step.model)),
         )
 

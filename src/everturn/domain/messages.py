@@ -94,6 +94,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     is_steering: bool = False  # sent into a running turn
     is_recovered: bool = False  # taken from the journal of an interrupted turn
     model: str = ""
+    is_imported: bool = False  # came in with a document: nobody here said or made it
 
     @property
     def text(self) -> str:
@@ -102,4 +103,14 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
             part.text
             for part in self.parts
             if isinstance(part, (Text, Summary)) and not getattr(part, "is_abandoned", False)
+        )
+
+    @property
+    def brings_outside_text(self) -> bool:
+        """Whether words came in with it that are neither the user's nor the model's own: a tool's output, a
+        file, an imported message. A summary may have taken such words in."""
+        if self.is_imported or self.role is Role.SUMMARY:
+            return True
+        return any(
+            type(part) is Attachment or (type(part) is Result and part.is_untrusted) for part in self.parts
         )

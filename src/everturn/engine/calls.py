@@ -29,7 +29,7 @@ from everturn.domain.turns import Turn
 from everturn.engine.context import head_and_tail, storable
 from everturn.engine.facts import digest_of
 from everturn.engine.gear import Gear
-from everturn.engine.prefix import Agent
+from everturn.engine.prefix import Agent, is_tainted
 from everturn.engine.resume import DOUBT_CHOICES, AskDoubt, Judge, Run, Settle, next_for_call
 from everturn.engine.turn_log import TurnLog
 
@@ -220,7 +220,9 @@ class Calls:
             shown = head_and_tail(result.text, tool.spec.output_bytes_max)
             text = f"{shown}\n[The whole output could not be kept: {error.message}]"
         result = ToolResult(text, result.outcome, result.display)
-        await self._finish(state, result, artifact=artifact, is_untrusted=tool.spec.is_untrusted)
+        # A failure quotes what it met: the names of other files, the words of a plug-in's exception.
+        is_untrusted = tool.spec.is_untrusted or result.outcome is Outcome.ERROR
+        await self._finish(state, result, artifact=artifact, is_untrusted=is_untrusted)
         if isinstance(trouble, Stopped):
             raise trouble
         return None
@@ -317,7 +319,7 @@ class Calls:
             workspace=self._workspace,
             key=f"{self._turn.id}:{state.call.id}",
             profile=self._turn.profile or self._session.profile,
-            is_tainted=self._was_tainted or self._log.folded().is_tainted,
+            is_tainted=self._was_tainted or is_tainted(self._log.folded().messages),
         )
 
     # --- asking ------------------------------------------------------------------------------------

@@ -224,8 +224,12 @@ def mark_untrusted(result: Result) -> Result:
     """Put untrusted output between markers that it cannot close itself."""
     if not result.is_untrusted:
         return result
-    text = result.text.replace("</untrusted", "<\u200b/untrusted")
-    return msgspec.structs.replace(result, text=f"{_OPEN.format(name=result.name)}\n{text}\n{_CLOSE}")
+    return msgspec.structs.replace(result, text=_marked(result.name, result.text))
+
+
+def _marked(source: str, text: str) -> str:
+    inside = text.replace("</untrusted", "<\u200b/untrusted")
+    return f"{_OPEN.format(name=source)}\n{inside}\n{_CLOSE}"
 
 
 def _told_of_change(result: Result) -> Result:
@@ -242,7 +246,7 @@ def _attached(part: Attachment, abilities: Abilities, files: Mapping[str, bytes]
         return part
     if content is not None and is_text(part.media_type):
         text = content.decode("utf-8", "replace")
-        return Text(f"[Attached file {part.name}]\n{text}\n[End of {part.name}]")
+        return Text(f"[Attached file]\n{_marked(part.name, text)}")
     why = "an image that this model cannot see" if part.media_type.startswith("image/") else part.media_type
     return Text(f"[Attached: {part.name}, {part.size:,} bytes, {why}]")
 

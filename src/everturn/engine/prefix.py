@@ -7,12 +7,12 @@ and gets an ``Agent``, which knows both.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
 
-from everturn.domain.messages import Message, Result, Role
+from everturn.domain.messages import Message
 from everturn.domain.modelling import Abilities, Model, ToolSchema
 from everturn.domain.remembering import MemoryProvider, Recalled
 from everturn.domain.sessions import Session
@@ -255,11 +255,6 @@ def _signature(plain: Warm, model: str, memory: Memory | None, forgotten: int) -
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
 
-def is_tainted(history: list[Message]) -> bool:
-    """Whether untrusted output may be in the context. A summary may have taken it in."""
-    return any(
-        message.role is Role.SUMMARY
-        or any(isinstance(part, Result) and part.is_untrusted for part in message.parts)
-        for message in history
-        if message.role is Role.SUMMARY or message.role is Role.TOOL  # nobody else brings results
-    )
+def is_tainted(messages: Iterable[Message]) -> bool:
+    """Whether text from outside may be in the context."""
+    return any(message.brings_outside_text for message in messages)

@@ -203,15 +203,18 @@ def _begin(
 
 def _spoken(rows: Sequence[tuple[int, str]]) -> Script[tuple[Message, ...]]:
     """The user's words and the agent's answers. Nothing that a tool, a page or a file said: it could
-    plant a memory that the user never uttered."""
+    plant a memory that the user never uttered. An answer after such text may repeat it: left out too."""
     spoken = []
+    is_tainted = False
     for turn_no, turn_id in rows:
         for row in (yield q("messages_of_turn", turn_no)):
             message = message_of(row, turn_id)
+            is_tainted = is_tainted or message.brings_outside_text
             parts: tuple[AnyPart, ...] = tuple(
                 part for part in message.parts if isinstance(part, Text) and not part.is_abandoned
             )
-            if message.role in (Role.USER, Role.ASSISTANT) and parts:
+            is_kept = message.role is Role.USER or (message.role is Role.ASSISTANT and not is_tainted)
+            if is_kept and parts:
                 spoken.append(msgspec.structs.replace(message, parts=parts))
     return tuple(spoken)
 

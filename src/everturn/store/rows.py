@@ -28,6 +28,7 @@ _parts: msgspec.json.Decoder[tuple[tuple[int, ...], tuple[AnyPart, ...]]] = msgs
 
 _IS_STEERING = 1
 _IS_RECOVERED = 2
+_IS_IMPORTED = 4
 
 
 def to_json(value: Any) -> str:
@@ -183,7 +184,11 @@ def turn_of(row: Row) -> TurnRow:
 
 def message_columns(message: Message) -> tuple[int, str, bytes | None]:
     """(flags, text, parts) of a message."""
-    flags = _IS_STEERING * message.is_steering + _IS_RECOVERED * message.is_recovered
+    flags = (
+        _IS_STEERING * message.is_steering
+        + _IS_RECOVERED * message.is_recovered
+        + _IS_IMPORTED * message.is_imported
+    )
     parts = message.parts
     if len(parts) == 1 and type(parts[0]) is Text and not (parts[0].is_abandoned or parts[0].cuts):
         return flags, parts[0].text, None
@@ -210,6 +215,7 @@ def message_of(row: Row, turn_id: str) -> Message:
         is_steering=bool(flags & _IS_STEERING),
         is_recovered=bool(flags & _IS_RECOVERED),
         model=row[5],
+        is_imported=bool(flags & _IS_IMPORTED),
     )
 
 

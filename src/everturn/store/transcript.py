@@ -181,7 +181,9 @@ def _export(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, list[T
     turn_rows = [turn_of(row) for row in (yield q("turns_of_session", session.no))]
     ids = {turn.no: turn.id for turn in turn_rows}
     rows = yield q("messages_of_session", session.no)
-    return session.session, [t.turn for t in turn_rows], [message_of(row, ids[row[1]]) for row in rows]
+    # Where a message came from is for this store to know, not part of the document: it stays equal (A15).
+    messages = [msgspec.structs.replace(message_of(row, ids[row[1]]), is_imported=False) for row in rows]
+    return session.session, [t.turn for t in turn_rows], messages
 
 
 # --- moving the head ----------------------------------------------------------------------------------
@@ -444,11 +446,12 @@ def _import(
     for message in messages:
         if message.turn_id not in numbers:
             raise BadImport(f"Message {message.id[:60]} belongs to no turn of this document.")
-        by_turn.setdefault(message.turn_id, []).append(_renamed(message, renamed))
-    for turn_id, own in by_turn.items():
-        own.sort(key=lambda message: message.ordinal)
-        yield from add_messages(tx, session, numbers[turn_id], own)
-        yield from _use_files(session, own)
+        own = msgspec.structs.replace(_renamed(message, renamed), is_imported=True)
+        by_turn.setdefault(message.turn_id, []).append(own)
+    for turn_id, of_turn in by_turn.items():
+        of_turn.sort(key=lambda message: message.ordinal)
+        yield from add_messages(tx, session, numbers[turn_id], of_turn)
+        yield from _use_files(session, of_turn)
     head_no = numbers.get(asked.head or "")
     head_state = next((turn.state.value for turn in turns if turn.id == asked.head), None)
     yield q(
