@@ -14,6 +14,7 @@ import msgspec
 from anyio.abc import Process
 
 from everturn.tools.groups import Group
+from everturn.tools.guarded import Guard
 from everturn.tools.limits import Limits, Used, disk_of, processes_in, used_by
 
 MARK = "EVERTURN_CALL"  # in the environment of what runs without a sandbox
@@ -29,6 +30,7 @@ class Child:
         mark: str = "",
         first: tuple[int, int] | None = None,
         workspace: Path | None = None,
+        guard: Guard | None = None,
     ) -> None:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the process was started without pipes")
@@ -40,6 +42,8 @@ class Child:
         self._first = first[0] if first else 0
         self._namespace: int | None = first[1] if first else None
         self._workspace = workspace
+        self.guard = guard
+        self.set_aside: list[str] = []  # what it made and nothing must run; known when it has ended
         self._free = disk_of(workspace).free if workspace else 0  # when it started
         self.is_out_of_memory = False  # known when it has ended
         self.group: Group | None = None  # that holds its memory and the number of its processes
@@ -86,6 +90,8 @@ class Child:
                 self.is_out_of_memory = self.group.is_out_of_memory()
                 self.group.remove()
                 self.group = None
+            if self.guard is not None:
+                self.set_aside += await anyio.to_thread.run_sync(self.guard.settle)
             await self.process.aclose()
 
 

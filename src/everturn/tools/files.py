@@ -13,6 +13,7 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.tooling import Emit, ToolCall, ToolResult
 from everturn.tools import searching
+from everturn.tools.guarded import guarded_part, real_name
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
 from everturn.tools.patching import (
     FilePatch,
@@ -32,9 +33,6 @@ _LINES_MAX = 2000
 _LINE_CHARS_MAX = 2000
 _SEARCH_TIMEOUT_S = 30.0
 _BESIDE_MAX = 20
-
-# Files that make other programs run something, outside the sandbox, when their owner next works there.
-_RUN_BY_OTHERS = (".git", ".hg", ".envrc", ".vscode", ".idea", ".github", ".gitlab-ci.yml", "AGENTS.md")
 
 Whole = Annotated[int, msgspec.Meta(ge=1)]
 # Who looks for a file by its name this way must not take it for missing.
@@ -252,10 +250,28 @@ def judge_writes(name: str, paths: list[str], workspace: Path) -> Judgement:
                 inner = files.name(path)
             except Escape:
                 continue  # the call itself will say so, and do nothing
-            first = next((part for part in PurePosixPath(inner).parts if part in _RUN_BY_OTHERS), None)
-            if first is not None:
-                concerns.append(Concern(f"{first} can make other programs run things", key=f"write {inner}"))
+            real = real_name(workspace, inner)
+            part = guarded_part(workspace, real)
+            if part and real != os.path.normpath(inner):
+                return Judgement(label=label, denied=_detour(inner, real))
+            if part:
+                concerns.append(Concern(f"{part} can make other programs run things", key=f"write {real}"))
     return Judgement(label=label, concerns=tuple(concerns))
+
+
+def _writable(workspace: Path) -> Beneath:
+    """The workspace's files for writing. What other programs run is written under its own name only: that
+    is the name that was judged, whatever links have changed since."""
+
+    def check(name: str, real: str) -> None:
+        if real != os.path.normpath(name) and guarded_part(workspace, real):
+            raise ToolFailed(_detour(name, real))
+
+    return Beneath(workspace, check=check)
+
+
+def _detour(name: str, real: str) -> str:
+    return f"{name} leads to {real} through a link; use that path itself. Nothing was changed."
 
 
 def _paths(name: str, arguments: dict[str, Any]) -> list[str]:
@@ -301,7 +317,7 @@ def _beside(files: Beneath, path: str) -> str:
 
 def _replace(workspace: Path, path: str, content: str) -> tuple[str, bool]:
     """Write the file; return what was there and whether it is new."""
-    with Beneath(workspace) as files:
+    with _writable(workspace) as files:
         try:
             before = files.read(path, _FILE_BYTES_MAX).decode("utf-8", "replace")
         except FileNotFoundError:
@@ -331,7 +347,7 @@ def _apply(workspace: Path, patches: list[FilePatch]) -> list[tuple[str, str, st
             contents[patch.new_path] = after
         changes.append((patch.path, before, after))
     done: list[str] = []
-    with Beneath(workspace) as files:
+    with _writable(workspace) as files:
         # Removed last: what moves is never in neither place.
         for path, content in sorted(contents.items(), key=lambda item: item[1] is None):
             try:
@@ -348,16 +364,15 @@ def _apply(workspace: Path, patches: list[FilePatch]) -> list[tuple[str, str, st
 def _with_one_name_each(workspace: Path, patches: list[FilePatch]) -> list[FilePatch]:
     """The patches with one name for one file, however each of them writes it (``./b``, ``c/../b``, through a
     link): what follows tells files apart by their names."""
-    root = os.path.realpath(workspace)
 
     def named(files: Beneath, path: str | None) -> str | None:
         if path is None:
             return None
-        name = PurePosixPath(files.name(path))
-        place = os.path.join(os.path.realpath(os.path.join(root, name.parent)), name.name)
-        inner = os.path.relpath(place, root)
-        # What leads outside keeps its name, for the words with which it is refused.
-        return str(name) if inner.startswith("..") else inner
+        name = files.name(path)
+        real = real_name(workspace, name)
+        if real != os.path.normpath(name) and guarded_part(workspace, real):
+            raise ToolFailed(_detour(name, real))
+        return real
 
     with Beneath(workspace) as files:
         return [
@@ -416,7 +431,7 @@ async def _ask_child(sandbox: Sandbox, clock: Clock, call: ToolCall, request: di
     ran = await run(
         sandbox,
         [program, "-I", str(script)],
-        View(workspace=call.workspace, read=(*folders, script)),
+        View(workspace=call.workspace, read=(*folders, script), is_read_only=True),
         emit=quiet,
         clock=clock,
         timeout_s=_SEARCH_TIMEOUT_S,

@@ -194,6 +194,7 @@ class McpServers:
             write=tuple(Path(path).expanduser() for path in server.write),
             env={**server.env, **secrets},
             limits=server.limits,
+            is_brief=False,
         )
 
     async def stored(self, owner: str, server: McpServer) -> list[Definition] | None:

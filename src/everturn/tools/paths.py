@@ -12,7 +12,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
@@ -39,8 +39,18 @@ class Escape(ToolFailed):
 class Beneath:
     """The files beneath one folder. A context manager: it holds the folder's handle."""
 
-    def __init__(self, root: Path, *, has_openat2: bool | None = None, disk: Durable | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        has_openat2: bool | None = None,
+        disk: Durable | None = None,
+        check: Callable[[str, str], None] = lambda name, real: None,
+    ) -> None:
+        """``check`` is called before a write with the name that was given and the one without links, taken
+        from the folder that was opened: no link can be swapped any more. It raises to refuse."""
         self.root = root
+        self._check = check
         self._disk = disk or Durable()
         self._fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._has_openat2 = _openat2_works(self._fd) if has_openat2 is None else has_openat2
@@ -96,6 +106,7 @@ class Beneath:
             leaf = PurePosixPath(name).name
             if not leaf or leaf == "..":
                 raise ToolFailed(f"{path!r} does not name a file.")
+            self._check(name, self._real(folder, leaf))
             mode = _mode_of(folder, leaf, path)
             temporary = (
                 f".{secrets.token_hex(8)}.partial"  # short: the file's own name may be as long as allowed
@@ -130,8 +141,21 @@ class Beneath:
     def remove(self, path: str) -> None:
         name = self.name(path)
         with self._folder(str(PurePosixPath(name).parent), make=False) as folder:
-            os.unlink(PurePosixPath(name).name, dir_fd=folder)
+            leaf = PurePosixPath(name).name
+            self._check(name, self._real(folder, leaf))
+            os.unlink(leaf, dir_fd=folder)
             self._disk.sync(folder)
+
+    def rename(self, path: str, name: str) -> None:
+        """Give a file or folder another name in the same folder. Raises OSError, Escape."""
+        pure = PurePosixPath(self.name(path))
+        with self._folder(str(pure.parent), make=False) as folder:
+            os.rename(pure.name, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def _real(self, folder: int, leaf: str) -> str:
+        """The path of something in an opened folder, relative to the root and without links."""
+        at, root = (os.readlink(f"/proc/self/fd/{fd}") for fd in (folder, self._fd))
+        return os.path.join(os.path.relpath(at, root), leaf).removeprefix("./")
 
     @contextmanager
     def _folder(self, path: str, *, make: bool = True) -> Iterator[int]:

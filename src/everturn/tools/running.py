@@ -23,6 +23,9 @@ class Ran(msgspec.Struct, frozen=True):
     exit_code: int
     is_timed_out: bool = False
     breach: str = ""  # the limit for which it was ended, in words
+    set_aside: tuple[str, ...] = ()  # what it made that other programs would run, by its old name
+    read_only: tuple[str, ...] = ()  # what it could not write to, for the same reason
+    is_unguarded: bool = False  # the project is too large to find all of that
 
 
 async def run(
@@ -51,7 +54,16 @@ async def run(
         breach = view.limits.memory_breach
     await live.flush()
     code = child.process.returncode
-    return Ran(capture.content(), -1 if code is None else code, limit.cancelled_caught, breach)
+    guard = child.guard
+    return Ran(
+        capture.content(),
+        -1 if code is None else code,
+        limit.cancelled_caught,
+        breach,
+        set_aside=tuple(child.set_aside),
+        read_only=guard.read_only if guard else (),
+        is_unguarded=guard.is_cut if guard else False,
+    )
 
 
 async def _watched(child: Child, limits: Limits, work: Callable[[], Awaitable[None]]) -> str:
@@ -78,6 +90,9 @@ async def until_breach(child: Child, limits: Limits) -> str:
         breach = limits.breach(await child.used(limits))
         if breach:
             return breach
+        made = child.guard.trespass() if child.guard else ""
+        if made:
+            return f"it made {made}, which other programs would run outside the sandbox"
 
 
 async def _talk(child: Child, stdin: bytes, capture: Capture, live: Live) -> None:

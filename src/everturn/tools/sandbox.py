@@ -19,7 +19,6 @@ import platform
 import resource
 import secrets
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +31,10 @@ import msgspec
 from everturn.tools import forwarding, launching, seccomp
 from everturn.tools.child import MARK, Child, first_process
 from everturn.tools.groups import Groups
+from everturn.tools.guarded import Guard, Place
 from everturn.tools.idmap import UID, IdMap
 from everturn.tools.limits import Limits
+from everturn.tools.repositories import Repositories
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
@@ -62,6 +63,7 @@ _GATE = "/tmp/.gate"  # noqa: S108 - private inside the sandbox
 _GATE_PORT = 3128
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _TRIAL_TIMEOUT_S = 10
+_PROJECTS_MAX = 8  # whose folders are remembered
 _INSTALL = {
     "apt-get": "sudo apt-get install bubblewrap",
     "dnf": "sudo dnf install bubblewrap",
@@ -102,11 +104,13 @@ _LEVELS_OF_ROOT = (
     Level(lacks=f"{_ROOT} {_NESTED}"),
 )
 _SAME = """
-while [ "$1" != -- ]; do
-  [ "$(stat -c %d:%i "$1")" = "$2" ] || { echo "The project was changed while the call started."; exit 126; }
-  shift 2
-done
-shift
+set -f
+IFS='
+'
+[ "$(stat -c %d:%i -- $1)" = "$2" ] || { echo "The project was changed while the call started."; exit 126; }
+unset IFS
+set +f
+shift 2
 exec "$@"
 """
 
@@ -155,6 +159,8 @@ class View(msgspec.Struct, frozen=True):
     write: tuple[Path, ...] = ()
     env: dict[str, str] = {}
     limits: Limits = Limits()
+    is_read_only: bool = False  # the workspace too
+    is_brief: bool = True  # one command, not a server that stays
 
 
 class Sandbox:
@@ -172,6 +178,7 @@ class Sandbox:
         self._groups: Groups | None = None
         self._ids: IdMap | None = None  # for root only
         self._numbers = seccomp.machine()
+        self._projects: dict[Path, Repositories] = {}
         self.state = SandboxState("none", "The sandbox was not tried yet.")
 
     async def open(self) -> SandboxState:
@@ -196,7 +203,8 @@ class Sandbox:
                 list(argv), cwd=view.workspace, env=env, stderr=stderr, start_new_session=True
             )
             return Child(process, mark=mark)
-        kept = () if view.workspace.is_relative_to(self._home) else _git_places(view.workspace)
+        guard = await self._guard(view)
+        kept = guard.places if guard else ()
         told, tell = os.pipe()
         go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
         try:
@@ -209,13 +217,24 @@ class Sandbox:
                     pass_fds=passed,
                 )
             first = await first_process(told)
-            child = Child(process, first=first, workspace=view.workspace)
+            child = Child(process, first=first, workspace=view.workspace, guard=guard)
             if first is not None:
                 await self._bound(child, first[0], view.limits)
             return child
         finally:
             os.close(hold)
             os.close(told)
+
+    async def _guard(self, view: View) -> Guard | None:
+        """None for a session's own workspace, where nobody but the agent works, and where nothing is
+        written."""
+        if view.is_read_only or view.workspace.is_relative_to(self._home):
+            return None
+        known = self._projects.pop(view.workspace, None) or Repositories(str(view.workspace))
+        self._projects[view.workspace] = known  # the last one is the latest
+        if len(self._projects) > _PROJECTS_MAX:
+            del self._projects[next(iter(self._projects))]
+        return await anyio.to_thread.run_sync(lambda: Guard(view.workspace, known, is_brief=view.is_brief))
 
     async def _bound(self, child: Child, pid: int, limits: Limits) -> None:
         """Set the limits on a sandbox's first process, before it begins."""
@@ -313,8 +332,10 @@ class Sandbox:
             options += ["--tmpfs", str(self._home)]
         for path in view.read:
             options += ["--ro-bind", source(path), str(path)]
-        for path in (*view.write, view.workspace):
+        for path in view.write:
             options += ["--bind", source(path), str(path)]
+        bind = "--ro-bind" if view.is_read_only else "--bind"
+        options += [bind, source(view.workspace), str(view.workspace)]
         for place in kept:
             options += [place.option, source(Path(place.path)), place.path]
         if view.gate and _is_gated(view):
@@ -471,43 +492,19 @@ def _system_folder(folder: Path) -> list[str]:
     return ["--ro-bind-try", str(folder), str(folder)]
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Something that is mounted only if it is still the same file or folder when the sandbox is ready."""
-
-    option: str
-    path: str
-    identity: str  # device and inode
-
-
-def _git_places(workspace: Path) -> tuple[Place, ...]:
-    """Keep what git would run outside the sandbox, the next time its owner uses git in the project.
-
-    The folder itself becomes a mount too: else it could be moved away and another put in its place. A
-    session's own workspace is left alone: nobody but the agent uses git there.
-    """
-    git = workspace / ".git"
-    places = []
-    for option, path in (("--bind", git), ("--ro-bind", git / "hooks"), ("--ro-bind", git / "config")):
-        try:
-            found = path.lstat()
-        except OSError:
-            continue  # no repository here, or a file that names one elsewhere
-        if stat.S_ISLNK(found.st_mode) or (path == git and not stat.S_ISDIR(found.st_mode)):
-            break
-        places.append(Place(option, str(path), f"{found.st_dev}:{found.st_ino}"))
-    return tuple(places)
-
-
 def _only_if(kept: Sequence[Place]) -> list[str]:
-    """What runs before the command: it ends if another call in the same project put a link where git's
-    folder was, between our look and the mount. From the mount on nothing can be swapped any more.
+    """What runs before the command: it ends if another call in the same project put a link where a guarded
+    file was, between our look and the mount. From the mount on nothing can be swapped any more.
 
     A handle would be simpler, but bubblewrap hands every open file on to the command.
     """
     if not kept:
         return []
-    words = [word for place in kept for word in (place.path, place.identity)]
-    return ["/bin/sh", "-c", _SAME, "sh", *words, "--"]
+    paths, identities = (
+        "\n".join(place.path for place in kept),
+        "\n".join(place.identity for place in kept),
+    )
+    return ["/bin/sh", "-c", _SAME, "sh", paths, identities]
 
 
 def _is_root() -> bool:

@@ -6,8 +6,9 @@ the person is asked about those; without one it is not told of hosts at all.
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +31,9 @@ from everturn.tools.sandbox import Sandbox, View, python_program
 from everturn.tools.schema import Action, ToolFailed
 
 _TIMEOUT_S_MAX = 1800
+_NOTED_BYTES = 16 * 1024
+_NAMED_MAX = 8
+_REFUSALS = (b"read-only file system", b"device or resource busy", b"could not lock config file")
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=_TIMEOUT_S_MAX)]
 Hosts = Annotated[tuple[HostName, ...], msgspec.Meta(max_length=20)]
 Around = Callable[[ToolCall], Surroundings]
@@ -251,6 +255,24 @@ def _view(call: ToolCall, around: Surroundings, gate: Path | None, read: tuple[P
     )
 
 
+def _guard_notes(ran: Ran) -> Iterator[str]:
+    """What of the project was kept from the command, because other programs would run it as its owner."""
+    if ran.set_aside:
+        yield (
+            f"[renamed, because other programs would run it outside the sandbox: {', '.join(ran.set_aside)}. "
+            "To keep it, write it with write_file, which asks.]"
+        )
+    lower = ran.output[-_NOTED_BYTES:].lower()
+    if ran.read_only and any(words in lower for words in _REFUSALS):
+        named = [path for path in ran.read_only if os.fsencode(path) in ran.output]
+        yield (
+            "[read-only for commands, because other programs run it outside the sandbox: "
+            f"{', '.join(named or ran.read_only[:_NAMED_MAX])}. write_file and edit_file ask first.]"
+        )
+    if ran.is_unguarded:
+        yield "[the project is too large to find every repository in it; new ones were not all looked at]"
+
+
 async def _sync(disk: Durable, workspace: Path) -> str:
     """Make what a command wrote durable, before its step is; say what went wrong, if something did."""
     try:
@@ -274,7 +296,7 @@ def shown(ran: Ran, timeout_s: float, bytes_max: int, limits: Limits, trouble: s
         note = "" if text.strip() else "[no output]"
     is_bad = ran.breach or ran.is_timed_out or ran.exit_code or trouble
     return ToolResult(
-        text="\n".join(part for part in (text.rstrip("\n"), note, trouble) if part),
+        text="\n".join(part for part in (text.rstrip("\n"), note, *_guard_notes(ran), trouble) if part),
         outcome=Outcome.ERROR if is_bad else Outcome.OK,
         display={"kind": "terminal", "exit": ran.exit_code, "timed_out": ran.is_timed_out},
         full_output=ran.output if is_cut else None,

@@ -1,0 +1,96 @@
+"""Finds everything in a project that Git takes for a repository."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+import msgspec
+
+GIT = ".git"
+MARKS = ("HEAD", "objects", "refs", "commondir")
+_NOT_WALKED = frozenset({"objects", "refs", "logs", "lfs"})  # of a repository
+_ENTRIES_MAX = 1_000_000
+# A folder that changed so shortly before it was read may have changed again within the clock's last step.
+_UNSURE_NS = 2_000_000_000
+
+
+class Found(msgspec.Struct, frozen=True):
+    """``paths``: those at the top first. ``is_cut``: there may be more, because the project is too large."""
+
+    paths: tuple[str, ...]
+    is_cut: bool = False
+
+
+class _Folder(msgspec.Struct, frozen=True):
+    """What was read of a folder. It is read again when its inode says that it changed."""
+
+    state: tuple[int, int, int]
+    is_sure: bool
+    is_repository: bool
+    git: tuple[str, ...]  # its entries of that name
+    folders: tuple[str, ...]
+    entries: int
+
+
+class Repositories:
+    """The repositories of one project. It remembers the folders that it has read: looking again at one with
+    50,000 files takes a tenth of the time."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._read: dict[str, _Folder] = {}
+
+    def find(self) -> Found:
+        """The paths of folders, of files that name a folder, and of links. May be called by many threads."""
+        found: dict[str, None] = {}
+        read: dict[str, _Folder] = {}
+        entries = 0
+        waiting = [self._root]
+        while waiting:
+            path = waiting.pop()
+            folder = _look(path, self._read.get(path))
+            if folder is None:
+                continue
+            read[path] = folder
+            entries += folder.entries
+            if folder.is_repository:
+                found[path] = None
+            found.update((f"{path}/{name}", None) for name in folder.git)
+            if entries > _ENTRIES_MAX:
+                break
+            skipped = _NOT_WALKED if path in found else frozenset()
+            waiting += [f"{path}/{name}" for name in folder.folders if name not in skipped]
+        self._read = read
+        return Found(tuple(sorted(found, key=lambda path: path.count("/"))), is_cut=entries > _ENTRIES_MAX)
+
+
+def is_repository(names: set[str]) -> bool:
+    """Whether a folder with these entries is one, of whatever name."""
+    return "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
+
+
+def _look(path: str, known: _Folder | None) -> _Folder | None:
+    """Read a folder, unless it is as it was. None if it is gone, is a link, or may not be read."""
+    try:
+        at = os.lstat(path)
+        if not stat.S_ISDIR(at.st_mode):
+            return None
+        # Not the time of its last change by name (mtime): anybody can set that one.
+        state = (at.st_dev, at.st_ino, at.st_ctime_ns)
+        if known is not None and known.is_sure and known.state == state:
+            return known
+        now = time.time_ns()
+        with os.scandir(path) as listing:
+            inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
+    except OSError:
+        return None
+    return _Folder(
+        state=state,
+        is_sure=at.st_ctime_ns < now - _UNSURE_NS,
+        is_repository=is_repository({name for name, _ in inside}),
+        git=tuple(name for name, _ in inside if name.casefold() == GIT),
+        folders=tuple(name for name, is_folder in inside if is_folder),
+        entries=len(inside),
+    )

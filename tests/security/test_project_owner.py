@@ -1,0 +1,333 @@
+"""From a project's folder to its owner's account: what the owner's Git, shell and editor pick up by themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from everturn.domain.messages import Outcome
+from everturn.domain.tooling import ToolResult, Verdict
+from tests.unit.tools.kit import Kit
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "o",
+    "GIT_AUTHOR_EMAIL": "o@x",
+    "GIT_COMMITTER_NAME": "o",
+    "GIT_COMMITTER_EMAIL": "o@x",
+}
+
+
+def _git(folder: Path, *words: str) -> str:
+    """As the owner does it, outside the sandbox."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder.parent), "GIT_CONFIG_NOSYSTEM": "1", **IDENTITY}
+    return subprocess.run(
+        ["git", *words], cwd=folder, env=env, capture_output=True, text=True, check=False
+    ).stdout
+
+
+class Project:
+    def __init__(self, kit: Kit, folder: Path) -> None:
+        self.folder = folder
+        self._kit = kit
+
+    async def shell(self, command: str) -> ToolResult:
+        return await self._kit.run("terminal", {"workspace": self.folder}, command=command)
+
+    async def write(self, path: str) -> tuple[Verdict, str]:
+        ruling = await self._kit.rule("write_file", {"workspace": self.folder}, path=path, content="evil")
+        return ruling.verdict, ruling.reason
+
+    async def write_anyway(self, path: str) -> ToolResult:
+        return await self._kit.run("write_file", {"workspace": self.folder}, path=path, content="evil")
+
+    @property
+    def proof(self) -> Path:
+        """What an attack makes if it runs outside the sandbox."""
+        return self.folder.parent / "owned"
+
+    @property
+    def payload(self) -> str:
+        return f"touch {self.proof}; false"
+
+    def owner_works(self, *places: str) -> None:
+        """The owner looks at the project, at its top and in the given folders."""
+        for place in ("", *places):
+            for words in (
+                ("status",),
+                ("diff",),
+                ("commit", "--allow-empty", "-qm", "x"),
+                ("checkout", "-q", "."),
+            ):
+                _git(self.folder / place, *words)
+        assert not self.proof.exists(), "code ran as the owner"
+
+
+@pytest.fixture
+def project(kit: Kit, tmp_path: Path) -> Project:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    _git(folder, "init", "-q", "-b", "main")
+    (folder / "code.py").write_text("print(1)\n")
+    _git(folder, "add", ".")
+    _git(folder, "commit", "-qm", "first")
+    return Project(kit, folder)
+
+
+async def test_the_owners_way_to_be_attacked_is_real(project: Project) -> None:
+    """The bait: the same attack, made outside the sandbox, runs."""
+    _git(project.folder, "config", "core.fsmonitor", project.payload)
+    _git(project.folder, "status")
+    assert project.proof.exists()
+
+
+# --- in the sandbox ---------------------------------------------------------------------------------
+
+
+async def test_git_works_in_the_sandbox(project: Project) -> None:
+    result = await project.shell(
+        "set -e; export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@x GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@x; "
+        "git checkout -qb topic; echo 2 >> code.py; git add -A; git commit -qm second; "
+        "git checkout -q main; echo n > new.txt; git add new.txt; git commit -qm third; "
+        "git merge -q -m merged topic; git branch -d topic; git tag v1; "
+        "echo 3 >> code.py; git stash -q; git stash pop -q; git restore code.py; "
+        "git checkout -qb other HEAD~1; echo o > o.txt; git add .; git commit -qm o; git rebase -q main; "
+        "git cherry-pick --no-commit HEAD; git reset -q --hard; git worktree add -q ../project/wt -b wt; "
+        "(cd wt; echo w > w.txt; git add .; git commit -qm w); git worktree remove wt; git gc -q; git status -s; "
+        "git log --oneline | wc -l; echo fine"
+    )
+    assert "fine" in result.text.splitlines(), result.text
+    assert result.outcome is Outcome.OK
+    assert "third" in _git(project.folder, "log", "--format=%s")
+    assert _git(project.folder, "fsck", "--no-dangling") == ""
+
+
+ATTACKS = {
+    "config": "echo '[core] fsmonitor = PAYLOAD' >> .git/config",
+    "git config": "git config core.fsmonitor 'PAYLOAD'",
+    "hook": "printf '#!/bin/sh\\nPAYLOAD\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
+    "hooks moved": "mv .git/hooks .git/h; mkdir .git/hooks; "
+    "printf '#!/bin/sh\\nPAYLOAD\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
+    "commondir": "cp -r .git /tmp/c; mkdir c; cp -r /tmp/c/. c; printf '[core]\\nfsmonitor = PAYLOAD\\n' >> c/config; "
+    "echo ../c > .git/commondir",
+    "worktree config": "printf '[core]\\nfsmonitor = PAYLOAD\\n' > .git/config.worktree",
+    "git moved": "mv .git gone; git init -q; git config core.fsmonitor 'PAYLOAD'",
+    "through a link": "ln -s .git s; echo '[core] fsmonitor = PAYLOAD' >> s/config",
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_a_command_cannot_change_what_git_runs(project: Project, name: str) -> None:
+    _git(project.folder, "config", "extensions.worktreeConfig", "true")
+    result = await project.shell(ATTACKS[name].replace("PAYLOAD", project.payload))
+    assert ".git" in result.text, "the result names what was refused"
+    project.owner_works()
+    assert _git(project.folder, "log", "--format=%s").endswith("first\n")
+
+
+async def test_a_command_that_waits_for_the_owner_is_ended(project: Project) -> None:
+    """It does not tidy up first, and need not end by itself."""
+    result = await project.shell("cp -r .git c; echo ../c > .git/commondir; sleep 60; rm .git/commondir")
+    assert result.outcome is Outcome.ERROR
+    assert "it made .git/commondir" in result.text
+    assert not (project.folder / ".git" / "commondir").exists()
+
+
+NESTED = {
+    "fsmonitor": ("n", "git init -q n; git -C n config core.fsmonitor 'PAYLOAD'"),
+    "deep": ("a/b/c", "git init -q a/b/c; git -C a/b/c config core.fsmonitor 'PAYLOAD'"),
+    "hook": (
+        "n",
+        "git init -q n; printf '#!/bin/sh\\nPAYLOAD\\n' > n/.git/hooks/pre-commit; chmod +x n/.git/hooks/pre-commit",
+    ),
+    "bare": (
+        "n",
+        "git init -q --bare n; printf '[core]\\nbare=false\\nworktree=.\\nfsmonitor = PAYLOAD\\n' > n/config",
+    ),
+    "include": (
+        "n",
+        "git init -q n; printf '[core]\\nfsmonitor = PAYLOAD\\n' > n/more; git -C n config include.path ../more",
+    ),
+    "one line": ("n", "git init -q n; echo '[core] fsmonitor = PAYLOAD' >> n/.git/config"),
+    "file": (
+        "n",
+        "git init -q store; git -C store config core.fsmonitor 'PAYLOAD'; mv store/.git hidden; mkdir n; "
+        "echo 'gitdir: ../hidden' > n/.git",
+    ),
+    "link": (
+        "n",
+        "git init -q store; git -C store config core.fsmonitor 'PAYLOAD'; mv store/.git hidden; mkdir n; "
+        "ln -s ../hidden n/.git",
+    ),
+    "in git's folder": (
+        "n",
+        "git init -q s; git -C s config core.fsmonitor 'PAYLOAD'; mv s/.git .git/objects/zz; mkdir n; "
+        "echo 'gitdir: ../.git/objects/zz' > n/.git",
+    ),
+    "worktree": (
+        "n",
+        "git worktree add -q n -b n; cp -r .git c; printf '[core]\\nfsmonitor = PAYLOAD\\n' >> c/config; "
+        "echo ../../../c > .git/worktrees/n/commondir",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+async def test_a_repository_that_a_command_makes_runs_nothing(project: Project, name: str) -> None:
+    folder, command = NESTED[name]
+    result = await project.shell(command.replace("PAYLOAD", project.payload))
+    assert "renamed" in result.text, result.text
+    project.owner_works(folder)
+
+
+async def test_an_honest_repository_that_a_command_makes_stays(project: Project) -> None:
+    result = await project.shell(
+        "git init -q -b main demo; cd demo; git config user.name a; git config user.email a@x; echo x > x; "
+        "git add x; git commit -qm demo; git clone -q . ../copy; git init -q --bare ../bare; git push -q ../bare main"
+    )
+    assert result.text == "[no output]"
+    for name in ("demo", "copy"):
+        assert _git(project.folder / name, "log", "--format=%s") == "demo\n"
+        assert _git(project.folder / name, "status", "-s") == ""
+
+
+async def test_a_nested_repository_of_the_owner_is_kept_too(project: Project) -> None:
+    nested = project.folder / "vendor" / "lib"
+    nested.mkdir(parents=True)
+    _git(nested, "init", "-q")
+    await project.shell(
+        "git -C vendor/lib config core.fsmonitor 'PAYLOAD'".replace("PAYLOAD", project.payload)
+    )
+    moved = "mv vendor v; mkdir -p vendor/lib; cp -r v/lib/.git vendor/lib/.git; git -C vendor/lib config core.fsmonitor 'PAYLOAD'"
+    await project.shell(moved.replace("PAYLOAD", project.payload))
+    project.owner_works("vendor/lib", "v/lib")
+
+
+async def test_hooks_elsewhere_in_the_project_are_kept(project: Project) -> None:
+    hooks = project.folder / "tools" / "hooks"
+    hooks.mkdir(parents=True)
+    _git(project.folder, "config", "core.hooksPath", "tools/hooks")
+    result = await project.shell(
+        f"printf '#!/bin/sh\\n{project.payload}\\n' > tools/hooks/pre-commit; chmod +x tools/hooks/pre-commit"
+    )
+    assert "tools/hooks" in result.text.splitlines()[-1]
+    project.owner_works()
+
+
+async def test_what_an_editor_or_a_shell_runs_is_read_only_or_renamed(project: Project) -> None:
+    (project.folder / ".vscode").mkdir()
+    (project.folder / ".vscode" / "tasks.json").write_text("{}")
+    result = await project.shell("echo evil > .vscode/tasks.json; echo evil > .envrc; mkdir .idea; echo done")
+    assert (project.folder / ".vscode" / "tasks.json").read_text() == "{}"
+    assert not (project.folder / ".envrc").exists()
+    assert not (project.folder / ".idea").exists()
+    assert "outside the sandbox: .vscode." in result.text
+    assert ".envrc, .idea" in result.text
+
+
+async def test_a_project_without_a_repository_may_get_an_honest_one(kit: Kit, tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    project = Project(kit, folder)
+    assert (await project.shell("git init -q -b main; git add .; git status -s")).text == "[no output]"
+    assert _git(folder, "branch", "--show-current") == "main\n"
+
+
+async def test_a_project_without_a_repository_does_not_get_a_harmful_one(kit: Kit, tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    project = Project(kit, folder)
+    result = await project.shell(f"git init -q; git config core.fsmonitor '{project.payload}'; sleep 60")
+    assert "it made .git" in result.text
+    project.owner_works()
+
+
+async def test_a_cancelled_command_leaves_nothing_behind_either(project: Project) -> None:
+    await project._kit.run(
+        "terminal",
+        {"workspace": project.folder},
+        command=f"git init -q n; git -C n config core.fsmonitor '{project.payload}'; sleep 60",
+        timeout_s=1,
+    )
+    project.owner_works("n")
+
+
+# --- the file tools ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/config",
+        ".git/commondir",
+        "sub/.git/hooks/pre-commit",
+        ".GIT/config",
+        ".vscode/tasks.json",
+        ".envrc",
+        "sub/.envrc",
+        ".husky/pre-commit",
+        ".idea/workspace.xml",
+        "bare/config",
+        "half/HEAD",
+    ],
+)
+async def test_file_tools_ask_before_they_write_what_the_owner_runs(project: Project, path: str) -> None:
+    _git(project.folder, "init", "-q", "--bare", "bare")
+    (project.folder / "half" / "objects").mkdir(parents=True)
+    (project.folder / "half" / "refs").mkdir()
+    assert (await project.write(path))[0] is Verdict.ASK
+
+
+@pytest.mark.parametrize("path", ["s/config", "d/../s/config", "t/config", "e"])
+async def test_a_link_to_what_the_owner_runs_is_no_way_to_write_it(project: Project, path: str) -> None:
+    before = (project.folder / ".git" / "config").read_text()
+    (project.folder / "s").symlink_to(".git")
+    (project.folder / "d").mkdir()
+    (project.folder / "t").symlink_to("s")
+    (project.folder / "e").symlink_to(".envrc")
+    verdict, reason = await project.write(path)
+    if path != "e":  # a link in the last place is not followed by a write, which says so itself
+        assert (verdict, ".git/config" in reason) == (Verdict.DENY, True)
+    result = await project.write_anyway(path)
+    assert result.outcome is Outcome.ERROR
+    assert (project.folder / ".git" / "config").read_text() == before
+    assert not (project.folder / ".envrc").exists()
+
+
+async def test_a_link_that_is_swapped_in_after_the_judgement_is_no_way_either(project: Project) -> None:
+    (project.folder / "s").mkdir()
+    assert (await project.write("s/config"))[0] is Verdict.ALLOW
+    (project.folder / "s").rmdir()
+    (project.folder / "s").symlink_to(".git")
+    result = await project.write_anyway("s/config")
+    assert "leads to .git/config through a link" in result.text
+    assert "evil" not in (project.folder / ".git" / "config").read_text()
+
+
+async def test_an_ordinary_link_is_still_followed(project: Project) -> None:
+    (project.folder / "docs").mkdir()
+    (project.folder / "d").symlink_to("docs")
+    assert (await project.write("d/a.md"))[0] is Verdict.ALLOW
+    assert (await project.write_anyway("d/a.md")).outcome is Outcome.OK
+    assert (project.folder / "docs" / "a.md").read_text() == "evil"
+
+
+async def test_many_repositories_do_not_hide_a_harmful_one(project: Project) -> None:
+    for number in range(60):
+        _git(project.folder, "init", "-q", f"own/r{number}")
+    result = await project.shell(
+        f"for n in $(seq 60); do git init -q made/r$n; done; git init -q z/z/z; "
+        f"git -C z/z/z config core.fsmonitor '{project.payload}'"
+    )
+    assert "renamed" in result.text
+    assert "z/z/z/.git/config" in result.text
+    changed = (
+        "for n in $(seq 0 59); do echo '[core] fsmonitor = PAYLOAD' >> own/r$n/.git/config; done; sleep 60"
+    )
+    result = await project.shell(changed.replace("PAYLOAD", project.payload))
+    assert "it made own/" in result.text
+    project.owner_works("z/z/z", *(f"own/r{number}" for number in range(60)))
