@@ -217,6 +217,7 @@ const english = {
   newOutput: "New output",
   jumpToLatest: "Jump to latest",
   olderLoading: "Loading earlier messages",
+  notOnThisPath: "That message is in another version of this conversation.",
   // turn foot
   tokens: (count: string) => `${count} tokens`,
   fromCache: (share: number) => `${share}${nb}% from cache`,

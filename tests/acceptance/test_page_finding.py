@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
-from tests.acceptance.paging import PAGE, Gate, Tool, open_house, say
+from everturn.testing import within
+from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, Tool, open_house, say
+from tests.acceptance.seeding import long_session
 
 pytestmark = [
     pytest.mark.anyio,
@@ -164,3 +166,52 @@ async def test_settings_show_what_the_server_is_and_take_changes(data_dir: Path)
         await expect(page.locator("[data-composer]")).to_be_visible()
         assert house.complaints == []
         assert house.elsewhere == []
+
+
+LONG = 400
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_a_hit_far_back_in_a_long_session_is_the_one_in_view(data_dir: Path, width: int) -> None:
+    session = await long_session(data_dir, LONG)
+    async with open_house(data_dir) as house:
+        page = await house.open(f"#/s/{session}")
+        await page.set_viewport_size({"width": width, "height": 780})
+        for number in (LONG // 2, LONG - 3, 30, LONG // 2 + 31, 0):
+            await page.keyboard.press("Control+k")
+            await page.keyboard.type(f"notes-{number}.txt")
+            await expect(page.locator(".pal .hit mark").first).to_be_visible()
+            await expect(page.locator(".pal .hit").first).to_contain_text(f"notes-{number}.txt")
+            await page.keyboard.press("Enter")
+            marked = page.locator(".glow", has_text=f"notes-{number}.txt")
+            await marked.wait_for()
+            await expect(marked).to_be_in_viewport(ratio=1)
+            answer = page.locator("article .md", has_text=f"notes-{number}.txt")
+            await expect(page.locator(".glow")).to_have_count(0)
+            await expect(answer).to_be_in_viewport(ratio=1)
+        assert house.complaints == []
+
+
+async def test_a_hit_is_reached_while_older_messages_are_read_for_the_view(data_dir: Path) -> None:
+    session = await long_session(data_dir, LONG)
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        found = (await house.api("GET", "api/search", params={"q": "notes-40.txt"}))["items"][0]
+        held: list[Route] = []
+
+        async def hold(route: Route) -> None:
+            held.append(route)
+
+        await page.route(re.compile(r"/messages\?before"), hold, times=1)
+        await page.goto(f"{house.url}#/s/{session}")
+        await expect(page.locator("article").last).to_be_in_viewport()
+        await page.locator(".roll").hover()
+        with within("older messages are asked for", PATIENCE_S):
+            while not held:
+                await page.mouse.wheel(0, -2000)
+                await page.wait_for_timeout(50)
+        await page.evaluate("(id) => { location.hash += `/${id}`; }", found["message_id"])
+        await held[0].continue_()
+        await expect(page.locator("article .md", has_text="notes-40.txt")).to_be_in_viewport(ratio=1)
+        assert house.complaints == []
