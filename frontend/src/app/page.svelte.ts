@@ -409,6 +409,10 @@ export class Page {
     this.wish = { text, focus: true, id: Date.now() };
   }
 
+  focusComposer(): void {
+    this.wish = { focus: true, id: Date.now() };
+  }
+
   /** Take a message that could not be sent back into what is being written. */
   rewrite(unsent: Unsent): void {
     this.wish = { unsent, focus: true, id: Date.now() };

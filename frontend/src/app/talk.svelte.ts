@@ -30,6 +30,8 @@ export class Talk {
   /** Asks whose text was not read to its end yet, and how to bring the end on the screen. */
   readonly unread = new Map<string, () => void>();
   changing = $state.raw<{ ask: string; fields: Field[]; problem: string } | null>(null);
+  /** The message that is being edited, said or still queued, as it is typed so far. */
+  editing = $state<{ id: string; text: string } | null>(null);
   private moves: Promise<void> = Promise.resolve();
   private moving = 0;
   private moved = 0;
@@ -242,6 +244,16 @@ export class Talk {
     this.said += 1;
     this.tell(before, this.conversation);
     if (this.conversation.isStale) await this.load();
+  }
+
+  startEditing(turn: TurnView): void {
+    this.editing = { id: turn.id, text: textOf(turn.asked) };
+  }
+
+  /** The newest message that can be edited: one that is queued, else the last one said, if nothing runs. */
+  get editable(): TurnView | null {
+    const turns = this.conversation?.queue.length ? this.conversation.queue : this.isBusy ? [] : (this.conversation?.turns ?? []);
+    return turns.findLast((turn) => turn.kind === "message" && textOf(turn.asked)) ?? null;
   }
 
   async select(turn: TurnView, offset: number): Promise<void> {
