@@ -153,6 +153,7 @@ const english = {
   orType: "or type an answer below",
   typeAnswer: "Type an answer",
   outcomeUnknown: "Outcome unknown",
+  printedBefore: "Output before it was cut off:",
   outcomeUnknownText: "It started and never reported back. Running it twice may not be safe.",
   unknownOutcome: "Outcome unknown",
   doubtChoices: {

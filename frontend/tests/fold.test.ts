@@ -75,3 +75,41 @@ describe("the page's fold", () => {
     for (const fixture of fixtures) expect(live(fixture)).toEqual(live(fixture));
   });
 });
+
+describe("what a command printed before it was cut off", () => {
+  const call = { type: "call" as const, id: "c", name: "terminal", arguments: '{"command":"make"}' };
+  const printed = "compiled 40 of 100\n";
+  const event = (position: number, payload: SessionEvent["event"]): SessionEvent => ({
+    session_id: "ses",
+    position,
+    turn_id: "trn",
+    at: position,
+    event: payload,
+  });
+  const begun = [
+    event(1, { kind: "step.started", step: 1, model: "m" }),
+    event(2, { kind: "step.finished", step: 1, finish: "calls", calls: [call] }),
+    event(3, { kind: "tool.started", step: 1, call_id: "c", name: "terminal", arguments: call.arguments }),
+    event(4, { kind: "tool.output", call_id: "c", text: printed }),
+  ];
+  const after = (...more: SessionEvent[]): Item => [...begun, ...more].reduce(feed, emptyTurn("trn", 0)).items.at(-1)!;
+  const output = (item: Item): unknown => item.kind === "call" && [item.output, item.result?.output];
+
+  it("stays when the turn is stopped, and after a reload", () => {
+    expect(output(after(event(5, { kind: "turn.cancelled" })))).toEqual([printed, printed]);
+    const message = (role: Message["role"], parts: Message["parts"]): Message => ({ id: `msg_${role}`, turn_id: "trn", role, parts, created_at: 1 });
+    const result = { type: "result" as const, call_id: "c", name: "terminal", text: "Outcome unknown", outcome: "unknown" as const, output: printed };
+    const reloaded = settle(null, "trn", [message("assistant", [call]), message("tool", [result])]);
+    expect(output(reloaded.items.at(-1)!)).toEqual([printed, printed]);
+  });
+
+  it("stays when a person says what became of it, and goes when the call reports back", () => {
+    const asked = event(6, { kind: "question.asked", ask_id: "a", text: "?", topic: "doubt", call_id: "c" });
+    const answered = event(7, { kind: "question.answered", ask_id: "a", answer: "take it as done", by: "me", topic: "doubt", call_id: "c" });
+    const done = event(9, { kind: "tool.finished", call_id: "c", name: "terminal", outcome: "ok", text: "done" });
+    expect(output(after(asked, answered, done))).toEqual([printed, printed]);
+    const again = event(8, { kind: "tool.started", step: 1, call_id: "c", name: "terminal", arguments: call.arguments, attempt: 2 });
+    expect(output(after(asked, answered, again, done))).toEqual(["", undefined]);
+    expect((after(done) as { result: { output?: string } }).result.output).toBeUndefined();
+  });
+});

@@ -8,9 +8,11 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, Tool, attach, open_house, say
+
+COMMAND = "echo compiled 40 of 100; sleep 60"
 
 pytestmark = [
     pytest.mark.anyio,
@@ -438,3 +440,49 @@ async def test_a_waiting_approval_survives_the_server_and_the_browser(data_dir: 
         await expect(card).to_have_text("$TOOL")
         await page.get_by_role("button", name=re.compile("^Deny")).click()
         await expect(page.locator(".md")).to_contain_text("Not done.")
+
+
+async def allowed(page: Page) -> None:
+    """The call runs, allowed where that is asked."""
+    allow = page.get_by_role("button", name="Allow once")
+    await expect(allow.or_(page.locator(".out.live")).first).to_be_visible()
+    if await allow.is_visible():
+        await allow.click()
+
+
+async def test_what_a_command_printed_is_there_after_stop_and_reload(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("build", [Tool("terminal", {"command": COMMAND})])
+        page = await house.open()
+        await say(page, "build it")
+        await allowed(page)
+        await expect(page.locator(".out.live")).to_contain_text("compiled 40 of 100")
+        await page.locator(".card.run").get_by_role("button", name="Stop").click()
+        for _ in range(2):
+            await expect(page.locator('article[data-state="cancelled"] .out')).to_contain_text(
+                "compiled 40 of 100"
+            )
+            await expect(page.locator(".card.doubt .under")).to_contain_text("never reported back")
+            await page.reload()
+        assert house.complaints == []
+
+
+async def test_the_card_of_a_call_in_doubt_shows_what_it_had_printed(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("build", [Tool("terminal", {"command": COMMAND})], ["I will look."])
+        page = await house.open()
+        await say(page, "build it")
+        await allowed(page)
+        await expect(page.locator(".out.live")).to_contain_text("compiled 40 of 100")
+        await house.kill()
+        await house.start()
+        card = page.locator(".card.doubt[data-ask]")
+        for _ in range(2):
+            await expect(card.locator(".out")).to_contain_text("compiled 40 of 100")
+            await page.reload()
+        await card.get_by_role("button").first.click()
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        for _ in range(2):
+            await expect(page.locator("article .card.doubt .out")).to_contain_text("compiled 40 of 100")
+            await page.reload()
+        assert house.complaints == []

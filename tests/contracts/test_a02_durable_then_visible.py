@@ -6,9 +6,15 @@ import anyio
 import pytest
 
 from everturn.domain import events as ev
+from everturn.domain.fold import UNKNOWN_TEXT
+from everturn.domain.messages import Message, Result
 from everturn.domain.probe import Moment
+from everturn.domain.sessions import Session
+from everturn.domain.tooling import Emit, ToolCall, ToolResult
+from everturn.engine.resume import DOUBT_CHOICES
 from everturn.store import Store
-from everturn.testing import HoldingProbe
+from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe
+from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
 from tests.acting import ME, append, new_session, positions, start
 from tests.conftest import OpenAnother
 
@@ -67,3 +73,68 @@ async def test_a02_what_was_committed_is_there_for_others_before_anybody_here_wa
         assert not is_answered
         probe.release(Moment.BATCH_COMMITTED)
     assert is_answered
+
+
+# --- what a command printed while it ran -----------------------------------------------------------------
+
+PRINTED = "compiled 40 of 100\n"
+
+
+def printing_tool() -> FakeTool:
+    """Prints something and never comes to its end."""
+
+    async def work(call: ToolCall, emit: Emit) -> ToolResult:
+        await emit(PRINTED)
+        await anyio.sleep_forever()
+        raise AssertionError("nobody lets it end")
+
+    return FakeTool("build", work)
+
+
+async def shown_output(h: Harness, session: Session) -> list[str | None]:
+    """The output that each call shows in the transcript."""
+    return [part.output for m in await h.messages(session) for part in m.parts if isinstance(part, Result)]
+
+
+async def test_a02_output_that_was_seen_is_there_after_stop_and_after_pruning(
+    store: Store, clock: FakeClock
+) -> None:
+    asked: list[Message] = []
+    build = Call("build", id="c1")
+    async with open_harness(store, [build], "Never mind.", tools=[printing_tool()], clock=clock) as h:
+        session = await h.new_session()
+        accepted = await h.send(session, "build it")
+        await h.seen(session, "tool.output")
+        await h.engine.cancel(OWNER, accepted.turn.id)
+        await h.settled(accepted.turn.id)
+        assert await shown_output(h, session) == [PRINTED]
+        await clock.advance(3600)
+        await store.upkeep.prune(older_than_ms=1000)
+        assert "tool.output" not in await h.kinds(session), "the journal is pruned"
+        assert await shown_output(h, session) == [PRINTED]
+        await h.run(session, "and now?")
+        asked += h.model.requests[-1].messages
+    (told,) = [part for message in asked for part in message.parts if isinstance(part, Result)]
+    assert (told.text, told.output) == (UNKNOWN_TEXT, None), "the model is never given it as the result"
+
+
+@pytest.mark.parametrize("answer", DOUBT_CHOICES[:1] + DOUBT_CHOICES[2:])
+async def test_a02_output_that_was_seen_is_there_after_a_crash_whatever_is_answered_about_the_call(
+    store: Store, open_another: OpenAnother, clock: FakeClock, answer: str
+) -> None:
+    tools = [printing_tool()]
+    async with crashing_harness(store, [Call("build", id="c1")], tools=tools, clock=clock) as h:
+        session = await h.new_session()
+        await h.send(session, "build it")
+        await h.seen(session, "tool.output")
+    other = await open_another()
+    async with open_harness(other, "I see.", tools=tools, clock=clock) as h:
+        await h.engine.session(OWNER, session.id)
+        await h.seen(session, "question.asked")
+        outputs = [event.payload for event in await h.events(session) if event.kind == "tool.output"]
+        assert [output.text for output in outputs if isinstance(output, ev.ToolOutput)] == [PRINTED]
+        await h.answer(session, answer)
+        assert await shown_output(h, session) == [PRINTED]
+        sent = [part for m in h.model.requests[-1].messages for part in m.parts if isinstance(part, Result)]
+        assert [part.output for part in sent] == [None]
+        assert all(PRINTED not in part.text for part in sent)

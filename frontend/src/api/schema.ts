@@ -426,6 +426,8 @@ export interface components {
             arguments?: string | null;
             /** @default null */
             decision?: string | null;
+            /** @default null */
+            output?: string | null;
         };
         /**
          * Role

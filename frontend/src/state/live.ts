@@ -229,6 +229,8 @@ function toolFinished(turn: TurnView, payload: Of<"tool.finished">, at: number):
     duration_ms: known.startedAt === null ? null : Math.max(0, at - known.startedAt),
     is_untrusted: payload.is_untrusted ?? false,
     ...(known.wished === null ? {} : { arguments: known.arguments }),
+    // A result that was given for a call in doubt is not the call's own, and has none of its output.
+    ...((known.state === "doubt" || payload.outcome === "unknown") && known.output ? { output: known.output } : {}),
   };
   const state = payload.outcome === "ok" ? "done" : payload.outcome === "unknown" ? "unknown" : "failed";
   const next = changeCall(turn, payload.call_id, (call) => ({
@@ -367,6 +369,7 @@ function end(turn: TurnView, state: TurnState, at: number): TurnView {
 export function missing(call: CallItem): CallItem {
   const outcome = call.startedAt === null ? "cancelled" : "unknown";
   const result: ResultPart = { type: "result", call_id: call.callId, name: call.name, text: "", outcome };
+  if (call.output) result.output = call.output;
   return { ...call, state: "ended", result, ask: call.ask?.answer === null ? null : call.ask };
 }
 
@@ -427,7 +430,7 @@ function firstToken(turn: TurnView, step: number, at: number): TurnView {
   return changeBar(turn, `step:${step}`, { first_token_at: at });
 }
 
-function tail(text: string): string {
+export function tail(text: string): string {
   if (text.length <= outputCharactersMax) return text;
   return text.slice(text.length - outputCharactersMax);
 }

@@ -2,7 +2,7 @@
 
 import type { Bar, Message, Part, ResultPart, Turn } from "../api/types";
 import { emptyTurn, isEnded, type CallItem, type Item, type TurnView } from "./items";
-import { changed, missing } from "./live";
+import { changed, missing, tail } from "./live";
 import { labelOf } from "./tools";
 
 /** Everything of a turn that is on its row rather than in its messages. */
@@ -252,6 +252,7 @@ class Threader {
       label: bar?.label && bar.label !== known.name ? bar.label : known.label,
       startedAt: bar?.start_at ?? null,
       endedAt: bar?.end_at ?? null,
+      output: tail(result?.output ?? ""),
       result,
       state: result ? "ended" : bar ? "running" : "wished",
     };

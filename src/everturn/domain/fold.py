@@ -11,6 +11,7 @@ only to interrupt it has not gone on with it: then late events complete what the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -31,7 +32,27 @@ from everturn.domain.messages import (
 from everturn.domain.turns import Bar, Usage
 
 UNKNOWN_TEXT = "Outcome unknown: the call started and never reported back. It may have taken effect."
+OUTPUT_BYTES_MAX = 262_144  # kept of the live output of a call that never reports back
 NOT_RUN_TEXT = "Not run: the turn ended before this call started."
+
+
+class Printed(msgspec.Struct):
+    """The live output of one attempt of a call, with a bound: of more, the end is kept."""
+
+    pieces: deque[bytes] = msgspec.field(default_factory=deque)
+    size: int = 0
+
+    def add(self, text: str) -> None:
+        piece = text.encode("utf-8", "replace")
+        self.pieces.append(piece)
+        self.size += len(piece)
+        while self.size - len(self.pieces[0]) >= OUTPUT_BYTES_MAX:
+            self.size -= len(self.pieces.popleft())
+
+    @property
+    def text(self) -> str | None:
+        """None if it has printed nothing."""
+        return b"".join(self.pieces)[-OUTPUT_BYTES_MAX:].decode("utf-8", "ignore") or None
 
 
 class CallState(msgspec.Struct):
@@ -47,8 +68,10 @@ class CallState(msgspec.Struct):
     edited: str | None = None  # the arguments that the user put in place of the model's
     answer: str | None = None  # the answer to its question
     doubt: str | None = None  # the answer to "outcome unknown"
+    is_doubt_settled: bool = False  # it was answered, and the call has not been run again since
     result: Result | None = None
     finished_at: int | None = None
+    printed: Printed = msgspec.field(default_factory=Printed)
 
     @property
     def arguments(self) -> str:
@@ -249,6 +272,8 @@ class Fold:
             return
         call.started_at = event.at
         call.attempt = payload.attempt
+        call.is_doubt_settled = False
+        call.printed = Printed()
         bar = Bar(
             "tool",
             payload.label or payload.name,
@@ -258,6 +283,11 @@ class Fold:
             call_id=payload.call_id,
         )
         self._open_bar(payload.call_id, bar)
+
+    def _tool_output(self, payload: ev.ToolOutput, event: ev.Event) -> None:
+        call = self._calls.get(payload.call_id)
+        if call is not None and call.result is None:
+            call.printed.add(payload.text)
 
     def _tool_finished(self, payload: ev.ToolFinished, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
@@ -276,7 +306,10 @@ class Fold:
             is_untrusted=payload.is_untrusted,
             arguments=call.edited,
             decision=call.decision or None,
+            # A result that was given for a call in doubt is not the call's own, and has none of its output.
+            output=call.printed.text if call.is_doubt_settled or payload.outcome is Outcome.UNKNOWN else None,
         )
+        call.printed = Printed()
         states = {Outcome.OK: "done", Outcome.UNKNOWN: "unknown"}
         self._close_bar(payload.call_id, event.at, states.get(payload.outcome, "failed"))
 
@@ -306,6 +339,7 @@ class Fold:
             return
         if payload.topic == "doubt":
             call.doubt = payload.answer
+            call.is_doubt_settled = True
         elif payload.topic == "question":
             call.answer = payload.answer
 
@@ -426,8 +460,15 @@ def _missing(state: CallState) -> Result:
         text, outcome = NOT_RUN_TEXT, Outcome.CANCELLED
     else:
         text, outcome = UNKNOWN_TEXT, Outcome.UNKNOWN
-    decision = state.decision or None
-    return Result(state.call.id, state.call.name, text, outcome, arguments=state.edited, decision=decision)
+    return Result(
+        state.call.id,
+        state.call.name,
+        text,
+        outcome,
+        arguments=state.edited,
+        decision=state.decision or None,
+        output=state.printed.text,
+    )
 
 
 def _says_something(step: StepState) -> bool:
@@ -450,6 +491,7 @@ _HANDLERS: dict[type, _Handler] = {
     ev.StepFinished: Fold._step_finished,
     ev.StepUsage: Fold._step_usage,
     ev.ToolStarted: Fold._tool_started,
+    ev.ToolOutput: Fold._tool_output,
     ev.ToolFinished: Fold._tool_finished,
     ev.ApprovalRequested: Fold._approval_requested,
     ev.ApprovalResolved: Fold._approval_resolved,

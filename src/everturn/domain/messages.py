@@ -62,6 +62,7 @@ class Result(Part, frozen=True, tag="result"):
     is_untrusted: bool = False  # came from a tool, the web or MCP
     arguments: str | None = None  # those that the user put in place of the call's own
     decision: str | None = None  # what its approval was answered: once, session, …, deny; expired: by nobody
+    output: str | None = None  # what a call that never reported back had printed; never given to the model
 
 
 class Attachment(Part, frozen=True, tag="attachment"):

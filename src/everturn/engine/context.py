@@ -211,13 +211,19 @@ def _shaped_part(
             is_wanted = part.opaque is not None and part.model == model and not part.is_abandoned
             return (part,) if is_wanted else ()
         case Result():
-            return (_told_of_change(mark_untrusted(part)),)
+            return (_told_of_change(mark_untrusted(_without_output(part))),)
         case Attachment():
             return (_attached(part, abilities, files),)
         case Summary():
             return (Text("What was said before, in short:\n" + part.text),)
         case _:
             return (part,)
+
+
+def _without_output(result: Result) -> Result:
+    """What a call printed before it was cut off is evidence for a person. To a model it would look like the
+    result."""
+    return result if result.output is None else msgspec.structs.replace(result, output=None)
 
 
 def mark_untrusted(result: Result) -> Result:

@@ -153,6 +153,7 @@ def path_to_head(session: Session, turns: list[Turn], messages: list[Message]) -
 
 # --- for people --------------------------------------------------------------------------------------
 
+_PRINTED = "Printed before it was cut off:"
 _NAMES = {Role.USER: "You", Role.ASSISTANT: "Everturn", Role.TOOL: "Tools", Role.SUMMARY: "Summary"}
 
 
@@ -172,7 +173,8 @@ def _markdown_part(part: object) -> str:
     if isinstance(part, Call):
         return f"**{part.name}**\n\n{_fenced(part.arguments, 'json')}"
     if isinstance(part, Result):
-        return f"**{part.name}**: {part.outcome}\n\n{_fenced(part.text)}"
+        printed = f"\n\n{_PRINTED}\n\n{_fenced(part.output)}" if part.output else ""
+        return f"**{part.name}**: {part.outcome}\n\n{_fenced(part.text)}{printed}"
     if isinstance(part, Attachment):
         return f"_Attachment: {part.name} ({part.media_type}, {part.size:,} bytes)_"
     if isinstance(part, Summary):
@@ -223,7 +225,8 @@ def _html_part(part: object) -> str:
     if isinstance(part, Call):
         return f"<pre><b>{escape(part.name)}</b> {escape(part.arguments)}</pre>"
     if isinstance(part, Result):
-        return f"<pre><b>{escape(part.name)}: {part.outcome}</b>\n{escape(part.text)}</pre>"
+        printed = f"\n<b>{_PRINTED}</b>\n{escape(part.output)}" if part.output else ""
+        return f"<pre><b>{escape(part.name)}: {part.outcome}</b>\n{escape(part.text)}{printed}</pre>"
     if isinstance(part, Attachment):
         return f'<p class="aside">Attachment: {escape(part.name)} ({part.size:,} bytes)</p>'
     if isinstance(part, Summary):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from everturn.domain import events as ev
 from everturn.domain.events import Event, Payload
-from everturn.domain.fold import NOT_RUN_TEXT, UNKNOWN_TEXT, Folded, fold
+from everturn.domain.fold import NOT_RUN_TEXT, OUTPUT_BYTES_MAX, UNKNOWN_TEXT, Folded, fold
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Call, Message, Outcome, Reasoning, Result, Role, Text
 from everturn.domain.turns import Usage
@@ -303,3 +303,52 @@ def test_eight_times_the_deltas_cost_about_eight_times_as_much() -> None:
         return best
 
     assert cost(64_000) < cost(8_000) * 24
+
+
+# --- the live output of a call that never reports back ---------------------------------------------------
+
+
+def started_call(*more: Payload) -> list[Event]:
+    wish = ev.StepFinished(1, "calls", (Call("c", "run", "{}"),))
+    return journal_of(ev.StepStarted(1, "m"), wish, ev.ToolStarted(1, "c", "run", "{}"), *more)
+
+
+def result_of(events: list[Event]) -> Result:
+    (result,) = fold(TURN, events, is_ended=True).messages[-1].parts
+    assert isinstance(result, Result)
+    return result
+
+
+def test_what_a_call_printed_stays_if_it_never_reports_back() -> None:
+    result = result_of(started_call(ev.ToolOutput("c", "line 1\n"), ev.ToolOutput("c", "line 2\n")))
+    assert (result.outcome, result.text, result.output) == (Outcome.UNKNOWN, UNKNOWN_TEXT, "line 1\nline 2\n")
+
+
+def test_a_call_that_reports_back_has_its_result_and_no_output_beside_it() -> None:
+    done = ev.ToolFinished("c", "run", Outcome.OK, "the whole output")
+    assert result_of(started_call(ev.ToolOutput("c", "part"), done)).output is None
+
+
+def test_a_result_that_a_person_gave_for_a_call_in_doubt_does_not_hide_what_it_printed() -> None:
+    answer = ev.QuestionAnswered("ask", "take it as done", "me", "doubt", "c")
+    given = ev.ToolFinished("c", "run", Outcome.OK, "The user says that it took effect.")
+    assert result_of(started_call(ev.ToolOutput("c", "part"), answer, given)).output == "part"
+    again = ev.ToolStarted(1, "c", "run", "{}", attempt=2)
+    own = ev.ToolFinished("c", "run", Outcome.OK, "whole")
+    assert result_of(started_call(ev.ToolOutput("c", "part"), answer, again, own)).output is None
+    unknown = ev.ToolFinished("c", "run", Outcome.UNKNOWN, "Outcome unknown.")
+    assert result_of(started_call(ev.ToolOutput("c", "part"), unknown)).output == "part"
+
+
+def test_a_second_run_shows_its_own_output() -> None:
+    again = ev.ToolStarted(1, "c", "run", "{}", attempt=2)
+    events = started_call(ev.ToolOutput("c", "first"), again, ev.ToolOutput("c", "second"))
+    assert result_of(events).output == "second"
+
+
+def test_of_very_long_output_the_end_is_kept() -> None:
+    pieces = [ev.ToolOutput("c", f"{number:07d}\u00e9\n") for number in range(40_000)]
+    output = result_of(started_call(*pieces)).output
+    assert output is not None
+    assert output.endswith("0039999\u00e9\n")
+    assert OUTPUT_BYTES_MAX - 1 <= len(output.encode()) <= OUTPUT_BYTES_MAX
