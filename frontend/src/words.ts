@@ -479,6 +479,7 @@ const english = {
   sandbox: "Sandbox",
   sandboxOn: "Commands run in a sandbox",
   sandboxOff: "Commands run without a sandbox",
+  sandboxOffMeans: "Each command asks before it runs.",
   openAsks: "Waiting for you",
   memoryLead: "What Everturn knows about you. Plain text, yours to read, change or delete.",
   notes: "Notes",

@@ -284,3 +284,17 @@ async def test_usage_is_drawn_model_by_model(data_dir: Path) -> None:
             await page.locator(".use").evaluate("bar => bar.clientWidth"), abs=4
         )
         await expect(page.locator(".srow", has=bar.first)).to_contain_text("1 turn")
+
+
+async def test_a_missing_sandbox_is_said_on_the_page_with_the_command_that_adds_it(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "apt-get").touch(mode=0o755)
+    async with open_house(data_dir, starts=False) as house:
+        house.extra = {"PATH": str(tmp_path)}
+        await house.start()
+        page = await house.open()
+        await page.goto(house.url + "#/settings/tools")
+        row = page.locator(".srow", has_text="Commands run without a sandbox")
+        await expect(row).to_contain_text("Each command asks before it runs.")
+        await expect(row).to_contain_text("apt-get install bubblewrap")

@@ -256,6 +256,8 @@ export interface components {
             is_recovered?: boolean;
             /** @default  */
             model?: string;
+            /** @default false */
+            is_imported?: boolean;
         };
         /**
          * MessageAdded
@@ -449,12 +451,14 @@ export interface components {
         };
         /**
          * Sandboxed
-         * @description ``level``: full | reduced | none.
+         * @description ``level``: full | reduced | none. ``hint``: what to do about it, if something can be done.
          */
         Sandboxed: {
             is_on: boolean;
             level: string;
             detail: string;
+            /** @default  */
+            hint?: string;
         };
         /**
          * Scope

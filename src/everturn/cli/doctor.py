@@ -16,6 +16,8 @@ from everturn.domain.storing import Finding
 from everturn.store import Store
 from everturn.tools import Sandbox
 
+_DISK = "Disk: no quota for commands; one that leaves less than 1 GiB free is ended, and what it wrote stays."
+
 
 @click.command()
 @home_option
@@ -58,5 +60,5 @@ async def _sandbox(config: Config) -> str:
     finally:
         sandbox.close()
     if state.works:
-        return f"works ({state.level})"
-    return f"does not work: {state.detail} Every terminal and Python call asks before it runs. {state.hint}"
+        return f"{state.level}. {state.detail} {_DISK}"
+    return f"none. {state.detail} Every terminal and Python call asks before it runs. {state.hint}"

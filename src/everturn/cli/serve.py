@@ -18,6 +18,7 @@ from everturn.cli.frame import home_option, registry_of, run
 from everturn.config import Config, read_config
 from everturn.domain.errors import ModelKeyMissing
 from everturn.engine import Engine
+from everturn.tools import SandboxState
 from everturn.web import configure_logs
 from everturn.web import serve as serve_web
 
@@ -54,6 +55,7 @@ def check_model(config: Config) -> None:
 async def _serve(config: Config) -> None:
     async with open_app(config) as app, open_web(app) as web, AsyncExitStack() as stack:
         warn_of_readers(config.home)
+        warn_of_sandbox(app.toolbox.sandbox_state())
         if app.store.kind == "sqlite":
             stack.enter_context(beside_others(config.home))
         # What was built until here lives as long as the process: the collector need not look at it
@@ -70,6 +72,16 @@ async def drain(engine: Engine, grace_s: float) -> None:
     if running:
         _log.info("%d running turn%s: %g seconds to end", running, "" if running == 1 else "s", grace_s)
     await engine.stop(grace_s)
+
+
+def warn_of_sandbox(state: SandboxState) -> None:
+    """Say that commands are not confined, and how they can be; otherwise it would go unnoticed."""
+    if not state.works:
+        _log.warning(
+            "commands run without a sandbox, so each asks before it runs. %s %s", state.detail, state.hint
+        )
+    elif state.level != "full":
+        _log.warning("the sandbox is weaker here than it could be. %s", state.detail)
 
 
 def warn_of_readers(home: Path) -> None:

@@ -65,11 +65,11 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY
 _TRIAL_TIMEOUT_S = 10
 _PROJECTS_MAX = 8  # whose folders are remembered
 _INSTALL = {
-    "apt-get": "sudo apt-get install bubblewrap",
-    "dnf": "sudo dnf install bubblewrap",
-    "pacman": "sudo pacman -S bubblewrap",
-    "zypper": "sudo zypper install bubblewrap",
-    "apk": "sudo apk add bubblewrap",
+    "apt-get": "apt-get install bubblewrap",
+    "dnf": "dnf install bubblewrap",
+    "pacman": "pacman -S bubblewrap",
+    "zypper": "zypper install bubblewrap",
+    "apk": "apk add bubblewrap",
 }
 _SHARED_BYTES = str(256 * 1024**2)
 _USER = ("--unshare-user", "--uid", "1000", "--gid", "1000")
@@ -545,5 +545,5 @@ def install_hint() -> str:
     """The command that adds bubblewrap here."""
     for manager, words in _INSTALL.items():
         if shutil.which(manager):
-            return f"Install it with: {words}"
+            return f"Install it with: {'' if _is_root() else 'sudo '}{words}"
     return "Install the package bubblewrap."

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from everturn.cli.serve import beside_others, check_model, drain, warn_of_readers
+from everturn.cli.serve import beside_others, check_model, drain, warn_of_readers, warn_of_sandbox
 from everturn.config import read_config
 from everturn.domain.errors import ModelUnknown
 from everturn.store import Store
 from everturn.testing import Pause, Say
 from everturn.testing.clock import FakeClock
 from everturn.testing.harness import open_harness
+from everturn.tools import SandboxState
 
 
 def test_the_server_loads_nothing_that_only_other_commands_and_extras_need() -> None:
@@ -86,3 +87,16 @@ async def test_only_a_server_with_running_turns_says_that_it_waits_for_them(
             await h.seen(session, "text.delta")
         await drain(h.engine, 0.0)
     assert ("1 running turn: 0 seconds" in caplog.text) is is_busy
+
+
+@pytest.mark.parametrize(
+    ("level", "said"), [("none", "without a sandbox"), ("reduced", "weaker"), ("full", "")]
+)
+def test_a_missing_or_weak_sandbox_is_said_at_the_start_with_what_helps(
+    caplog: pytest.LogCaptureFixture, level: str, said: str
+) -> None:
+    hint = "Install it with: apt-get install bubblewrap" if level == "none" else ""
+    warn_of_sandbox(SandboxState(level, "bubblewrap: as it is.", hint))
+    assert said in caplog.text
+    assert hint in caplog.text
+    assert bool(caplog.text) is bool(said)

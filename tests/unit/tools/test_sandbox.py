@@ -50,7 +50,11 @@ async def test_without_the_program_it_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     state = await Sandbox(tmp_path).open()
     assert (state.level, state.works) == ("none", False)
-    assert "bubblewrap" in state.hint
+    assert state.hint == "Install the package bubblewrap."
+    (tmp_path / "dnf").touch(mode=0o755)
+    state = await Sandbox(tmp_path).open()
+    assert state.hint.startswith("Install it with: ")
+    assert state.hint.endswith("dnf install bubblewrap")
 
 
 @pytest.mark.parametrize(

@@ -79,11 +79,12 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Sandboxed(msgspec.Struct, frozen=True):
-    """``level``: full | reduced | none."""
+    """``level``: full | reduced | none. ``hint``: what to do about it, if something can be done."""
 
     is_on: bool
     level: str
     detail: str
+    hint: str = ""
 
 
 # What can stand in a header. "$" alone would allow a last line break.
@@ -538,7 +539,7 @@ class SettingsApi:
 
     def _sandboxed(self) -> Sandboxed:
         state = self._toolbox.sandbox_state()
-        return Sandboxed(state.level != "none", state.level, state.detail)
+        return Sandboxed(state.works, state.level, state.detail, state.hint)
 
     async def servers(self, call: Call[Nothing, Nothing]) -> Servers:
         return Servers(tuple(_server_out(state) for state in await self._toolbox.servers(call.owner)))
