@@ -224,6 +224,17 @@ grep --recursive bait .
 grep --dereference-recursive bait .
 grep -d recurse bait .
 grep --directories=recurse bait .
+grep < a.txt -R bait .
+grep 2>&1 -R bait .
+< a.txt grep -R bait .
+grep -c 2>/dev/null -R bait .
+ls && grep < a.txt -R bait .
+ls | grep 2>&1 -R bait .
+diff < a.txt sub other
+wc < a.txt --files0-from=names
+tail < a.txt -f a.txt
+grep <&- -R bait .
+grep >&- -R bait .
 grep -f way/secret a.txt
 grep -fsub/secret a.txt
 grep --file=sub/secret a.txt

@@ -58,7 +58,13 @@ def _strange(node: tree_sitter.Node) -> str:
         return ""
     if node.type not in _SEQUENCES | _STATEMENTS:
         return f"it holds shell code ({node.type.replace('_', ' ')})"
+    if node.type == "file_redirect" and len(_targets(node)) != 1:
+        return "it has arguments behind a redirection"  # the grammar takes them for files
     return "" if _has_plain_gaps(node) else "it holds an escaped blank"
+
+
+def _targets(redirect: tree_sitter.Node) -> list[tree_sitter.Node]:
+    return [child for child in redirect.named_children if child.type != "file_descriptor"]
 
 
 def _has_plain_gaps(node: tree_sitter.Node) -> bool:

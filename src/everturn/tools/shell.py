@@ -26,6 +26,11 @@ _DEPTH_MAX = 8
 _SPLIT_WORD = re.compile(r"\S\\\n\S")
 _ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|[nrt\\'\"])")
 _BESIDE_WORDS = ("variable_assignment", "herestring_redirect", "file_redirect", "heredoc_redirect")
+_AROUND_COMMANDS = ("redirected_statement", "list", "pipeline", "negated_command")
+_WORD_KINDS = (
+    *("word", "number", "string", "raw_string", "ansi_c_string", "translated_string", "concatenation"),
+    *("expansion", "simple_expansion", "command_substitution", "process_substitution", "brace_expression"),
+)
 _NAME_OF_PATH = re.compile(r"^(?:/usr/local/s?bin|/usr/s?bin|/s?bin)/")
 
 
@@ -119,6 +124,7 @@ class _Reader:
             if child.type not in _BESIDE_WORDS:
                 is_name = child.type == "command_name" and child.named_children
                 words.append(_word(child.named_children[0] if is_name else child))
+        words += map(_word, _later_words(node))
         if words:
             self.simple(Simple(tuple(words), through), depth, has_input=_is_fed(node))
 
@@ -147,12 +153,11 @@ class _Reader:
             self.opaque.append(f"{outer.name} runs text that is computed: {word.text}")
 
     def _redirect(self, node: tree_sitter.Node) -> None:
-        operator = next((child.type for child in node.children if not child.is_named), "")
-        targets = [child for child in node.named_children if child.type != "file_descriptor"]
-        for target in targets:
-            word = _word(target)
-            if operator in (">&", "<&") and (word.text.isdigit() or word.text == "-"):
-                continue
+        operator, target, _ = _redirection(node)
+        if target is None:
+            return
+        word = _word(target)
+        if operator not in (">&", "<&") or not (word.text.isdigit() or word.text == "-"):
             self.redirects.append(Redirect(word, is_write=">" in operator))
 
 
@@ -220,6 +225,44 @@ def _unescaped(found: re.Match[str]) -> str:
 
 def _is_pattern(text: str) -> bool:
     return any(char in text for char in "*?[{") and text not in ("[", "[[")
+
+
+def _redirection(
+    node: tree_sitter.Node,
+) -> tuple[str, tree_sitter.Node | None, list[tree_sitter.Node]]:
+    """Its operator, its target, and the words behind it, which are the command's. The grammar takes those for
+    further targets."""
+    operator = next((child.type for child in node.children if not child.is_named), "")
+    words = [child for child in node.named_children if child.type != "file_descriptor"]
+    if not words or operator in ("<&-", ">&-"):
+        return operator, None, words
+    return operator, words[0], words[1:]
+
+
+def _later_words(command: tree_sitter.Node) -> list[tree_sitter.Node]:
+    """The arguments that stand behind a redirection: ``rm 2>x -rf /``."""
+    words: list[tree_sitter.Node] = []
+    node, parent = command, command.parent
+    while parent is not None and parent.type in _AROUND_COMMANDS:
+        if parent.type == "redirected_statement":
+            for redirect in parent.named_children[1:]:
+                words += _behind(redirect)
+        elif parent.named_children[-1].end_byte != node.end_byte:
+            break  # what follows belongs to a later command
+        node, parent = parent, parent.parent
+    return words
+
+
+def _behind(redirect: tree_sitter.Node) -> list[tree_sitter.Node]:
+    if redirect.type == "file_redirect":
+        return _redirection(redirect)[2]
+    words: list[tree_sitter.Node] = []
+    for child in redirect.named_children if redirect.type == "heredoc_redirect" else ():
+        if child.type == "file_redirect":
+            words += _redirection(child)[2]
+        elif child.type in _WORD_KINDS:
+            words.append(child)
+    return words
 
 
 def _is_fed(node: tree_sitter.Node) -> bool:

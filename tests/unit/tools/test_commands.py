@@ -72,6 +72,15 @@ def judge(
         "curl http://169.254.169.254/latest/meta-data",
         "wget metadata.google.internal",
         "nohup bash -c 'eval \"rm -rf /\"'",
+        "rm 2>/dev/null -rf /",
+        "rm 2>&1 -rf / | cat",
+        "sudo > log rm -rf /",
+        "ls && rm < a.txt -rf /",
+        "! rm > a -rf /",
+        "rm <<EOF -rf /\nx\nEOF",
+        "rm <<EOF 2>/dev/null -rf /\nx\nEOF",
+        "rm <<< x -rf /",
+        "> log rm > more -rf / < a",
     ],
 )
 @pytest.mark.parametrize("sandbox", [True, False])

@@ -127,6 +127,20 @@ def test_deep_nesting_ends_as_opaque() -> None:
     assert any("nested" in reason for reason in parse("eval " * 40 + "ls").opaque)
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("a > x b", ["a b"]),
+        ("a b 2>&1 c < y d", ["a b c d"]),
+        ("a 1 && b > x 2 3", ["a 1", "b 2 3"]),
+        ("a | b > x 2", ["a", "b 2"]),
+        ("a <<E 1\nx\nE", ["a 1"]),
+    ],
+)
+def test_words_behind_a_redirection_are_the_commands(command: str, words: list[str]) -> None:
+    assert [simple.text for simple in parse(command).commands] == words
+
+
 def test_redirects_are_seen_and_descriptors_are_not_files() -> None:
     parsed = parse("a > out 2>&1 < in >> more 2>/dev/null")
     assert [(r.target.text, r.is_write) for r in parsed.redirects] == [
