@@ -6,6 +6,7 @@ import apsw
 import asyncpg
 import pytest
 
+from everturn.domain.errors import Invalid
 from everturn.domain.storing import Request
 from everturn.store import Store
 from tests.acting import CRASHED, ME, answered, append, ask, new_session, say, start, wish, words
@@ -152,3 +153,9 @@ async def test_a06_a_damaged_list_is_rebuilt_from_the_truth(store: Store, store_
     assert await store.sessions.get(ME, session.id) == before
     assert await store.upkeep.check() == []
     assert await words(store, session.id) == ["a", "A"]
+
+
+@pytest.mark.parametrize("cursor", ["9999999999999999999.1", "1.9999999999999999999", "1", "a.b", "-1.1"])
+async def test_a06_a_cursor_that_no_list_gave_is_refused(store: Store, cursor: str) -> None:
+    with pytest.raises(Invalid):
+        await store.sessions.list(ME, cursor=cursor)

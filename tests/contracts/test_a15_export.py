@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from everturn.domain.errors import BadImport, FileUnreadable
+from everturn.domain.errors import BadImport, FileUnreadable, Stale
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request
+from everturn.domain.turns import Usage
 from everturn.store import Store, open_store
 from everturn.store.disk import Disk, write_atomically
 from everturn.store.documents import export_document
+from everturn.store.import_numbers import NUMBER_MAX
 from everturn.testing.faulty_disk import FaultyDisk, Platter
 from tests.acting import (
     ME,
@@ -158,3 +160,39 @@ def test_a15_a_power_cut_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> N
             assert not heard or content[:3].decode() in (heard[-1], "new"), "what was heard is there"
             found.add(content[:3])
     assert found == {b"", b"old", b"new"}
+
+
+@pytest.mark.parametrize("number", [-1, 2**31, 2**53, 2**63 - 1, 2**63])
+async def test_a15_a_document_with_numbers_that_cannot_be_is_refused_whole(store: Store, number: int) -> None:
+    session, turns, messages = await store.transcript.export(ME, await rich_session(store))
+    last, said = turns[-1], messages[-1]
+    bar = replace(last.timeline[0], start_at=number)
+    broken = [
+        (session, [*turns[:-1], replace(last, epoch=number)], messages),
+        (session, [*turns[:-1], replace(last, attempts=number)], messages),
+        (session, turns, [*messages[:-1], replace(said, ordinal=number)]),
+    ]
+    if number != 2**31:  # which is a possible time, and a possible version
+        broken += [
+            (replace(session, version=number), turns, messages),
+            (replace(session, updated_at=number), turns, messages),
+            (session, [*turns[:-1], replace(last, ended_at=number)], messages),
+            (session, [*turns[:-1], replace(last, timeline=(bar,))], messages),
+            (session, [*turns[:-1], replace(last, usage=Usage(input_tokens=number))], messages),
+            (session, turns, [*messages[:-1], replace(said, created_at=number)]),
+        ]
+    before = await store.sessions.list(ME)
+    for document in broken:
+        with pytest.raises(BadImport):
+            await store.transcript.import_session(ME, *document)
+    assert await store.sessions.list(ME) == before
+
+
+async def test_a15_a_stale_write_is_refused_also_at_the_highest_version_that_is_taken(store: Store) -> None:
+    session, turns, messages = await store.transcript.export(ME, await rich_session(store))
+    given = replace(session, version=NUMBER_MAX)
+    copy = await store.transcript.import_session(ME, given, turns, messages)
+    renamed = await store.sessions.change(ME, copy.id, SessionPatch(title="one"), version=copy.version)
+    assert renamed.version == copy.version + 1
+    with pytest.raises(Stale):
+        await store.sessions.change(ME, copy.id, SessionPatch(title="two"), version=copy.version)

@@ -325,4 +325,4 @@ def _from_cursor(cursor: str) -> tuple[int, int]:
 
 
 def _is_number(text: str) -> bool:
-    return text.isdigit() and len(text) <= len(str(_FAR[0]))
+    return text.isdigit() and len(text) <= len(str(_FAR[0])) and int(text) <= _FAR[0]

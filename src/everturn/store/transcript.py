@@ -31,6 +31,7 @@ from everturn.store.common import (
     turn_row,
 )
 from everturn.store.endings import queue_turn
+from everturn.store.import_numbers import refuse_numbers
 from everturn.store.rows import (
     SessionRow,
     TurnRow,
@@ -416,6 +417,7 @@ def _refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[M
         raise BadImport("A turn is in this document twice.")
     if len({(message.turn_id, message.ordinal) for message in messages}) < len(messages):
         raise BadImport("Two messages of this document have the same place in their turn.")
+    refuse_numbers(session, turns, messages)
 
 
 def _import(
