@@ -387,7 +387,7 @@ async def test_a_backup_that_is_stopped_clears_up_and_a_second_signal_hurries(
         assert process.stderr is not None
         assert process.stdin is not None
         process.send_signal(number)
-        assert b"Clearing up" in await process.stderr.receive()
+        assert b"Stopping after this part" in await process.stderr.receive()
         await process.stdin.send(b"\n")
         assert await process.wait() == 1
         assert b"nothing of it is left: it was ended by a signal." in await process.stderr.receive()
@@ -395,7 +395,7 @@ async def test_a_backup_that_is_stopped_clears_up_and_a_second_signal_hurries(
     async with held_backup(data_dir, tmp_path / "copy") as process:
         assert process.stderr is not None
         process.send_signal(number)
-        assert b"Clearing up" in await process.stderr.receive()
+        assert b"Stopping after this part" in await process.stderr.receive()
         process.send_signal(number)
         assert await process.wait() == -number
     assert [path.name for path in tmp_path.glob("copy*")] == ["copy.unfinished"]
@@ -517,7 +517,7 @@ async def test_a_short_password_is_refused_before_it_is_asked_for_again(data_dir
     done = await command(data_dir, "password", stdin="short\n")
     assert done.returncode == 1
     assert "at least 8 characters" in done.stderr
-    assert "The same again" not in done.stdout + done.stderr
+    assert "Repeat the password" not in done.stdout + done.stderr
 
 
 async def test_a_token_is_shown_once_listed_and_revoked(data_dir: Path) -> None:

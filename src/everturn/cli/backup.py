@@ -30,7 +30,7 @@ _LISTED_MAX = 20
 @click.argument("target", type=click.Path(path_type=Path, file_okay=False), required=False)
 @home_option
 def backup(target: Path | None, home: Path | None) -> None:
-    """Copy what you would miss, while the server may go on; the database is verified by opening it.
+    """Back up your data; the server can keep running. The copy is opened and checked.
 
     In it: sessions and all they hold, attachments, memory, the sessions' workspaces (links as links, never
     followed), config.toml. Not in it: keys (secrets.toml), models' weights, folders of yours in which a
@@ -65,7 +65,7 @@ async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Pa
         folder.parent.mkdir(mode=0o700, exist_ok=True)
         cleared, left = unfinished.clear_all(folder.parent)
         for leftover in cleared:
-            click.echo(f"Cleared {leftover.name}: a backup that was cut off.", err=True)
+            click.echo(f"Cleared {leftover.name}: an unfinished backup.", err=True)
         for leftover, error in left:
             click.echo(f"Left {leftover} as it is: {error.strerror or error}.", err=True)
     try:
@@ -123,7 +123,7 @@ class _Signals:
         for number in self._NUMBERS:
             asyncio.get_running_loop().remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
-        click.echo("Clearing up after the part that is being copied. Again leaves at once.", err=True)
+        click.echo("Stopping after this part. Press Ctrl-C again to stop at once.", err=True)
 
     def check(self) -> None:
         if self._is_ended:
@@ -183,7 +183,7 @@ def _say_left_out(left_out: list[str]) -> None:
 @click.argument("source", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @home_option
 def restore(source: Path, home: Path | None) -> None:
-    """Put a backup into an empty data folder (and an empty PostgreSQL), and check it there.
+    """Restore a backup into an empty data folder (and an empty PostgreSQL database), and check it.
 
     Keys are not in a backup: set them again in the environment, or store them in the settings. The data
     folder is yours alone to read (0700).
@@ -201,7 +201,7 @@ def restore(source: Path, home: Path | None) -> None:
         restoring.finish()
     found = run(_findings(config))
     console().print(f"Restored into [bold]{escape(str(target))}[/bold]; {found} finding(s).", soft_wrap=True)
-    console().print("Keys of models are not in a backup; set them again.")
+    console().print("A backup holds no API keys. Set them again.")
     _say_address(config)
     _say_left_out(left_out)
 

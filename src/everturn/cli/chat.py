@@ -29,13 +29,13 @@ _NO_SESSION = (404, 410, 422)  # none, one that was deleted, what is no id at al
 
 
 @click.command()
-@click.option("--server", default=None, help=f"The address; default EVERTURN_URL or {DEFAULT_ADDRESS}.")
-@click.option("--token", default=None, help="An API token; default EVERTURN_TOKEN.")
+@click.option("--server", default=None, help=f"Server address. Default: EVERTURN_URL or {DEFAULT_ADDRESS}.")
+@click.option("--token", default=None, help="API token. Default: EVERTURN_TOKEN.")
 @click.option(
     "--session",
     "session_id",
     default=None,
-    help="Continue this session instead of a new one; 'everturn sessions' lists them.",
+    help="Continue this session ('everturn sessions' lists them).",
 )
 def chat(server: str | None, token: str | None, session_id: str | None) -> None:
     """Talk to a running server. Ctrl-C stops the turn; at the prompt it leaves, and /help lists what else
@@ -76,7 +76,7 @@ class Chat:
         else:
             await _require_session(self._client, session_id)
         self._enter(session_id)
-        self._out.print(f"[dim]{self._address} · {session_id} · /help · Ctrl-D leaves[/dim]", soft_wrap=True)
+        self._out.print(f"[dim]{self._address} · {session_id} · /help · Ctrl-D to quit[/dim]", soft_wrap=True)
         try:
             while True:
                 try:
@@ -114,11 +114,11 @@ class Chat:
 
 
 _HELP = """\
-  /new    start another session; this one is remembered
-  /quit   leave; Ctrl-D and Ctrl-C do that too
-  /help   this list
-Ctrl-C during an answer stops the turn. A message that begins with a slash: type it twice (//), or a space
-before it. 'everturn sessions' lists the sessions, 'everturn chat --session ID' goes on with one."""
+  /new    start a new session
+  /quit   quit (also Ctrl-D or Ctrl-C)
+  /help   show this list
+Ctrl-C during an answer stops it. To send a message that starts with a slash, type // or a space first.
+'everturn sessions' lists sessions; 'everturn chat --session ID' continues one."""
 
 
 async def _require_session(client: Client, session_id: str) -> None:
@@ -232,4 +232,4 @@ class Conversation:
     def _away(self) -> None:
         if not self._is_away:
             self._is_away = True
-            self._out.print("[dim]The server is away. Waiting for it; nothing is lost.[/dim]")
+            self._out.print("[dim]Server unreachable. Waiting to reconnect; nothing is lost.[/dim]")

@@ -21,9 +21,9 @@ _DISK = "Disk: no quota for commands; one that leaves less than 1 GiB free is en
 
 @click.command()
 @home_option
-@click.option("--repair", is_flag=True, help="Rebuild lists and search from the truth.")
+@click.option("--repair", is_flag=True, help="Rebuild the session list and the search index.")
 def doctor(home: Path | None, repair: bool) -> None:
-    """Check the store and everything that is derived from it."""
+    """Check the database and the search index."""
     found = with_store(home, lambda store, config: _examine(store, config, repair))
     sys.exit(1 if any(not finding.is_repaired for finding in found) else 0)
 
@@ -44,7 +44,7 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
     with out.status("Repairing" if repair else "Checking"):
         found = await (store.upkeep.repair() if repair else store.upkeep.check())
     if not found:
-        out.print("\n[green]Everything is as it should be.[/green]")
+        out.print("\n[green]No problems found.[/green]")
     for finding in found:
         mark = "repaired" if finding.is_repaired else "can be repaired" if finding.is_repairable else "look"
         out.print(f"\n[yellow]{finding.what}[/yellow] ({mark})\n  {escape(shown(finding.detail))}")

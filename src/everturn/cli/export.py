@@ -22,11 +22,11 @@ from everturn.store.disk import Disk, write_atomically
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to write; a reader sees the old file or the new one. Default: standard output.",
+    help="Output file (written atomically). Default: standard output.",
 )
 @home_option
 def export(session_id: str, kind: str, output: Path | None, home: Path | None) -> None:
-    """Write a session as one complete document; JSON can be imported again.
+    """Export a session as one document. JSON can be imported again.
 
     'everturn sessions' lists the sessions with their ids.
     """

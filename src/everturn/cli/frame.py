@@ -31,7 +31,7 @@ _PR_SET_DUMPABLE = 4  # of linux/prctl.h
 OWNER = "local"
 
 home_option = click.option(
-    "--home", type=click.Path(path_type=Path, file_okay=False), help="The data folder (EVERTURN_HOME)."
+    "--home", type=click.Path(path_type=Path, file_okay=False), help="Data folder (EVERTURN_HOME)."
 )
 
 

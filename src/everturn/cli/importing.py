@@ -22,7 +22,7 @@ from everturn.web.uploads import safe_name, sniffed
 )
 @home_option
 def import_(files: tuple[Path, ...], home: Path | None) -> None:
-    """Bring in sessions that were exported as JSON; each whole or not at all."""
+    """Import sessions that were exported as JSON. Each is imported whole or not at all."""
     for session in with_store(home, lambda store, config: _import_all(store, config, files), makes_one=True):
         title = shown(session.title or "Untitled session")
         click.echo(f"{session.id}  {title}  ({session.messages} messages)")

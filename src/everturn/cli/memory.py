@@ -27,7 +27,7 @@ _LISTED_MAX = 200
 
 @click.group()
 def memory() -> None:
-    """Read, edit and forget what is remembered.
+    """View, edit and delete memory notes.
 
     The notes are Markdown files in the data folder; `everturn memory where` names it. They can be edited
     there as well.
@@ -36,10 +36,10 @@ def memory() -> None:
 
 @memory.command("list")
 @click.argument("words", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="Every note, one line each, not only the newest.")
+@click.option("--all", "is_all", is_flag=True, help="List every note, one per line.")
 @home_option
 def list_(words: tuple[str, ...], is_all: bool, home: Path | None) -> None:
-    """List the newest notes, or those that fit some words."""
+    """List the newest notes, or search them."""
 
     async def work(built: BuiltMemory, store: Store) -> tuple[list[Note], list[str]]:
         troubles = await built.notebooks.troubles(OWNER)
@@ -57,7 +57,7 @@ def list_(words: tuple[str, ...], is_all: bool, home: Path | None) -> None:
     table = Table(_whole("Id"), "Since", "From", "Fact", box=None, header_style="bold")
     for note in notes[-_LISTED_MAX:]:
         table.add_row(note.id, note.day, escape(_source(note)), escape(one_line(note.text)))
-    console().print(table if notes else "Nothing is remembered yet." if not words else "Nothing fits.")
+    console().print(table if notes else "There are no notes yet." if not words else "No note matches.")
     if len(notes) > _LISTED_MAX:
         console().print(f"{len(notes) - _LISTED_MAX:,} older ones: everturn memory list --all")
 
@@ -66,7 +66,7 @@ def list_(words: tuple[str, ...], is_all: bool, home: Path | None) -> None:
 @click.argument("text", nargs=-1, required=True)
 @home_option
 def add(text: tuple[str, ...], home: Path | None) -> None:
-    """Note a fact."""
+    """Add a note."""
 
     async def work(built: BuiltMemory, store: Store) -> Note:
         return await built.notebooks.remember(OWNER, " ".join(text), SystemClock().now_ms())
@@ -79,7 +79,7 @@ def add(text: tuple[str, ...], home: Path | None) -> None:
 @click.argument("text", nargs=-1)
 @home_option
 def edit(ident: str, text: tuple[str, ...], home: Path | None) -> None:
-    """Change a note; without a text, in your editor."""
+    """Edit a note: with TEXT, or in your editor."""
 
     async def read(built: BuiltMemory, store: Store) -> str:
         return (await built.notebooks.get(OWNER, ident)).text
@@ -103,7 +103,7 @@ def edit(ident: str, text: tuple[str, ...], home: Path | None) -> None:
 @click.argument("idents", nargs=-1, required=True)
 @home_option
 def forget(idents: tuple[str, ...], home: Path | None) -> None:
-    """Forget notes. They are not recalled again, in no session."""
+    """Delete notes. They are not recalled again."""
 
     async def work(built: BuiltMemory, store: Store) -> list[Note]:
         try:
@@ -112,13 +112,13 @@ def forget(idents: tuple[str, ...], home: Path | None) -> None:
             await store.ledger.drop_recalled(OWNER)
 
     for note in _with_memory(home, work):
-        console().print(f"Forgotten: {escape(one_line(note.text))}")
+        console().print(f"Deleted: {escape(one_line(note.text))}")
 
 
 @memory.command()
 @home_option
-def owed(home: Path | None) -> None:
-    """List sessions with finished turns that are not remembered yet."""
+def pending(home: Path | None) -> None:
+    """List sessions with answers that are not in memory yet."""
 
     async def work(built: BuiltMemory, store: Store) -> tuple[list[Owing], str, str]:
         # A server that was killed cannot say that its commit has ended, and no other may have looked since.
@@ -135,17 +135,21 @@ def owed(home: Path | None) -> None:
             owing.session_id, escape(owing.title), str(owing.turns), _time(owing.since), escape(_state(owing))
         )
     out = console()
-    out.print(table if found else "Everything finished is remembered.")
-    out.print(f"Last remembered: {last}.")
+    out.print(table if found else "Every finished answer is in memory.")
+    out.print(f"Last saved to memory: {last}.")
     if notice:
         out.print(escape(notice))
+
+
+# The command's name in releases before this one.
+memory.add_command(click.Command("owed", hidden=True, callback=pending.callback, params=pending.params))
 
 
 @memory.command()
 @click.argument("session_id", required=False)
 @home_option
 def commit(session_id: str | None, home: Path | None) -> None:
-    """Remember finished turns now: of one session, or all."""
+    """Save finished answers to memory now: of one session, or of all."""
 
     async def work(built: BuiltMemory, store: Store) -> tuple[int, list[str]]:
         turns, errors = 0, []
@@ -164,9 +168,9 @@ def commit(session_id: str | None, home: Path | None) -> None:
     turns, errors = _with_memory(home, work)
     if turns:
         said = "1 turn is" if turns == 1 else f"{turns} turns are"
-        console().print(f"{said} owed no longer. What was noted: everturn memory list")
+        console().print(f"{said} saved to memory. To see the notes: everturn memory list")
     elif not errors:
-        console().print("Nothing was owed.")
+        console().print("Nothing was pending.")
     for error in errors:
         console(stderr=True).print(escape(error), style="red", soft_wrap=True)
     if errors:
@@ -176,7 +180,7 @@ def commit(session_id: str | None, home: Path | None) -> None:
 @memory.command()
 @home_option
 def where(home: Path | None) -> None:
-    """Say in which folder the notes lie."""
+    """Print the notes folder."""
 
     async def work(built: BuiltMemory, store: Store) -> Path:
         return built.notebooks.folder_of(OWNER)

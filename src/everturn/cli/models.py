@@ -36,7 +36,7 @@ _OWN = frozenset({"pocket", "coder", *DISCOVERED})  # they run on this machine
 @click.pass_context
 @home_option
 def models(context: click.Context, home: Path | None) -> None:
-    """List the models; with a command, test or fetch one."""
+    """List models; or test or download one."""
     if context.invoked_subcommand is None:
         _with_registry(home, _list)
 
@@ -44,7 +44,7 @@ def models(context: click.Context, home: Path | None) -> None:
 @models.command("list")
 @home_option
 def list_(home: Path | None) -> None:
-    """The models that can be used, or could be."""
+    """List available models."""
     _with_registry(home, _list)
 
 
@@ -52,7 +52,7 @@ def list_(home: Path | None) -> None:
 @click.argument("name", required=False)
 @home_option
 def test(name: str | None, home: Path | None) -> None:
-    """Say a few words to a model and see what comes back."""
+    """Send a short test message to a model."""
 
     async def work(registry: ModelRegistry) -> bool:
         with console().status(f"Asking {name or registry.default}"):
@@ -73,7 +73,7 @@ def test(name: str | None, home: Path | None) -> None:
 @click.argument("name", type=click.Choice(["pocket", "coder"]))
 @home_option
 def pull(name: str, home: Path | None) -> None:
-    """Fetch the weights of a local model; its hash is checked."""
+    """Download a local model and verify it."""
 
     async def work(registry: ModelRegistry) -> None:
         columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
@@ -81,7 +81,7 @@ def pull(name: str, home: Path | None) -> None:
             task = bar.add_task(name, total=None)
             async for chunk in registry.pull(name):
                 bar.update(task, description=chunk.label, completed=chunk.done, total=chunk.total)
-        console().print(f"{name} is here and its hash is right.")
+        console().print(f"{name} is downloaded and verified.")
 
     _with_registry(home, work)
 

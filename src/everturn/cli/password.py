@@ -14,16 +14,16 @@ from everturn.web.passwords import PASSWORD_LENGTH_MIN
 
 @click.command()
 @home_option
-@click.option("--remove", is_flag=True, help="Go back to no sign-in; only loopback is served then.")
+@click.option("--remove", is_flag=True, help="Remove the password (local access only).")
 def password(home: Path | None, remove: bool) -> None:
     """Set the password of the local admin, or remove it."""
     if remove:
         with_store(home, lambda store, config: open_accounts(store).remove_password())
-        console().print("There is no password any more. Everturn listens on loopback only.")
+        console().print("The password is removed. Everturn now accepts local connections only.")
         return
     given = _asked()
     with_store(home, lambda store, config: open_accounts(store).set_password(given), makes_one=True)
-    console().print("The password is set. Everybody has to sign in with it from now on.")
+    console().print("The password is set. Everyone must now sign in with it.")
 
 
 def _asked() -> str:
@@ -35,8 +35,8 @@ def _asked() -> str:
         if len(given) < PASSWORD_LENGTH_MIN:
             raise Invalid(
                 f"A password needs at least {PASSWORD_LENGTH_MIN} characters. Nothing was changed.",
-                hint="Four words are good.",
+                hint="Tip: four random words work well.",
             )
-        if given == click.prompt("The same again", hide_input=True):
+        if given == click.prompt("Repeat the password", hide_input=True):
             return given
-        click.echo("The two are not the same.", err=True)
+        click.echo("The passwords do not match.", err=True)

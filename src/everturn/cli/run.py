@@ -48,25 +48,27 @@ TITLE_CHARS_MAX = 80
 @click.option(
     "--session",
     "session_id",
-    help="Continue this session instead of a new one; 'everturn sessions' lists them.",
+    help="Continue this session ('everturn sessions' lists them).",
 )
-@click.option("--model", help="provider:name, for this turn.")
-@click.option("--profile", help="The profile to work with.")
+@click.option("--model", help="Model for this turn (provider:name).")
+@click.option("--profile", help="Profile to use.")
 @click.option(
     "--attach",
     "attached",
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False, exists=True, readable=True),
-    help="Attach a file: text, an image or a PDF. Can be given several times.",
+    help="Attach a text, image or PDF file. Repeatable.",
 )
 @click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True),
-    help="Work in this folder. For a new session; else it has a workspace of its own.",
+    help="Work in this folder (new sessions only). Default: a workspace of its own.",
 )
-@click.option("--resume", "is_resumption", is_flag=True, help="See the session's unfinished turn to its end.")
-@click.option("--compact", "is_compaction", is_flag=True, help="Summarise the session; TEXT is the focus.")
-@click.option("--json", "is_json", is_flag=True, help="Print the events as JSON, one per line.")
+@click.option("--resume", "is_resumption", is_flag=True, help="Resume the session's unfinished turn.")
+@click.option(
+    "--compact", "is_compaction", is_flag=True, help="Summarise the session; TEXT: what to focus on."
+)
+@click.option("--json", "is_json", is_flag=True, help="Print events as JSON, one per line.")
 @home_option
 def run_(
     text: str | None,
@@ -102,7 +104,7 @@ def run_(
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     text = sys.stdin.read() if text == "-" else text
     if not (text.strip() or attached or is_compaction):
-        raise click.UsageError("There is nothing to ask: TEXT is empty.")
+        raise click.UsageError("Please give a question.")
     asked = Submission(text=text, model=model, profile=profile)
     if is_compaction:
         asked = Submission(kind=TurnKind.COMPACTION, note=text, model=model)

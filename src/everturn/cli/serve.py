@@ -27,14 +27,14 @@ _log = logging.getLogger("everturn.server")
 
 @click.command()
 @home_option
-@click.option("--host", help="The address to listen on; any but loopback needs a password.")
-@click.option("--port", type=int, help="The port; 0 takes any free one.")
-@click.option("--model", help="provider:name, the model that answers by default.")
+@click.option("--host", help="Address to listen on. Any but loopback needs a password.")
+@click.option("--port", type=int, help="Port; 0 picks a free one.")
+@click.option("--model", help="Default model (provider:name).")
 @click.option("--open", "opens_browser", is_flag=True, help="Open the page in a browser.")
 def serve(
     home: Path | None, host: str | None, port: int | None, model: str | None, opens_browser: bool
 ) -> None:
-    """Run the server and the page until SIGTERM or Ctrl-C; a second signal hurries."""
+    """Run the server and the page. Press Ctrl-C to stop; press it again to stop at once."""
     configure_logs()
     config = read_config(home, host=host, port=port, model=model, opens_browser=opens_browser)
     check_model(config)
@@ -117,4 +117,4 @@ def beside_others(home: Path) -> Iterator[None]:
 
 
 def _say(address: str) -> None:
-    click.echo(f"Everturn is ready: {click.style(address, bold=True)}  (Ctrl-C stops)")
+    click.echo(f"Everturn is ready: {click.style(address, bold=True)}  (press Ctrl-C to stop)")

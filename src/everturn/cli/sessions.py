@@ -17,12 +17,12 @@ _PAGE = 200
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
-@click.option("--all", "is_all", is_flag=True, help="Archived ones too.")
-@click.option("--json", "is_json", is_flag=True, help="Print them as JSON, one per line.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number.")
+@click.option("--all", "is_all", is_flag=True, help="Include archived sessions.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON, one session per line.")
 @home_option
 def sessions(limit: int, is_all: bool, is_json: bool, home: Path | None) -> None:
-    """List the sessions, newest first: id, when it changed last, state, title.
+    """List sessions, newest first: id, last change, state, title.
 
     The id is what `everturn export`, `everturn run --session` and `everturn chat --session` want.
     """

@@ -18,7 +18,7 @@ _ID_CHARS = 30
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke API tokens."""
+    """Create, list and revoke API tokens."""
 
 
 @token.command()
@@ -30,12 +30,12 @@ def token() -> None:
     type=click.Choice([scope.value for scope in Scope]),
     default=("chat",),
     show_default=True,
-    help="What it may do; can be given several times.",
+    help="What the token may do. Repeatable.",
 )
-@click.option("--days", type=click.IntRange(1, 3650), help="How long it lives; default: until revoked.")
+@click.option("--days", type=click.IntRange(1, 3650), help="Days until it expires. Default: never.")
 @home_option
 def create(label: str, scopes: tuple[str, ...], days: int | None, home: Path | None) -> None:
-    """Make a token. It is shown once and stored only as a hash."""
+    """Create a token. It is shown once and stored only as a hash."""
     chosen = tuple(Scope(scope) for scope in scopes)
     info, text = with_store(
         home,
@@ -43,14 +43,14 @@ def create(label: str, scopes: tuple[str, ...], days: int | None, home: Path | N
         makes_one=True,
     )
     out = console(stderr=True)
-    out.print(f"Token [bold]{info.id}[/bold] ({', '.join(info.scopes)}). It is not shown again:")
+    out.print(f"Token [bold]{info.id}[/bold] ({', '.join(info.scopes)}). Copy it now; it is not shown again:")
     click.echo(text)
 
 
 @token.command("list")
 @home_option
 def list_(home: Path | None) -> None:
-    """List the tokens that exist."""
+    """List tokens."""
     found = with_store(home, lambda store, config: open_accounts(store).tokens(OWNER))
     # An id is there to be copied: the other columns give way.
     table = Table(Column("Id", no_wrap=True, min_width=_ID_CHARS), *_MORE, box=None, header_style="bold")
@@ -65,7 +65,7 @@ def list_(home: Path | None) -> None:
 @click.argument("ident")
 @home_option
 def revoke(ident: str, home: Path | None) -> None:
-    """Revoke a token; it is refused from the next request on."""
+    """Revoke a token. It stops working at once."""
     with_store(home, lambda store, config: open_accounts(store).revoke_token(OWNER, ident))
     console().print(f"Revoked {ident}.")
 

@@ -12,7 +12,7 @@ from everturn import __version__
 
 @click.command()
 def version() -> None:
-    """Say which version this is, and of what it is made."""
+    """Show version information."""
     click.echo(f"everturn {__version__}")
     click.echo(f"python   {platform.python_version()}")
     click.echo(f"sqlite   {apsw.sqlite_lib_version()}")

@@ -27,7 +27,8 @@ class Passwords:
         """Raises Invalid if the password is too short or too long to be one."""
         if len(password) < PASSWORD_LENGTH_MIN or len(password.encode()) > PASSWORD_BYTES_MAX:
             raise Invalid(
-                f"A password needs at least {PASSWORD_LENGTH_MIN} characters.", hint="Four words are good."
+                f"A password needs at least {PASSWORD_LENGTH_MIN} characters.",
+                hint="Tip: four random words work well.",
             )
         return await self._run(password)
 

@@ -48,8 +48,8 @@ def test_a_note_is_added_listed_changed_and_forgotten(home: Path) -> None:
     assert "Prefers tea." in typed("list").stdout
     assert typed("edit", note, "Prefers", "coffee.").stdout == "Changed: Prefers coffee.\n"
     assert typed("list", "--all").stdout.split("  ")[-1] == "Prefers coffee.\n"
-    assert typed("forget", note).stdout == "Forgotten: Prefers coffee.\n"
-    assert typed("list").stdout == "Nothing is remembered yet.\n"
+    assert typed("forget", note).stdout == "Deleted: Prefers coffee.\n"
+    assert typed("list").stdout == "There are no notes yet.\n"
 
 
 def test_a_note_is_changed_in_an_editor(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,9 +81,9 @@ def test_no_editor_is_opened_for_a_note_that_is_not_there(
 
 def test_committing_says_what_came_of_it(home: Path) -> None:
     noted("Prefers tea.")
-    assert typed("commit").stdout == "Nothing was owed.\n"
+    assert typed("commit").stdout == "Nothing was pending.\n"
     session = asyncio.run(_session(home))
-    assert typed("commit", session).stdout == "Nothing was owed.\n"
+    assert typed("commit", session).stdout == "Nothing was pending.\n"
     unknown = typed("commit", "ses_00000000000000000000000000")
     assert unknown.exit_code == 1
     assert str(unknown.exception) == "There is no session ses_00000000000000000000000000."
