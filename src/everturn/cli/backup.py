@@ -19,6 +19,7 @@ from everturn.cli.frame import console, home_option, run, shown, with_store
 from everturn.config import FILE, Config, home_of, read_config
 from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
 from everturn.store import Store, copy_tree, open_store, restore_database
+from everturn.store.copying import DEPTH_MAX
 from everturn.store.disk import Disk, sync_tree
 
 _FOLDERS = ("files", "memory", "workspaces")  # of the data folder, in a backup
@@ -221,6 +222,12 @@ def _say_address(config: Config) -> None:
 
 
 async def _restore(source: Path, config: Config, restoring: unfinished.Restoring) -> list[str]:
+    for name in (DATABASE, _database_name(config), "postgresql"):
+        if (source / name).is_symlink():
+            raise Invalid(
+                f"{source / name} is a link, which no backup holds. Nothing was restored.",
+                hint="Name the folder that 'everturn backup' made.",
+            )
     # The database first: where backup and address do not fit, nothing has been touched yet.
     if not restoring.has_database:
         await restore_database(config.database_url, source)
@@ -245,14 +252,38 @@ async def _findings(config: Config) -> int:
         return len(await store.upkeep.check())
 
 
+# Where links are taken from a backup: a command may have made them in its workspace. A link in the place of a
+# workspace itself would lead the sandbox elsewhere; notes and attachments have none.
+_LINKS_BELOW = {"workspaces": 1, "files": DEPTH_MAX + 1, "memory": DEPTH_MAX + 1}
+
+
+def _put_part_back(part: Path, target: Path) -> list[str]:
+    """Copy one part of a backup; whatever 'everturn backup' does not make is left out, and said: a backup can
+    come from anywhere, and keys, links or folders in it are not its owner's."""
+    if part.name == FILE and part.is_file() and not part.is_symlink():
+        shutil.copy2(part, target)
+        return []
+    if part.name in _LINKS_BELOW and part.is_dir() and not part.is_symlink():
+        left_out = copy_tree(part, target, links_below=_LINKS_BELOW[part.name])
+        return [f"{part.name}/{line}" for line in left_out]
+    return [f"{part.name}: not part of a backup"]
+
+
+def _database_name(config: Config) -> str:
+    # A database with an address of its own is where that says, and not in the data folder.
+    return Path(config.database_url or DATABASE).name
+
+
 def _put_back(source: Path, config: Config) -> list[str]:
     """Copy the backup into the data folder, durably; its database last: a folder without one, which a
     restoration that was cut off leaves, is never taken for a whole one."""
     home = config.home
-    # A database with an address of its own is where that says, and not in the data folder.
-    name = Path(config.database_url or DATABASE).name
-    left_out = copy_tree(source, home, leaves=frozenset({"postgresql", name}))
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     home.chmod(0o700)  # it may have been there before
+    left_out = []
+    for part in sorted(source.iterdir()):
+        if part.name not in (DATABASE, _database_name(config), "postgresql"):
+            left_out += _put_part_back(part, home / part.name)
     sync_tree(Disk(), home)
     if not config.database_url:
         coming = home / f".{DATABASE}.incoming"

@@ -14,14 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 DEPTH_MAX = 200  # folders in folders; each of them is held open while those below are copied
+_MODE = 0o777  # not setuid and setgid: a copy belongs to whoever makes it, perhaps to root
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def copy_tree(source: Path, target: Path, *, leaves: frozenset[str] = frozenset()) -> list[str]:
+def copy_tree(source: Path, target: Path, *, links_below: int = 0) -> list[str]:
     """Copy what lies in a folder, as it is, into another one, which is made if need be.
 
     Returns a line for each thing that could not be copied: sockets, pipes and devices, and what may not be
-    read. What goes away meanwhile is left out. ``leaves``: names at the top that are none of ours.
+    read. What goes away meanwhile is left out. ``links_below``: links are copied only in folders that lie so
+    deep; 1 leaves out those at the top.
     Raises OSError where the copy cannot be written.
     """
     top = source.resolve()  # a folder that somebody keeps elsewhere, with a link in its place
@@ -30,14 +32,12 @@ def copy_tree(source: Path, target: Path, *, leaves: frozenset[str] = frozenset(
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     for parent, folders, files, descriptor in os.fwalk(top, onerror=_noting(left_out)):
         at = Path(parent).relative_to(top)
-        if not at.parts:
-            folders[:] = [name for name in folders if name not in leaves]
-            files = [name for name in files if name not in leaves]
         if len(at.parts) >= DEPTH_MAX:
             left_out += [f"{at / name}: too deep" for name in folders]
             folders.clear()
         for name in [*folders, *files]:
-            mode = _copy(descriptor, name, target / at / name, at / name, left_out)
+            takes_links = len(at.parts) >= links_below
+            mode = _copy(descriptor, name, target / at / name, at / name, left_out, takes_links=takes_links)
             if mode is not None:
                 modes.append((target / at / name, mode))
     for folder, mode in reversed(modes):  # at the end: into one that is read-only nothing can be put
@@ -53,7 +53,9 @@ def _noting(left_out: list[str]) -> Callable[[OSError], None]:
     return note
 
 
-def _copy(folder: int, name: str, target: Path, shown: Path, left_out: list[str]) -> int | None:
+def _copy(
+    folder: int, name: str, target: Path, shown: Path, left_out: list[str], *, takes_links: bool
+) -> int | None:
     """Copy one entry. Of a folder, only an empty one is made; its mode comes back, for when it is full."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -65,8 +67,10 @@ def _copy(folder: int, name: str, target: Path, shown: Path, left_out: list[str]
         return None
     if stat.S_ISDIR(found.st_mode):
         target.mkdir(mode=0o700, exist_ok=True)
-        return stat.S_IMODE(found.st_mode)
-    if link:
+        return found.st_mode & _MODE
+    if link and not takes_links:
+        left_out.append(f"{shown}: a link")
+    elif link:
         target.symlink_to(link)
     elif stat.S_ISREG(found.st_mode):
         _copy_file(folder, name, target, shown, left_out)
@@ -93,7 +97,7 @@ def _copy_file(folder: int, name: str, target: Path, shown: Path, left_out: list
         with os.fdopen(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as copy:
             shutil.copyfileobj(source, copy)
         os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
-        target.chmod(stat.S_IMODE(found.st_mode))
+        target.chmod(found.st_mode & _MODE)
 
 
 def _kind(mode: int) -> str:

@@ -58,13 +58,24 @@ def test_pipes_sockets_and_what_is_too_deep_are_left_out_and_said(
     assert sorted(path.name for path in target.iterdir()) == ["d", "kept"]
 
 
-def test_names_at_the_top_can_be_left_and_a_linked_top_is_read(tmp_path: Path) -> None:
-    (tmp_path / "real" / "rows").mkdir(parents=True)
-    (tmp_path / "real" / "in" / "rows").mkdir(parents=True)
+def test_links_at_the_top_can_be_left_and_a_linked_top_is_read(tmp_path: Path) -> None:
+    (tmp_path / "real" / "in").mkdir(parents=True)
+    for folder in (tmp_path / "real", tmp_path / "real" / "in"):
+        (folder / "away").symlink_to("/etc")
     (tmp_path / "linked").symlink_to(tmp_path / "real")
-    assert copy_tree(tmp_path / "linked", tmp_path / "target", leaves=frozenset({"rows"})) == []
-    assert not (tmp_path / "target" / "rows").exists()
-    assert (tmp_path / "target" / "in" / "rows").is_dir()
+    assert copy_tree(tmp_path / "linked", tmp_path / "target", links_below=1) == ["away: a link"]
+    assert not (tmp_path / "target" / "away").is_symlink()
+    assert (tmp_path / "target" / "in" / "away").is_symlink()
+
+
+def test_a_copy_never_runs_with_the_rights_of_its_owner(tmp_path: Path) -> None:
+    (tmp_path / "source" / "in").mkdir(parents=True)
+    (tmp_path / "source" / "program").write_text("#!/bin/sh")
+    (tmp_path / "source" / "program").chmod(0o6755)
+    (tmp_path / "source" / "in").chmod(0o2755)
+    assert copy_tree(tmp_path / "source", tmp_path / "target") == []
+    assert (tmp_path / "target" / "program").stat().st_mode & 0o7777 == 0o755
+    assert (tmp_path / "target" / "in").stat().st_mode & 0o7777 == 0o755
 
 
 LOOK = """
