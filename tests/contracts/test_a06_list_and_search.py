@@ -75,6 +75,30 @@ async def test_a06_search_finds_what_was_indexed_and_forgets_what_was_deleted(st
     assert await store.upkeep.check() == []
 
 
+@pytest.mark.parametrize("order", ["newest", "relevance"])
+async def test_a06_what_is_private_is_found_by_its_owner_and_not_by_other_sessions(
+    store: Store, order: str
+) -> None:
+    open_one, reader = await new_session(store, "open"), await new_session(store, "reader")
+    secret = await store.sessions.create(ME, title="secret", private=True)
+    for _ in range(3):  # newer than what may be found, and more of it than is asked for
+        await answered(store, open_one.id, "an owl", "An owl.")
+    for _ in range(6):
+        await answered(store, secret.id, "owl", "owl")
+    while await store.search.index():
+        pass
+
+    async def found(by: str | None) -> set[str]:
+        hits = await store.search.find(ME, "owl", limit=5, order=order, reader=by)
+        assert len(hits) == 5
+        return {hit.title for hit in hits}
+
+    assert await found(reader.id) == {"open"}
+    assert "secret" in await found(secret.id)
+    assert "secret" in await found(None)
+    assert await store.search.find(ME, "owl", session_id=secret.id, order=order, reader=reader.id) == []
+
+
 async def test_a06_the_best_hits_of_a_session_are_found_among_many_of_others(store: Store) -> None:
     wanted, crowd = await new_session(store, "wanted"), await new_session(store, "crowd")
     await answered(store, wanted.id, "the word owl is in a longer sentence here", "I see.")

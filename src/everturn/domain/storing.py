@@ -415,7 +415,11 @@ class Search(Protocol):
         limit: int = 20,
         order: str = "newest",
         session_id: str | None = None,
-    ) -> list[Hit]: ...
+        reader: str | None = None,
+    ) -> list[Hit]:
+        """``reader``: the session on whose behalf it is asked; what other sessions hold in private is not
+        shown to it. None: their owner asks, who sees everything."""
+        ...
 
     async def index(self, *, limit: int = 2000) -> int:
         """Bring up to this many messages into the index; return how many there were."""

@@ -40,6 +40,7 @@ class Search:
         limit: int = 20,
         order: str = "newest",
         session_id: str | None = None,
+        reader: str | None = None,
     ) -> list[Hit]:
         words = _words(query)
         if not words:
@@ -47,7 +48,7 @@ class Search:
         limit = max(1, min(limit, 100))
         name = "search_best" if order == "relevance" else "search_newest"
         match = _match(self._db.dialect, words)
-        rows = await self._db.read(_find, name, match, owner, limit, session_id or "")
+        rows = await self._db.read(_find, name, match, owner, limit, session_id or "", reader or "")
         return [_hit(row, words) for row in rows]
 
     async def index(self, *, limit: int = 2000) -> int:
@@ -95,8 +96,10 @@ def word_vector(text: str) -> str:
     return " ".join(f"'{word}':{','.join(map(str, known))}" for word, known in places.items())
 
 
-def _find(tx: Tx, name: str, match: str, owner: str, limit: int, session_id: str) -> Script[list[Row]]:
-    return list((yield q(name, match, owner, limit, session_id)))
+def _find(
+    tx: Tx, name: str, match: str, owner: str, limit: int, session_id: str, reader: str
+) -> Script[list[Row]]:
+    return list((yield q(name, match, owner, limit, session_id, reader)))
 
 
 def _hit(row: Row, words: list[str]) -> Hit:

@@ -80,8 +80,8 @@ class SearchSessions(Action):
         limit: Annotated[int, msgspec.Meta(ge=1, le=50)] = 10,
         newest_first: Annotated[bool, "Else the best match comes first"] = False,
     ) -> ToolResult:
-        order = "newest" if newest_first else "best"
-        hits = await self._search.find(call.owner, query, limit=limit, order=order)
+        order = "newest" if newest_first else "relevance"
+        hits = await self._search.find(call.owner, query, limit=limit, order=order, reader=call.session_id)
         others = [hit for hit in hits if hit.turn_id != call.turn_id]
         rows = [
             f"{_day(hit.created_at)} · {hit.title or 'untitled'} ({hit.session_id}) · {hit.role}: "

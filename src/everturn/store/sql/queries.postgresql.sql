@@ -149,6 +149,7 @@ WHERE w.worker = $1 AND w.is_sealed = 0 AND t.turn_no = w.turn_no
 -- macro: matching
 i.words @@ CAST(CAST($1 AS TEXT) AS TSQUERY) AND i.owner = $2
   AND ($4 = '' OR i.session_no = (SELECT session_no FROM sessions WHERE id = $4))
+  AND ($5 = '' OR EXISTS (SELECT 1 FROM sessions p WHERE p.session_no = i.session_no AND (p.private = 0 OR p.id = $5)))
 
 -- A common word is in many of the newest messages: testing those one by one beats collecting every match
 -- and sorting. A rarer word has few matches, which the index finds; they are collected before they are cut,

@@ -8,13 +8,15 @@
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
 FROM message_index i JOIN messages m ON m.message_no = i.rowid
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
-WHERE message_index MATCH $1 AND m.owner = $2 AND ($4 = '' OR s.id = $4) ORDER BY i.rowid DESC LIMIT $3
+WHERE message_index MATCH $1 AND m.owner = $2 AND ($4 = '' OR s.id = $4)
+  AND ($5 = '' OR s.private = 0 OR s.id = $5) ORDER BY i.rowid DESC LIMIT $3
 
 -- name: search_best
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
 FROM (SELECT i.rowid AS no, i.rank AS rank FROM message_index i JOIN messages w ON w.message_no = i.rowid
   WHERE message_index MATCH $1 AND w.owner = $2
     AND ($4 = '' OR w.session_no = (SELECT session_no FROM sessions WHERE id = $4))
+    AND ($5 = '' OR EXISTS (SELECT 1 FROM sessions p WHERE p.session_no = w.session_no AND (p.private = 0 OR p.id = $5)))
   ORDER BY i.rank LIMIT $3) f
 JOIN messages m ON m.message_no = f.no
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no ORDER BY f.rank
