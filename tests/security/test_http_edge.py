@@ -159,6 +159,21 @@ async def test_an_untrusted_proxy_is_not_believed(store: Store, tmp_path: Path) 
         assert (await server.http.get("/api/sessions", headers=headers)).status_code == 421
 
 
+# --- what is brought in ------------------------------------------------------------------------------
+
+
+async def test_an_imported_preview_is_as_short_as_any(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path) as server:
+        made = await server.new_session(title="Small")
+        document = (await server.http.get(f"/api/sessions/{made['id']}/export")).json()
+        document["session"]["preview"] = "word " * 600_000
+        taken = await server.http.post("/api/sessions/import", json=document)
+        assert taken.status_code == 201
+        listed = (await server.http.get("/api/sessions")).json()["items"]
+        assert max(len(row.get("preview", "")) for row in listed) <= 300
+        assert taken.json()["preview"].startswith("word word")
+
+
 # --- the log -----------------------------------------------------------------------------------------
 
 

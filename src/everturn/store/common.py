@@ -177,8 +177,12 @@ def add_messages(tx: Tx, session: SessionRow, turn_no: int, messages: Sequence[M
         )
     yield Query("message_insert", many=many)
     spoken = [m.text for m in messages if m.role is not Role.TOOL and m.text]
-    preview = " ".join(spoken[-1].split())[:PREVIEW_CHARS] if spoken else ""
-    yield q("session_said", session.no, len(messages), preview)
+    yield q("session_said", session.no, len(messages), preview_of(spoken[-1] if spoken else ""))
+
+
+def preview_of(text: str) -> str:
+    """What lists show of a session's last words."""
+    return " ".join(text.split())[:PREVIEW_CHARS]
 
 
 def drop_messages(tx: Tx, session: SessionRow, turn_no: int) -> Script[None]:

@@ -21,6 +21,7 @@ from everturn.store.common import (
     keep_answer,
     locked_session,
     move_head,
+    preview_of,
     refresh,
     refuse_busy,
     refuse_stale,
@@ -468,7 +469,7 @@ def _import(
         int(asked.private),
         to_json(asked.tags),
         len(messages),
-        asked.preview,
+        preview_of(asked.preview),
         head_no,
         head_state,
     )
