@@ -34,6 +34,7 @@ _EMBEDDING = tuple(
     ipaddress.ip_network(net)
     for net in ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
 )
+_GLOBAL_IPV6 = ipaddress.ip_network("2000::/3")
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
@@ -160,6 +161,9 @@ def is_public(address: str) -> bool:
     """Can this address only be a host on the open internet?"""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if any(ip.version == net.version and ip in net for net in _EMBEDDING):
+        return False
+    # Of IPv6 only this part is given out for the internet; the rest is reserved, local, or was so once.
+    if ip.version == 6 and ip not in _GLOBAL_IPV6:
         return False
     return ip.is_global and not ip.is_multicast and not ip.is_reserved and not ip.is_unspecified
 

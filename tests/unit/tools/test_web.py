@@ -133,6 +133,7 @@ async def test_a_long_page_can_be_read_in_parts(site: _Site, tmp_path: Path) -> 
         "100.64.0.1", "192.0.0.1", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255",
         "::", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1",
         "::ffff:8.8.8.8", "::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:4136::1", "2001:db8::1",
+        "fec0::1", "feff::1", "100::1", "5f00::1", "4000::1", "e000::1",
     ],
 )  # fmt: skip
 def test_addresses_that_are_not_public(address: str) -> None:
