@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# A name or an address, and a port: nothing before, between or after them.
+_HOST = re.compile(r"(?:\[(?P<ipv6>[0-9a-f:.]+)\]|(?P<name>[^][:@/?#\\\s]*))(?::[0-9]{0,5})?")
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # How the headers begin that a proxy, a tunnel or a CDN adds. Their presence alone says: this did not start
@@ -96,10 +99,16 @@ class Proxies:
 
 
 def name_of_host(host: str) -> str:
-    """The host without its port: ``[::1]:80`` gives ``::1``."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if host.count(":") == 1 else host
+    """The host without its port: ``[::1]:80`` gives ``::1``. Empty for what is no host."""
+    if isinstance(_raw(host), ipaddress.IPv6Address):
+        return host
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return ""
+    inside = found["ipv6"]
+    if inside is None:
+        return found["name"]
+    return inside if isinstance(_raw(inside), ipaddress.IPv6Address) else ""
 
 
 def is_loopback_name(name: str) -> bool:
@@ -119,10 +128,14 @@ def _last(value: str, allowed: tuple[str, ...] | None = None) -> str:
     return entry if allowed is None or entry in allowed else ""
 
 
-def _parse(text: str) -> Address | None:
+def _raw(text: str) -> Address | None:
     try:
-        parsed = ipaddress.ip_address(text)
+        return ipaddress.ip_address(text)
     except ValueError:
         return None
+
+
+def _parse(text: str) -> Address | None:
+    parsed = _raw(text)
     mapped = getattr(parsed, "ipv4_mapped", None)
     return mapped or parsed

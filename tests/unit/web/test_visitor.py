@@ -52,6 +52,31 @@ def test_a_port_is_not_part_of_the_name(host: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "host",
+    [
+        "[::1]evil.com",
+        "[::1]:80evil.com",
+        "[::1]:80:80",
+        "[::1",
+        "::1]",
+        "[localhost]",
+        "[127.0.0.1]",
+        "[]",
+        "localhost:80evil.com",
+        "localhost:80:80",
+        "localhost@evil.com",
+        "evil.com/@localhost",
+        "local host",
+        "localhost\x00",
+        "x[::1]",
+    ],
+)
+def test_what_is_no_host_has_no_name(host: str) -> None:
+    assert not is_loopback_name(name_of_host(host))
+    assert not is_address(name_of_host(host))
+
+
+@pytest.mark.parametrize(
     "name", ["localhost", "a.localhost", "127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"]
 )
 def test_loopback_has_many_names(name: str) -> None:
