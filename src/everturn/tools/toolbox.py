@@ -25,9 +25,9 @@ from everturn.tools.files import ApplyPatch, EditFile, ListFiles, ReadFile, Sear
 from everturn.tools.gate import Door, Gate
 from everturn.tools.hosts import host_concern, host_key, is_listed
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
-from everturn.tools.mcp_servers import McpServers, McpTool, Secret, ServerState
+from everturn.tools.mcp_servers import Definition, McpServers, McpTool, Secret, ServerState
 from everturn.tools.policy import Policy
-from everturn.tools.profiles import HostNetworkRefused, Profile, Profiles
+from everturn.tools.profiles import HostNetworkRefused, McpServer, Profile, Profiles
 from everturn.tools.sandbox import Sandbox, SandboxState
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal import NetworkPython, NetworkTerminal, Python, Terminal
@@ -116,13 +116,13 @@ class EverturnToolbox:
     async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
         found = self._profiles.get(profile)
         await self._check_sign_in(profile)
-        known: dict[str, Tool] = {**self._own(found), **self._extra}
-        names = known if found.tools is None else found.tools
-        tools = [known[name] for name in names if name in known]
-        if found.mcp:
-            workspace = self._own_workspace(session_id)
-            tools += await self._mcp_tools(owner, found, workspace)
-        return sorted(tools, key=lambda tool: tool.spec.name)
+        mcp = await self._mcp_tools(owner, found, self._own_workspace(session_id)) if found.mcp else []
+        return self._with_built_in(found, mcp)
+
+    async def known_tools(self, owner: str, profile: str | None) -> Sequence[Tool]:
+        """The tools of a profile as far as they are known: no MCP server is started to ask it for its own."""
+        found = self._profiles.get(profile)
+        return self._with_built_in(found, await self._mcp_tools(owner, found, None))
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
         try:
@@ -213,16 +213,29 @@ class EverturnToolbox:
     async def _is_trusted(self, owner: str, tool: McpTool) -> bool:
         return await self.trust.has(owner, f"mcp {tool.spec.name}", tool.definition.digest)
 
-    async def _mcp_tools(self, owner: str, profile: Profile, workspace: Path) -> list[McpTool]:
+    def _with_built_in(self, profile: Profile, mcp: list[McpTool]) -> Sequence[Tool]:
+        known: dict[str, Tool] = {**self._own(profile), **self._extra}
+        names = known if profile.tools is None else profile.tools
+        return sorted(
+            [*(known[name] for name in names if name in known), *mcp], key=lambda tool: tool.spec.name
+        )
+
+    async def _mcp_tools(self, owner: str, profile: Profile, workspace: Path | None) -> list[McpTool]:
+        """``workspace``: where a server runs that has to be started to be asked; None: none is started."""
         tools = []
         for name in profile.mcp:
             server = self._profiles.servers[name]
-            for definition in await self._servers.definitions(owner, server, workspace):
+            for definition in await self._definitions(owner, server, workspace):
                 tool = McpTool(self._servers, server, definition, is_trusted=True)
                 if not await self._is_trusted(owner, tool):
                     tool = McpTool(self._servers, server, definition, is_trusted=False)
                 tools.append(tool)
         return tools
+
+    async def _definitions(self, owner: str, server: McpServer, workspace: Path | None) -> list[Definition]:
+        if workspace is None:
+            return await self._servers.stored(owner, server) or []
+        return await self._servers.definitions(owner, server, workspace)
 
     async def _find(self, call: ToolCall) -> Tool | None:
         profile = self._profiles.get(call.profile)

@@ -522,7 +522,7 @@ class SettingsApi:
         )
 
     async def tools(self, call: Call[ToolsQuery, Nothing]) -> ToolsOut:
-        found = await self._toolbox.tools(call.owner, "settings", call.query.profile)
+        found = await self._toolbox.known_tools(call.owner, call.query.profile)
         return ToolsOut(
             tuple(
                 ToolOut(
