@@ -558,6 +558,7 @@ const english = {
   signInText: "Your drafts stay where they are.",
   signIn: "Sign in",
   wrongPassword: "That password is not right.",
+  signInWaits: (seconds: number) => `Too many wrong passwords came from here. Trying yours in ${seconds} seconds.`,
   accessToken: "Access token",
   accessText: "This server has no password and lets in only the user who runs it. Run 'everturn open' there for a link that signs you in, or paste what 'everturn open --token' prints.",
   wrongToken: "That token is not right, or the link was used before.",

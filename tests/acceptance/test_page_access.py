@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
 from anyio.streams.text import TextReceiveStream
 from playwright.async_api import expect
@@ -17,12 +18,10 @@ from playwright.async_api import expect
 from tests.acceptance.command_line import command
 from tests.acceptance.paging import PAGE, PATIENCE_S, House, open_house, say
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(
-        sys.platform != "linux" or os.geteuid() != 0, reason="only root can forward as another user"
-    ),
-]
+pytestmark = pytest.mark.anyio
+as_root = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="only root can forward as another user"
+)
 on_page = pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)")
 
 # What stands between a browser and the server outside WSL, or a port forwarding of another user.
@@ -61,6 +60,7 @@ async def forwarded(house: House) -> AsyncIterator[str]:
             child.terminate()
 
 
+@as_root
 @on_page
 @pytest.mark.timeout(180)
 async def test_the_address_of_everturn_open_lets_a_browser_in_once(data_dir: Path) -> None:
@@ -87,6 +87,7 @@ async def test_the_address_of_everturn_open_lets_a_browser_in_once(data_dir: Pat
         assert "access" not in late.url
 
 
+@as_root
 @on_page
 @pytest.mark.timeout(180)
 async def test_the_page_asks_for_the_token_and_takes_it(data_dir: Path) -> None:
@@ -110,6 +111,7 @@ async def test_the_page_asks_for_the_token_and_takes_it(data_dir: Path) -> None:
         await expect(own.get_by_role("dialog")).to_have_count(0)
 
 
+@as_root
 @pytest.mark.timeout(180)
 async def test_chat_takes_the_token_where_it_is_not_known(data_dir: Path) -> None:
     async with open_house(data_dir) as house, forwarded(house) as address:
@@ -127,3 +129,20 @@ async def test_open_says_what_is_missing(tmp_path: Path) -> None:
     said = await command(tmp_path, "open", "--print")
     assert said.returncode == 1
     assert "everturn serve" in said.stderr
+
+
+@on_page
+@pytest.mark.timeout(180)
+async def test_a_right_password_waits_for_its_turn(data_dir: Path) -> None:
+    async with open_house(data_dir, starts=False) as house:
+        house.extra["EVERTURN_PASSWORD"] = "correct horse battery"
+        await house.start()
+        async with httpx2.AsyncClient(base_url=house.url, timeout=PATIENCE_S) as guesser:
+            for _ in range(5):
+                refused = await guesser.post("api/signin", json={"password": "wrong guess"})
+                assert refused.status_code == 401
+        page = await (await house.context()).new_page()
+        await page.goto(house.url)
+        await page.get_by_label("Password").fill("correct horse battery")
+        await page.get_by_label("Password").press("Enter")
+        await expect(page.get_by_role("dialog")).to_have_count(0)

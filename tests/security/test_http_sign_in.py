@@ -15,9 +15,12 @@ import pytest
 from everturn.domain.storing import Ask
 from everturn.domain.tooling import Tool, Verdict
 from everturn.engine import Preferences, write_preferences
+from everturn.models import Keys, ModelRegistry
+from everturn.models.settings import parse_settings
 from everturn.store import Store
 from everturn.testing import Call, FakeClock, FakeTool, FakeToolbox
 from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web, web_settings
+from everturn.tools import EverturnToolbox, parse_profiles
 from everturn.web import LOCAL_OWNER, Scope, StartRefused, open_accounts
 from everturn.web.passwords import Passwords
 from everturn.web.server import check_start
@@ -46,6 +49,12 @@ async def sign_in(server: Running, password: str = PASSWORD, **headers: str) -> 
 
 def jar_of(answer: httpx2.Response) -> dict[str, str]:
     return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+
+
+def cookies_of(answer: httpx2.Response) -> dict[str, str]:
+    """Each cookie of an answer as a client sends it back, by its name."""
+    given = [value.partition(";")[0] for value in answer.headers.get_list("set-cookie")]
+    return {one.partition("=")[0]: one for one in given}
 
 
 async def token(server: Running, *scopes: str, owner: str = LOCAL_OWNER) -> dict[str, str]:
@@ -101,7 +110,16 @@ async def test_without_sign_in_a_forwarded_request_is_refused(
 
 
 @pytest.mark.parametrize(
-    "host", ["example.com", "192.168.1.5:8420", "localhost.evil.com", "127.0.0.1.evil.com", ""]
+    "host",
+    [
+        "example.com",
+        "192.168.1.5:8420",
+        "localhost.evil.com",
+        "127.0.0.1.evil.com",
+        "[::1]evil.com",
+        "localhost:80evil.com",
+        "",
+    ],
 )
 async def test_without_sign_in_a_host_that_is_not_loopback_is_refused(
     store: Store, tmp_path: Path, host: str
@@ -278,6 +296,37 @@ async def test_an_untrusted_client_cannot_choose_the_address_it_is_throttled_by(
             for n in range(6)
         ]
         assert codes == [401] * 5 + [429]
+
+
+@on_both
+async def test_whoever_guesses_does_not_keep_out_a_browser_that_signed_in_before(
+    store: Store, tmp_path: Path
+) -> None:
+    """From the same address, which a proxy, a home and a machine's loopback are for many."""
+    clock = FakeClock()
+    async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
+        first = await sign_in(server)
+        browser = {"Cookie": cookies_of(first)["everturn-browser"]}
+        for _ in range(9):
+            await sign_in(server, "wrong guess")
+            await clock.advance(2.0)
+        assert (await sign_in(server)).status_code == 429
+        assert (await sign_in(server, **browser)).status_code == 200
+        forged = {"Cookie": browser["Cookie"][:-1] + ("0" if browser["Cookie"][-1] != "0" else "1")}
+        assert (await sign_in(server, **forged)).status_code == 429
+        # It is no sign-in, and it buys five guesses, not more.
+        assert (await server.http.get("/api/me", headers=browser)).status_code == 401
+        codes = [(await sign_in(server, "wrong guess", **browser)).status_code for _ in range(6)]
+        assert codes == [401] * 5 + [429]
+
+
+async def test_after_a_new_password_no_browser_is_known(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        browser = {"Cookie": cookies_of(await sign_in(server))["everturn-browser"]}
+        await server.web.accounts.set_password(PASSWORD)
+        for _ in range(5):
+            await sign_in(server, "wrong guess")
+        assert (await sign_in(server, **browser)).status_code == 429
 
 
 async def test_guesses_that_are_sent_at_once_are_counted_before_they_are_looked_at(
@@ -565,6 +614,38 @@ async def test_a_read_token_cannot_write_anything(store: Store, tmp_path: Path) 
             headers=reader,
         )
         assert answer.status_code == 403
+
+
+async def test_looking_at_the_tools_starts_no_server(store: Store, tmp_path: Path) -> None:
+    """A read token, or a page that is merely open, must not make a program run."""
+    text = "[profiles.with]\nmcp = ['one']\n[mcp.one]\ncommand = 'false'"
+    clock, keys = FakeClock(), Keys(tmp_path, {})
+    profiles = parse_profiles(text, "config.toml", frozenset())
+    async with (
+        ModelRegistry(
+            parse_settings({}), keys, clock, {}, weights_folder=tmp_path / "models", default="pocket"
+        ) as models,
+        EverturnToolbox(
+            tmp_path, records=store.records, search=store.search, clock=clock, profiles=profiles
+        ) as toolbox,
+        run_web(
+            store,
+            tmp_path,
+            settings=LOCKED,
+            clock=clock,
+            models=models,
+            extras={"keys": keys, "toolbox": toolbox},
+        ) as server,
+    ):
+        server.http.headers.update(await token(server, "read"))
+        shown = await server.http.get("/api/tools?profile=with")
+        assert shown.status_code == 200
+        assert "read_file" in {tool["name"] for tool in shown.json()["tools"]}
+        (one,) = (await server.http.get("/api/mcp")).json()["servers"]
+        assert one["state"] == "stopped"
+        assert not (tmp_path / "workspaces" / "settings").exists()
+        await toolbox.tools(LOCAL_OWNER, "ses_x", "with")  # as a turn does
+        assert (await server.http.get("/api/mcp")).json()["servers"][0]["state"] == "failed"
 
 
 @on_both

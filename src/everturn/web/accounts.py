@@ -26,6 +26,7 @@ _IDLE_MS = 7 * _DAY_MS
 _ABSOLUTE_MS = 30 * _DAY_MS
 _TOUCH_MS = 300_000  # "last used" is exact to five minutes, so that reading does not write each time
 _STATE_S = 1.0  # how long the answer to "is there a password" is believed
+_BROWSERS_MAX = 50
 _TOKEN_PREFIX = "evt"  # noqa: S105 - a marker, so that a leaked token is recognised
 
 
@@ -94,10 +95,12 @@ class Accounts:
         return self._has_password
 
     async def set_password(self, password: str) -> None:
-        """Durable on return; every earlier sign-in has ended."""
+        """Durable on return; every earlier sign-in has ended, and no browser is known any more."""
         digest = await self._passwords.hashed(password)
         await self._records.put(SYSTEM, "password", LOCAL_OWNER, {"hash": digest})
         await self.sign_out_everywhere(LOCAL_OWNER)
+        for ident in await self._records.list(SYSTEM, "browser"):
+            await self._records.delete(SYSTEM, "browser", ident)
         self._read_at = None
 
     async def use_password(self, password: str) -> None:
@@ -113,13 +116,18 @@ class Accounts:
 
     # --- signing in and out --------------------------------------------------------------------------
 
-    async def sign_in(self, password: str, visitor: Visitor, *, agent: str, old: str | None) -> str:
-        """The value of a new cookie; ``old``, the one presented, ends. Raises Throttled, WrongPassword."""
-        await self._verify(password, visitor)
+    async def sign_in(
+        self, password: str, visitor: Visitor, *, agent: str, old: str | None, browser: str | None = None
+    ) -> tuple[str, str]:
+        """The values of two new cookies: the sign-in, and the one by which the browser is known again.
+        ``old``, the sign-in presented, ends. Raises Throttled, WrongPassword."""
+        known = await self._known_browser(browser)
+        await self._verify(password, visitor, known)
         if old is not None:
             await self.sign_out(old.partition(".")[0])
         await self._drop_expired()
-        return await self._new_sign_in(agent)
+        again = browser if browser is not None and known else await self._new_browser()
+        return await self._new_sign_in(agent), again
 
     async def enter(self, token: str, place: str, *, agent: str) -> str:
         """The value of a new cookie, for the access token or a code made from it. Raises AccessNeeded.
@@ -137,17 +145,32 @@ class Accounts:
         await self.set_password(new)
         return await self._new_sign_in(agent)
 
-    async def _verify(self, password: str, visitor: Visitor) -> None:
-        self._throttle.begin(visitor.address)
+    async def _verify(self, password: str, visitor: Visitor, browser: str = "") -> None:
+        self._throttle.begin(visitor.address, browser)
         try:
             known = await self._records.get(SYSTEM, "password", LOCAL_OWNER)
             is_right = known is not None and await self._passwords.verify(known["hash"], password)
         except EverturnError:
-            self._throttle.take_back(visitor.address)  # too many at once, or the store is away
+            self._throttle.take_back(visitor.address, browser)  # too many at once, or the store is away
             raise
         if not is_right:
             raise WrongPassword
-        self._throttle.succeeded(visitor.address)
+        self._throttle.succeeded(visitor.address, browser)
+
+    async def _known_browser(self, cookie: str | None) -> str:
+        """The id of a browser that has signed in before; empty for any other."""
+        ident, _, secret = (cookie or "").partition(".")
+        value = await self._records.get(SYSTEM, "browser", ident) if _is_id(ident, "brw") else None
+        is_known = value is not None and hmac.compare_digest(str(value["digest"]), _digest(secret))
+        return ident if is_known else ""
+
+    async def _new_browser(self) -> str:
+        found = await self._records.list(SYSTEM, "browser")
+        for old in sorted(found)[: len(found) - _BROWSERS_MAX + 1]:
+            await self._records.delete(SYSTEM, "browser", old)
+        ident, secret = self._ids.make("brw"), self._secret()
+        await self._records.put(SYSTEM, "browser", ident, {"digest": _digest(secret)})
+        return f"{ident}.{secret}"
 
     async def _new_sign_in(self, agent: str) -> str:
         ident, secret, now = self._ids.make("sin"), self._secret(), self._clock.now_ms()
@@ -261,7 +284,7 @@ class Accounts:
 
     async def _by_cookie(self, cookie: str, visitor: Visitor, way: str = "cookie") -> Caller:
         ident, _, secret = cookie.partition(".")
-        value = await self._records.get(SYSTEM, "signin", ident) if _is_sign_in_id(ident) else None
+        value = await self._records.get(SYSTEM, "signin", ident) if _is_id(ident, "sin") else None
         entry = None if value is None else msgspec.convert(value, SignIn)
         now = self._clock.now_ms()
         if entry is None or not hmac.compare_digest(entry.digest, _digest(secret)) or _is_over(entry, now):
@@ -285,12 +308,23 @@ def _open(visitor: Visitor) -> Caller:
 # --- cookies -----------------------------------------------------------------------------------------
 
 _PLAIN = "everturn"
-_SECURE = "__Host-everturn"  # browsers take this name only over TLS, from this very host
+_SECURE = "__Host-"  # browsers take a name that begins so only over TLS, from this very host
+_BROWSER = "-browser"
+_BROWSER_S = 400 * 86_400  # as long as browsers keep one
 
 
 def cookie_from(headers: Mapping[str, str], visitor: Visitor) -> str | None:
     """The sign-in that the request carries. Over TLS only the name that no other host can set counts: a
     neighbour under the same domain could plant the plain one."""
+    return _found(headers, _name(visitor))
+
+
+def browser_from(headers: Mapping[str, str], visitor: Visitor) -> str | None:
+    """By what the browser is known again, if it has signed in before."""
+    return _found(headers, _name(visitor) + _BROWSER)
+
+
+def _found(headers: Mapping[str, str], wanted: str) -> str | None:
     given = headers.get("cookie")
     if given is None:
         return None
@@ -298,28 +332,31 @@ def cookie_from(headers: Mapping[str, str], visitor: Visitor) -> str | None:
     # those of every other program on this host come along, whatever its port.
     for item in given.split(";"):
         name, _, value = item.partition("=")
-        if name.strip() == _name(visitor):
+        if name.strip() == wanted:
             return value.strip() or None
     return None
 
 
 def set_cookie(value: str, visitor: Visitor) -> tuple[bytes, bytes]:
-    return b"set-cookie", _cookie(value, visitor, _ABSOLUTE_MS // 1000)
+    return b"set-cookie", _cookie(_name(visitor), value, _ABSOLUTE_MS // 1000)
+
+
+def set_browser(value: str, visitor: Visitor) -> tuple[bytes, bytes]:
+    return b"set-cookie", _cookie(_name(visitor) + _BROWSER, value, _BROWSER_S)
 
 
 def clear_cookie(visitor: Visitor) -> tuple[bytes, bytes]:
-    return b"set-cookie", _cookie("", visitor, 0)
+    return b"set-cookie", _cookie(_name(visitor), "", 0)
 
 
-def _cookie(value: str, visitor: Visitor, max_age_s: int) -> bytes:
-    name = _name(visitor)
-    secure = "; Secure" if name == _SECURE else ""
+def _cookie(name: str, value: str, max_age_s: int) -> bytes:
+    secure = "; Secure" if name.startswith(_SECURE) else ""
     # Strict: the page itself is public, and its own requests are same-site, so nothing needs less.
     return f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{secure}".encode()
 
 
 def _name(visitor: Visitor) -> str:
-    return _SECURE if visitor.scheme == "https" else _PLAIN
+    return f"{_SECURE}{_PLAIN}" if visitor.scheme == "https" else _PLAIN
 
 
 def _digest(secret: str) -> str:
@@ -327,9 +364,9 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _is_sign_in_id(ident: str) -> bool:
+def _is_id(ident: str, prefix: str) -> bool:
     try:
-        return bool(checked(ident, "sin"))
+        return bool(checked(ident, prefix))
     except InvalidId:
         return False
 

@@ -21,7 +21,7 @@ _BLOT = "[redacted]"
 _SECRETS = (
     re.compile(r"\bevt_[0-9a-z]{20,}_[0-9a-f]{16,}"),
     re.compile(r"\beva_[0-9a-f]{16,}|\bevc_[0-9]+_[0-9a-f]+_[0-9a-f]{16,}"),
-    re.compile(r"\bsin_[0-9a-z]{20,}\.[0-9a-f]{16,}"),
+    re.compile(r"\b(?:sin|brw)_[0-9a-z]{20,}\.[0-9a-f]{16,}"),
     re.compile(r"\b(?:sk|pk|rk|ghp|gho|glpat|xox[abp]|AIza|hf|gsk|key)[-_][A-Za-z0-9_\-]{12,}"),
     re.compile(r"\bAIza[A-Za-z0-9_\-]{20,}"),
     re.compile(r"\b[0-9]{6,12}:[A-Za-z0-9_\-]{30,}"),  # Telegram bots

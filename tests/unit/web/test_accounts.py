@@ -45,7 +45,7 @@ async def test_a_credential_that_is_revoked_while_it_is_used_does_not_come_back(
 ) -> None:
     before = accounts_over(store.records, clock)
     await before.set_password("correct horse")
-    cookie = await before.sign_in("correct horse", VISITOR, agent="", old=None)
+    cookie, _ = await before.sign_in("correct horse", VISITOR, agent="", old=None)
     _, text = await before.create_token("local", "phone", (Scope.CHAT,))
     await clock.jump(3600)  # so that its last use is to be noted
     headers = {"authorization": f"Bearer {text}"} if kind == "token" else {"cookie": f"everturn={cookie}"}

@@ -9,7 +9,15 @@ from msgspec import Meta
 
 from everturn import __version__
 from everturn.domain import errors as e
-from everturn.web.accounts import Accounts, TokenInfo, clear_cookie, cookie_from, set_cookie
+from everturn.web.accounts import (
+    Accounts,
+    TokenInfo,
+    browser_from,
+    clear_cookie,
+    cookie_from,
+    set_browser,
+    set_cookie,
+)
 from everturn.web.audit import Audit, Entry
 from everturn.web.identity import LOCAL_OWNER, Scope
 from everturn.web.passwords import PASSWORD_LENGTH_MIN
@@ -186,11 +194,12 @@ class AccountApi:
             raise e.WrongState("This server has no sign-in.", hint="'everturn password' switches it on.")
         address = call.visitor.address
         try:
-            cookie = await self._accounts.sign_in(
+            cookie, browser = await self._accounts.sign_in(
                 call.body.password,
                 call.visitor,
                 agent=call.headers.get("user-agent", ""),
                 old=cookie_from(call.headers, call.visitor),
+                browser=browser_from(call.headers, call.visitor),
             )
         except (WrongPassword, Throttled) as error:
             if _is_worth_noting(error):
@@ -198,7 +207,7 @@ class AccountApi:
             raise
         await self._audit.write("signin", LOCAL_OWNER, address=address)
         me = Me(LOCAL_OWNER, "cookie", tuple(Scope), __version__)
-        return Answer(me, headers=(set_cookie(cookie, call.visitor),))
+        return Answer(me, headers=(set_cookie(cookie, call.visitor), set_browser(browser, call.visitor)))
 
     async def enter(self, call: Call[Nothing, Enter]) -> Answer:
         if await self._accounts.is_sign_in_on():
