@@ -21,7 +21,7 @@ from everturn.domain.messages import Outcome, Result, Role, Text
 from everturn.domain.modelling import Abilities, ModelRequest
 from everturn.domain.probe import Moment
 from everturn.domain.storing import Request
-from everturn.domain.tooling import Verdict
+from everturn.domain.tooling import Emit, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import Recovery, TurnState
 from everturn.engine.facts import STOP
 from everturn.store import Store
@@ -287,6 +287,60 @@ async def test_c02_a_turn_past_its_age_is_interrupted_and_waiting_does_not_count
         assert turn.state is TurnState.INTERRUPTED
         assert turn.failure is not None
         assert turn.failure.code == "resume_age"
+
+
+@pytest.mark.parametrize("jump_s", [24 * 3600 + 60, -24 * 3600], ids=["forward", "back"])
+async def test_c02_a_wall_clock_that_is_set_while_a_turn_runs_neither_ages_it_nor_uses_its_minutes(
+    store: Store, clock: FakeClock, probe: HoldingProbe, jump_s: float
+) -> None:
+    """It is set during the model call; then the turn asks, is answered, and works on."""
+    tools, rules = [FakeTool("pay"), FakeTool("look")], {"pay": Verdict.ASK}
+    script = ([Call("pay")], [Call("look")], "Paid.")
+    settings = quiet_settings(minutes_max=10.0)
+    async with open_harness(
+        store, *script, tools=tools, rules=rules, clock=clock, probe=probe, settings=settings
+    ) as h:
+        session = await h.new_session()
+        probe.hold(Moment.MODEL_CALLED)
+        accepted = await h.send(session)
+        await probe.reached(Moment.MODEL_CALLED)
+        clock.set_wall(jump_s)
+        probe.release(Moment.MODEL_CALLED)
+        assert (await h.settled(accepted.turn.id)).state is TurnState.WAITING
+        probe.hold(Moment.TOOL_STARTED)
+        ask = await h.ask(session)
+        await h.engine.answer(OWNER, ask.id, "once", by=OWNER)
+        await probe.reached(Moment.TOOL_STARTED)
+        clock.set_wall(jump_s)
+        probe.release(Moment.TOOL_STARTED)
+        turn = await h.settled(accepted.turn.id)
+        assert turn.state is TurnState.COMPLETED, turn.failure
+        topics = [e.payload.topic for e in await h.events(session) if e.kind == "question.asked"]  # type: ignore[union-attr]
+        assert topics == []
+
+
+async def test_c02_minutes_are_counted_by_a_clock_that_nobody_sets(store: Store, clock: FakeClock) -> None:
+    """Work before a question and after it adds up, whatever the wall clock was set to in between."""
+
+    async def slow(call: ToolCall, emit: Emit) -> ToolResult:
+        clock.set_wall(-3600)
+        clock.stand_still(6 * 60)
+        return ToolResult("done")
+
+    tools = [FakeTool("pay", slow)]
+    script = ([Call("pay")], [Call("pay")], "Paid.")
+    settings = quiet_settings(minutes_max=10.0)
+    async with open_harness(
+        store, *script, tools=tools, rules={"pay": Verdict.ASK}, clock=clock, settings=settings
+    ) as h:
+        session = await h.new_session()
+        await h.run(session)
+        assert (await h.answer(session, "once")).state is TurnState.WAITING
+        turn = await h.answer(session, "once")
+        assert turn.state is TurnState.WAITING
+        assert (await h.ask(session)).topic == "limit"
+        assert "12 minutes" in (await h.ask(session)).text
+        assert (await h.answer(session, "continue")).state is TurnState.COMPLETED
 
 
 async def test_c02_a_stop_at_a_limit_survives_a_crash(store: Store, clock: FakeClock) -> None:

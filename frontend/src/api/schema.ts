@@ -901,6 +901,8 @@ export interface components {
             /** @enum {unknown} */
             kind: "turn.waiting";
             asks: string[];
+            /** @default null */
+            worked_ms?: number | null;
         };
         /** Uploaded */
         Uploaded: {

@@ -10,7 +10,8 @@ import anyio
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since 1970, the unit of every time that is stored or sent."""
+        """Milliseconds since 1970, the unit of every time that is stored or sent. Somebody may set it: use it
+        for dates and for ages across a restart, never for how long something takes."""
         ...
 
     def monotonic(self) -> float:

@@ -150,6 +150,7 @@ class QuestionAnswered(Payload, frozen=True, tag="question.answered"):
 
 class TurnWaiting(Payload, frozen=True, tag="turn.waiting"):
     asks: tuple[str, ...]
+    worked_ms: int | None = None  # since it was claimed, by a clock that nobody sets; None: an older release
 
 
 class TurnResumed(Payload, frozen=True, tag="turn.resumed"):

@@ -234,7 +234,14 @@ class Turns(Protocol):
         ...
 
     async def wait(
-        self, turn_id: str, epoch: int, number: int, asks: Sequence[Ask], payloads: Sequence[Payload]
+        self,
+        turn_id: str,
+        epoch: int,
+        number: int,
+        asks: Sequence[Ask],
+        payloads: Sequence[Payload],
+        *,
+        worked_ms: int | None = None,
     ) -> Turn:
         """Make the asks durable with their events and put the turn to waiting, in one step."""
         ...

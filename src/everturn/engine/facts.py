@@ -26,14 +26,14 @@ def digest_of(name: str, arguments: str) -> str:
 
 class Facts:
     def __init__(self) -> None:
-        # Resumption: crashes since something finished, and the age without the time spent waiting.
+        # Resumption: crashes since something finished, and the time that the turn had no worker.
         self.crashes = 0
-        self.born_at: int | None = None
-        self.waited_ms = 0
-        self._waiting_since: int | None = None
+        self.is_taken_up = False  # after its worker had gone, by a crash or a stop
+        self._away_ms = 0
+        self._worked_before_ms = 0  # when the user pressed Resume
         # Working time, without waiting and without the time the server was down.
         self._worked_ms = 0
-        self._works_since: int | None = None
+        self.works_since: int | None = None
         self._last_at = 0
         # The open step.
         self.step = 0
@@ -65,45 +65,43 @@ class Facts:
         self._last_at = at
 
     def age_ms(self, now_ms: int) -> int:
-        """How old the turn is, without the time it waited for the user."""
-        waiting = now_ms - self._waiting_since if self._waiting_since is not None else 0
-        return 0 if self.born_at is None else now_ms - self.born_at - self.waited_ms - waiting
+        """How old the turn is, without the time it waited for the user: what it worked, and how long it had
+        no worker. Only the latter is measured by a clock that somebody may set."""
+        return self.worked_ms(now_ms) - self._worked_before_ms + self._away_ms
 
     def worked_ms(self, now_ms: int) -> int:
-        running = now_ms - self._works_since if self._works_since is not None else 0
-        return self._worked_ms + running
+        return self._worked_ms + self.works_ms(now_ms)
+
+    def works_ms(self, now_ms: int) -> int:
+        """How long it has worked since it was claimed."""
+        return 0 if self.works_since is None else max(0, now_ms - self.works_since)
 
     # --- the turn ----------------------------------------------------------------------------------
 
     def _turn_started(self, payload: ev.TurnStarted, at: int) -> None:
-        self.born_at = at if self.born_at is None else self.born_at
-        self._works_since = at
+        self.works_since = at
 
     def _turn_resumed(self, payload: ev.TurnResumed, at: int) -> None:
-        self._stops_working(payload.stopped_at or self._last_at or at)
-        self._stops_waiting(at)
-        self._works_since = at
+        stopped_at = payload.stopped_at or self._last_at or at
+        self._stops_working(self.works_ms(stopped_at))
+        self.works_since = at
+        self.is_taken_up = payload.reason in ("crash", "handed_over")
+        if self.is_taken_up:
+            self._away_ms += max(0, at - stopped_at)
         if payload.reason == "crash":
             self.crashes += 1
         elif payload.reason == "manual":
             # The user wants it: the budget starts anew.
             self.crashes = 0
-            self.born_at = at
-            self.waited_ms = 0
+            self._away_ms = 0
+            self._worked_before_ms = self._worked_ms
 
     def _turn_waiting(self, payload: ev.TurnWaiting, at: int) -> None:
-        self._stops_working(at)
-        self._waiting_since = at
+        self._stops_working(self.works_ms(at) if payload.worked_ms is None else payload.worked_ms)
 
-    def _stops_working(self, at: int) -> None:
-        if self._works_since is not None:
-            self._worked_ms += max(0, at - self._works_since)
-            self._works_since = None
-
-    def _stops_waiting(self, at: int) -> None:
-        if self._waiting_since is not None:
-            self.waited_ms += max(0, at - self._waiting_since)
-            self._waiting_since = None
+    def _stops_working(self, worked_ms: int) -> None:
+        self._worked_ms += worked_ms
+        self.works_since = None
 
     # --- steps -------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ class TurnLoop:
         preferred = await read_preferences(self._gear.store.records, self._turn.owner)
         # For this run of the turn: whoever is asked at a limit and raises it goes on with the new one.
         self._gear = msgspec.structs.replace(self._gear, settings=preferred.over(self._gear.settings))
-        spent = budget_spent(self._log.facts, self._gear.clock.now_ms(), self._gear.settings)
+        spent = budget_spent(self._log.facts, self._log.now_ms(), self._gear.settings)
         if spent is not None:
             await self._log.writer.quiet()
             turn = await self._gear.store.turns.interrupt(self._turn.id, self._claim.epoch, spent)
@@ -110,7 +110,7 @@ class TurnLoop:
 
     async def _move(self, steps: ModelSteps, calls: Calls) -> Ended | None:
         """Do the next thing; return the end, or None to go on."""
-        move = next_move(self._log.folded(), self._log.facts, self._gear.clock.now_ms(), self._gear.settings)
+        move = next_move(self._log.folded(), self._log.facts, self._log.now_ms(), self._gear.settings)
         match move:
             case AbandonAttempt(step):
                 await steps.abandon_crashed(step)
@@ -198,6 +198,7 @@ class TurnLoop:
             self._log.writer.number + 1,
             [question.ask for question in questions],
             [question.payload for question in questions],
+            worked_ms=self._log.facts.works_ms(self._log.now_ms()),
         )
         await self._gear.probe.reach(Moment.ASK_COMMITTED, self._turn.id)
         return Ended(turn)

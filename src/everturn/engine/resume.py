@@ -76,7 +76,7 @@ def budget_spent(facts: Facts, now_ms: int, settings: EngineSettings) -> Failure
             f"The turn was resumed {settings.resume_attempts_max} times without finishing a step.",
             "Press Resume to try again.",
         )
-    if facts.age_ms(now_ms) > settings.resume_age_max_s * 1000:
+    if facts.is_taken_up and facts.age_ms(now_ms) > settings.resume_age_max_s * 1000:
         hours = settings.resume_age_max_s / 3600
         return Failure(
             "resume_age", f"The turn began more than {hours:g} hours ago.", "Press Resume to go on with it."

@@ -135,8 +135,10 @@ class Turns:
         number: int,
         asks: Sequence[Ask],
         payloads: Sequence[ev.Payload],
+        *,
+        worked_ms: int | None = None,
     ) -> Turn:
-        return await self._db.write(_wait, turn_id, epoch, number, tuple(asks), tuple(payloads))
+        return await self._db.write(_wait, turn_id, epoch, number, tuple(asks), tuple(payloads), worked_ms)
 
     async def complete(
         self,
@@ -586,7 +588,13 @@ def _take_steering(tx: Tx, turn_id: str, epoch: int, number: int) -> Script[list
 
 
 def _wait(
-    tx: Tx, turn_id: str, epoch: int, number: int, asks: tuple[Ask, ...], payloads: tuple[ev.Payload, ...]
+    tx: Tx,
+    turn_id: str,
+    epoch: int,
+    number: int,
+    asks: tuple[Ask, ...],
+    payloads: tuple[ev.Payload, ...],
+    worked_ms: int | None,
 ) -> Script[Turn]:
     session, turn = yield from endings.held_turn(tx, turn_id, epoch, number - 1)
     if not asks:
@@ -604,7 +612,7 @@ def _wait(
             tx.now,
             ask.expires_at,
         )
-    waiting = ev.TurnWaiting(asks=tuple(ask.id for ask in asks))
+    waiting = ev.TurnWaiting(tuple(ask.id for ask in asks), worked_ms)
     yield from add_events(tx, session, turn, epoch, number, [*payloads, waiting])
     yield q("writer_number", turn.no, epoch, number + len(payloads))
     yield q("turn_wait", turn.no)

@@ -73,6 +73,10 @@ class FakeClock:
             await _let_others_run()
         self._elapsed_s = until
 
+    def set_wall(self, by_s: float) -> None:
+        """Somebody sets the wall clock, forward or back: no time passes, and nobody wakes."""
+        self._start_ms += round(by_s * 1000)
+
     def stand_still(self, seconds: float) -> None:
         """Time passes and nobody gets to act: the process was stopped. Sleepers wake at the next move."""
         self._elapsed_s += seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import Any, Self
 
 import anyio
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("everturn.web.deleting")
 _KIND = "deletion"
 _BELIEVE_S = 2.0  # how long what other processes hide may go unseen
 _LOOK_S = 60.0  # how often the purge looks for what a process left behind that died
-_RETRY_MS = 30_000
+_RETRY_S = 30.0
 
 EPHEMERAL = "ephemeral:"  # key of sessions that only ever serve one answer
 
@@ -29,11 +29,15 @@ def is_ephemeral(session: Session) -> bool:
 
 
 class _Pending:
-    __slots__ = ("due_at", "owner", "was_archived")
+    """``due_at`` is the date that is stored; ``due`` the same by a clock that nobody sets. A jump of the wall
+    clock must not purge what can still be restored, nor a session whose one answer is being written."""
 
-    def __init__(self, owner: str, due_at: int, was_archived: bool) -> None:
+    __slots__ = ("due", "due_at", "owner", "was_archived")
+
+    def __init__(self, owner: str, due_at: int, was_archived: bool, clock: Clock) -> None:
         self.owner = owner
         self.due_at = due_at
+        self.due = clock.monotonic() + (due_at - clock.now_ms()) / 1000
         self.was_archived = was_archived
 
 
@@ -71,7 +75,7 @@ class Deletions(Background):
         """Have a session deleted at that time, whatever happens to this process."""
         value = {"owner": owner, "due_at": due_at, "was_archived": was_archived}
         await self._records.put(SYSTEM, _KIND, session_id, value)
-        self._pending[session_id] = _Pending(owner, due_at, was_archived)
+        self._pending[session_id] = _Pending(owner, due_at, was_archived, self._clock)
         self._news.set()
 
     async def forget(self, session_id: str) -> None:
@@ -86,7 +90,7 @@ class Deletions(Background):
         if pending is None or pending.owner != owner:
             await self._sessions.get(owner, session_id)
             raise WrongState(f"Session {session_id} is not deleted.", hint="There is nothing to restore.")
-        if pending.due_at <= self._clock.now_ms():
+        if pending.due <= self._clock.monotonic():
             raise Gone("session", session_id)
         # Out of the list before anything is awaited: the purge may become due while we wait.
         del self._pending[session_id]
@@ -113,10 +117,14 @@ class Deletions(Background):
         since = {ident: pending for ident, pending in self._pending.items() if ident not in before}
         ended = before - set(self._pending)
         self._pending = since | {
-            ident: _Pending(value["owner"], value["due_at"], value["was_archived"])
-            for ident, value in found.items()
-            if ident not in ended
+            ident: self._known(ident, value) for ident, value in found.items() if ident not in ended
         }
+
+    def _known(self, ident: str, value: Any) -> _Pending:
+        known = self._pending.get(ident)
+        if known is not None and known.due_at == value["due_at"]:
+            return known
+        return _Pending(value["owner"], value["due_at"], value["was_archived"], self._clock)
 
     # --- the purge -----------------------------------------------------------------------------------
 
@@ -138,8 +146,8 @@ class Deletions(Background):
                 group.cancel_scope.cancel()
 
     async def _until_due(self, scope: anyio.CancelScope) -> None:
-        due = min((item.due_at for item in self._pending.values()), default=None)
-        wait_s = _LOOK_S if due is None else (due - self._clock.now_ms()) / 1000
+        due = min((item.due for item in self._pending.values()), default=None)
+        wait_s = _LOOK_S if due is None else due - self._clock.monotonic()
         await self._clock.sleep(max(0.0, min(_LOOK_S, wait_s)))
         scope.cancel()
 
@@ -147,7 +155,7 @@ class Deletions(Background):
         try:
             await self._read(at_most_s=_LOOK_S / 2)
             for ident, pending in list(self._pending.items()):
-                if pending.due_at <= self._clock.now_ms():
+                if pending.due <= self._clock.monotonic():
                     await self._purge_one(ident, pending)
         except EverturnError as error:
             # The record stays, so nothing is forgotten; it is tried again when the store is back.
@@ -165,6 +173,6 @@ class Deletions(Background):
         self._pending.pop(session_id, None)
 
     def _push_back(self) -> None:
-        now = self._clock.now_ms()
+        later = self._clock.monotonic() + _RETRY_S
         for pending in self._pending.values():
-            pending.due_at = max(pending.due_at, now + _RETRY_MS)
+            pending.due = max(pending.due, later)

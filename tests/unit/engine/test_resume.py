@@ -175,13 +175,38 @@ def test_hand_overs_and_answers_cost_no_attempt():
     assert budget_spent(facts, now, SETTINGS) is None
 
 
+DAY = 24 * 3600 * 1000
+
+
 def test_age_does_not_count_waiting():
-    day = 24 * 3600 * 1000
     _, facts, now = told(ev.TurnWaiting(("a",)))
-    assert facts.age_ms(now + 2 * day) <= 2000
-    facts.take(ev.TurnResumed(2, "w", "answered"), now + 2 * day)
-    assert budget_spent(facts, now + 2 * day, SETTINGS) is None
-    assert budget_spent(facts, now + 3 * day + 5000, SETTINGS).code == "resume_age"
+    assert facts.age_ms(now + 2 * DAY) <= 2000
+    facts.take(ev.TurnResumed(2, "w", "answered"), now + 2 * DAY)
+    assert facts.age_ms(now + 2 * DAY) <= 2000
+
+
+@pytest.mark.parametrize("reason", ["crash", "handed_over"])
+def test_age_counts_work_and_the_time_without_a_worker(reason):
+    _, facts, now = told(ev.StepStarted(1, "m"))
+    facts.take(ev.TurnResumed(2, "w", reason, stopped_at=now), now + DAY - 10_000)
+    assert budget_spent(facts, now + DAY - 10_000, SETTINGS) is None
+    facts.take(ev.TurnResumed(3, "w", reason, stopped_at=now + DAY - 10_000), now + DAY + 10_000)
+    assert budget_spent(facts, now + DAY + 10_000, SETTINGS).code == "resume_age"
+
+
+def test_a_turn_that_never_lost_its_worker_has_no_age_to_exceed():
+    _, facts, now = told(ev.TurnWaiting(("a",), worked_ms=3 * DAY))
+    facts.take(ev.TurnResumed(2, "w", "answered"), now)
+    assert budget_spent(facts, now, SETTINGS) is None
+
+
+def test_measured_work_counts_and_not_what_the_wall_clock_says():
+    facts = Facts()
+    facts.take(ev.TurnStarted(1, "w"), 0)
+    facts.take(ev.TurnWaiting(("a",), worked_ms=1000), DAY)
+    assert facts.worked_ms(2 * DAY) == 1000
+    facts.take(ev.TurnResumed(2, "w", "crash", stopped_at=DAY), DAY + 5000)
+    assert facts.age_ms(DAY + 5000) == 6000
 
 
 def test_pressing_resume_starts_the_budget_anew():

@@ -75,3 +75,22 @@ async def test_a_cancelled_sleeper_is_forgotten():
         await clock.someone_sleeps(5.0)
         group.cancel_scope.cancel()
     assert clock.sleeping == []
+
+
+async def test_setting_the_wall_clock_lets_no_time_pass():
+    clock = FakeClock(start_ms=1000)
+    woken = []
+
+    async def sleeper():
+        await clock.sleep(10)
+        woken.append(clock.now_ms())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(sleeper)
+        await anyio.wait_all_tasks_blocked()
+        clock.set_wall(3600)
+        await clock.advance(9)
+        assert (woken, clock.monotonic(), clock.now_ms()) == ([], 9.0, 3_610_000)
+        clock.set_wall(-3600)
+        await clock.advance(1)
+    assert woken == [11_000]

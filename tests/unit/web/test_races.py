@@ -17,6 +17,7 @@ from everturn.web.answers import Answers
 from everturn.web.deleting import Deletions
 from everturn.web.page_files import FileAnswer
 from everturn.web.uploads import Uploads
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 10
@@ -97,6 +98,27 @@ async def test_a_session_that_is_deleted_while_the_hidden_ones_are_read_is_hidde
     await clock.jump(3)  # so that it is read again
     records.act = act_back
     assert await deletions.hidden() == {new.id}
+
+
+async def test_a_wall_clock_that_is_set_purges_nothing_early_and_nothing_late(
+    store: Store, clock: FakeClock
+) -> None:
+    purged: list[str] = []
+
+    async def purge(owner: str, session_id: str) -> None:
+        purged.append(session_id)
+
+    session = await store.sessions.create("ada")
+    async with Deletions(store.records, store.sessions, clock, purge, undo_s=10) as deletions:
+        await deletions.delete("ada", session)
+        clock.set_wall(24 * 3600)
+        await clock.jump(5)
+        assert (await deletions.restore("ada", session.id)).id == session.id
+        await deletions.delete("ada", session)
+        clock.set_wall(-48 * 3600)
+        await clock.someone_sleeps(10)
+        await clock.jump(10)
+        await until("the session is purged", lambda: purged == [session.id])
 
 
 async def test_an_upload_that_ends_while_leftovers_are_cleared_harms_nobody(tmp_path: Path) -> None:
