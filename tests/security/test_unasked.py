@@ -387,6 +387,7 @@ def test_the_shell_reads_no_startup_file(tmp_path: Path, flags: tuple[str, ...])
 # --- whatever bash makes of it ---------------------------------------------------------------------
 
 PIECES = [
+    *(" < a.txt ", " 2>&1 ", " 2>/dev/null ", " -R ", " alpha ", " . ", " sub other ", " bait "),
     *(
         "cat",
         "ls",

@@ -33,7 +33,7 @@ _FORK_BOMB = re.compile(r"([\w:.]{1,20})\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&")
 _SYSTEM_FOLDERS = _words(
     "/ /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /sbin /srv /sys /usr /var"
 )
-_HARMLESS_TARGETS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"))
+_HARMLESS_TARGETS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr"))
 
 
 def judge_command(text: str, around: Surroundings) -> Judgement:
