@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from everturn.domain.clock import Clock
-from everturn.store import Store, open_store
+from everturn.store import Store, StoreSettings, open_store
 from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.postgres_proxy import PostgresProxy
@@ -86,14 +86,21 @@ def store_url(request: pytest.FixtureRequest, store_kind: str, data_dir: Path) -
 
 
 @pytest.fixture
+def lease_s() -> float:
+    """Long: a clock that jumps would otherwise end the lease before a real database can renew it."""
+    return 30 * 24 * 3600.0
+
+
+@pytest.fixture
 async def open_another(
-    anyio_backend: str, store_url: str, data_dir: Path, clock: Clock, probe: HoldingProbe
+    anyio_backend: str, store_url: str, data_dir: Path, clock: Clock, probe: HoldingProbe, lease_s: float
 ) -> AsyncIterator[OpenAnother]:
     """Opens one more Store on the test's database; options are those of ``open_store``."""
     async with AsyncExitStack() as stack:
+        settings = StoreSettings(lease_s=lease_s)
 
         async def open_one(**options: Any) -> Store:
-            given = {"data_dir": data_dir, "clock": clock, "probe": probe, **options}
+            given = {"data_dir": data_dir, "clock": clock, "probe": probe, "settings": settings, **options}
             return await stack.enter_async_context(open_store(store_url, **given))
 
         yield open_one
@@ -113,12 +120,23 @@ async def proxy(anyio_backend: str, postgres: PostgresServer) -> AsyncIterator[P
 
 @pytest.fixture
 async def spooling(
-    proxy: PostgresProxy, postgres_url: str, tmp_path: Path, clock: Clock, probe: HoldingProbe
+    proxy: PostgresProxy,
+    postgres_url: str,
+    tmp_path: Path,
+    clock: Clock,
+    probe: HoldingProbe,
+    lease_s: float,
 ) -> AsyncIterator[Store]:
     """A store on the test's PostgreSQL that reaches it through the proxy, in a data folder of its own, as
     a worker on another machine would."""
     address = proxy.address(postgres_url)
-    async with open_store(address, data_dir=tmp_path / "elsewhere", clock=clock, probe=probe) as store:
+    async with open_store(
+        address,
+        data_dir=tmp_path / "elsewhere",
+        clock=clock,
+        probe=probe,
+        settings=StoreSettings(lease_s=lease_s),
+    ) as store:
         yield store
         proxy.come_back()
 

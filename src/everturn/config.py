@@ -44,6 +44,7 @@ _REMOVED: Mapping[tuple[str, ...], str] = MappingProxyType(
         ("engine", "system_prompt"): "Set prompt in [profiles.default].",
         ("engine", "small_prompt"): "Set prompt in [profiles.pocket].",
         ("engine", "short_prompts"): "A prompt of your own has no short form; delete this line.",
+        ("engine", "lease_s"): "Set lease_s in [store]: there is one lease.",
         ("server", "home"): "Set EVERTURN_HOME, or start with --home.",
     }
 )

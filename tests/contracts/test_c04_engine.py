@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
 
+from everturn.domain.errors import Invalid
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.storing import Submission
 from everturn.domain.turns import TurnState
-from everturn.store import Store, open_store
+from everturn.store import Store, StoreSettings, open_store
 from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe, Say, within
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
 from everturn.testing.models import Wait
 from everturn.testing.postgres_proxy import PostgresProxy
 from tests.acting import all_words
+from tests.conftest import OpenAnother
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 20
-OpenAnother = Callable[..., Awaitable[Store]]
 
 
 @pytest.fixture
@@ -94,11 +94,12 @@ async def test_a12_what_a_worker_that_is_cut_off_has_streamed_stays_when_the_tur
     assert len(harness.model.requests) == 1
 
 
+@pytest.mark.parametrize("lease_s", [15.0])
 async def test_c04_a_worker_that_cannot_renew_its_lease_starts_no_model_call(
     store: Store, spooling: Store, proxy: PostgresProxy, probe: HoldingProbe, clock: FakeClock
 ) -> None:
     """The step is journaled, then the database goes; the lease runs out before the call."""
-    settings = quiet_settings(lease_s=15.0, lease_margin_s=2.0, heartbeat_s=4.0)
+    settings = quiet_settings(lease_margin_s=2.0, heartbeat_s=4.0)
     async with open_harness(spooling, "Hi.", clock=clock, probe=probe, settings=settings) as harness:
         session = await harness.new_session()
         probe.hold(Moment.CLAIM_COMMITTED)
@@ -190,3 +191,24 @@ async def test_c04_a_turn_whose_claim_nobody_heard_of_is_run_all_the_same(
                 await clock.advance(1)
         said = [message.text for message in (await other.transcript.messages(OWNER, session.id)).items]
         assert said == ["hello", "Here I am."]
+
+
+async def test_c04_the_lease_of_the_store_is_the_lease_of_its_worker(
+    open_another: OpenAnother, clock: FakeClock, probe: HoldingProbe
+) -> None:
+    """There is one setting: a worker never believes in a lease that the database has let go."""
+    store = await open_another(settings=StoreSettings(lease_s=60.0))
+    settings = quiet_settings(lease_margin_s=2.0, heartbeat_s=4.0)
+    async with open_harness(store, clock=clock, settings=settings) as h:
+        assert h.engine.status()["has_lease"]
+        clock.stand_still(57.9)
+        assert h.engine.status()["has_lease"]
+        clock.stand_still(0.2)
+        assert not h.engine.status()["has_lease"], "it does nothing in the last two seconds of the sixty"
+
+
+@pytest.mark.parametrize("lease_s", [6.0, 0.5])
+async def test_c04_a_lease_that_would_run_out_between_two_renewals_is_refused(store: Store) -> None:
+    with pytest.raises(Invalid, match="too short"):
+        async with open_harness(store, settings=quiet_settings(lease_margin_s=2.0, heartbeat_s=4.0)):
+            raise AssertionError("it must not start")

@@ -449,17 +449,15 @@ async def test_c09_a_worker_that_was_thought_dead_starts_nothing_and_writes_noth
             assert sum(count_effects(effects).values()) == 1, "it ran no tool"
 
 
+@pytest.mark.parametrize("lease_s", [15.0])
 async def test_c09_a_worker_that_cannot_renew_its_lease_waits_before_it_starts_anything(
     store: Store, clock: FakeClock, probe: HoldingProbe
 ) -> None:
     if store.kind == "sqlite":
         pytest.skip("SQLite has no leases: there the lock decides")
     look = FakeTool("look")
-    settings = quiet_settings(lease_s=15.0)
     probe.hold(Moment.TOOL_STARTED)
-    async with open_harness(
-        store, [Call("look")], "ok", tools=[look], clock=clock, probe=probe, settings=settings
-    ) as h:
+    async with open_harness(store, [Call("look")], "ok", tools=[look], clock=clock, probe=probe) as h:
         session = await h.new_session()
         accepted = await h.send(session)
         await probe.reached(Moment.TOOL_STARTED)

@@ -66,7 +66,6 @@ async def run(url: str, folder: Path, name: str, moments: list[Moment], steps: l
     clock = SystemClock()
     settings = EngineSettings(
         makes_titles=False,
-        lease_s=LEASE_S,
         lease_margin_s=0.2,
         heartbeat_s=0.2,
         take_over_s=0.1,

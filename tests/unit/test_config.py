@@ -95,6 +95,7 @@ def test_a_mistake_names_line_and_key(tmp_path: Path, text: str, line: int, key:
         ("[engine]\nsystem_prompt = 'Be kind.'\nsteps_max = 7\n", 2, "[profiles.default]"),
         ("[engine]\nsteps_max = 7\nsmall_prompt = 'Be brief.'\n", 3, "[profiles.pocket]"),
         ("[engine]\nsteps_max = 7\n[engine.short_prompts]\n'Be kind.' = 'Kind.'\n", 3, "delete"),
+        ("[store]\nlease_s = 20.0\n[engine]\nlease_s = 60.0\nsteps_max = 7\n", 4, "[store]"),
         ("[engine]\nsteps_max = 7\n[server]\nhome = '/elsewhere'\n", 4, "EVERTURN_HOME"),
     ],
 )

@@ -531,6 +531,11 @@ class Store(Protocol):
         ...
 
     @property
+    def lease_s(self) -> float:
+        """How long a worker that is not heard of keeps its turns. On SQLite there are no leases."""
+        ...
+
+    @property
     def is_away(self) -> bool:
         """The database cannot be reached at the moment: appends go to the spool, everything else raises
         StoreAway. Never on SQLite."""

@@ -35,7 +35,7 @@ from everturn.engine.agents import AgentCache
 from everturn.engine.calls import parse_arguments
 from everturn.engine.fitting import misfit
 from everturn.engine.gear import Gear
-from everturn.engine.lease import Lease
+from everturn.engine.lease import lease_of
 from everturn.engine.loop import Ended
 from everturn.engine.preferences import read_preferences
 from everturn.engine.prefix import Agents, Warm
@@ -75,7 +75,7 @@ class Engine:
         self._models = models
         self._toolbox = toolbox
         self._memory = memory
-        self._lease = Lease(clock, settings.lease_s, settings.lease_margin_s)
+        self._lease = lease_of(store, clock, settings)
         gear = Gear(store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory)
         self._cache: AgentCache[Warm] = AgentCache(
             clock=clock, retire=self._retire, start=self._start_keeping, bounds=settings.cache

@@ -5,6 +5,9 @@ from __future__ import annotations
 import anyio
 
 from everturn.domain.clock import Clock
+from everturn.domain.errors import Invalid
+from everturn.domain.storing import Store
+from everturn.engine.settings import EngineSettings
 
 
 class Lease:
@@ -42,3 +45,15 @@ class Lease:
         """
         while not self.is_held:
             await self._renewed.wait()
+
+
+def lease_of(store: Store, clock: Clock, settings: EngineSettings) -> Lease:
+    """The lease that the store gives its workers. Raises Invalid if it would run out between two renewals."""
+    held_s = store.lease_s - settings.lease_margin_s
+    if store.kind != "sqlite" and settings.heartbeat_s >= held_s:
+        raise Invalid(
+            f"A lease of {store.lease_s:g} s is too short: it is renewed every {settings.heartbeat_s:g} s, "
+            f"and nothing is started in its last {settings.lease_margin_s:g} s.",
+            hint="Set a longer lease_s in [store], or a shorter heartbeat_s in [engine].",
+        )
+    return Lease(clock, store.lease_s, settings.lease_margin_s)

@@ -48,8 +48,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_longest_s: float = 300.0  # a provider that wants more is given up for now
     model_silence_max_s: float = 300.0
 
-    # The lease of this worker, where the store has leases.
-    lease_s: float = 15.0
+    # Keeping the lease, which is the store's, where it has leases.
     lease_margin_s: float = 2.0  # nothing new is started in the lease's last seconds
     heartbeat_s: float = 4.0
 

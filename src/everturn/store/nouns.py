@@ -31,7 +31,7 @@ class StoreSettings(msgspec.Struct, frozen=True):
     text_bytes_max: int = 1_000_000
     recovery_attempts_max: int = 3
     recovery_age_max_ms: int = 24 * 3600 * 1000
-    lease_s: float = 15.0
+    lease_s: float = 15.0  # how long a worker that is not heard of keeps its turns; not on SQLite
     direct_url: str | None = None  # PostgreSQL without a pooler in between, for LISTEN
 
 
@@ -52,6 +52,7 @@ class Store:
         self._db = db
         self._hub = hub
         self.data_dir = data_dir
+        self.lease_s = settings.lease_s
         self.sessions = Sessions(db)
         self.turns = Turns(db, text_bytes_max=settings.text_bytes_max)
         self.transcript = Transcript(db, text_bytes_max=settings.text_bytes_max)

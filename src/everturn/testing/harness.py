@@ -102,13 +102,8 @@ class Harness:
 
 
 def quiet_settings(**changes: Any) -> EngineSettings:
-    """Settings under which nothing happens that a test did not ask for.
-
-    The lease is long: a clock that jumps would otherwise end it before a real database can renew it.
-    """
-    return msgspec.structs.replace(
-        EngineSettings(makes_titles=False, lease_s=1e9, stop_grace_s=0.0), **changes
-    )
+    """Settings under which nothing happens that a test did not ask for."""
+    return msgspec.structs.replace(EngineSettings(makes_titles=False, stop_grace_s=0.0), **changes)
 
 
 @asynccontextmanager
