@@ -1,14 +1,60 @@
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { brotliCompress, constants, gzip } from "node:zlib";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
+import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
 const server = process.env.EVERTURN_SERVER ?? "http://127.0.0.1:8420";
 
+/** The shell in index.html is painted before the style sheet is there: that stands after it. */
+function shellFirst(): Plugin {
+  const sheet = /\s*<link rel="stylesheet"[^>]*>/;
+  return {
+    name: "shell-first",
+    enforce: "post",
+    transformIndexHtml: (html) => {
+      const link = sheet.exec(html)?.[0];
+      return link ? html.replace(link, "").replace(/\s*<\/body>/, (end) => `${link}${end}`) : html;
+    },
+  };
+}
+
+/** Every text file also as .br and .gz, which the server sends as they are. */
+function packed(folder: string): Plugin {
+  const brotli = (data: Buffer) =>
+    promisify(brotliCompress)(data, { params: { [constants.BROTLI_PARAM_QUALITY]: 10, [constants.BROTLI_PARAM_SIZE_HINT]: data.length } });
+  const zip = (data: Buffer) => promisify(gzip)(data, { level: 9 });
+  return {
+    name: "packed",
+    apply: "build",
+    closeBundle: {
+      order: "post",
+      sequential: true,
+      async handler() {
+        for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
+          if (!entry.isFile() || !/\.(js|css|html|svg|webmanifest)$/.test(entry.name)) continue;
+          const path = join(entry.parentPath, entry.name);
+          const data = await readFile(path);
+          for (const [suffix, pack] of [[".br", brotli], [".gz", zip]] as const) {
+            const small = await pack(data);
+            if (small.length < data.length) await writeFile(path + suffix, small);
+          }
+        }
+      },
+    },
+  };
+}
+
+const outDir = "../src/everturn/web/page";
+
 export default defineConfig({
   // Relative, because the server may live under a base path behind a proxy.
   base: "./",
-  plugins: [svelte()],
+  plugins: [svelte(), shellFirst(), packed(outDir)],
   build: {
-    outDir: "../src/everturn/web/page",
+    outDir,
     emptyOutDir: true,
     target: "es2022",
     // A data: address in a style sheet would need a wider policy; files are cached anyway.

@@ -13,3 +13,4 @@ import App from "./App.svelte";
 
 const root = new URL("./", document.baseURI.split("#")[0]).href;
 mount(App, { target: document.getElementById("page")!, props: { root } });
+document.getElementById("shell")?.remove();

@@ -217,6 +217,7 @@ const english = {
   movedQueued: (place: number, all: number) => `Now ${place} of ${all}`,
   newOutput: "New output",
   jumpToLatest: "Jump to latest",
+  skip: "Skip to content",
   olderLoading: "Loading earlier messages",
   notOnThisPath: "That message is in another version of this conversation.",
   // turn foot

@@ -30,6 +30,8 @@ async def many_sessions(data_dir: Path, count: int) -> list[str]:
         ]
         made.reverse()
         for number in PINNED:
+            if number >= count:
+                continue
             await store.sessions.change("local", made[number], SessionPatch(pinned=True))
     return made
 

@@ -63,6 +63,7 @@ export class Page {
   announcement = $state("");
   models = $state.raw<ModelInfo[]>([]);
   defaultModel = $state<string | null>(null);
+  areModelsRead = $state(false);
   profiles = $state.raw<{ name: string; description?: string }[]>([]);
   /** What each waiting session waits for: approval, question or doubt. */
   topics = $state.raw<ReadonlyMap<string, string>>(new Map());
@@ -499,6 +500,7 @@ export class Page {
       const told = await this.api.get<{ default: string; models: ModelInfo[] }>("api/models");
       this.models = told.models;
       this.defaultModel = told.default;
+      this.areModelsRead = true;
     } catch (error) {
       if (!(error instanceof Away)) this.complain(error);
     }

@@ -31,6 +31,7 @@ _TYPES = {
     ".txt": "text/plain; charset=utf-8",
 }
 _ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
+_REFUSED = re.compile(r"q=0(\.0*)?")
 _CHUNK_BYTES = 262_144
 _SEND_TIMEOUT_S = 60.0  # for a piece of that size
 _PATH_CHARS_MAX = 200  # no file of ours has a longer one, and the system refuses names beyond 255
@@ -135,7 +136,8 @@ def _is_page_address(path: str) -> bool:
 
 
 def _encoded(path: Path, accepted: str) -> tuple[Path, str]:
-    offered = {item.partition(";")[0].strip().lower() for item in accepted.split(",")}
+    items = (item.lower().replace(" ", "").partition(";") for item in accepted.split(","))
+    offered = {name for name, _, weight in items if not _REFUSED.fullmatch(weight)}
     for encoding, suffix in _ENCODINGS:
         packed = path.with_name(path.name + suffix)
         if encoding in offered and packed.is_file():
