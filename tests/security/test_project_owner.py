@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import anyio
 import pytest
 
 from everturn.domain.messages import Outcome
@@ -133,7 +134,7 @@ async def test_a_command_that_waits_for_the_owner_is_ended(project: Project) -> 
     """It does not tidy up first, and need not end by itself."""
     result = await project.shell("cp -r .git c; echo ../c > .git/commondir; sleep 60; rm .git/commondir")
     assert result.outcome is Outcome.ERROR
-    assert "it made .git/commondir" in result.text
+    assert ".git/commondir was made or changed" in result.text
     assert not (project.folder / ".git" / "commondir").exists()
 
 
@@ -242,7 +243,7 @@ async def test_a_project_without_a_repository_does_not_get_a_harmful_one(kit: Ki
     folder.mkdir()
     project = Project(kit, folder)
     result = await project.shell(f"git init -q; git config core.fsmonitor '{project.payload}'; sleep 60")
-    assert "it made .git" in result.text
+    assert ".git was made or changed" in result.text
     project.owner_works()
 
 
@@ -329,5 +330,38 @@ async def test_many_repositories_do_not_hide_a_harmful_one(project: Project) -> 
         "for n in $(seq 0 59); do echo '[core] fsmonitor = PAYLOAD' >> own/r$n/.git/config; done; sleep 60"
     )
     result = await project.shell(changed.replace("PAYLOAD", project.payload))
-    assert "it made own/" in result.text
+    assert "was made or changed" in result.text
     project.owner_works("z/z/z", *(f"own/r{number}" for number in range(60)))
+
+
+async def test_settings_that_the_owner_changes_meanwhile_do_not_open_a_way(project: Project) -> None:
+    """Git replaces the file, and with the old file the kernel takes away its mount."""
+    _git(project.folder, "config", "core.editor", "vim")
+    command = (
+        "echo ready > ready; while ! printf '[core]\\n\\tfsmonitor = PAYLOAD\\n' 2>/dev/null >> .git/config; "
+        "do :; done; sleep 60"
+    )
+    results = []
+    async with anyio.create_task_group() as group:
+
+        async def run() -> None:
+            results.append(await project.shell(command.replace("PAYLOAD", project.payload)))
+
+        group.start_soon(run)
+        with anyio.fail_after(30):
+            while not await anyio.Path(project.folder / "ready").exists():
+                await anyio.sleep(0.02)
+        _git(project.folder, "config", "remote.origin.url", "https://example.org/x")
+    assert ".git/config was made or changed" in results[0].text
+    project.owner_works()
+    assert _git(project.folder, "config", "core.editor") == "vim\n"
+
+
+async def test_what_the_owner_sets_meanwhile_stays_if_it_is_harmless(project: Project) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(project.shell, "echo ready > ready; sleep 60")
+        with anyio.fail_after(30):
+            while not await anyio.Path(project.folder / "ready").exists():
+                await anyio.sleep(0.02)
+        _git(project.folder, "config", "remote.origin.url", "https://example.org/x")
+    assert _git(project.folder, "config", "remote.origin.url") == "https://example.org/x\n"

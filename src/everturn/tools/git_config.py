@@ -35,31 +35,58 @@ _HARMLESS = {
 }
 
 
-def is_harmless(content: bytes) -> bool:
-    """True if every line of the file is understood and allowed. A doubtful one counts as harmful."""
+Setting = tuple[str, str, str]  # section, key, value
+
+
+def is_harmless(content: bytes, known: bytes = b"") -> bool:
+    """True if every setting is understood and allowed, or is in ``known`` too. A doubtful one counts as
+    harmful."""
+    found, before = _settings(content), _settings(known) or ()
+    if found is None:
+        return content == known
+    return all(_is_allowed(*setting[:2]) for setting in found if setting not in before)
+
+
+def named(content: bytes) -> list[tuple[str, str]]:
+    """The words of all values that may name something Git runs or reads, with their keys."""
+    text = content.decode("utf-8", "replace")
+    section = ""
+    found = []
+    for line in text.split("\n"):
+        parts = re.fullmatch(
+            r"\s*(?:\[\s*([a-z0-9-]+)[^\]]*\])?\s*(?:([a-z][a-z0-9-]*)\s*=(.*))?", line, re.I
+        )
+        section = (parts[1] or section).lower() if parts else section
+        if parts and parts[2] and not _is_allowed(section, parts[2].lower()):
+            found += [(parts[2].lower(), word) for word in re.split(r"[\s\"'!;]+", parts[3]) if word]
+    return found
+
+
+def worktrees(content: bytes) -> list[str]:
+    """The folders that the settings name for the repository's files."""
+    return [value.strip('"') for _, key, value in _settings(content) or () if key == "worktree"]
+
+
+def _settings(content: bytes) -> list[Setting] | None:
+    """All settings; None if a line is not understood."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        return False
+        return None
     section = ""
+    found = []
     for line in (line.strip(" \t\r") for line in text.split("\n")):
         if not line or line[0] in "#;":
             continue
-        found = _SECTION.fullmatch(line)
-        if found:
-            section = found[1].lower()
+        header = _SECTION.fullmatch(line)
+        if header:
+            section = header[1].lower()
             continue
         setting = _SETTING.fullmatch(line)
-        if setting is None or line.endswith("\\") or not _is_allowed(section, setting[1].lower()):
-            return False
-    return True
-
-
-def values(content: bytes) -> list[tuple[str, str]]:
-    """The settings as (key, word of the value), to find those that name something in the project."""
-    text = content.decode("utf-8", "replace")
-    found = re.findall(r"^\s*(?:\[[^\]]*\]\s*)?([a-z][a-z0-9-]*)\s*=(.*)$", text, re.I | re.M)
-    return [(key.lower(), word) for key, value in found for word in re.split(r"[\s\"'!;]+", value) if word]
+        if setting is None or line.endswith("\\"):
+            return None
+        found.append((section, setting[1].lower(), setting[2] or ""))
+    return found
 
 
 def _is_allowed(section: str, key: str) -> bool:

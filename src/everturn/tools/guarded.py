@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from everturn.tools.git_config import is_harmless, values
+from everturn.tools.git_config import is_harmless, named, worktrees
 from everturn.tools.paths import Beneath
 from everturn.tools.repositories import GIT, MARKS, Repositories, is_repository
 
@@ -34,7 +34,8 @@ _RUN_BY_OWNER = frozenset(
 # File tools ask for these too: they run elsewhere, or tell the agent what to do.
 _ASKED = _RUN_BY_OWNER | {".git", ".github", ".gitlab-ci.yml", "agents.md"}
 # What of a repository is settings. "commondir" names another folder that has them.
-_SETTINGS = ("config", "config.worktree", "hooks", "commondir")
+_FILES = ("config", "config.worktree", "commondir")
+_SETTINGS = (*_FILES, "hooks")
 _MOUNTED_MAX = 50  # repositories; more are looked at while the command runs, and it is ended if they change
 _CONFIG_BYTES_MAX = 256 * 1024
 
@@ -75,6 +76,9 @@ class Guard:
             if place is not None:
                 places[path] = place
         self._watched.update((path, _version(path)) for path in self._settings_of(rest))
+        # What a place held. The owner's Git replaces a file of settings as a whole, and then the kernel takes
+        # its mount away, in the sandbox too.
+        self._contents = {path: _read(path) or b"" for path in places if os.path.basename(path) in _FILES}
         self.places = tuple(places[path] for path in sorted(places, key=lambda path: path.count("/")))
 
     @property
@@ -89,6 +93,9 @@ class Guard:
         for path, before in self._watched.items():
             if _version(path) != before:
                 return self._shown(path)
+        for place in self.places:
+            if _identity(place.path) != place.identity:
+                return self._shown(place.path)
         git = self._at(GIT)
         if not self._had_repository and os.path.lexists(git) and self._harmful(git):
             return self._shown(git)
@@ -97,13 +104,34 @@ class Guard:
     def settle(self) -> list[str]:
         """After the end of a command: rename what it made and would be run; say what, by the old names."""
         aside = [path for path, before in self._watched.items() if _version(path) not in ("", before)]
+        aside += self._replaced()
         if self._is_brief:
             aside += [self._at(name) for name in self._absent if os.path.lexists(self._at(name))]
             for path in self._repositories.find().paths:
                 if self._known.get(path) != _identity(path):
                     aside += self._harmful(path)
         with Beneath(Path(self._root)) as files:
-            return [shown for path in dict.fromkeys(aside) if _set_aside(files, shown := self._shown(path))]
+            return [self._shown(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
+
+    def _replaced(self) -> list[str]:
+        """Settings that are not the mounted ones any more, and make Git run more than those did."""
+        settings = [place for place in self.places if os.path.basename(place.path) in _SETTINGS]
+        return [
+            place.path
+            for place in settings
+            if _identity(place.path) not in ("", place.identity) and not self._is_harmless_setting(place.path)
+        ]
+
+    def _set_aside(self, files: Beneath, path: str) -> bool:
+        """Rename it, beside its place, so that nothing finds it. Settings that were there come back."""
+        shown = self._shown(path)
+        try:
+            files.rename(shown, f"{os.path.basename(path)}.refused-{secrets.token_hex(3)}")
+        except FileNotFoundError:
+            return False  # a folder above it was renamed already
+        if path in self._contents:
+            files.write(shown, self._contents[path])
+        return True
 
     def _at(self, name: str) -> str:
         return os.path.join(self._root, name)
@@ -135,7 +163,7 @@ class Guard:
         """Hooks, further settings and programs that a repository's settings name in the project."""
         content = _read(os.path.join(repository, "config"))
         top = os.path.dirname(repository)
-        for key, word in values(content or b""):
+        for key, word in named(content or b""):
             for base in (top, repository):  # hooks are relative to the one, further settings to the other
                 path = os.path.realpath(os.path.join(base, word))
                 if self._is_inside(path) and (os.path.isfile(path) or key == "hookspath"):
@@ -163,21 +191,17 @@ class Guard:
         if content is None:
             return False
         if name != "commondir":
-            return is_harmless(content) and self._is_worktree_inside(path, content)
+            known = self._contents.get(path, b"")
+            return is_harmless(content, known) and self._are_worktrees_inside(path, content)
         # Git's own, for a second working tree, leads to the repository in whose folder it lies.
         repository = os.path.dirname(path)
         common = os.path.realpath(os.path.join(repository, os.fsdecode(content.strip())))
         return os.path.realpath(os.path.dirname(os.path.dirname(repository))) == common
 
-    def _is_worktree_inside(self, path: str, content: bytes) -> bool:
+    def _are_worktrees_inside(self, path: str, content: bytes) -> bool:
         """Whether the repository's files, if it names a folder for them, are in the project."""
-        for line in content.decode().splitlines():
-            key, _, value = line.partition("=")
-            if key.strip().lower() == "worktree":
-                place = os.path.realpath(os.path.join(os.path.dirname(path), value.strip().strip('"')))
-                if not self._is_inside(place):
-                    return False
-        return True
+        top = os.path.dirname(path)
+        return all(self._is_inside(os.path.realpath(os.path.join(top, each))) for each in worktrees(content))
 
 
 def guarded_part(root: Path, inner: str) -> str:
@@ -260,12 +284,3 @@ def _read(path: str) -> bytes | None:
             return None
         content = file.read(_CONFIG_BYTES_MAX + 1)
     return content if len(content) <= _CONFIG_BYTES_MAX else None
-
-
-def _set_aside(files: Beneath, name: str) -> bool:
-    """Rename it, beside its place, so that nothing finds it."""
-    try:
-        files.rename(name, f"{PurePosixPath(name).name}.refused-{secrets.token_hex(3)}")
-    except FileNotFoundError:
-        return False  # a folder above it was renamed already
-    return True

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -131,7 +131,9 @@ class McpServers:
                 f"{server.name} has changed its tool {definition.name}; it was not called. Try again."
             )
         try:
-            result = await connection.call(definition.name, call.arguments, server.timeout_s)
+            result = await self._guarded(
+                call, connection.call(definition.name, call.arguments, server.timeout_s)
+            )
             # It may have written to the workspace; a step is as durable as what it made.
             await anyio.to_thread.run_sync(self._disk.sync_file_system, call.workspace)
             return result
@@ -142,6 +144,21 @@ class McpServers:
         except OSError as error:
             reason = error.strerror or error
             return failure(f"{definition.name} was done; a power cut may lose what it wrote: {reason}")
+
+    async def _guarded(self, call: ToolCall, work: Awaitable[ToolResult]) -> ToolResult:
+        """Do the work; rename what it made in a project that other programs would run, see ``guarded``."""
+        guard = await self._sandbox.guard(View(workspace=call.workspace))
+        aside: list[str] = []
+        try:
+            result = await work
+        finally:
+            with anyio.CancelScope(shield=True):
+                if guard is not None:
+                    aside = await anyio.to_thread.run_sync(guard.settle)
+        if not aside:
+            return result
+        note = f"[renamed, because other programs would run it outside the sandbox: {', '.join(aside)}]"
+        return msgspec.structs.replace(result, text=f"{result.text}\n{note}")
 
     async def refresh(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
         """Ask the server itself again, started if need be. Raises ToolFailed."""

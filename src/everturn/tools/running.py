@@ -92,7 +92,7 @@ async def until_breach(child: Child, limits: Limits) -> str:
             return breach
         made = child.guard.trespass() if child.guard else ""
         if made:
-            return f"it made {made}, which other programs would run outside the sandbox"
+            return f"{made} was made or changed, which other programs run outside the sandbox"
 
 
 async def _talk(child: Child, stdin: bytes, capture: Capture, live: Live) -> None:

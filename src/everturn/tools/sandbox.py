@@ -130,7 +130,10 @@ test ! -w /proc/sysrq-trigger || exit 16
 # A file of root belongs to the sandbox's user only if that is root.
 test "$1" != dropped || test "$(stat -c %u /usr)" != "$(id -u)" || exit 17
 if [ "$2" = filtered ]; then
-  grep -q '^Seccomp:[[:space:]]*2$' /proc/self/status || exit 18
+  # The first process too: it can be traced, and made to call what others may not.
+  for process in self 1; do
+    grep -q '^Seccomp:[[:space:]]*2$' /proc/$process/status || exit 18
+  done
   ! chmod u+s "$PWD/.trial" 2>/dev/null || exit 19
 fi
 rm "$PWD/.trial" || exit 15
@@ -203,7 +206,7 @@ class Sandbox:
                 list(argv), cwd=view.workspace, env=env, stderr=stderr, start_new_session=True
             )
             return Child(process, mark=mark)
-        guard = await self._guard(view)
+        guard = await self.guard(view)
         kept = guard.places if guard else ()
         told, tell = os.pipe()
         go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
@@ -225,9 +228,9 @@ class Sandbox:
             os.close(hold)
             os.close(told)
 
-    async def _guard(self, view: View) -> Guard | None:
-        """None for a session's own workspace, where nobody but the agent works, and where nothing is
-        written."""
+    async def guard(self, view: View) -> Guard | None:
+        """Look at the project of a call, see ``guarded``. None for a session's own workspace, where nobody
+        but the agent works, and where nothing is written."""
         if view.is_read_only or view.workspace.is_relative_to(self._home):
             return None
         known = self._projects.pop(view.workspace, None) or Repositories(str(view.workspace))

@@ -18,6 +18,7 @@ TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
     "fail": ("Fail.", {}),
     "hang": ("Never answer.", {}),
     "read": ("Read a file.", {"path": {"type": "string"}}),
+    "write": ("Write a file.", {"path": {"type": "string"}, "text": {"type": "string"}}),
 }
 
 
@@ -29,6 +30,10 @@ def run(name: str, arguments: dict[str, Any]) -> str:
     if name == "read":
         with open(arguments["path"]) as file:
             return file.read()
+    if name == "write":
+        os.makedirs(os.path.dirname(arguments["path"]), exist_ok=True)
+        with open(arguments["path"], "w") as file:
+            return str(file.write(arguments["text"]))
     if name == "die":
         print("last words", file=sys.stderr, flush=True)
         os._exit(3)

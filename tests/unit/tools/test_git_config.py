@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.tools.git_config import is_harmless, values
+from everturn.tools.git_config import is_harmless, named
 
 ORDINARY = b"""[core]
 \trepositoryformatversion = 0
@@ -52,7 +52,15 @@ def test_what_runs_a_program_or_is_not_understood_is_not(line: bytes) -> None:
     assert not is_harmless(ORDINARY + line)
 
 
-def test_the_words_of_values_are_found() -> None:
-    found = values(b'[core]\n\thooksPath = "tools/hooks"\n[alias]\n\tx = "!./run.sh fast"\n')
-    assert ("hookspath", "tools/hooks") in found
-    assert ("x", "./run.sh") in found
+def test_what_was_there_before_may_stay() -> None:
+    known = ORDINARY + b"[core]\n\teditor = vim\n"
+    assert is_harmless(known + b'[remote "b"]\n\turl = x\n', known)
+    assert not is_harmless(known + b"[core]\n\tpager = evil\n", known)
+    assert not is_harmless(known.replace(b"vim", b"evil"), known)
+
+
+def test_what_settings_name_is_found_but_not_in_harmless_ones() -> None:
+    found = named(
+        b'[core]\n\thooksPath = "tools/hooks"\n[user]\n\tname = code.py\n[alias] x = "!./run.sh fast"\n'
+    )
+    assert found == [("hookspath", "tools/hooks"), ("x", "./run.sh"), ("x", "fast")]

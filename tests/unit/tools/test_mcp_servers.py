@@ -48,7 +48,9 @@ async def _names(kit: Kit) -> list[str]:
 async def test_its_tools_are_named_apart_and_work(open_mcp: Open) -> None:
     async with open_mcp() as kit:
         names = await _names(kit)
-        assert names == [f"example__{name}" for name in ("add", "die", "environment", "fail", "hang", "read")]
+        assert names == [
+            f"example__{name}" for name in ("add", "die", "environment", "fail", "hang", "read", "write")
+        ]
         result = await kit.run("example__add", PROFILE, a=2, b=40)
         assert (result.text, result.outcome) == ("42", Outcome.OK)
         assert [state.state for state in await kit.toolbox.servers(OWNER)] == ["running"]
@@ -119,6 +121,20 @@ async def test_its_odd_definitions_are_ones_that_providers_take(open_mcp: Open) 
             "example__t1": {"type": "object", "properties": {"a": {"type": "integer"}}},
         }
         assert len([name for name in await _names(kit) if name == "example__t1"]) == 1
+
+
+async def test_what_it_writes_into_a_project_does_not_run_as_the_projects_owner(
+    open_mcp: Open, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    async with open_mcp() as kit:
+        text = "[core]\n\tfsmonitor = evil\n"
+        path = str(project / "n" / ".git" / "config")
+        result = await kit.run("example__write", {**PROFILE, "workspace": project}, path=path, text=text)
+        assert "renamed" in result.text
+        assert "n/.git/config" in result.text
+        assert not Path(path).exists()
 
 
 @pytest.mark.parametrize("noise", ["yes", "cat /dev/zero"], ids=["lines", "one line"])
