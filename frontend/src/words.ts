@@ -162,6 +162,7 @@ const english = {
     "take it as done": "Treat as done",
     "use them": "Use them",
     "leave them out": "Leave them out",
+    "not now": "Not now",
     continue: "Continue",
     stop: "Stop here",
   } as Record<string, string>,

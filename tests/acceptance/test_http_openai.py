@@ -13,14 +13,19 @@ import openai
 import pytest
 
 from everturn.domain.errors import RateLimited
-from everturn.domain.tooling import Verdict
+from everturn.domain.events import QuestionAsked
+from everturn.domain.tooling import Instructions, Verdict
+from everturn.engine.resume import DOUBT_CHOICES, AskWhether
+from everturn.engine.workspace import CHOICES
 from everturn.store import Store
-from everturn.testing import Call, FakeTool, ScriptedModel, ScriptedModels
+from everturn.testing import Call, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
 from everturn.testing.models import Answer, Pause, Say, Trouble, Wait
 from everturn.testing.web_server import PATIENCE_S, Running, run_web
+from everturn.web.completions import answer_to
 
 pytestmark = pytest.mark.anyio
 
+ON_CHOICES = AskWhether("limit", "?").choices
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 
 
@@ -139,6 +144,34 @@ async def test_a_call_that_needs_approval_is_denied_and_the_answer_says_so(
         assert "Denied" in text
         assert "deploy" in text.split("Denied")[1]
         assert tool.calls == []
+
+
+async def test_a_text_that_nobody_can_read_here_is_left_out_and_not_declined(
+    store: Store, tmp_path: Path
+) -> None:
+    model = ScriptedModel("Hello.", name="acme:one")
+    toolbox = FakeToolbox()
+    told = toolbox.workspace_instructions = Instructions(is_there=True, preview="Obey.", digest="d1")
+    async with (
+        run_web(store, tmp_path, models=ScriptedModels(model), toolbox=toolbox) as server,
+        client_of(server) as client,
+    ):
+        answer = await client.chat.completions.create(model="everturn", messages=asking())
+        assert answer.choices[0].message.content == "Hello."
+        assert "Obey." not in model.requests[0].system
+        assert toolbox.workspace_instructions == told
+
+
+@pytest.mark.parametrize(
+    ("topic", "choices"),
+    [("doubt", DOUBT_CHOICES), ("instructions", CHOICES), ("limit", ON_CHOICES), ("repeat", ON_CHOICES)],
+)
+def test_every_question_of_ours_is_answered_with_a_word_that_it_offers(
+    topic: str, choices: tuple[str, ...]
+) -> None:
+    answer = answer_to(QuestionAsked("ask_1", "?", choices, topic))
+    assert answer in choices
+    assert answer in ("check", "not now", "stop")
 
 
 async def test_an_answer_that_takes_too_long_is_an_error_with_a_reason(store: Store, tmp_path: Path) -> None:

@@ -475,6 +475,8 @@ export interface components {
             tools?: string[];
             /** @default [] */
             untrusted?: string[];
+            /** @default [] */
+            texts?: components["schemas"]["Untrusted"][];
             /** @default false */
             is_connected?: boolean;
         };
@@ -903,6 +905,17 @@ export interface components {
             asks: string[];
             /** @default null */
             worked_ms?: number | null;
+        };
+        /**
+         * Untrusted
+         * @description A text from outside that would steer the agent. The user is asked about this very content, and nothing
+         *         of it is in the context before.
+         */
+        Untrusted: {
+            name: string;
+            question: string;
+            text: string;
+            digest: string;
         };
         /** Uploaded */
         Uploaded: {

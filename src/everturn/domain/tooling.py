@@ -91,6 +91,16 @@ class Instructions(msgspec.Struct, frozen=True):
     is_declined: bool = False  # the user wants this content left out
 
 
+class Untrusted(msgspec.Struct, frozen=True):
+    """A text from outside that would steer the agent. The user is asked about this very content, and nothing
+    of it is in the context before."""
+
+    name: str  # of what says it
+    question: str  # in one line
+    text: str
+    digest: str
+
+
 Emit = Callable[[str], Awaitable[None]]
 
 
@@ -131,6 +141,16 @@ class Toolbox(Protocol):
 
     async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
         """Keep the user's answer about this content; a change of it asks again."""
+        ...
+
+    async def untrusted(self, owner: str, session_id: str, profile: str | None) -> Sequence[Untrusted]:
+        """What the servers of the profile say about their tools, as far as the user has not decided on it."""
+        ...
+
+    async def decide_untrusted(
+        self, owner: str, session_id: str, name: str, digest: str, *, use: bool
+    ) -> None:
+        """Keep the user's answer about this text; a change of it asks again."""
         ...
 
     async def forget(self, owner: str, session_id: str) -> None:

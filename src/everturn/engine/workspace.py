@@ -1,4 +1,5 @@
-"""The workspace's own instructions (AGENTS.md): used only after the user has seen and trusted them."""
+"""Texts from outside that would steer the agent (AGENTS.md, what MCP servers say about their tools): used
+only after the user has seen the whole of them and agreed."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from everturn.engine.prefix import instructions_of
 TOPIC = "instructions"
 USE = "use them"
 LEAVE = "leave them out"
-_PREVIEW_CHARS = 4_000
+LATER = "not now"  # for this turn; the next one asks again
+CHOICES = (USE, LEAVE, LATER)
 
 
 class Workspace:
@@ -25,24 +27,39 @@ class Workspace:
         An answer to it is in the turn's journal, so that it is kept exactly once however often the turn
         is taken up again.
         """
-        session = self._claim.session
+        return await self._about_folder() or await self._about_servers()
+
+    async def _about_folder(self) -> Question | None:
+        session, toolbox = self._claim.session, self._gear.toolbox
         told = await instructions_of(self._gear, session)
         if not told.is_there or told.is_trusted or told.is_declined:
             return None
         answer = await self._answered(told.digest)
-        if answer is not None:
-            workspace = await self._gear.toolbox.workspace(session.owner, session.id, session.project)
-            await self._gear.toolbox.decide_instructions(
-                session.owner, workspace, told.digest, use=answer == USE
-            )
-            return None
-        begin = "The instructions (AGENTS.md) of this folder have changed." if told.is_changed else ""
-        text = (
-            f"{begin or 'This folder has instructions for agents (AGENTS.md).'} Use them?\n\n"
-            f"{told.preview[:_PREVIEW_CHARS]}"
-        )
-        ask = new_ask(self._gear, self._claim.turn, TOPIC, text, (USE, LEAVE), digest=told.digest)
-        return Question(ask, ev.QuestionAsked(ask.id, text, (USE, LEAVE), TOPIC))
+        if answer is None:
+            begin = "The instructions (AGENTS.md) of this folder have changed." if told.is_changed else ""
+            begin = begin or "This folder has instructions for agents (AGENTS.md)."
+            return self._ask(f"{begin} Use them?", told.preview, told.digest)
+        if answer in (USE, LEAVE):
+            workspace = await toolbox.workspace(session.owner, session.id, session.project)
+            await toolbox.decide_instructions(session.owner, workspace, told.digest, use=answer == USE)
+        return None
+
+    async def _about_servers(self) -> Question | None:
+        session, turn, toolbox = self._claim.session, self._claim.turn, self._gear.toolbox
+        for told in await toolbox.untrusted(session.owner, session.id, turn.profile or session.profile):
+            answer = await self._answered(told.digest)
+            if answer is None:
+                return self._ask(told.question, told.text, told.digest)
+            if answer in (USE, LEAVE):
+                await toolbox.decide_untrusted(
+                    session.owner, session.id, told.name, told.digest, use=answer == USE
+                )
+        return None
+
+    def _ask(self, question: str, about: str, digest: str) -> Question:
+        text = f"{question}\n\n{about}"
+        ask = new_ask(self._gear, self._claim.turn, TOPIC, text, CHOICES, digest=digest)
+        return Question(ask, ev.QuestionAsked(ask.id, text, CHOICES, TOPIC))
 
     async def _answered(self, digest: str) -> str | None:
         """The answer that was given in this turn about this very content."""

@@ -66,7 +66,7 @@ def _expired(tx: Tx, now_ms: int) -> Script[list[tuple[str, str]]]:
 def _answer(
     tx: Tx, owner: str, ask_id: str, answer: str, by: str, is_given: bool, edited: str | None
 ) -> Script[Ask]:
-    """``is_given``: by somebody, who may only choose among what an approval offers."""
+    """``is_given``: by somebody, who may only choose among what is offered."""
     row = one((yield q("ask_get", ask_id, owner)))
     if row is None:
         raise NotFound("approval or question", ask_id)
@@ -82,8 +82,9 @@ def _answer(
             hint="Nothing more to do.",
             answer=ask.answer,
         )
-    if is_given and ask.topic == "approval" and ask.choices and answer not in ask.choices:
-        # Whatever is not a refusal lets the call run: a word that was not offered must decide nothing.
+    if is_given and ask.topic != "question" and ask.choices and answer not in ask.choices:
+        # Only the model's own questions take any words. Elsewhere a word that was not offered would be taken
+        # for one that was: it must decide nothing.
         offered = ", ".join(ask.choices)
         raise Invalid(f"{answer[:40]!r} is not offered here.", hint=f"Choose one of: {offered}.")
     if edited is not None:

@@ -19,6 +19,7 @@ from everturn.domain.tooling import (
     ToolQuestion,
     ToolResult,
     ToolSpec,
+    Untrusted,
     Verdict,
 )
 
@@ -96,6 +97,8 @@ class FakeToolbox:
         self.ruled: list[ToolCall] = []
         self.trouble: Exception | None = None
         self.workspace_instructions = Instructions(is_there=False)
+        self.untrusted_texts: list[Untrusted] = []
+        self.decided: list[tuple[str, str, bool]] = []
         self.forgotten: list[str] = []
 
     async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
@@ -120,6 +123,15 @@ class FakeToolbox:
 
     async def forget(self, owner: str, session_id: str) -> None:
         self.forgotten.append(session_id)
+
+    async def untrusted(self, owner: str, session_id: str, profile: str | None) -> Sequence[Untrusted]:
+        decided = {digest for _, digest, _ in self.decided}
+        return [told for told in self.untrusted_texts if told.digest not in decided]
+
+    async def decide_untrusted(
+        self, owner: str, session_id: str, name: str, digest: str, *, use: bool
+    ) -> None:
+        self.decided.append((name, digest, use))
 
     async def instructions(self, owner: str, workspace: Path) -> Instructions:
         return self.workspace_instructions

@@ -29,7 +29,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.messages import Outcome
 from everturn.domain.modelling import ToolSchema
 from everturn.domain.storing import Records
-from everturn.domain.tooling import Emit, ToolCall, ToolResult, ToolSpec
+from everturn.domain.tooling import Emit, ToolCall, ToolResult, ToolSpec, Untrusted
 from everturn.tools.child import Child
 from everturn.tools.durable import Durable
 from everturn.tools.gate import Gate
@@ -70,6 +70,7 @@ class ServerState(msgspec.Struct, frozen=True):
     detail: str = ""
     tools: tuple[str, ...] = ()
     untrusted: tuple[str, ...] = ()  # tools whose description the user has not accepted
+    texts: tuple[Untrusted, ...] = ()  # those descriptions, whole, as POST /api/mcp/{server}/trust takes them
 
 
 class Died(ToolFailed):
@@ -228,17 +229,14 @@ class McpServers:
 class McpTool:
     """One tool of a server, named apart from all others."""
 
-    def __init__(
-        self, servers: McpServers, server: McpServer, definition: Definition, *, is_trusted: bool
-    ) -> None:
+    def __init__(self, servers: McpServers, server: McpServer, definition: Definition) -> None:
         self._servers = servers
         self._server = server
         self.definition = definition
-        self._is_trusted = is_trusted
-        description = definition.description if is_trusted else f"A tool of the MCP server {server.name}."
-        parameters = definition.parameters if is_trusted else without_words(definition.parameters)
+        self.is_trusted = False
+        name = tool_name(server.name, definition.name)
         self.spec = ToolSpec(
-            schema=ToolSchema(tool_name(server.name, definition.name), description, parameters),
+            schema=ToolSchema(name, definition.description, definition.parameters),
             timeout_s=server.timeout_s + _START_TIMEOUT_S,
         )
 
@@ -246,19 +244,20 @@ class McpTool:
         return await self._servers.call(call, self._server, self.definition)
 
     def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        words = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        label = one_line(f"{self.definition.name} {words}")
+        if not self.is_trusted:
+            # It changed while the turn ran; the next turn asks about what it says now.
+            return Judgement(label, denied=f"{self._server.name} has changed its description of this tool.")
         reach = not around.is_sandboxed
-        reason = f"it calls the MCP server {self._server.name}"
-        if not self._is_trusted:
-            reason += f", whose description of this tool is new: {one_line(self.definition.description, 300)}"
         concern = Concern(
-            reason,
+            f"it calls the MCP server {self._server.name}",
             key=f"mcp {self.spec.name} {self.definition.digest}",
             sends=self._server.network or self._server.host_network or reach,
             is_outside=bool(self._server.write) or reach,
             covers=f"call {self.spec.name} with any arguments",
         )
-        words = ", ".join(f"{name}={value}" for name, value in arguments.items())
-        return Judgement(label=one_line(f"{self.definition.name} {words}"), concerns=(concern,))
+        return Judgement(label, concerns=(concern,))
 
 
 class _Connection:
@@ -498,7 +497,8 @@ def _definition(tool: Any) -> Definition:
     kept = {key: value for key, value in tool.input_schema.items() if key not in _REFUSED_AT_THE_TOP}
     parameters = {"properties": {}, **kept, "type": "object"}
     text = msgspec.json.encode([tool.name, tool.description, parameters], order="deterministic")
-    return Definition(tool.name, tool.description or "", parameters, hashlib.sha256(text).hexdigest())
+    description = (tool.description or "").replace("\0", "\ufffd")  # no store keeps that one
+    return Definition(tool.name, description, parameters, hashlib.sha256(text).hexdigest())
 
 
 def _result(answer: Any) -> ToolResult:
@@ -531,20 +531,6 @@ def tool_name(server: str, name: str) -> str:
     if len(full) <= 64 and full == f"{server}__{name}":
         return full
     return f"{full[:55]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def without_words(schema: Any) -> Any:
-    """A schema without its prose: names and types stay, what could instruct the model goes."""
-    if isinstance(schema, list):
-        return [without_words(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {}
-    for key, value in schema.items():
-        if key in ("description", "title", "examples", "$comment", "default") and not isinstance(value, dict):
-            continue
-        kept[key] = without_words(value)
-    return kept
 
 
 def _config_digest(server: McpServer) -> str:

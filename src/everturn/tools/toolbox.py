@@ -15,9 +15,9 @@ import anyio
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import Invalid, NotFound
+from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.storing import Records, Search
-from everturn.domain.tooling import Instructions, Ruling, Tool, ToolCall, ToolSpec, Verdict
+from everturn.domain.tooling import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
 from everturn.tools.asking import AskUser, SearchSessions, Todo
 from everturn.tools.durable import Durable
 from everturn.tools.fetching import Fetcher
@@ -25,9 +25,10 @@ from everturn.tools.files import ApplyPatch, EditFile, ListFiles, ReadFile, Sear
 from everturn.tools.gate import Door, Gate
 from everturn.tools.hosts import host_concern, host_key, is_listed
 from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
-from everturn.tools.mcp_servers import Definition, McpServers, McpTool, Secret, ServerState
+from everturn.tools.mcp_servers import McpServers, McpTool, Secret, ServerState
+from everturn.tools.mcp_trust import McpTrust, texts_of
 from everturn.tools.policy import Policy
-from everturn.tools.profiles import HostNetworkRefused, McpServer, Profile, Profiles
+from everturn.tools.profiles import HostNetworkRefused, Profile, Profiles
 from everturn.tools.sandbox import Sandbox, SandboxState
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal import NetworkPython, NetworkTerminal, Python, Terminal
@@ -80,6 +81,7 @@ class EverturnToolbox:
         self._stack = AsyncExitStack()
         self.policy = Policy(records, clock)
         self.trust = Trust(records, clock)
+        self._mcp_trust = McpTrust(self._servers, self.trust)
         built_in: tuple[Action, ...] = (
             *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),
             *(ListFiles(self._sandbox, clock), SearchFiles(self._sandbox, clock)),
@@ -146,8 +148,6 @@ class EverturnToolbox:
         tool = await self._find(call)
         judgement = self._judgement(call, tool)
         await self.policy.remember(call, judgement, decision)
-        if decision == "always" and isinstance(tool, McpTool):
-            await self.trust.accept(call.owner, f"mcp {tool.spec.name}", tool.definition.digest)
 
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
         if project is None:
@@ -170,6 +170,21 @@ class EverturnToolbox:
     async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
         await self.trust.decide_instructions(owner, workspace, digest, use=use)
 
+    async def untrusted(self, owner: str, session_id: str, profile: str | None) -> list[Untrusted]:
+        """What the MCP servers of the profile say, as far as the user has not decided on it."""
+        await self._check_sign_in(profile)
+        workspace = self._own_workspace(session_id)
+        found: list[Untrusted] = []
+        for name in self._profiles.get(profile).mcp:
+            found += await self._mcp_trust.questions(owner, self._profiles.servers[name], workspace)
+        return found
+
+    async def decide_untrusted(
+        self, owner: str, session_id: str, name: str, digest: str, *, use: bool
+    ) -> None:
+        server, workspace = self._profiles.servers[name], self._own_workspace(session_id)
+        await self._mcp_trust.decide(owner, server, workspace, digest, use=use)
+
     async def forget(self, owner: str, session_id: str) -> None:
         """Drop what the session was allowed and the workspace of its own, once it is deleted for good.
 
@@ -183,59 +198,51 @@ class EverturnToolbox:
         """The configured MCP servers, for GET /api/mcp; starts none."""
         return [await self._server_state(owner, name) for name in sorted(self._profiles.servers)]
 
-    async def trust_server(self, owner: str, name: str, session_id: str) -> ServerState:
-        """Start the server and accept what it says about its tools now. Raises NotFound, Invalid."""
+    async def trust_server(self, owner: str, name: str, session_id: str, digest: str) -> ServerState:
+        """Start the server and tell what it says; accept the text with this digest, if one is given.
+        Raises NotFound, Invalid, and WrongState if it says something else now."""
         server = self._profiles.servers.get(name)
         if server is None:
             raise NotFound("MCP server", name)
         self._profiles.check_server(server, is_on=await self._has_sign_in())
-        found = await self._servers.definitions(owner, server, self._own_workspace(session_id))
-        if not found:
+        workspace = self._own_workspace(session_id)
+        if not await self._servers.definitions(owner, server, workspace):
             raise Invalid(self._servers.state_of(server).detail or f"The MCP server {name} has no tools.")
-        for tool in [McpTool(self._servers, server, one, is_trusted=True) for one in found]:
-            await self.trust.accept(owner, f"mcp {tool.spec.name}", tool.definition.digest)
+        if digest and not await self._mcp_trust.decide(owner, server, workspace, digest, use=True):
+            raise WrongState(f"The MCP server {name} says something else now.", hint="Read it again.")
         return await self._server_state(owner, name)
 
     # --- inside ------------------------------------------------------------------------------------
 
     async def _server_state(self, owner: str, name: str) -> ServerState:
         server = self._profiles.servers[name]
-        known = await self._servers.stored(owner, server) or []
-        tools = [McpTool(self._servers, server, one, is_trusted=True) for one in known]
-        new = [tool for tool in tools if not await self._is_trusted(owner, tool)]
-        state = self._servers.state_of(server)
+        tools = await self._mcp_trust.known(owner, server)
+        new = [tool for tool in tools if not tool.is_trusted]
         return msgspec.structs.replace(
-            state,
+            self._servers.state_of(server),
             tools=tuple(tool.spec.name for tool in tools),
             untrusted=tuple(tool.spec.name for tool in new),
+            texts=texts_of(server, new),
         )
-
-    async def _is_trusted(self, owner: str, tool: McpTool) -> bool:
-        return await self.trust.has(owner, f"mcp {tool.spec.name}", tool.definition.digest)
 
     def _with_built_in(self, profile: Profile, mcp: list[McpTool]) -> Sequence[Tool]:
         known: dict[str, Tool] = {**self._own(profile), **self._extra}
         names = known if profile.tools is None else profile.tools
+        trusted = [tool for tool in mcp if tool.is_trusted]
         return sorted(
-            [*(known[name] for name in names if name in known), *mcp], key=lambda tool: tool.spec.name
+            [*(known[name] for name in names if name in known), *trusted], key=lambda tool: tool.spec.name
         )
 
     async def _mcp_tools(self, owner: str, profile: Profile, workspace: Path | None) -> list[McpTool]:
         """``workspace``: where a server runs that has to be started to be asked; None: none is started."""
-        tools = []
+        tools: list[McpTool] = []
         for name in profile.mcp:
             server = self._profiles.servers[name]
-            for definition in await self._definitions(owner, server, workspace):
-                tool = McpTool(self._servers, server, definition, is_trusted=True)
-                if not await self._is_trusted(owner, tool):
-                    tool = McpTool(self._servers, server, definition, is_trusted=False)
-                tools.append(tool)
+            if workspace is None:
+                tools += await self._mcp_trust.known(owner, server)
+            else:
+                tools += await self._mcp_trust.tools(owner, server, workspace)
         return tools
-
-    async def _definitions(self, owner: str, server: McpServer, workspace: Path | None) -> list[Definition]:
-        if workspace is None:
-            return await self._servers.stored(owner, server) or []
-        return await self._servers.definitions(owner, server, workspace)
 
     async def _find(self, call: ToolCall) -> Tool | None:
         profile = self._profiles.get(call.profile)

@@ -30,20 +30,22 @@ class Trust:
             return Instructions(is_there=False)
         digest = digest_of(content)
         known = await self._records.get(owner, TRUST, _agents_name(workspace))
-        text = content.decode("utf-8", "replace")
+        text = content.decode("utf-8", "replace").replace("\0", "\ufffd")  # no store keeps that one
         if known is not None and known["digest"] == digest:
             return Instructions(is_there=True, is_trusted=True, text=text, digest=digest)
-        declined = await self._records.get(owner, DECLINED, _agents_name(workspace))
         return Instructions(
             is_there=True,
             preview=text,
             digest=digest,
             is_changed=known is not None,
-            is_declined=declined is not None and declined["digest"] == digest,
+            is_declined=await self.is_declined(owner, _agents_name(workspace), digest),
         )
 
     async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
-        name = _agents_name(workspace)
+        await self.decide(owner, _agents_name(workspace), digest, use=use)
+
+    async def decide(self, owner: str, name: str, digest: str, *, use: bool) -> None:
+        """Keep the user's answer about a text with this digest."""
         kind, other = (TRUST, DECLINED) if use else (DECLINED, TRUST)
         await self._records.put(owner, kind, name, {"digest": digest, "at": self._clock.now_ms()})
         await self._records.delete(owner, other, name)
@@ -52,8 +54,9 @@ class Trust:
         known = await self._records.get(owner, TRUST, name)
         return known is not None and known["digest"] == digest
 
-    async def accept(self, owner: str, name: str, digest: str) -> None:
-        await self._put(owner, name, digest)
+    async def is_declined(self, owner: str, name: str, digest: str) -> bool:
+        known = await self._records.get(owner, DECLINED, name)
+        return known is not None and known["digest"] == digest
 
     async def list(self, owner: str) -> dict[str, str]:
         """What is trusted, and with which content."""
@@ -61,9 +64,6 @@ class Trust:
 
     async def revoke(self, owner: str, name: str) -> bool:
         return await self._records.delete(owner, TRUST, name)
-
-    async def _put(self, owner: str, name: str, digest: str) -> None:
-        await self._records.put(owner, TRUST, name, {"digest": digest, "at": self._clock.now_ms()})
 
 
 def digest_of(content: bytes) -> str:

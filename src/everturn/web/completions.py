@@ -39,6 +39,7 @@ from everturn.web.problems import BadRequest
 _log = logging.getLogger("everturn.web.completions")
 _RETRY_S = 2.0
 
+_CAUTIOUS = {"limit": "stop", "repeat": "stop", "doubt": "check", "instructions": "not now"}
 BY = "the API client"
 _NO_ANSWER = "Nobody can answer here. Choose sensibly yourself and say what you chose."
 _RESTART = "\n\n[The connection to the model broke; the answer starts again.]\n\n"
@@ -315,7 +316,7 @@ class _Listener:
                 # Also where another listener was faster: a repeated request, or one that has given up.
                 self._denied.append(self._asked[payload.ask_id])
             case ev.QuestionAsked():
-                await self._answer(payload.ask_id, _answer_to(payload))
+                await self._answer(payload.ask_id, answer_to(payload))
             case ev.TurnCompleted():
                 if self._denied:
                     yield Piece(text=_note(self._denied))
@@ -342,12 +343,10 @@ def _note(denied: list[str]) -> str:
     return f"\n\n(Denied, because approvals cannot be given over this API: {names}.)"
 
 
-def _answer_to(question: ev.QuestionAsked) -> str:
-    """What is said for a person who is not there: stop at limits, repeat nothing whose fate is unknown."""
-    if question.topic == "question":
-        return _NO_ANSWER
-    cautious = ("stop", "unknown", "skip", "no")
-    return next((choice for choice in cautious if choice in question.choices), "stop")
+def answer_to(question: ev.QuestionAsked) -> str:
+    """What is said for a person who is not there: stop at limits, repeat nothing whose fate is unknown, and
+    decide nothing about texts from outside."""
+    return _NO_ANSWER if question.topic == "question" else _CAUTIOUS[question.topic]
 
 
 def is_agent(model: str) -> bool:

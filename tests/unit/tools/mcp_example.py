@@ -12,7 +12,10 @@ from typing import Any
 
 NUMBER = {"type": "integer", "title": "A number"}
 TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "add": (os.environ.get("ADD_DESCRIPTION", "Add two numbers."), {"a": NUMBER, "b": NUMBER}),
+    "add": (
+        os.environ.get("ADD_DESCRIPTION", "Add two numbers."),
+        {"a": NUMBER, "b": NUMBER, **json.loads(os.environ.get("ADD_SCHEMA", "{}"))},
+    ),
     "die": ("Die.", {}),
     "environment": ("Tell the environment.", {}),
     "fail": ("Fail.", {}),

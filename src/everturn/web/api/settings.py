@@ -165,9 +165,11 @@ class Servers(msgspec.Struct, frozen=True):
 
 
 class TrustServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``session_id``: the session in whose workspace the server is started to be asked."""
+    """``session_id``: the session in whose workspace the server is started to be asked. ``digest``: of the
+    text that is accepted; without one nothing is accepted, and the answer holds the texts to read."""
 
     session_id: SessionId
+    digest: Annotated[str, Meta(max_length=64)] = ""
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -347,12 +349,12 @@ class SettingsApi:
                 method="POST",
                 path="/api/mcp/{server}/trust",
                 run=self.trust_server,
-                summary="Start a server and accept what it says about its tools.",
+                summary="Start a server, read what it says about its tools, and accept it.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 body=TrustServer,
                 answer=ServerOut,
-                errors=(e.NotFound,),
+                errors=(e.NotFound, e.WrongState),
             ),
             Endpoint(
                 method="GET",
@@ -545,9 +547,11 @@ class SettingsApi:
         return Servers(tuple(_server_out(state) for state in await self._toolbox.servers(call.owner)))
 
     async def trust_server(self, call: Call[Nothing, TrustServer]) -> ServerOut:
+        name, digest = call.path["server"], call.body.digest
         session = await self._store.sessions.get(call.owner, call.body.session_id)
-        state = await self._toolbox.trust_server(call.owner, call.path["server"], session.id)
-        await self._note("mcp.trusted", call.caller, call.path["server"])
+        state = await self._toolbox.trust_server(call.owner, name, session.id, digest)
+        if digest:
+            await self._note("mcp.trusted", call.caller, name)
         return _server_out(state)
 
     async def rules(self, call: Call[Nothing, Nothing]) -> Rules:
