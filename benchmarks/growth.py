@@ -1,0 +1,212 @@
+"""How the store's figures grow with the number of sessions: ``python -m benchmarks.growth [--quick] [--postgres]``.
+
+The rows of 1,000, 10,000 and 100,000 sessions (seven messages each, words as unevenly used as people use them) are put
+in at once, past the store; then everything is asked of the store. ``--keep FOLDER`` keeps SQLite's data for the
+next run, to compare two versions on the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from benchmarks.printing import Report, median
+from benchmarks.store import OWNER, completed_turn
+from everturn.domain.clock import SystemClock
+from everturn.domain.ids import Ids
+from everturn.store import Store, open_store
+
+SESSIONS = (1_000, 10_000, 100_000)
+TURNS_EACH = 3.56  # two messages each
+VOCABULARY = 20_000
+COMMON, RARE = 5, 15_000  # ranks of words: one that is in every few messages, one that is in a few
+_SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "ke", "li", "mo", "nu", "pa", "re", "si", "to", "vu", "wa")
+_SESSION = (
+    "INSERT INTO sessions (session_no, id, owner, key, version, created_at, title, is_title_given, head_no, pinned, "
+    "archived, private, tags, is_unread, last_state, messages, preview) "
+    "VALUES (?, ?, ?, '', 2, ?, ?, 0, ?, 0, 0, 0, '[]', 0, 'completed', ?, ?)"
+)
+_TURN = (
+    "INSERT INTO turns (turn_no, id, owner, session_no, parent_no, has_parent, kind, state, epoch, is_ready, "
+    "created_at, ended_at, first_position, is_pruned) VALUES (?, ?, ?, ?, ?, 1, 'message', 'completed', 1, 0, ?, ?, 0, 1)"
+)
+_MESSAGE = (
+    "INSERT INTO messages (owner, session_no, turn_no, ordinal, role, flags, model, created_at, text) "
+    "VALUES (?, ?, ?, ?, ?, 0, '', ?, ?)"
+)
+_TAIL = "INSERT INTO tails (session_no, owner, archived, position, updated_at) VALUES (?, ?, 0, 0, ?)"
+_STATEMENTS = (_SESSION, _TAIL, _TURN, _MESSAGE)
+
+
+class Words:
+    """Words by rank: the nth is said about half as often as the one before it is by twice n."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self.known = ["".join(parts) for parts in itertools.product(_SYLLABLES, repeat=4)][:VOCABULARY]
+        self._rng.shuffle(self.known)
+        self._weights = list(itertools.accumulate(1 / (rank + 10) for rank in range(VOCABULARY)))
+
+    def some(self, fewest: int, most: int) -> str:
+        count = self._rng.randint(fewest, most)
+        return " ".join(self._rng.choices(self.known, cum_weights=self._weights, k=count))
+
+    def turns(self) -> int:
+        return int(TURNS_EACH) + (self._rng.random() < TURNS_EACH % 1)
+
+
+Rows = tuple[list[Any], list[Any], list[Any], list[Any]]
+
+
+def rows_of(sessions: int, batch: int = 1_000) -> Iterator[Rows]:
+    """Rows of sessions, tails, turns and messages, so many sessions at a time."""
+    words, ids, turn_no = Words(1), Ids(SystemClock()), 0
+    start = SystemClock().now_ms() - sessions * 1_000
+    for first in range(1, sessions + 1, batch):
+        rows: Rows = ([], [], [], [])
+        for session_no in range(first, min(first + batch, sessions + 1)):
+            at, parent, last, count = start + session_no * 1_000, None, "", words.turns()
+            for _ in range(count):
+                turn_no += 1
+                rows[2].append((turn_no, ids.turn(), OWNER, session_no, parent, at, at))
+                last = words.some(10, 60)
+                for ordinal, (role, said) in enumerate((("user", words.some(3, 20)), ("assistant", last))):
+                    rows[3].append((OWNER, session_no, turn_no, ordinal, role, at, said))
+                parent = turn_no
+            title, session_id = words.some(3, 6), ids.session()
+            rows[0].append((session_no, session_id, OWNER, at, title, turn_no, count * 2, last[:160]))
+            rows[1].append((session_no, OWNER, at))
+        yield rows
+
+
+def fill_sqlite(path: Path, sessions: int) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA synchronous=OFF")
+    with connection:
+        for rows in rows_of(sessions):
+            for statement, part in zip(_STATEMENTS, rows, strict=True):
+                connection.cursor().executemany(statement, part)
+    connection.close()
+
+
+async def fill_postgres(address: str, sessions: int) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(address)
+    for rows in rows_of(sessions):
+        for statement, part in zip(_STATEMENTS, rows, strict=True):
+            numbered = statement
+            for number in range(1, statement.count("?") + 1):
+                numbered = numbered.replace("?", f"${number}", 1)
+            await connection.executemany(numbered, part)
+    for table in ("sessions", "turns"):
+        column = f"{table[:-1]}_no"
+        await connection.execute(
+            f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), (SELECT max({column}) FROM {table}))"
+        )
+    await connection.execute("VACUUM ANALYZE")
+    await connection.close()
+
+
+async def timed_ms(act: Callable[[], Awaitable[Any]], times: int = 20) -> float:
+    await act()
+    taken = []
+    for _ in range(times):
+        started = time.perf_counter()
+        await act()
+        taken.append(time.perf_counter() - started)
+    return median(taken) * 1000
+
+
+async def measure(report: Report, store: Store, sessions: int) -> None:
+    label = f"{sessions:,} sessions"
+    words = Words(1).known
+    common, rare = words[COMMON], words[RARE]
+    page = await store.sessions.list(OWNER)
+    opened = page.items[0].id
+
+    async def figure(name: str, act: Callable[[], Awaitable[Any]], limit_ms: float) -> None:
+        report.at_most(f"{label}: {name}, p50", await timed_ms(act), "ms", limit_ms)
+
+    await figure("list", lambda: store.sessions.list(OWNER), 5)
+    await figure("open", lambda: store.transcript.messages(OWNER, opened, limit=50), 5)
+    await figure("a whole turn", lambda: completed_turn(store, opened, "hello", "hi"), 20)
+    for name, query in {
+        "common word": common,
+        "rare word": rare,
+        "two words": f"{common} {words[COMMON + 1]}",
+        "part of a word": rare[1:6],
+        "two letters": common[:2],
+        "no match": "xyzzy",
+    }.items():
+        await figure(f"q= {name}", lambda q=query: store.sessions.list(OWNER, query=q), 20)
+    for order, limit_ms in (("newest", 10.0), ("relevance", 150.0)):
+        for name, query in {
+            "common word": common,
+            "rare word": rare,
+            "two words": f"{common} {words[COMMON + 1]}",
+            "common and rare word": f"{common} {rare}",
+            "prefix": common[:3],
+            "no match": "xyzzy",
+        }.items():
+            await figure(f"search, {order}, {name}", lambda q=query, o=order: store.search.find(OWNER, q, order=o), limit_ms)
+
+
+async def on_sqlite(report: Report, folder: Path, sessions: int) -> None:
+    if not (folder / "everturn.db").exists():
+        async with open_store(data_dir=folder):
+            pass
+        await asyncio.to_thread(fill_sqlite, folder / "everturn.db", sessions)
+    async with open_store(data_dir=folder) as store:
+        while await store.search.index(limit=20_000):
+            pass
+        await measure(report, store, sessions)
+
+
+async def on_postgres(report: Report, address: str, folder: Path, sessions: int) -> None:
+    async with open_store(address, data_dir=folder):
+        pass
+    await fill_postgres(address, sessions)
+    async with open_store(address, data_dir=folder) as store:
+        await store.workers.register("wrk_bench")
+        while await store.search.index(limit=5_000):
+            pass
+        await measure(report, store, sessions)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="without 100,000 sessions, for CI")
+    parser.add_argument("--postgres", action="store_true", help="on PostgreSQL instead of SQLite")
+    parser.add_argument("--keep", type=Path, help="keep SQLite's data in this folder, and use it if it is there")
+    parser.add_argument("--sessions", type=int, action="append", help="so many sessions only")
+    arguments = parser.parse_args()
+    sizes = arguments.sessions or (SESSIONS[:2] if arguments.quick else SESSIONS)
+    report = Report("Growth on " + ("PostgreSQL" if arguments.postgres else "SQLite"))
+    for sessions in sizes:
+        with nullcontext(arguments.keep) if arguments.keep else tempfile.TemporaryDirectory() as base:
+            folder = Path(base) / str(sessions)
+            if not arguments.postgres:
+                asyncio.run(on_sqlite(report, folder, sessions))
+                continue
+            from everturn.testing.postgres_server import PostgresServer
+
+            with PostgresServer() as server, server.database() as address:
+                asyncio.run(on_postgres(report, address, folder, sessions))
+    report.close()
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
