@@ -1,8 +1,8 @@
-"""How the store's figures grow with the number of sessions: ``python -m benchmarks.growth [--quick] [--postgres]``.
+"""How figures grow with the number of sessions: ``python -m benchmarks.growth [--quick] [--postgres]``.
 
-The rows of 1,000, 10,000 and 100,000 sessions (seven messages each, words as unevenly used as people use them) are put
-in at once, past the store; then everything is asked of the store. ``--keep FOLDER`` keeps SQLite's data for the
-next run, to compare two versions on the same rows.
+The rows of 1,000, 10,000 and 100,000 sessions (seven messages each, words as unevenly used as people use
+them) are put in at once, past the store; then everything is asked of the store. ``--keep FOLDER`` keeps
+SQLite's data for the next run, to compare two versions on the same rows.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from benchmarks.store import OWNER, completed_turn
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
 from everturn.store import Store, open_store
+from everturn.store.titles import grams_of, titles_of
 
 SESSIONS = (1_000, 10_000, 100_000)
 TURNS_EACH = 3.56  # two messages each
@@ -33,13 +34,14 @@ VOCABULARY = 20_000
 COMMON, RARE = 5, 15_000  # ranks of words: one that is in every few messages, one that is in a few
 _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "ke", "li", "mo", "nu", "pa", "re", "si", "to", "vu", "wa")
 _SESSION = (
-    "INSERT INTO sessions (session_no, id, owner, key, version, created_at, title, is_title_given, head_no, pinned, "
-    "archived, private, tags, is_unread, last_state, messages, preview) "
+    "INSERT INTO sessions (session_no, id, owner, key, version, created_at, title, is_title_given, head_no, "
+    "pinned, archived, private, tags, is_unread, last_state, messages, preview) "
     "VALUES (?, ?, ?, '', 2, ?, ?, 0, ?, 0, 0, 0, '[]', 0, 'completed', ?, ?)"
 )
 _TURN = (
     "INSERT INTO turns (turn_no, id, owner, session_no, parent_no, has_parent, kind, state, epoch, is_ready, "
-    "created_at, ended_at, first_position, is_pruned) VALUES (?, ?, ?, ?, ?, 1, 'message', 'completed', 1, 0, ?, ?, 0, 1)"
+    "created_at, ended_at, first_position, is_pruned) "
+    "VALUES (?, ?, ?, ?, ?, 1, 'message', 'completed', 1, 0, ?, ?, 0, 1)"
 )
 _MESSAGE = (
     "INSERT INTO messages (owner, session_no, turn_no, ordinal, role, flags, model, created_at, text) "
@@ -90,6 +92,10 @@ def rows_of(sessions: int, batch: int = 1_000) -> Iterator[Rows]:
         yield rows
 
 
+def titles_in(rows: Rows) -> list[tuple[int, str]]:
+    return titles_of((row[0], row[4], "[]") for row in rows[0])
+
+
 def fill_sqlite(path: Path, sessions: int) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA synchronous=OFF")
@@ -97,6 +103,9 @@ def fill_sqlite(path: Path, sessions: int) -> None:
         for rows in rows_of(sessions):
             for statement, part in zip(_STATEMENTS, rows, strict=True):
                 connection.cursor().executemany(statement, part)
+            titles = titles_in(rows)
+            connection.cursor().executemany("INSERT INTO titles (session_no, text) VALUES (?, ?)", titles)
+        connection.execute("INSERT INTO title_index(title_index) VALUES ('rebuild')")
     connection.close()
 
 
@@ -110,11 +119,14 @@ async def fill_postgres(address: str, sessions: int) -> None:
             for number in range(1, statement.count("?") + 1):
                 numbered = numbered.replace("?", f"${number}", 1)
             await connection.executemany(numbered, part)
+        titles = [(number, text, grams_of(text)) for number, text in titles_in(rows)]
+        await connection.executemany(
+            "INSERT INTO titles (session_no, text, grams) VALUES ($1, $2, $3)", titles
+        )
     for table in ("sessions", "turns"):
         column = f"{table[:-1]}_no"
-        await connection.execute(
-            f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), (SELECT max({column}) FROM {table}))"
-        )
+        newest = f"(SELECT max({column}) FROM {table})"
+        await connection.execute(f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), {newest})")
     await connection.execute("VACUUM ANALYZE")
     await connection.close()
 
@@ -148,6 +160,7 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
         "two words": f"{common} {words[COMMON + 1]}",
         "part of a word": rare[1:6],
         "two letters": common[:2],
+        "two rare letters": "yz",
         "no match": "xyzzy",
     }.items():
         await figure(f"q= {name}", lambda q=query: store.sessions.list(OWNER, query=q), 20)
@@ -160,7 +173,11 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
             "prefix": common[:3],
             "no match": "xyzzy",
         }.items():
-            await figure(f"search, {order}, {name}", lambda q=query, o=order: store.search.find(OWNER, q, order=o), limit_ms)
+            await figure(
+                f"search, {order}, {name}",
+                lambda q=query, o=order: store.search.find(OWNER, q, order=o),
+                limit_ms,
+            )
 
 
 async def on_sqlite(report: Report, folder: Path, sessions: int) -> None:
@@ -185,11 +202,17 @@ async def on_postgres(report: Report, address: str, folder: Path, sessions: int)
         await measure(report, store, sessions)
 
 
+async def _nothing(address: str) -> None:
+    """The store makes its tables itself."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="without 100,000 sessions, for CI")
     parser.add_argument("--postgres", action="store_true", help="on PostgreSQL instead of SQLite")
-    parser.add_argument("--keep", type=Path, help="keep SQLite's data in this folder, and use it if it is there")
+    parser.add_argument(
+        "--keep", type=Path, help="keep SQLite's data in this folder, and use it if it is there"
+    )
     parser.add_argument("--sessions", type=int, action="append", help="so many sessions only")
     arguments = parser.parse_args()
     sizes = arguments.sessions or (SESSIONS[:2] if arguments.quick else SESSIONS)
@@ -202,8 +225,10 @@ def main() -> None:
                 continue
             from everturn.testing.postgres_server import PostgresServer
 
-            with PostgresServer() as server, server.database() as address:
-                asyncio.run(on_postgres(report, address, folder, sessions))
+            with PostgresServer() as server:
+                server.make_template(_nothing)
+                with server.database() as address:
+                    asyncio.run(on_postgres(report, address, folder, sessions))
     report.close()
     sys.exit(0)
 

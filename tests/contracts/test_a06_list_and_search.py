@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from everturn.domain.errors import Invalid
+from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request
 from everturn.store import Store
 from tests.acting import CRASHED, ME, answered, append, ask, new_session, say, start, wish, words
@@ -159,6 +160,33 @@ async def test_a06_indexing_into_a_broken_index_stops_nothing_and_it_is_rebuilt(
     await store.upkeep.repair()
     assert len(await store.search.find(ME, "green")) == 1
     assert len(await store.search.find(ME, "blue")) == 1
+
+
+@pytest.mark.parametrize("damage", ["block = x'00'", "block = x'ffffffff' WHERE id > 10", "id = id + 99"])
+async def test_a06_a_broken_title_index_makes_no_write_fail_and_is_rebuilt(
+    store: Store, store_url: str, damage: str
+) -> None:
+    if store.kind != "sqlite":
+        pytest.skip("PostgreSQL keeps its index itself")
+    session, doomed = await new_session(store, "a green elephant"), await new_session(store, "a green apple")
+    await by_hand(store_url, f"UPDATE title_index_data SET {damage}")
+    await store.sessions.change(ME, session.id, SessionPatch(title="a blue elephant"))
+    await store.sessions.delete(ME, doomed.id)
+    await new_session(store, "a red fox")
+    await store.upkeep.repair()
+    assert await store.upkeep.check() == []
+    for query, titles in (("elephant", ["a blue elephant"]), ("red fox", ["a red fox"]), ("green", [])):
+        assert [found.title for found in (await store.sessions.list(ME, query=query)).items] == titles
+
+
+async def test_a06_titles_that_are_not_searched_are_found_and_repaired(store: Store, store_url: str) -> None:
+    session = await new_session(store, "a green elephant")
+    await by_hand(store_url, "DELETE FROM titles")
+    (finding,) = [found for found in await store.upkeep.check() if found.what == "title not searched"]
+    assert (session.id in finding.detail, finding.is_repairable) == (True, True)
+    await store.upkeep.repair()
+    assert await store.upkeep.check() == []
+    assert [found.id for found in (await store.sessions.list(ME, query="green")).items] == [session.id]
 
 
 async def test_a06_a_damaged_list_is_rebuilt_from_the_truth(store: Store, store_url: str) -> None:

@@ -53,6 +53,9 @@ def test_an_old_folder_shows_everything_that_was_in_it(old: httpx2.Client) -> No
     assert _get(old, f"/api/sessions/{sessions['Tools']['id']}/text?path=made.txt")["text"].startswith(
         "made by"
     )
+    assert {found["title"] for found in _get(old, "/api/sessions?q=lain")["items"]} == {"Plain talk"}
+    assert [found["title"] for found in _get(old, "/api/sessions?q=kept")["items"]] == ["Plain talk"]
+    assert _get(old, "/api/search?q=que")["items"]
     assert _get(old, "/api/settings")["model"] == "openai:old-model"
     assert [token["label"] for token in _get(old, "/api/tokens")["items"]] == ["phone"]
 

@@ -70,20 +70,27 @@ def _words(query: str) -> list[str]:
 
 
 def _match(dialect: str, words: list[str]) -> str:
-    """All words, the last one as a prefix, so that results come while somebody types."""
+    """All words, the last one as a prefix, so that results come while somebody types. One letter is a word of
+    its own: it begins too many."""
     if dialect == "sqlite":
-        return " ".join([*(f'"{word}"' for word in words[:-1]), f'"{words[-1]}"*'])
-    plain = [word[:WORD_CHARS_MAX] for word in plain_words(" ".join(words))] or [""]
-    return " & ".join([*(f"'{word}'" for word in plain[:-1]), f"'{plain[-1]}':*"])
+        star = "*" if len(words[-1]) > 1 else ""
+        return " ".join([*(f'"{word}"' for word in words[:-1]), f'"{words[-1]}"{star}'])
+    folded = [word[:WORD_CHARS_MAX] for word in plain_words(" ".join(words))] or [""]
+    star = ":*" if len(folded[-1]) > 1 else ""
+    return " & ".join([*(f"'{word}'" for word in folded[:-1]), f"'{folded[-1]}'{star}"])
+
+
+def plain(text: str) -> str:
+    """A text as it is compared: lower case, without marks on letters."""
+    text = text.lower()
+    if text.isascii():
+        return text
+    decomposed = unicodedata.normalize("NFKD", text)
+    return "".join(char for char in decomposed if not unicodedata.combining(char))
 
 
 def plain_words(text: str) -> list[str]:
-    """The words of a text as they are compared: lower case, without marks on letters."""
-    text = text.lower()
-    if not text.isascii():
-        decomposed = unicodedata.normalize("NFKD", text)
-        text = "".join(char for char in decomposed if not unicodedata.combining(char))
-    return _WORD.findall(text)
+    return _WORD.findall(plain(text))
 
 
 def word_vector(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -20,11 +21,14 @@ from everturn.store.common import (
 )
 from everturn.store.endings import end_for_deletion
 from everturn.store.rows import session_of, to_json
-from everturn.store.script import Database, Script, Tx, one, q
+from everturn.store.script import Database, Rows, Script, Tx, one, q
+from everturn.store.titles import GRAM_CHARS, candidates, drop_title, needle_of, put_title, title_text
 
 TITLE_CHARS_MAX = 200
 TAGS_MAX = 32
 LIST_LIMIT_MAX = 200
+LOOK_MAX = 2_000  # sessions that are looked through before the index is asked
+SHORT_LOOK_MAX = 5_000  # sessions among which one or two letters are looked for
 _FAR = (1 << 62, 1 << 62)
 
 
@@ -128,6 +132,7 @@ def _create(
     )
     session_no = rows[0][0]
     yield q("tail_insert", session_no, owner, tx.now)
+    yield from put_title(tx, session_no, title_text(asked.title, ()))
     if request.key is not None:
         yield q("creation_put", owner, request.key, digest, session_no)
     tx.touch(owner, session_id)
@@ -164,36 +169,29 @@ def _list_shown(
 def _matching(
     tx: Tx, owner: str, wanted: _Wanted, start: tuple[int, int], limit: int
 ) -> Script[list[tuple[Session, int]]]:
-    query, archived, pinned, tag = wanted.query, wanted.archived, wanted.pinned, wanted.tag
-    if not query and pinned is None and tag is None and archived is not None:
-        return (yield from _list(tx, owner, int(archived), start, limit))
+    archived, needle = wanted.archived, needle_of(wanted.query)
     flag = -1 if archived is None else int(archived)
-    pin = -1 if pinned is None else int(pinned)
-    return (yield from _list_matching(tx, owner, flag, start, limit, query, pin, tag or ""))
-
-
-def _list(
-    tx: Tx, owner: str, archived: int, start: tuple[int, int], limit: int
-) -> Script[list[tuple[Session, int]]]:
-    rows = yield q("session_list", owner, archived, start[0], start[1], limit + 1)
+    place = (owner, flag, *start, limit + 1)
+    pin = -1 if wanted.pinned is None else int(wanted.pinned)
+    narrowed = (*place, pin, to_json(wanted.tag) if wanted.tag else "")
+    if needle:
+        rows = yield from _titled(tx, narrowed, needle)
+    elif archived is not None and wanted.pinned is None and wanted.tag is None:
+        rows = yield q("session_list", *place)
+    else:
+        rows = yield q("session_list_matching", *narrowed)
     return [(found.session, found.no) for found in map(session_of, rows)]
 
 
-def _list_matching(
-    tx: Tx,
-    owner: str,
-    archived: int,
-    start: tuple[int, int],
-    limit: int,
-    query: str,
-    pinned: int,
-    tag: str,
-) -> Script[list[tuple[Session, int]]]:
-    needle = to_json(tag) if tag else ""
-    rows = yield q(
-        "session_list_matching", owner, archived, start[0], start[1], limit + 1, query, pinned, needle
-    )
-    return [(found.session, found.no) for found in map(session_of, rows)]
+def _titled(tx: Tx, narrowed: tuple[Any, ...], needle: str) -> Script[Rows]:
+    """Sessions with the needle in their title or tags. What many titles hold fills a page from the newest
+    sessions; of what few hold, the index has few candidates. One or two letters have no index."""
+    rows = yield q("session_list_titled", *narrowed, needle, LOOK_MAX)
+    if len(rows) == narrowed[4]:
+        return rows
+    if len(needle) < GRAM_CHARS:
+        return (yield q("session_list_titled", *narrowed, needle, SHORT_LOOK_MAX))
+    return (yield q("session_list_indexed", *narrowed, needle, candidates(tx.dialect, needle)))
 
 
 def _waiting(tx: Tx, owner: str) -> Script[list[Session]]:
@@ -202,7 +200,7 @@ def _waiting(tx: Tx, owner: str) -> Script[list[Session]]:
 
 
 def _overview(tx: Tx, owner: str, limit: int, also: tuple[str, ...]) -> Script[Overview]:
-    page = _page((yield from _list(tx, owner, 0, _FAR, limit)), limit)
+    page = _page((yield from _matching(tx, owner, _Wanted(), _FAR, limit)), limit)
     on_page = {session.id for session in page.items}
     others = yield from rows_of(tx, owner, [one for one in also if one not in on_page])
     counts = yield q("session_counts", owner)
@@ -260,6 +258,8 @@ def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: i
         new.model,
         int(new.is_unread),
     )
+    if (new.title, new.tags) != (session.session.title, session.session.tags):
+        yield from put_title(tx, session.no, title_text(new.title, new.tags))
     if new.archived != session.session.archived:
         yield q("tail_archived", session.no, int(new.archived))
     tx.touch(owner, session_id)
@@ -272,6 +272,7 @@ def _set_title(tx: Tx, owner: str, session_id: str, title: str) -> Script[Sessio
     if session.session.is_title_given or not title:
         return session.session
     yield q("session_title", session.no, title)
+    yield from put_title(tx, session.no, title_text(title, session.session.tags))
     tx.touch(owner, session_id)
     yield from say_changed(tx, session, "title", session.session.version + 1, session.session.head)
     return (yield from reread(session))
@@ -284,6 +285,7 @@ def _delete(tx: Tx, owner: str, session_id: str) -> Script[None]:
     yield from unindex(tx, [(row[0], row[1]) for row in rows])
     yield q("messages_delete_session", session.no)
     yield q("events_delete_session", session.no)
+    yield from drop_title(tx, session.no)
     yield q("tombstone_insert", session_id, owner, tx.now)
     yield q("session_delete", session.no)
     # Nothing of the session may be published any more, not even its own end.

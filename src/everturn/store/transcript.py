@@ -44,6 +44,7 @@ from everturn.store.rows import (
     turn_of,
 )
 from everturn.store.script import Database, Query, Row, Script, Tx, one, q
+from everturn.store.titles import put_title, title_text
 from everturn.store.turns import repeated, with_siblings
 
 PAGE_MESSAGES_MAX = 500
@@ -402,6 +403,7 @@ def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
         value.model,
     )
     yield q("tail_insert", rows[0][0], session.owner, tx.now)
+    yield from put_title(tx, rows[0][0], title_text(value.title, ()))
     found = yield q("session_row_by_no", rows[0][0])
     return session_of(found[0])
 
@@ -473,6 +475,7 @@ def _import(
         head_no,
         head_state,
     )
+    yield from put_title(tx, session_no, title_text(asked.title, asked.tags))
     yield q("tail_set", session_no, asked.updated_at, int(asked.archived))
     tx.touch(owner, session_id)
     return (yield from reread(session))

@@ -16,6 +16,7 @@ from everturn.store.files import Files
 from everturn.store.rows import event_of, session_of
 from everturn.store.script import Database, IndexBroken, Script, Tx, one, q
 from everturn.store.search import Search, index_more
+from everturn.store.titles import put_title, renew_title_index, title_text_of_row
 
 SCAN_EVENTS = 5_000
 
@@ -41,6 +42,7 @@ class Upkeep:
         found = await self._db.read(_check)
         found += await self._check_journal()
         found += await self._db.write(_check_index)
+        found += await self._db.write(_check_titles)
         found += await self._check_files()
         return found
 
@@ -121,6 +123,20 @@ def _check_index(tx: Tx) -> Script[list[Finding]]:
     return []
 
 
+def _check_titles(tx: Tx) -> Script[list[Finding]]:
+    found = [
+        Finding("title not searched", f"session {session_id} is not found by its title and tags", True)
+        for _, session_id, title, tags, text in (yield q("titles_all"))
+        if text != title_text_of_row(title, tags)
+    ]
+    if tx.dialect != "postgresql":
+        try:
+            yield q("index_titles_check")
+        except IndexBroken as error:
+            found.append(Finding("title index broken", str(error), True))
+    return found
+
+
 def _check_words() -> Script[list[Finding]]:
     found = []
     if not (yield q("index_state"))[0][0]:
@@ -155,6 +171,16 @@ def _repair(tx: Tx) -> Script[None]:
         row = one((yield q("session_row_by_no", session_no)))
         if row is not None:
             yield from refresh(tx, session_of(row))
+    yield from _repair_titles(tx)
+
+
+def _repair_titles(tx: Tx) -> Script[None]:
+    if tx.dialect != "postgresql":
+        yield from renew_title_index()  # first: what is taken out must be in it
+    for session_no, _, title, tags, text in (yield q("titles_all")):
+        wanted = title_text_of_row(title, tags)
+        if text != wanted:
+            yield from put_title(tx, session_no, wanted)
 
 
 def _prunable(tx: Tx, before: int) -> Script[bool]:

@@ -24,8 +24,9 @@ from everturn.domain.errors import (
     WrongState,
 )
 from everturn.store import sql
+from everturn.store.titles import grams_of, titles_of
 
-SCHEMA = 3
+SCHEMA = 4
 SERVER_MIN = 140_000  # as server_version_num counts
 CONNECT_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 30.0
@@ -108,8 +109,9 @@ class Connector:
         return numbers != {introduced}
 
 
-async def prepare(connection: asyncpg.Connection, address: str) -> None:
-    """Refuse a server that could lose what it acknowledged; make or migrate the tables."""
+async def prepare(connection: asyncpg.Connection, address: str, upto: int = SCHEMA) -> None:
+    """Refuse a server that could lose what it acknowledged; make or migrate the tables. ``upto``: an older
+    schema, for a copy that was made of one."""
     try:
         async with connection.transaction():
             refuse_unsafe(*(await connection.fetchrow(_GATE)), address=named(address))
@@ -121,10 +123,22 @@ async def prepare(connection: asyncpg.Connection, address: str) -> None:
             version = await _schema_version(connection)
             if version > SCHEMA:
                 raise too_new(str(version))
-            for number in range(version + 1, SCHEMA + 1):
+            for number in range(version + 1, upto + 1):
                 await connection.execute(sql.schema(number, "postgresql"), timeout=LONG_TIMEOUT_S)
+                if number == 4:
+                    await _fill_titles(connection)
     except (*LOST, asyncpg.PostgresError) as error:
         raise explained(error, address) from error
+
+
+async def _fill_titles(connection: asyncpg.Connection) -> None:
+    rows = await connection.fetch("SELECT session_no, title, tags FROM sessions", timeout=LONG_TIMEOUT_S)
+    texts = titles_of((row[0], row[1], row[2]) for row in rows)
+    await connection.executemany(
+        "INSERT INTO titles (session_no, text, grams) VALUES ($1, $2, $3)",
+        [(number, text, grams_of(text)) for number, text in texts],
+        timeout=LONG_TIMEOUT_S,
+    )
 
 
 def refuse_unsafe(

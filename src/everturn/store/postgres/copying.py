@@ -93,13 +93,25 @@ async def copy_in(address: str, source: Path) -> None:
         raise StoreTooNew(f"The copy has schema {manifest.schema}; this version knows up to {SCHEMA}.")
     connection = await Connector(address).connect()
     try:
-        await prepare(connection, address)
+        await prepare(connection, address, manifest.schema)
         async with connection.transaction():
+            await _refuse_other_schema(connection, manifest.schema)
             await _fill(connection, source / FOLDER, manifest)
+        await prepare(connection, address)
     except (*LOST, asyncpg.PostgresError) as error:
         raise explained(error, address) from error
     finally:
         await connection.close()
+
+
+async def _refuse_other_schema(connection: asyncpg.Connection, schema: int) -> None:
+    """The copy says which schema its rows have: over other tables they would be migrated again."""
+    found = int(await connection.fetchval("SELECT value FROM meta WHERE name = 'schema'"))
+    if found != schema:
+        raise NotADatabase(
+            f"The database has tables of schema {found}, the copy has schema {schema}. Nothing was restored.",
+            hint="Restore it into a database without tables.",
+        )
 
 
 async def _fill(connection: asyncpg.Connection, folder: Path, manifest: Manifest) -> None:

@@ -4,6 +4,28 @@
 -- macro: like
 strpos(lower(%1), lower(%2)) > 0
 
+-- macro: holds
+strpos(%1, %2) > 0
+
+-- macro: narrowed
+-- Whether a session is pinned ($6) and has a tag ($7), where that is asked.
+($6 < 0 OR (SELECT s.pinned FROM sessions s WHERE s.session_no = t.session_no) = $6)
+  AND ($7 = '' OR (SELECT strpos(lower(s.tags), lower($7)) > 0 FROM sessions s WHERE s.session_no = t.session_no))
+
+-- name: session_list_indexed
+-- All with $8 in their title or tags, found by its pieces ($9).
+WITH found AS MATERIALIZED (SELECT session_no, text FROM titles WHERE grams @> CAST($9 AS TEXT[]))
+SELECT {session_columns} FROM (
+  SELECT t.session_no FROM found i JOIN tails t ON t.session_no = i.session_no
+  WHERE {holds:i.text:$8} AND t.owner = $1 AND ($2 < 0 OR t.archived = $2)
+    AND (t.updated_at, t.session_no) < ($3, $4) AND {narrowed}
+  ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
+) f JOIN tails t ON t.session_no = f.session_no JOIN sessions s ON s.session_no = t.session_no
+ORDER BY t.updated_at DESC, t.session_no DESC
+
+-- name: title_put
+INSERT INTO titles (session_no, text, grams) VALUES ($1, $2, $3)
+
 -- name: session_lock
 SELECT t.session_no FROM tails t
 WHERE t.session_no = (SELECT s.session_no FROM sessions s WHERE s.id = $1 AND s.owner = $2) FOR UPDATE

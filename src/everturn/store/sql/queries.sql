@@ -86,9 +86,33 @@ ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
 -- name: session_list_matching
 SELECT {session_columns} FROM tails t JOIN sessions s ON s.session_no = t.session_no
 WHERE t.owner = $1 AND ($2 < 0 OR t.archived = $2) AND (t.updated_at, t.session_no) < ($3, $4)
-  AND ($6 = '' OR {like:s.title:$6} OR {like:s.tags:$6} OR {like:s.preview:$6})
-  AND ($7 < 0 OR s.pinned = $7) AND ($8 = '' OR {like:s.tags:$8})
+  AND ($6 < 0 OR s.pinned = $6) AND ($7 = '' OR {like:s.tags:$7})
 ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
+
+-- name: session_list_titled
+-- Those of the newest $9 with $8 in their title or tags; of both lists if $2 is negative, so many of each. Rows are
+-- read whole only when it is known which are shown.
+SELECT {session_columns} FROM (
+  SELECT t.session_no FROM (
+    SELECT * FROM (SELECT session_no, updated_at FROM tails WHERE $2 <> 1 AND owner = $1 AND archived = 0
+      AND (updated_at, session_no) < ($3, $4) ORDER BY updated_at DESC, session_no DESC LIMIT $9) shown
+    UNION ALL
+    SELECT * FROM (SELECT session_no, updated_at FROM tails WHERE $2 <> 0 AND owner = $1 AND archived = 1
+      AND (updated_at, session_no) < ($3, $4) ORDER BY updated_at DESC, session_no DESC LIMIT $9) hidden
+  ) t JOIN titles i ON i.session_no = t.session_no
+  WHERE {holds:i.text:$8} AND {narrowed} ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
+) f JOIN tails t ON t.session_no = f.session_no JOIN sessions s ON s.session_no = t.session_no
+ORDER BY t.updated_at DESC, t.session_no DESC
+
+-- name: title_get
+SELECT text FROM titles WHERE session_no = $1
+
+-- name: title_delete
+DELETE FROM titles WHERE session_no = $1
+
+-- name: titles_all
+SELECT s.session_no, s.id, s.title, s.tags, coalesce(i.text, '') FROM sessions s
+LEFT JOIN titles i ON i.session_no = s.session_no ORDER BY s.session_no
 
 -- name: session_update
 UPDATE sessions SET version = version + 1, title = $2, is_title_given = $3, pinned = $4, archived = $5,

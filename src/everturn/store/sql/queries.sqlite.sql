@@ -12,12 +12,14 @@ WHERE message_index MATCH $1 AND m.owner = $2 AND ($4 = '' OR s.id = $4)
   AND ($5 = '' OR s.private = 0 OR s.id = $5) ORDER BY i.rowid DESC LIMIT $3
 
 -- name: search_best
+-- The best of the newest 2,000 matches: ranking each match of a common word would take longer the more there are.
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
-FROM (SELECT i.rowid AS no, i.rank AS rank FROM message_index i JOIN messages w ON w.message_no = i.rowid
+FROM (SELECT * FROM (
+  SELECT i.rowid AS no, i.rank AS rank FROM message_index i JOIN messages w ON w.message_no = i.rowid
   WHERE message_index MATCH $1 AND w.owner = $2
     AND ($4 = '' OR w.session_no = (SELECT session_no FROM sessions WHERE id = $4))
     AND ($5 = '' OR EXISTS (SELECT 1 FROM sessions p WHERE p.session_no = w.session_no AND (p.private = 0 OR p.id = $5)))
-  ORDER BY i.rank LIMIT $3) f
+  ORDER BY i.rowid DESC LIMIT 2000) ORDER BY rank LIMIT $3) f
 JOIN messages m ON m.message_no = f.no
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no ORDER BY f.rank
 
@@ -35,13 +37,57 @@ DROP TABLE IF EXISTS message_index
 
 -- name: index_create
 CREATE VIRTUAL TABLE message_index USING fts5(
-  text, content='messages', content_rowid='message_no', tokenize='unicode61 remove_diacritics 2')
+  text, content='messages', content_rowid='message_no', tokenize='unicode61 remove_diacritics 2', prefix='2 3 4')
 
 -- name: index_secure
 INSERT INTO message_index(message_index, rank) VALUES ('secure-delete', 1)
 
 -- macro: like
 instr(lower(%1), lower(%2)) > 0
+
+-- macro: holds
+instr(%1, %2) > 0
+
+-- macro: narrowed
+-- Whether a session is pinned ($6) and has a tag ($7), where that is asked.
+($6 < 0 OR (SELECT s.pinned FROM sessions s WHERE s.session_no = t.session_no) = $6)
+  AND ($7 = '' OR (SELECT instr(lower(s.tags), lower($7)) > 0 FROM sessions s WHERE s.session_no = t.session_no))
+
+-- name: session_list_indexed
+-- All with $8 in their title or tags, found by its pieces ($9).
+SELECT {session_columns} FROM (
+  SELECT t.session_no FROM title_index x CROSS JOIN titles i ON i.session_no = x.rowid
+  CROSS JOIN tails t ON t.session_no = i.session_no
+  WHERE title_index MATCH $9 AND {holds:i.text:$8} AND t.owner = $1 AND ($2 < 0 OR t.archived = $2)
+    AND (t.updated_at, t.session_no) < ($3, $4) AND {narrowed}
+  ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
+) f JOIN tails t ON t.session_no = f.session_no JOIN sessions s ON s.session_no = t.session_no
+ORDER BY t.updated_at DESC, t.session_no DESC
+
+-- name: title_put
+INSERT INTO titles (session_no, text) VALUES ($1, $2)
+
+-- name: index_title_add
+INSERT INTO title_index (rowid, text) VALUES ($1, $2)
+
+-- name: index_title_remove
+INSERT INTO title_index (title_index, rowid, text) VALUES ('delete', $1, $2)
+
+-- name: index_titles_check
+INSERT INTO title_index (title_index, rank) VALUES ('integrity-check', 1)
+
+-- name: index_titles_drop
+DROP TABLE IF EXISTS title_index
+
+-- name: index_titles_create
+CREATE VIRTUAL TABLE title_index USING fts5(
+  text, content='titles', content_rowid='session_no', tokenize='trigram case_sensitive 1', detail=none, columnsize=0)
+
+-- name: index_titles_secure
+INSERT INTO title_index(title_index, rank) VALUES ('secure-delete', 1)
+
+-- name: index_titles_rebuild
+INSERT INTO title_index(title_index) VALUES ('rebuild')
 
 -- name: append_facts
 SELECT t.turn_no, t.session_no, s.id, t.owner FROM turns t JOIN sessions s ON s.session_no = t.session_no

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import sys
 from pathlib import Path
@@ -24,8 +25,11 @@ from everturn.domain.errors import (
 )
 from everturn.store import sql
 from everturn.store.disk import told
+from everturn.store.titles import titles_of
 
-SCHEMA = 3
+_log = logging.getLogger("everturn.store")
+
+SCHEMA = 4
 SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a WAL database when the log is reset
 BUSY_TIMEOUT_MS = 10_000
 STATEMENTS_KEPT = 512  # apsw forgets by number of uses: with fewer, a busy statement drives out the others
@@ -114,6 +118,9 @@ def _migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
     if version == SCHEMA:
         return
     if version > 0:
+        _log.info(
+            "%s: from schema %d to %d; a copy is kept, and a large one takes minutes", path, version, SCHEMA
+        )
         copy_before_migrating(connection, path, version)
     for number in range(version + 1, SCHEMA + 1):
         with contextlib.closing(connection.cursor()) as cursor:
@@ -121,11 +128,19 @@ def _migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
             try:
                 if schema_version(connection) < number:  # another process may have been faster
                     cursor.execute(sql.schema(number, "sqlite"))
+                    if number == 4:
+                        _fill_titles(cursor)
                 cursor.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     cursor.execute("ROLLBACK")
                 raise
+
+
+def _fill_titles(cursor: apsw.Cursor) -> None:
+    rows: list[Any] = cursor.execute("SELECT session_no, title, tags FROM sessions").fetchall()
+    cursor.executemany("INSERT INTO titles (session_no, text) VALUES (?, ?)", titles_of(rows))
+    cursor.execute("INSERT INTO title_index(title_index) VALUES ('rebuild')")
 
 
 def copy_before_migrating(connection: apsw.Connection, path: Path, version: int) -> None:
