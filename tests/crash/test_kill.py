@@ -15,7 +15,7 @@ import pytest
 
 from everturn.domain.messages import Outcome, Result
 from everturn.domain.probe import Moment
-from everturn.store import Store, StoreSettings, open_store
+from everturn.store import Store, open_store
 from everturn.testing import RecordingProbe
 from tests.acting import ME
 from tests.crash import engine_work, store_work
@@ -70,8 +70,7 @@ async def test_a_life_with_the_engine_survives_being_killed(
 
 
 async def check_engine_life(store_url: str, data_dir: Path, notes: list[Note]) -> None:
-    settings = StoreSettings(lease_s=1.0)
-    async with open_store(store_url, data_dir=data_dir, settings=settings) as store:
+    async with open_store(store_url, data_dir=data_dir) as store:
         after = After(store, notes)
         await after.check_acknowledged()
         await engine_work.survive(store, data_dir)
