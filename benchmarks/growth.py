@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
+import os
 import random
 import sys
 import tempfile
@@ -21,10 +23,14 @@ from typing import Any
 
 import apsw
 
+from benchmarks.http import long_session as long_session_of
 from benchmarks.printing import Report, median
 from benchmarks.store import OWNER, completed_turn
+from everturn.app import App, open_app
+from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
+from everturn.domain.storing import Submission
 from everturn.store import Store, open_store
 from everturn.store.titles import grams_of, titles_of
 
@@ -202,6 +208,74 @@ async def on_postgres(report: Report, address: str, folder: Path, sessions: int)
         await measure(report, store, sessions)
 
 
+# --- a long session ------------------------------------------------------------------------------------
+
+_ANSWER = b"".join(
+    b"data: " + json.dumps({"choices": [{"index": 0, **choice}]}).encode() + b"\n\n"
+    for choice in ({"delta": {"content": "hi"}}, {"delta": {}, "finish_reason": "stop"})
+)
+
+
+_LONG_CONFIG = """
+model = "openai:m"
+[engine]
+makes_titles = false
+[memory]
+provider = ""
+[models.settings."openai:m"]
+context_tokens = 100000000
+"""
+
+
+async def _provide(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A model server that takes the whole request and answers at once."""
+    try:
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            left = int(head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
+            while left:
+                left -= len(await reader.read(min(left, 1 << 20)))
+            body = _ANSWER if head.startswith(b"post") else b'{"object": "list", "data": [{"id": "m"}]}'
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+            writer.write(b"content-length: %d\r\n\r\n%b" % (len(body), body))
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+
+async def first_token_ms(app: App, session_id: str, times: int) -> float:
+    """From submitting a message to the first word on the stream, over OpenAI's wire."""
+    taken = []
+    for _ in range(times):
+        started, first = time.perf_counter(), 0.0
+        accepted = await app.engine.submit(OWNER, session_id, Submission(text="hello"))
+        async for batch in app.engine.follow(OWNER, session_id, accepted.cursor):
+            for event in batch:
+                if event.kind == "text.delta":
+                    first = first or time.perf_counter() - started
+            if batch[-1].kind == "turn.completed":
+                break
+        taken.append(first)
+    return median(taken[len(taken) // 5 :]) * 1000
+
+
+async def long_session(report: Report, folder: Path, messages: int, times: int) -> None:
+    server = await asyncio.start_server(_provide, "127.0.0.1", 0, limit=1 << 24)
+    base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    environ = {**os.environ, "OPENAI_BASE_URL": base, "OPENAI_API_KEY": "none"}
+    async with open_app(read_config(folder, environ), environ=environ) as app:
+        ids = Ids(SystemClock())
+        figures = []
+        for count in (10, messages):
+            made = long_session_of(ids, SystemClock(), count)
+            session = await app.store.transcript.import_session(OWNER, *made)
+            figures.append(await first_token_ms(app, session.id, times))
+        report.say("first token in a session of 10 messages, p50", figures[0], "ms")
+        report.say(f"first token in a session of {messages:,} messages, p50", figures[1], "ms")
+        report.at_most(f"first token, {messages:,} messages ÷ 10", figures[1] / figures[0], "x", 1.5)
+    server.close()
+
+
 async def _nothing(address: str) -> None:
     """The store makes its tables itself."""
 
@@ -229,6 +303,10 @@ def main() -> None:
                 server.make_template(_nothing)
                 with server.database() as address:
                     asyncio.run(on_postgres(report, address, folder, sessions))
+    if not arguments.postgres and not arguments.sessions:
+        with tempfile.TemporaryDirectory() as base:
+            (Path(base) / "config.toml").write_text(_LONG_CONFIG)
+            asyncio.run(long_session(report, Path(base), 5_000, 10 if arguments.quick else 40))
     report.close()
     sys.exit(0)
 

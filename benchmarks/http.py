@@ -81,7 +81,7 @@ async def _server(folder: Path, pipe: Connection, sessions: int, messages: int) 
         await asyncio.gather(
             *(store.sessions.create(LOCAL_OWNER, title=f"Session {n}") for n in range(sessions))
         )
-        long = await store.transcript.import_session(LOCAL_OWNER, *_long_session(ids, clock, messages))
+        long = await store.transcript.import_session(LOCAL_OWNER, *long_session(ids, clock, messages))
         engine_settings = EngineSettings(makes_titles=False)
         async with (
             Engine(store, models, FakeToolbox(), clock=clock, ids=ids, settings=engine_settings) as engine,
@@ -92,7 +92,7 @@ async def _server(folder: Path, pipe: Connection, sessions: int, messages: int) 
             )
 
 
-def _long_session(ids: Ids, clock: SystemClock, messages: int) -> tuple[Session, list[Turn], list[Message]]:
+def long_session(ids: Ids, clock: SystemClock, messages: int) -> tuple[Session, list[Turn], list[Message]]:
     now = clock.now_ms()
     turns: list[Turn] = []
     said: list[Message] = []

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,7 +20,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelRefused, ModelTrouble
-from everturn.domain.messages import Call, Outcome, Reasoning
+from everturn.domain.messages import Call, Message, Outcome, Reasoning
 from everturn.domain.modelling import (
     Abilities,
     Chunk,
@@ -31,6 +32,7 @@ from everturn.domain.modelling import (
 )
 from everturn.domain.turns import Usage
 from everturn.models import failures
+from everturn.models.beginnings import Beginnings
 from everturn.models.history import Asked, Image, Said, arguments_of, told, unique_calls
 from everturn.models.sse import EventTooLong, SseReader
 from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
@@ -39,6 +41,7 @@ VERSION = "2023-06-01"
 _CLOSE_TIMEOUT_S = 0.25
 _OUTPUT_TOKENS = 16_384
 _THINKING_TOKENS = 8_192
+_MARKED = 2  # of the user's messages, the last: up to each of them the provider keeps what it has read
 _EPHEMERAL: Mapping[str, str] = {"type": "ephemeral"}
 
 _FINISHES: Mapping[str, str] = {
@@ -136,12 +139,18 @@ class AnthropicModel:
     """One model behind Anthropic's address or one that speaks like it."""
 
     def __init__(
-        self, target: Target, client: httpx2.AsyncClient, clock: Clock, price: Price = no_price
+        self,
+        target: Target,
+        client: httpx2.AsyncClient,
+        clock: Clock,
+        price: Price = no_price,
+        beginnings: Beginnings | None = None,
     ) -> None:
         self._target = target
         self._caller = Caller(target, client, clock)
         self._price = price
         self._generation = generation_of(target.model)
+        self._beginnings = beginnings or Beginnings()
 
     @property
     def name(self) -> str:
@@ -159,7 +168,7 @@ class AnthropicModel:
             "max_tokens": request.output_tokens_max
             or target.abilities.output_tokens
             or generation.output_tokens,
-            "messages": _messages(request, target),
+            "messages": _messages(request, target, self._beginnings),
             "stream": True,
         }
         if request.system:
@@ -393,19 +402,34 @@ class _OpenBlock:
 # --- the request -----------------------------------------------------------------------------------
 
 
-def _messages(request: ModelRequest, target: Target) -> list[dict[str, Any]]:
+def _messages(request: ModelRequest, target: Target, beginnings: Beginnings) -> list[Any]:
+    kept, rest = beginnings.split(
+        target, request.messages, partial(_spoken, request, target, is_end=False), spare=_MARKED + 1
+    )
+    messages = _spoken(request, target, rest)
+    users = [message for message in messages if message["role"] == "user"]
+    if kept and len(users) < _MARKED:
+        # Several of the user's messages went into one, and a mark belongs into what is encoded already.
+        kept, messages = (), _spoken(request, target, request.messages)
+        users = [message for message in messages if message["role"] == "user"]
+    for message in users[-_MARKED:]:
+        message["content"][-1]["cache_control"] = _EPHEMERAL
+    if request.prefix.strip() and target.continues_by:
+        messages.append({"role": "assistant", "content": request.prefix.rstrip()})
+    return [*kept, *messages]
+
+
+def _spoken(
+    request: ModelRequest, target: Target, spoken: Sequence[Message], *, is_end: bool = True
+) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    for step in told(request, sees_images=target.abilities.images):
+    for step in told(request, spoken, sees_images=target.abilities.images, is_end=is_end):
         if isinstance(step, Asked):
             _add_user(messages, [_asked(part) for part in step.parts])
         else:
             messages.append({"role": "assistant", "content": _said(step, target)})
             if step.results:
                 _add_user(messages, _results(step))
-    for message in [message for message in messages if message["role"] == "user"][-2:]:
-        message["content"][-1]["cache_control"] = _EPHEMERAL
-    if request.prefix.strip() and target.continues_by:
-        messages.append({"role": "assistant", "content": request.prefix.rstrip()})
     return messages
 
 

@@ -50,11 +50,14 @@ class Said(msgspec.Struct, frozen=True):
     results: tuple[Result, ...]
 
 
-def told(request: ModelRequest, *, sees_images: bool) -> list[Asked | Said]:
-    """The request's messages as steps."""
+def told(
+    request: ModelRequest, messages: Sequence[Message], *, sees_images: bool, is_end: bool = True
+) -> list[Asked | Said]:
+    """Messages of the request as steps: all, or a part of them that stands by itself. ``is_end``: with the
+    last ones."""
     steps: list[Asked | Said] = []
-    results = {part.call_id: part for message in request.messages for part in _results(message)}
-    for message in request.messages:
+    results = {part.call_id: part for message in messages for part in _results(message)}
+    for message in messages:
         if message.role is Role.ASSISTANT:
             said = _said(message, results)
             if said is not None:
@@ -65,7 +68,9 @@ def told(request: ModelRequest, *, sees_images: bool) -> list[Asked | Said]:
                 steps[-1] = Asked(last.parts + parts)
             elif parts:
                 steps.append(Asked(parts))
-    if not steps or (isinstance(end := steps[-1], Said) and not end.results and not request.prefix):
+    if is_end and (
+        not steps or (isinstance(end := steps[-1], Said) and not end.results and not request.prefix)
+    ):
         steps.append(Asked((GO_ON,)))
     return steps
 
@@ -89,6 +94,8 @@ def unique_calls(calls: Sequence[Call], request: ModelRequest, salt: str) -> tup
     Small servers leave ids out or count from zero in every answer; the journal tells calls apart by
     them. The salt comes from the request, so a repeated request gives the same ids.
     """
+    if not calls:
+        return ()
     taken = {part.id for message in request.messages for part in message.parts if isinstance(part, Call)}
     unique = []
     for number, call in enumerate(calls):
@@ -103,7 +110,9 @@ def joined(parts: Iterable[str | Image]) -> str:
     return "\n\n".join(part for part in parts if isinstance(part, str))
 
 
-def _results(message: Message) -> Iterator[Result]:
+def _results(message: Message) -> Iterable[Result]:
+    if message.role is not Role.TOOL:
+        return ()
     return (part for part in message.parts if isinstance(part, Result))
 
 

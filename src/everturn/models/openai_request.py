@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from everturn.domain.messages import Call, Role
+from everturn.domain.messages import Call, Message, Role
 from everturn.domain.modelling import ModelRequest, ToolSchema
+from everturn.models.beginnings import Beginnings
 from everturn.models.history import Asked, Image, Said, arguments_of, told
 from everturn.models.wire import Target, digest, encode
 
@@ -16,11 +19,11 @@ _MISTRAL = re.compile(r"(?:mi|mini|code|dev|magi)stral|(?:mi|pi|vo)xtral", re.IG
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
-def fields_of(request: ModelRequest, target: Target) -> dict[str, Any]:
+def fields_of(request: ModelRequest, target: Target, beginnings: Beginnings) -> dict[str, Any]:
     """The fields of the request's body."""
     body: dict[str, Any] = {
         "model": target.model,
-        "messages": _messages(request, target),
+        "messages": _messages(request, target, beginnings),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -40,11 +43,23 @@ def fields_of(request: ModelRequest, target: Target) -> dict[str, Any]:
     return {**target.extra, **body}
 
 
-def _messages(request: ModelRequest, target: Target) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
+def _messages(request: ModelRequest, target: Target, beginnings: Beginnings) -> list[Any]:
+    messages: list[Any] = []
     if request.system:
         messages.append({"role": "system", "content": request.system})
-    for step in told(request, sees_images=target.abilities.images):
+    kept, rest = beginnings.split(target, request.messages, partial(_spoken, request, target, is_end=False))
+    messages += [*kept, *_spoken(request, target, rest)]
+    if request.prefix and target.continues_by:
+        last: dict[str, Any] = {"role": "assistant", "content": request.prefix}
+        messages.append({**last, "prefix": True} if target.continues_by == "flag" else last)
+    return messages
+
+
+def _spoken(
+    request: ModelRequest, target: Target, spoken: Sequence[Message], *, is_end: bool = True
+) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    for step in told(request, spoken, sees_images=target.abilities.images, is_end=is_end):
         if isinstance(step, Asked):
             messages.append({"role": "user", "content": _content(step.parts)})
         else:
@@ -53,9 +68,6 @@ def _messages(request: ModelRequest, target: Target) -> list[dict[str, Any]]:
                 {"role": "tool", "tool_call_id": _wire_id(result.call_id, target), "content": result.text}
                 for result in step.results
             ]
-    if request.prefix and target.continues_by:
-        last: dict[str, Any] = {"role": "assistant", "content": request.prefix}
-        messages.append({**last, "prefix": True} if target.continues_by == "flag" else last)
     return messages
 
 

@@ -28,6 +28,7 @@ from everturn.domain.modelling import (
 )
 from everturn.domain.turns import Usage
 from everturn.models.anthropic_wire import AnthropicModel, generation_of
+from everturn.models.beginnings import Beginnings
 from everturn.models.discovery import Discovery, FoundServer
 from everturn.models.keys import KeyFound, Keys, Secret, redact
 from everturn.models.listing import Listings, auth_headers
@@ -121,6 +122,7 @@ class ModelRegistry:
         self._listings = Listings(self._client_of, self._find_key, clock)
         self._facts: dict[str, _Found] = {}
         self._refusals: dict[str, Refusals] = {}
+        self._beginnings = Beginnings()
         self._servers: dict[str, LlamaServer] = {}
         self._stack = AsyncExitStack()
         self._world: httpx2.AsyncClient | None = None
@@ -443,9 +445,9 @@ class ModelRegistry:
 
         client = self._client_of(provider)
         if provider.wire == "anthropic":
-            return AnthropicModel(target, client, self._clock, price)
+            return AnthropicModel(target, client, self._clock, price, self._beginnings)
         refusals = self._refusals.setdefault(target.name, Refusals(self._clock))
-        model = OpenAIModel(target, client, self._clock, price, refusals)
+        model = OpenAIModel(target, client, self._clock, price, refusals, self._beginnings)
         return TextCalls(model) if settings.calls_in_text else model
 
     def _client_of(self, provider: Provider) -> httpx2.AsyncClient:
