@@ -94,12 +94,12 @@ async def test_title_model_fallbacks_and_limits_are_chosen_and_given_back(data_d
         await titles.select_option("openai:test-model")
         first, second = page.get_by_label("Fallback 1"), page.get_by_label("Fallback 2")
         await first.select_option("nas:test-model")
-        await expect(second.locator("option")).to_have_text(["No other"])  # nothing is asked twice
-        dollars = page.get_by_label("Dollars in a turn")
+        await expect(second.locator("option")).to_have_text(["None"])  # nothing is asked twice
+        dollars = page.get_by_label("Cost per answer")
         await expect(dollars).to_have_attribute("placeholder", "No limit")
         await dollars.fill("0.5")
         await dollars.press("Enter")
-        steps = page.get_by_label("Steps in a turn")
+        steps = page.get_by_label("Steps per answer")
         await steps.fill("many")
         await steps.press("Enter")
         await expect(page.locator(".toast")).to_contain_text("steps_max")
@@ -283,7 +283,7 @@ async def test_usage_is_drawn_model_by_model(data_dir: Path) -> None:
         assert sum(widths) == pytest.approx(
             await page.locator(".use").evaluate("bar => bar.clientWidth"), abs=4
         )
-        await expect(page.locator(".srow", has=bar.first)).to_contain_text("1 turn")
+        await expect(page.locator(".srow", has=bar.first)).to_contain_text("1 answer")
 
 
 async def test_a_missing_sandbox_is_said_on_the_page_with_the_command_that_adds_it(

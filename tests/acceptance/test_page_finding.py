@@ -55,7 +55,7 @@ async def test_the_palette_runs_commands_and_the_map_shows_keys(data_dir: Path) 
         await page.locator("[data-composer]").wait_for()
         await page.evaluate("document.activeElement.blur()")
         await page.keyboard.press("?")
-        await expect(page.get_by_role("dialog", name="Keyboard map")).to_be_visible()
+        await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("dialog")).to_have_count(0)
         assert house.complaints == []
@@ -88,7 +88,7 @@ async def test_a_session_is_renamed_pinned_tagged_archived_and_deleted_with_a_wa
         await page.get_by_label("Show archived").click()
         await expect(page.locator(".side .row .t")).to_have_text("House network")
         await page.get_by_label("Show archived").click()
-        await choose("Move back from archive")
+        await choose("Unarchive")
         await expect(page.locator(".side .row")).to_have_count(1)
         await choose("Delete")
         await expect(page.locator(".side .row")).to_have_count(0)
@@ -124,7 +124,7 @@ async def test_the_timeline_tells_how_a_turn_went(data_dir: Path) -> None:
         await say(page, "list the files")
         await expect(page.locator(DONE)).to_have_count(1)
         await page.keyboard.press("Control+.")
-        panel = page.get_by_role("complementary", name="Turn details")
+        panel = page.get_by_role("complementary", name="Answer details")
         await expect(panel.locator(".wf .r")).to_have_count(3)
         await expect(panel.locator(".stats")).to_contain_text("2.6k")
         rows = panel.locator("table tbody tr")
@@ -149,7 +149,7 @@ async def test_settings_show_what_the_server_is_and_take_changes(data_dir: Path)
             ("Profiles", "default"),
             ("Health", "Version"),
             ("Appearance", "Theme"),
-            ("Keyboard", "Next, previous message"),
+            ("Keyboard", "Next / previous message"),
         ):
             await page.get_by_role("link", name=name).click()
             await expect(page.locator(".pane")).to_contain_text(words)

@@ -55,9 +55,9 @@ async def test_a_new_session_lets_the_left_one_be_remembered_and_the_note_leads_
                 await expect(page.locator(".pane")).to_contain_text("New note")
         await expect(page.locator(".memo")).to_contain_text("The user sings in a choir on Tuesdays.")
         await page.set_viewport_size({"width": 360, "height": 740})
-        boxes = [await page.get_by_role("button", name=name).bounding_box() for name in ("Edit", "Forget")]
+        boxes = [await page.get_by_role("button", name=name).bounding_box() for name in ("Edit", "Delete")]
         assert all(box is not None and box["height"] < 30 for box in boxes), "each is one line"
-        await page.get_by_role("link", name="from a conversation").click()
+        await page.get_by_role("link", name="from a session").click()
         await expect(page).to_have_url(re.compile(f"#/s/{left}$"))
         assert house.complaints == []
 
@@ -96,7 +96,7 @@ async def test_a_note_that_cannot_be_saved_stays_in_its_form_and_a_forgotten_one
         await page.get_by_role("button", name="Save").click()
         await expect(page.locator(".memo")).to_contain_text("The NAS is nas-01.")
         await expect(page.locator(".sform")).to_have_count(0)
-        await page.get_by_role("button", name="Forget").click()
+        await page.get_by_role("button", name="Delete").click()
         await expect(page.locator(".memo")).to_have_count(0)
         await page.get_by_role("button", name="Undo").click()
         await expect(page.locator(".memo")).to_contain_text("The NAS is nas-01.")

@@ -268,7 +268,7 @@ async def test_steering_goes_into_the_running_turn(data_dir: Path) -> None:
         await say(page, "begin")
         await gate.reached.wait()
         await page.fill("[data-composer]", "use vault")
-        await page.get_by_role("radio", name="Steer").click()
+        await page.get_by_role("radio", name="Now, without stopping").click()
         await page.press("[data-composer]", "Enter")
         await expect(page.locator(".queue .away")).to_have_count(0)
         gate.opened.set()
@@ -292,7 +292,7 @@ async def test_a_queued_message_that_is_steered_is_said_once(data_dir: Path) -> 
         # It does not arrive: then it stays where it was.
         await page.route("**/turns", lambda route: route.abort())
         await tray.hover()
-        await tray.get_by_role("button", name="Steer now").click()
+        await tray.get_by_role("button", name="Send now").click()
         await expect(tray).to_contain_text("Not sent.")
         await expect(tray).to_have_count(1)
         session = page.url.split("/")[-1]
