@@ -145,7 +145,7 @@ async def test_settings_show_what_the_server_is_and_take_changes(data_dir: Path)
         )
         for name, words in (
             ("Tools and MCP", "terminal"),
-            ("Approvals", "No stored answers"),
+            ("Approvals", "Nothing is pre-approved"),
             ("Profiles", "default"),
             ("Health", "Version"),
             ("Appearance", "Theme"),
