@@ -171,7 +171,10 @@ async def test_who_is_elsewhere_is_told_and_led_back(data_dir: Path) -> None:
         await expect(page.locator("html")).to_have_attribute("data-shown", "1")
         ((who, what),) = await page.evaluate(NOTES)
         # Its title may have come meanwhile.
-        assert (who, what in ("a slow one: answer ready", "A short title: answer ready")) == ("Everturn", True)
+        assert (who, what in ("a slow one: answer ready", "A short title: answer ready")) == (
+            "Everturn",
+            True,
+        )
         await expect(page).to_have_title(re.compile(r"^\(1\) "))
         await page.evaluate("look(false); notes[0].dispatchEvent(new Event('click'))")
         await expect(page).to_have_url(place)
