@@ -137,7 +137,9 @@ async def test_what_was_not_understood_leaves_no_empty_session(data_dir: Path, w
 async def test_a_data_folder_that_cannot_be_made_is_told_in_a_sentence(wires: WireServer) -> None:
     done = await command(Path("/proc/nowhere"), "run", "Hello", wires=wires)
     assert done.returncode == 1
-    assert "/proc/nowhere: No such file or directory." in done.stderr
+    assert "The data folder /proc/nowhere could not be made: No such file or directory." in done.stderr
+    assert "Choose another folder with --home or EVERTURN_HOME." in done.stderr
+    assert "restart" not in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -78,6 +78,11 @@ async def open_store(
 def _make_data_folder(disk: Disk, folder: Path) -> None:
     try:
         make_folder(disk, folder)
+    except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+        raise StoreRefused(
+            f"The data folder {folder} could not be made: {error.strerror}.",
+            hint="Choose another folder with --home or EVERTURN_HOME.",
+        ) from error
     except OSError as error:
         kind = type(explained(error, folder))
         raise kind(f"The data folder {folder} could not be made: {error.strerror}.") from error
