@@ -135,6 +135,30 @@ async def test_c02_a_call_in_doubt_asks_the_user(
         assert result.outcome is outcome
 
 
+@pytest.mark.parametrize(("moment", "effects"), [(Moment.TOOL_STARTED, 1), (Moment.TOOL_RAN, 2)])
+async def test_c02_run_again_allows_one_run_and_a_crash_in_it_asks_again(
+    store: Store, clock: FakeClock, probe: HoldingProbe, tmp_path: Path, moment: Moment, effects: int
+) -> None:
+    pay = CountingTool("pay", tmp_path / "effects")
+    more: dict[str, Any] = {"tools": [pay], "clock": clock}
+    session, turn_id = await _crash_at(store, clock, Moment.TOOL_RAN, [Call("pay")], tools=[pay])
+    async with crashing_harness(store, "never", probe=probe, **more) as h:
+        assert (await h.settled(turn_id)).state is TurnState.WAITING
+        first = await h.ask(session)
+        probe.hold(moment)
+        await h.engine.answer(OWNER, first.id, "run again", by="ada")
+        await probe.reached(moment)
+    probe.release(moment)
+    async with open_harness(store, "I see.", **more) as h:
+        assert (await h.settled(turn_id)).state is TurnState.WAITING
+        second = await h.ask(session)
+        assert second.topic == "doubt"
+        assert second.id != first.id
+        assert sum(count_effects(tmp_path / "effects").values()) == effects, "not run without an answer"
+        assert (await h.answer(session, "run again")).state is TurnState.COMPLETED
+        assert sum(count_effects(tmp_path / "effects").values()) == effects + 1
+
+
 @pytest.mark.parametrize(("ability", "effects"), [("is_safe_to_repeat", 2), ("takes_key", 1)])
 async def test_c02_a_call_in_doubt_is_rerun_if_that_is_declared_safe(
     store: Store, clock: FakeClock, tmp_path: Path, ability: str, effects: int

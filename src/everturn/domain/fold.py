@@ -67,8 +67,7 @@ class CallState(msgspec.Struct):
     decision: str = ""  # the answer to its approval
     edited: str | None = None  # the arguments that the user put in place of the model's
     answer: str | None = None  # the answer to its question
-    doubt: str | None = None  # the answer to "outcome unknown"
-    is_doubt_settled: bool = False  # it was answered, and the call has not been run again since
+    doubt: str | None = None  # the answer to "outcome unknown"; "run again" allows one run
     result: Result | None = None
     finished_at: int | None = None
     printed: Printed = msgspec.field(default_factory=Printed)
@@ -272,7 +271,7 @@ class Fold:
             return
         call.started_at = event.at
         call.attempt = payload.attempt
-        call.is_doubt_settled = False
+        call.doubt = None  # this run uses it up: if it is cut off too, the user is asked again
         call.printed = Printed()
         bar = Bar(
             "tool",
@@ -307,7 +306,7 @@ class Fold:
             arguments=call.edited,
             decision=call.decision or None,
             # A result that was given for a call in doubt is not the call's own, and has none of its output.
-            output=call.printed.text if call.is_doubt_settled or payload.outcome is Outcome.UNKNOWN else None,
+            output=call.printed.text if call.doubt or payload.outcome is Outcome.UNKNOWN else None,
         )
         call.printed = Printed()
         states = {Outcome.OK: "done", Outcome.UNKNOWN: "unknown"}
@@ -339,7 +338,6 @@ class Fold:
             return
         if payload.topic == "doubt":
             call.doubt = payload.answer
-            call.is_doubt_settled = True
         elif payload.topic == "question":
             call.answer = payload.answer
 
