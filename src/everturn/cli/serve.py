@@ -15,6 +15,7 @@ import click
 
 from everturn.app import open_app, open_web
 from everturn.cli.frame import home_option, registry_of, run
+from everturn.cli.heap import giving_back
 from everturn.config import Config, read_config
 from everturn.domain.errors import ModelKeyMissing
 from everturn.engine import Engine
@@ -63,6 +64,7 @@ async def _serve(config: Config) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
+        await stack.enter_async_context(giving_back(app.clock))
         await serve_web(web, config.web, drain=partial(drain, app.engine), on_ready=_say)
 
 
