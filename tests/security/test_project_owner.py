@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -11,6 +14,8 @@ import pytest
 
 from everturn.domain.messages import Outcome
 from everturn.domain.tooling import ToolResult, Verdict
+from everturn.tools.guarded import Guard
+from everturn.tools.repositories import Repositories
 from tests.unit.tools.kit import Kit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -365,3 +370,41 @@ async def test_what_the_owner_sets_meanwhile_stays_if_it_is_harmless(project: Pr
                 await anyio.sleep(0.02)
         _git(project.folder, "config", "remote.origin.url", "https://example.org/x")
     assert _git(project.folder, "config", "remote.origin.url") == "https://example.org/x\n"
+
+
+@pytest.fixture
+def ordinary_folder() -> Iterator[Path]:
+    """A folder of an ordinary user, who we are in the test: root may list every folder."""
+    folder = Path(tempfile.mkdtemp())
+    user = os.geteuid()
+    if user == 0:
+        os.chown(folder, 60601, 60601)
+        os.seteuid(60601)
+    try:
+        yield folder
+    finally:
+        os.seteuid(user)
+        subprocess.run(["chmod", "-R", "u+rwX", folder], check=True)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("mode", [0o311, 0o444, 0])
+def test_a_folder_that_cannot_be_listed_hides_no_repository(ordinary_folder: Path, mode: int) -> None:
+    guard = Guard(ordinary_folder, Repositories(str(ordinary_folder)))
+    hidden = ordinary_folder / "hidden"
+    (hidden / ".git").mkdir(parents=True)
+    (hidden / ".git" / "config").write_text("[core]\n\tfsmonitor = evil\n")
+    hidden.chmod(mode)
+    assert guard.settle() == ["hidden"]
+    assert not hidden.exists()
+
+
+def test_a_closed_folder_of_the_owner_stays(ordinary_folder: Path) -> None:
+    own = ordinary_folder / "own"
+    own.mkdir(mode=0o311)
+    guard = Guard(ordinary_folder, Repositories(str(ordinary_folder)))
+    assert guard.settle() == []
+    own.chmod(0o711)
+    (own / ".git").mkdir()
+    own.chmod(0o311)
+    assert guard.settle() == ["own"]

@@ -57,8 +57,9 @@ class Guard:
         self._root = str(workspace)
         self._repositories = repositories
         self._is_brief = is_brief
-        found, self.is_cut = msgspec.structs.astuple(repositories.find())
+        found, self.is_cut, closed = msgspec.structs.astuple(repositories.find())
         self._known = {path: _identity(path) for path in found}
+        self._closed = {path: _version(path) for path in closed}
         self._had_repository = os.path.lexists(self._at(GIT))
         self._absent = [name for name in sorted(_RUN_BY_OWNER) if not os.path.lexists(self._at(name))]
         self._watched: dict[str, str] = {}  # by path: its version, empty where there is nothing
@@ -107,9 +108,12 @@ class Guard:
         aside += self._replaced()
         if self._is_brief:
             aside += [self._at(name) for name in self._absent if os.path.lexists(self._at(name))]
-            for path in self._repositories.find().paths:
+            found = self._repositories.find()
+            for path in found.paths:
                 if self._known.get(path) != _identity(path):
                     aside += self._harmful(path)
+            # What they hold cannot be looked at, so they count as harmful.
+            aside += [path for path in found.closed if self._closed.get(path) != _version(path)]
         with Beneath(Path(self._root)) as files:
             return [self._shown(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
 

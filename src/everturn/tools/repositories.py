@@ -12,15 +12,18 @@ GIT = ".git"
 MARKS = ("HEAD", "objects", "refs", "commondir")
 _NOT_WALKED = frozenset({"objects", "refs", "logs", "lfs"})  # of a repository
 _ENTRIES_MAX = 1_000_000
+_LIST_AND_ENTER = stat.S_IRUSR | stat.S_IXUSR
 # A folder that changed so shortly before it was read may have changed again within the clock's last step.
 _UNSURE_NS = 2_000_000_000
 
 
 class Found(msgspec.Struct, frozen=True):
-    """``paths``: those at the top first. ``is_cut``: there may be more, because the project is too large."""
+    """``paths``: those at the top first. ``is_cut``: there may be more, because the project is too large.
+    ``closed``: our own folders that we may not list or enter. Git needs no list to find ``.git`` in one."""
 
     paths: tuple[str, ...]
     is_cut: bool = False
+    closed: tuple[str, ...] = ()
 
 
 class _Folder(msgspec.Struct, frozen=True):
@@ -32,6 +35,7 @@ class _Folder(msgspec.Struct, frozen=True):
     git: tuple[str, ...]  # its entries of that name
     folders: tuple[str, ...]
     entries: int
+    is_closed: bool = False
 
 
 class Repositories:
@@ -63,7 +67,11 @@ class Repositories:
             skipped = _NOT_WALKED if path in found else frozenset()
             waiting += [f"{path}/{name}" for name in folder.folders if name not in skipped]
         self._read = read
-        return Found(tuple(sorted(found, key=lambda path: path.count("/"))), is_cut=entries > _ENTRIES_MAX)
+        return Found(
+            tuple(sorted(found, key=lambda path: path.count("/"))),
+            is_cut=entries > _ENTRIES_MAX,
+            closed=tuple(path for path, folder in read.items() if folder.is_closed),
+        )
 
 
 def is_repository(names: set[str]) -> bool:
@@ -82,6 +90,8 @@ def _look(path: str, known: _Folder | None) -> _Folder | None:
         if known is not None and known.is_sure and known.state == state:
             return known
         now = time.time_ns()
+        if _is_closed(at):
+            return _Folder(state, False, False, (), (), 0, is_closed=True)
         with os.scandir(path) as listing:
             inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
     except OSError:
@@ -94,3 +104,8 @@ def _look(path: str, known: _Folder | None) -> _Folder | None:
         folders=tuple(name for name, is_folder in inside if is_folder),
         entries=len(inside),
     )
+
+
+def _is_closed(folder: os.stat_result) -> bool:
+    """Whether its owner, who is we, took the right to list or enter it. Root may always."""
+    return folder.st_uid == os.geteuid() != 0 and folder.st_mode & _LIST_AND_ENTER != _LIST_AND_ENTER
