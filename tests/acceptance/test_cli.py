@@ -18,6 +18,8 @@ import msgspec
 import pytest
 
 import everturn
+from everturn.engine import Preferences, write_preferences
+from everturn.store import open_store
 from everturn.testing.wires import (
     Answer,
     WireServer,
@@ -514,6 +516,20 @@ async def test_names_of_models_are_whole_in_a_narrow_terminal(data_dir: Path, wi
     assert narrow[pocket + 1].endswith("free")
     wide = (await command(data_dir, "models", wires=wires, COLUMNS="160")).stdout
     assert next(line for line in wide.splitlines() if long in line).split()[0] == f"openai:{long}"
+
+
+async def test_the_model_that_was_chosen_on_the_page_is_the_default_here_too(
+    data_dir: Path, wires: WireServer
+) -> None:
+    wires.route("/v1/models", {"object": "list", "data": [{"id": "gpt-5-mini"}, {"id": "other"}]})
+    async with open_store(data_dir=data_dir) as store:
+        await write_preferences(store.records, "local", Preferences(model="openai:other"))
+    listed = (await command(data_dir, "models", wires=wires, COLUMNS="160")).stdout
+    assert [line.split()[0] for line in listed.splitlines() if "(default)" in line] == ["openai:other"]
+    wires.play(Answer(openai_answer(["Hello."])))
+    ran = await command(data_dir, "run", "hi", wires=wires)
+    assert ran.returncode == 0, ran.stderr
+    assert wires.requests[-1].json["model"] == "other"
 
 
 async def test_a_short_password_is_refused_before_it_is_asked_for_again(data_dir: Path) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 import click
+import msgspec
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Column, Table
 
-from everturn.cli.frame import console, home_option, registry_of, run, shown
-from everturn.config import read_config
+from everturn.cli.frame import OWNER, console, home_option, opened_store, registry_of, run, shown, tell
+from everturn.config import Config, read_config
+from everturn.domain.errors import EverturnError
+from everturn.domain.preferring import preferred_model
 from everturn.models.providers import DISCOVERED
 from everturn.models.registry import ModelRegistry, ModelState
+from everturn.store import has_store
 
 T = TypeVar("T")
 
@@ -54,9 +57,10 @@ def list_(home: Path | None) -> None:
 def test(name: str | None, home: Path | None) -> None:
     """Send a short test message to a model."""
 
-    async def work(registry: ModelRegistry) -> bool:
-        with console().status(f"Asking {name or registry.default}"):
-            result = await registry.test(name)
+    async def work(registry: ModelRegistry, preferred: str | None) -> bool:
+        asked = name or preferred or registry.default
+        with console().status(f"Asking {asked}"):
+            result = await registry.test(asked)
         if result.is_ok:
             said = escape(repr(result.text))
             console().print(f"[green]Works[/green]: {said} after {result.first_token_ms} ms")
@@ -75,7 +79,7 @@ def test(name: str | None, home: Path | None) -> None:
 def pull(name: str, home: Path | None) -> None:
     """Download a local model and verify it."""
 
-    async def work(registry: ModelRegistry) -> None:
+    async def work(registry: ModelRegistry, _: str | None) -> None:
         columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console(stderr=True)) as bar:
             task = bar.add_task(name, total=None)
@@ -86,23 +90,35 @@ def pull(name: str, home: Path | None) -> None:
     _with_registry(home, work)
 
 
-def _with_registry(home: Path | None, work: Callable[[ModelRegistry], Awaitable[T]]) -> T:
+def _with_registry(home: Path | None, work: Callable[[ModelRegistry, str | None], Awaitable[T]]) -> T:
+    """``work`` gets the models, and the one that was chosen in the settings, if one was."""
+
     async def inside() -> T:
-        async with _registry(home) as registry:
-            return await work(registry)
+        config = read_config(home)
+        preferred = await _preferred(config)
+        async with registry_of(config) as registry:
+            return await work(registry, preferred)
 
     return run(inside())
 
 
-@asynccontextmanager
-async def _registry(home: Path | None) -> AsyncIterator[ModelRegistry]:
-    async with registry_of(read_config(home)) as registry:
-        yield registry
+async def _preferred(config: Config) -> str | None:
+    if not has_store(config.database_url, config.home):
+        return None
+    try:
+        async with opened_store(config) as store:
+            return await preferred_model(store.records, OWNER)
+    except EverturnError as error:
+        # A database that is away keeps nobody from looking at the models.
+        tell(error)
+        return None
 
 
-async def _list(registry: ModelRegistry) -> None:
+async def _list(registry: ModelRegistry, preferred: str | None) -> None:
     with console().status("Asking the providers"):
         found = await registry.list()
+    if preferred is not None:
+        found = tuple(msgspec.structs.replace(state, is_default=state.name == preferred) for state in found)
     out = console()
     rows = [_row(state) for state in found]
     table = Table(*(Column(title, no_wrap=True) for title in _TITLES), box=None)

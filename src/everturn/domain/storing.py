@@ -311,9 +311,17 @@ class Transcript(Protocol):
         ...
 
     async def retry(
-        self, owner: str, session_id: str, turn_id: str | None, request: Request, *, text: str | None = None
+        self,
+        owner: str,
+        session_id: str,
+        turn_id: str | None,
+        request: Request,
+        *,
+        text: str | None = None,
+        model: str | None = None,
     ) -> Accepted:
-        """Start a sibling of the turn (default: the head) with the same or an edited message."""
+        """Start a sibling of the turn (default: the head) with the same or an edited message, by the same or
+        another model."""
         ...
 
     async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:

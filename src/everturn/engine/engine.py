@@ -311,10 +311,13 @@ class Engine:
         request: Request,
         *,
         text: str | None = None,
+        model: str | None = None,
     ) -> Accepted:
         """Answer the same message again, or an edited one, as a sibling of the turn."""
         self._refuse_when_stopped()
-        accepted = await self.store.transcript.retry(owner, session_id, turn_id, request, text=text)
+        accepted = await self.store.transcript.retry(
+            owner, session_id, turn_id, request, text=text, model=model
+        )
         self._runner.nudge()
         return accepted
 

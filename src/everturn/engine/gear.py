@@ -25,6 +25,12 @@ class Gear(msgspec.Struct, frozen=True):
     settings: EngineSettings
     lease: Lease
     memory: Memory | None = None
+    preferred_model: str | None = None  # of the owner of the turn
+
+    @property
+    def default_model(self) -> str:
+        """The model where neither the turn, its session nor its profile names one."""
+        return self.preferred_model or self.models.default
 
     async def may_start(self) -> None:
         """Return when a model call or a tool may start: the lease is held, and the store takes writes.

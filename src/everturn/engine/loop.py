@@ -67,7 +67,9 @@ class TurnLoop:
         """Take the turn as far as it goes. Raises Fenced when it is somebody else's now."""
         preferred = await read_preferences(self._gear.store.records, self._turn.owner)
         # For this run of the turn: whoever is asked at a limit and raises it goes on with the new one.
-        self._gear = msgspec.structs.replace(self._gear, settings=preferred.over(self._gear.settings))
+        self._gear = msgspec.structs.replace(
+            self._gear, settings=preferred.over(self._gear.settings), preferred_model=preferred.model
+        )
         spent = budget_spent(self._log.facts, self._log.now_ms(), self._gear.settings)
         if spent is not None:
             await self._log.writer.quiet()
@@ -91,7 +93,7 @@ class TurnLoop:
         question = await Workspace(self._gear, self._claim).question()
         if question is not None:
             return await self._wait([question])
-        async with self._agents.bound(self._claim) as self._agent:
+        async with self._agents.bound(self._claim, self._gear.default_model) as self._agent:
             return await self._answer_with(self._agent)
 
     async def _answer_with(self, agent: Agent) -> Ended:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from everturn.domain.preferring import KIND, NAME
 from everturn.domain.storing import Records
 from everturn.engine.settings import EngineSettings
 
-_KIND = "settings"
-_NAME = "web"
 # Fields that go by the same name in the engine's settings.
 _TURN = ("title_model", "fallback_models", "steps_max", "minutes_max", "tokens_max", "cost_usd_max")
 
@@ -33,9 +32,9 @@ class Preferences(msgspec.Struct, frozen=True, omit_defaults=True):
 
 async def read_preferences(records: Records, owner: str) -> Preferences:
     """Read each time: another process may have changed them, and a read is cheap."""
-    value = await records.get(owner, _KIND, _NAME)
+    value = await records.get(owner, KIND, NAME)
     return Preferences() if value is None else msgspec.convert(value, Preferences)
 
 
 async def write_preferences(records: Records, owner: str, preferences: Preferences) -> None:
-    await records.put(owner, _KIND, _NAME, msgspec.to_builtins(preferences))
+    await records.put(owner, KIND, NAME, msgspec.to_builtins(preferences))

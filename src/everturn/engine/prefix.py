@@ -156,7 +156,7 @@ class Agents:
         self._cache = cache
 
     @asynccontextmanager
-    async def bound(self, claim: Claim) -> AsyncIterator[Agent]:
+    async def bound(self, claim: Claim, default_model: str) -> AsyncIterator[Agent]:
         """The agent for this turn; it is not evicted inside."""
         gear, session, turn = self._gear, claim.session, claim.turn
         profile = turn.profile or session.profile
@@ -169,7 +169,7 @@ class Agents:
         is_new = self._cache.peek(key_of(session, profile)) is None
         known = await self._known(session, profile, memory)
         plain = Warm(system, gear.settings.small_prompt, tuple(tool.spec.schema for tool in tools))
-        signature = _signature(plain, self._model(session, turn), memory, known.forgotten)
+        signature = _signature(plain, self._model(session, turn, default_model), memory, known.forgotten)
         async with self._cache.bound(
             key_of(session, profile), signature, lambda: self._build(plain, session, memory)
         ) as entry:
@@ -233,9 +233,9 @@ class Agents:
             return known.text
         return await memory.recall_frozen(warm.handle, session.owner, session.id, session.key, turn.text)
 
-    def _model(self, session: Session, turn: Turn) -> str:
+    def _model(self, session: Session, turn: Turn, default: str) -> str:
         profile = self._gear.settings.profile(turn.profile or session.profile)
-        return turn.model or session.model or profile.model or self._gear.models.default
+        return turn.model or session.model or profile.model or default
 
 
 def key_of(session: Session, profile: str | None) -> str:

@@ -242,7 +242,7 @@ def model_chain(gear: Gear, session: Session, turn: Turn) -> list[str]:
     """The model that was asked for, then the fallbacks, each once."""
     settings = gear.settings
     profile = settings.profile(turn.profile or session.profile)
-    first = turn.model or session.model or profile.model or gear.models.default
+    first = turn.model or session.model or profile.model or gear.default_model
     rest = settings.fallback_models if profile.fallback_models is None else profile.fallback_models
     return list(dict.fromkeys([first, *rest]))
 

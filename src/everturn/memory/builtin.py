@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from everturn.domain.clock import Clock
 from everturn.domain.messages import Message
 from everturn.domain.modelling import Model, Models
+from everturn.domain.preferring import preferred_model
 from everturn.domain.remembering import Ledger, Segment
 from everturn.domain.storing import Records
 from everturn.domain.turns import Usage
@@ -72,7 +73,8 @@ class NotesProvider:
         turns = await self._notebooks.untaken(owner, segment.key, segment.turns)
         if not turns:
             return
-        model = await self._models.get(self._settings.extraction_model)
+        chosen = self._settings.extraction_model or await preferred_model(self._records, owner)
+        model = await self._models.get(chosen)
         for portion in self._extractor.portions(model, turns):
             messages = [message for message in segment.messages if message.turn_id in portion]
             found = await self._extracted(owner, model, messages)

@@ -16,6 +16,7 @@ import httpx2
 import msgspec
 
 from everturn.domain.modelling import Abilities
+from everturn.models.choosing import can_chat
 
 _CONNECT_TIMEOUT_S = 0.3
 _ANSWER_TIMEOUT_S = 2.0
@@ -25,6 +26,7 @@ _OLLAMA_CONTEXT_TOKENS = 4096  # what it uses unless told otherwise, whatever th
 class FoundModel(msgspec.Struct, frozen=True):
     name: str  # as the server knows it
     abilities: Abilities | None = None  # None: the server does not say
+    can_chat: bool = True
 
 
 class FoundServer(msgspec.Struct, frozen=True):
@@ -82,7 +84,10 @@ class Discovery:
 
     async def _ollama(self, root: str) -> tuple[FoundModel, ...]:
         listed = await self._get(root + "/api/tags", _OllamaTags)
-        return tuple(FoundModel(model.name) for model in listed.models)
+        return tuple(
+            FoundModel(model.name, can_chat=can_chat(f"{model.name} {model.details.family}"))
+            for model in listed.models
+        )
 
     async def _ollama_abilities(self, model: str) -> Abilities | None:
         root = self._addresses["ollama"].rstrip("/")
@@ -132,14 +137,19 @@ class Discovery:
             continues=True,
             context_tokens=props.default_generation_settings.n_ctx,
         )
-        return tuple(FoundModel(model.id, abilities) for model in listed.data)
+        return tuple(FoundModel(model.id, abilities, can_chat(model.id)) for model in listed.data)
 
 
 _LOOKS = {"ollama": Discovery._ollama, "lmstudio": Discovery._lmstudio, "llamacpp": Discovery._llamacpp}
 
 
+class _OllamaDetails(msgspec.Struct):
+    family: str = ""
+
+
 class _OllamaTag(msgspec.Struct):
     name: str
+    details: _OllamaDetails = msgspec.field(default_factory=_OllamaDetails)
 
 
 class _OllamaTags(msgspec.Struct):

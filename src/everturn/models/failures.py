@@ -175,6 +175,14 @@ def _is_about_more(said: str, fields: Mapping[str, Any]) -> bool:
     )
 
 
+def first_sentence(body: bytes, redact: Redact) -> str:
+    """The first sentence of what a provider said, for a person who is connecting it."""
+    said = redact(_read(body).message).strip()
+    said = re.sub(r"(?: provided)?: \S*\[key\][^\s.]*", "", said)  # it quotes the key that was given
+    sentence = re.split(r"(?<=[.!?])\s|\n", said, maxsplit=1)[0][:200].rstrip(" .")
+    return f"{sentence}." if sentence else ""
+
+
 def cut(who: str, why: str) -> StreamCut:
     return StreamCut(f"The answer of {who} was cut off: {why}.")
 
@@ -243,12 +251,12 @@ def _hint(kind: type[ModelTrouble], status: int, complaint: Complaint) -> str:
     if status == 402 or _NO_CREDIT.search(f"{complaint.type} {complaint.code} {complaint.message}"):
         return "The account has no credit left: top it up, or choose another model."
     if status in _KEY_STATUSES or complaint.type == "authentication_error":
-        return "Check the key of this provider in the settings, and what it may be used for."
+        return "Check the API key and its permissions in the settings."
     if status == 404:
-        return "Check base_url in config.toml: there is no such endpoint."
+        return "This model can't chat here. Choose another model, or check the server's address."
     if 300 <= status < 400:
         return "Check base_url in config.toml: the server sends its callers to another address."
-    return "The provider does not accept this request; another model may."
+    return "The provider does not accept this request. Choose another model."
 
 
 def _wait_hint(wait_s: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import httpx2
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.modelling import Abilities
 from everturn.models.anthropic_wire import VERSION
+from everturn.models.choosing import can_chat
 from everturn.models.keys import KeyFound, Secret
 from everturn.models.providers import Provider
 
@@ -18,6 +20,7 @@ _AGE_MAX_S = 60.0
 
 class Architecture(msgspec.Struct, frozen=True):
     input_modalities: tuple[str, ...] = ()
+    output_modalities: tuple[str, ...] = ()
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -28,6 +31,14 @@ class Entry(msgspec.Struct, frozen=True):
     max_model_len: int | None = None
     architecture: Architecture | None = None
     supported_parameters: tuple[str, ...] | None = None
+    type: Any = ""
+    capabilities: Any = None
+
+    @property
+    def can_chat(self) -> bool:
+        kind = self.type if isinstance(self.type, str) else ""
+        outputs = self.architecture.output_modalities if self.architecture is not None else ()
+        return can_chat(self.id, kind, outputs, self.capabilities)
 
     def abilities(self, provider: Provider) -> Abilities:
         can = self.supported_parameters

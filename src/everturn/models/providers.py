@@ -34,10 +34,27 @@ class Provider(msgspec.Struct, frozen=True):
     is_placed: bool = False  # its address comes from the environment
 
     @property
+    def title(self) -> str:
+        """The name as the provider writes it."""
+        return _TITLES.get(self.name, self.name)
+
+    @property
     def root(self) -> str:
         """The address without the version, where a server's own endpoints are."""
         return self.base_url.rstrip("/").removesuffix("/v1")
 
+
+_TITLES: Mapping[str, str] = MappingProxyType(
+    {
+        "anthropic": "Anthropic",
+        "openai": "OpenAI",
+        "openrouter": "OpenRouter",
+        "ollama": "Ollama",
+        "lmstudio": "LM Studio",
+        "llamacpp": "llama.cpp",
+        "vllm": "vLLM",
+    }
+)
 
 # In the order in which a key makes one of them the default.
 PROVIDERS: Mapping[str, Provider] = MappingProxyType(

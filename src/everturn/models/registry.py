@@ -6,7 +6,7 @@ server that runs on this machine; else the pocket model, which always can be had
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
@@ -29,9 +29,11 @@ from everturn.domain.modelling import (
 from everturn.domain.turns import Usage
 from everturn.models.anthropic_wire import AnthropicModel, generation_of
 from everturn.models.beginnings import Beginnings
+from everturn.models.choosing import suggested
 from everturn.models.discovery import Discovery, FoundServer
+from everturn.models.failures import first_sentence
 from everturn.models.keys import KeyFound, Keys, Secret, redact
-from everturn.models.listing import Listings, auth_headers
+from everturn.models.listing import Entry, Listings, auth_headers
 from everturn.models.local import (
     CODER_SPEC,
     POCKET_SPEC,
@@ -70,6 +72,8 @@ class ModelState(msgspec.Struct, frozen=True):
     size: int | None = None  # bytes to fetch
     key_source: str | None = None  # environment | file
     note: str = ""
+    can_chat: bool = True  # False: for embeddings, speech, images
+    is_suggested: bool = False  # the one of its provider to begin with
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -167,8 +171,9 @@ class ModelRegistry:
         if self._placed is not None:
             return self._placed
         for server in self._discovered:
-            if server.models:
-                return f"{server.provider}:{server.models[0].name}"
+            for model in server.models:
+                if model.can_chat:
+                    return f"{server.provider}:{model.name}"
         return POCKET_SPEC.name
 
     def check(self, name: str) -> None:
@@ -239,7 +244,7 @@ class ModelRegistry:
             if provider.is_placed and provider.name not in DISCOVERED:
                 entries = await self._listings.entries(provider, _QUICK_TIMEOUT_S)
                 if entries:
-                    self._placed = f"{provider.name}:{entries[0].id}"
+                    self._placed = f"{provider.name}:{_first_of(entries)}"
                     return
 
     async def pull(self, name: str) -> AsyncGenerator[ProgressChunk, None]:
@@ -294,13 +299,15 @@ class ModelRegistry:
                 timeout=_LIST_TIMEOUT_S,
             )
         except (httpx2.HTTPError, httpx2.InvalidURL):
-            return Trial(False, problem=f"{provider.name} cannot be reached.", code="model_dropped")
+            problem = f"Could not reach {provider.title}."
+            return Trial(False, problem=problem, hint="Check the connection.", code="model_dropped")
         if response.status_code in (401, 403):
-            said = redact(response.text, (found,))[:200]
-            return Trial(False, problem=f"{provider.name} refused the key: {said}", code="model_refused")
+            said = first_sentence(response.content, lambda text: redact(text, (found,)))
+            why = f": {said}" if said else "."
+            return Trial(False, problem=f"{provider.title} rejected this key{why}", code="model_refused")
         if response.status_code >= 400:
-            problem = f"{provider.name} answered {response.status_code}: nothing is known about the key."
-            return Trial(False, problem=problem, code="model_trouble")
+            problem = f"{provider.title} returned an error ({response.status_code}). The key was not checked."
+            return Trial(False, problem=problem, hint="Try again later.", code="model_trouble")
         return Trial(True, total_ms=self._ms_since(started))
 
     async def test_server(self, name: str, base_url: str, key: str | None = None) -> tuple[Trial, str]:
@@ -402,7 +409,7 @@ class ModelRegistry:
                 f"{provider.name} lists no models, and the name says none.",
                 hint=f"Write {provider.name}:name, or start the server and load a model.",
             )
-        return entries[0].id
+        return _first_of(entries)
 
     def _find_key(self, provider: Provider) -> KeyFound | None:
         return self._keys.find(provider.name, provider.key_variables)
@@ -512,6 +519,7 @@ class ModelRegistry:
             return (ModelState(name, provider.name, "ready", key_source=source, note="It lists no models."),)
         names = [entry.id for entry in entries]
         facts = {} if provider.is_local else await self._prices.facts_of(provider.base_url, names)
+        first = suggested([entry.id for entry in entries if entry.can_chat], provider.model)
         return tuple(
             ModelState(
                 f"{provider.name}:{entry.id}",
@@ -520,13 +528,23 @@ class ModelRegistry:
                 entry.abilities(provider) if provider.says_abilities else None,
                 facts.get(entry.id, PriceFacts()),
                 key_source=source,
+                can_chat=entry.can_chat,
+                is_suggested=entry.id == first,
             )
             for entry in entries
         )
 
     def _list_found(self, server: FoundServer) -> tuple[ModelState, ...]:
+        first = suggested([model.name for model in server.models if model.can_chat])
         return tuple(
-            ModelState(f"{server.provider}:{model.name}", server.provider, "ready", model.abilities)
+            ModelState(
+                f"{server.provider}:{model.name}",
+                server.provider,
+                "ready",
+                model.abilities,
+                can_chat=model.can_chat,
+                is_suggested=model.name == first,
+            )
             for model in server.models
         )
 
@@ -559,10 +577,14 @@ _TRIAL = ModelRequest(
 
 def _refused(provider: Provider, status: int) -> Trial:
     if status in (401, 403):
-        problem, code = f"{provider.name} refused the key.", "model_refused"
-        return Trial(False, problem=problem, hint="Does this server want another one?", code=code)
-    problem = f"{provider.base_url}/models answered {status}."
+        problem, code = "The server rejected this key.", "model_refused"
+        return Trial(False, problem=problem, hint="It may need another one.", code=code)
+    problem = f"{provider.base_url}/models returned an error ({status})."
     return Trial(False, problem=problem, hint="Its address often ends in /v1.", code="model_trouble")
+
+
+def _first_of(entries: Sequence[Entry]) -> str:
+    return next((entry.id for entry in entries if entry.can_chat), entries[0].id)
 
 
 def _canonical(name: str) -> str:

@@ -84,11 +84,18 @@ class Transcript:
         return await self._db.write(_select, owner, session_id, turn_id, request)
 
     async def retry(
-        self, owner: str, session_id: str, turn_id: str | None, request: Request, *, text: str | None = None
+        self,
+        owner: str,
+        session_id: str,
+        turn_id: str | None,
+        request: Request,
+        *,
+        text: str | None = None,
+        model: str | None = None,
     ) -> Accepted:
         if text is not None:
             refuse_text(text, self._text_bytes_max)
-        return await self._db.write(_retry, owner, session_id, turn_id, request, text)
+        return await self._db.write(_retry, owner, session_id, turn_id, request, text, model)
 
     async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
         return await self._db.write(_branch, owner, session_id, turn_id, request)
@@ -291,9 +298,15 @@ def _turn_in(session: SessionRow, turn_id: str | None) -> Script[TurnRow]:
 
 
 def _retry(
-    tx: Tx, owner: str, session_id: str, turn_id: str | None, request: Request, text: str | None
+    tx: Tx,
+    owner: str,
+    session_id: str,
+    turn_id: str | None,
+    request: Request,
+    text: str | None,
+    model: str | None,
 ) -> Script[Accepted]:
-    digest = digest_of("retry", turn_id, text)
+    digest = digest_of("retry", turn_id, text, model)
     session, before = yield from _started(tx, owner, session_id, request, digest)
     if before is not None:
         return (yield from repeated(before))
@@ -314,7 +327,7 @@ def _retry(
         session,
         parts,  # type: ignore[arg-type]  # a user's message holds text and attachments only
         created_at=tx.now,
-        model=turn.turn.model,
+        model=model or turn.turn.model,
         profile=turn.turn.profile,
         parent_no=turn.parent_no,
         has_parent=True,

@@ -3,6 +3,7 @@
 import pytest
 
 from everturn.domain.errors import ModelKeyMissing, ModelRefused
+from everturn.domain.storing import Request
 from everturn.domain.turns import TurnState
 from everturn.engine import EngineSettings, Preferences, read_preferences, write_preferences
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
@@ -67,3 +68,28 @@ async def test_the_preferred_model_makes_the_title_and_else_the_one_that_answere
         await h.seen(session, "session.changed")
         title = (await h.store.sessions.get(OWNER, session.id)).title
         assert title == ("A title by the second" if is_usable else "A title by the first")
+
+
+async def test_the_preferred_model_answers_what_names_none(store, clock):
+    """However the turn was sent: the command line asks the engine, and no page stands between."""
+    first = ScriptedModel("from the first", name="a:first", clock=clock)
+    second = ScriptedModel("from the second", name="b:second", clock=clock)
+    await write_preferences(store.records, OWNER, Preferences(model="b:second"))
+    async with open_harness(store, model=first, models=ScriptedModels(first, second), clock=clock) as h:
+        session = await h.new_session()
+        await h.run(session)
+        await h.run(session, model="a:first")
+        answers = [message for message in await h.messages(session) if message.model]
+        assert [message.model for message in answers] == ["b:second", "a:first"]
+
+
+async def test_a_message_is_asked_again_of_another_model(store, clock):
+    first = ScriptedModel(then=ModelRefused("no credit"), name="a:first", clock=clock)
+    second = ScriptedModel("from the second", name="b:second", clock=clock)
+    async with open_harness(store, model=first, models=ScriptedModels(first, second), clock=clock) as h:
+        session = await h.new_session()
+        failed = await h.run(session, model="a:first")
+        assert failed.state is TurnState.FAILED
+        again = await h.engine.retry(OWNER, session.id, failed.id, Request(), model="b:second")
+        assert (await h.settled(again.turn.id)).state is TurnState.COMPLETED
+        assert (await h.messages(session))[-1].model == "b:second"

@@ -17,6 +17,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.modelling import Abilities
 from everturn.domain.probe import Moment
 from everturn.domain.storing import Request
+from everturn.engine import Preferences, write_preferences
 from everturn.memory import BuiltMemory, MemorySettings, Outcome, build_memory
 from everturn.memory.notes import source_of
 from everturn.store import Store
@@ -593,3 +594,19 @@ async def test_a_provider_that_is_not_installed_is_refused_at_the_start(
     with pytest.raises(Invalid, match="no memory provider 'nope'") as caught:
         built_over(store, clock, tmp_path, ScriptedModel(clock=clock), provider="nope")
     assert "notes" in caught.value.hint
+
+
+async def test_facts_are_extracted_by_the_model_that_the_person_chose(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    named = ScriptedModel(name="a:named", clock=clock, then=PASSED)
+    chosen = ScriptedModel(name="b:chosen", clock=clock, then=PASSED)
+    await write_preferences(store.records, ME, Preferences(model="b:chosen"))
+    built = build_memory(
+        store, ScriptedModels(named, chosen), tmp_path, clock=clock, ids=Ids(clock), settings=MemorySettings()
+    )
+    session = await acting.new_session(store)
+    await owed_turn(store, session.id, "I am Ada.")
+    await built.memory.settle(ME, session.id)
+    assert named.requests == []
+    assert chosen.requests

@@ -352,3 +352,43 @@ def test_mistakes_in_the_configuration_name_their_key(table: dict[str, Any], key
     with pytest.raises(Invalid) as caught:
         parse_settings(table)
     assert key in str(caught.value)
+
+
+async def test_a_key_that_is_rejected_is_told_in_words(tmp_path: Path, server: WireServer) -> None:
+    said = f"Incorrect API key provided: {KEY}. You can find your API key at https://platform.example."
+    async with registry(tmp_path, OPENAI_BASE_URL=server.url + "/v1", default="pocket") as models:
+        server.play(
+            refuse(401, {"error": {"message": said, "type": "invalid_request_error"}}),
+            refuse(403, {}),
+        )
+        assert (
+            await models.test_key("openai", KEY)
+        ).problem == "OpenAI rejected this key: Incorrect API key."
+        assert (await models.test_key("openai", KEY)).problem == "OpenAI rejected this key."
+    async with registry(tmp_path, OPENAI_BASE_URL="http://127.0.0.1:9/v1", default="pocket") as models:
+        away = await models.test_key("openai", KEY)
+        assert (away.problem, away.hint) == ("Could not reach OpenAI.", "Check the connection.")
+
+
+async def test_the_first_model_of_a_list_is_not_taken_for_one_that_chats(
+    tmp_path: Path, server: WireServer
+) -> None:
+    names = ("babbage-002", "gpt-5-mini", "text-embedding-3-small", "whisper-1")
+    server.route("/v1/models", {"data": [{"id": name} for name in names]})
+    Keys(tmp_path, {}).put("openai", KEY)
+    async with registry(tmp_path, OPENAI_BASE_URL=server.url + "/v1") as models:
+        found = {state.name: state for state in await models.list() if state.provider == "openai"}
+    assert [name for name, state in found.items() if state.can_chat] == ["openai:gpt-5-mini"]
+    assert [name for name, state in found.items() if state.is_suggested] == ["openai:gpt-5-mini"]
+
+
+async def test_a_server_with_several_models_suggests_none_and_its_default_chats(
+    tmp_path: Path, server: WireServer
+) -> None:
+    names = ("all-minilm", "qwen3:8b", "llama3.2")
+    server.route("/v1/models", {"data": [{"id": name} for name in names]})
+    Keys(tmp_path, {}).put_server("mine", server.url + "/v1", None)
+    async with registry(tmp_path) as models:
+        found = [state for state in await models.list() if state.provider == "mine"]
+        assert not any(state.is_suggested for state in found)
+        assert models.default == "mine:llama3.2"

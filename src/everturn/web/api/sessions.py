@@ -17,7 +17,7 @@ from everturn.engine import Engine
 from everturn.store import Store
 from everturn.web.deleting import EPHEMERAL, Deletions, is_ephemeral
 from everturn.web.identity import Scope
-from everturn.web.preferences import PreferencesOf
+from everturn.web.preferences import ModelName, PreferencesOf
 from everturn.web.problems import PreconditionNeeded, ScopeMissing
 from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing, key_from, version_from
 
@@ -99,6 +99,13 @@ class OfTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``turn_id``: default the last turn."""
 
     turn_id: TurnId | None = None
+
+
+class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``turn_id``: default the last turn. ``model``: another one than answered before."""
+
+    turn_id: TurnId | None = None
+    model: ModelName | None = None
 
 
 class Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -237,7 +244,7 @@ class SessionsApi:
             move("redo", self.redo, "Bring back what undo took away.", Session),
             move("clear", self.clear, "Begin anew; undoable.", Session),
             move("select", self.select, "Show another answer to the same message.", Session, Select),
-            move("retry", self.retry, "Ask again.", Accepted, OfTurn, 202),
+            move("retry", self.retry, "Ask again.", Accepted, Retry, 202),
             move("edit", self.edit, "Ask something else instead.", Accepted, Edit, 202),
             move("branch", self.branch, "Copy the way to a turn into a new session.", Session, OfTurn, 201),
             move("compact", self.compact, "Summarise what is old.", Accepted, Compact, 202),
@@ -352,9 +359,10 @@ class SessionsApi:
         moved = self._engine.select(call.owner, session_id, call.body.turn_id, request)
         return tagged(await self._with_current(call, moved))
 
-    async def retry(self, call: Call[Nothing, OfTurn]) -> Accepted:
+    async def retry(self, call: Call[Nothing, Retry]) -> Accepted:
         session_id, request = await self._move(call)
-        moved = self._engine.retry(call.owner, session_id, call.body.turn_id, request)
+        body = call.body
+        moved = self._engine.retry(call.owner, session_id, body.turn_id, request, model=body.model)
         return await self._with_current(call, moved)
 
     async def edit(self, call: Call[Nothing, Edit]) -> Accepted:

@@ -1,0 +1,40 @@
+"""Which of a provider's models can hold a conversation, and which of them to begin with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+# Words in the names of models for other work: embeddings, speech, images, moderation, plain completion.
+_OTHER_WORK = re.compile(
+    r"embed|minilm|\bbge\b|\bgte\b|\be5\b|\bbert|rerank|whisper|transcri|\btts\b|speech|audio|realtime"
+    r"|dall-e|image|diffusion|flux|sora|\bveo\b|\bclip\b|moderation|guard|\bocr\b|babbage|davinci"
+    r"|turbo-instruct|search-preview|deep-research|computer-use",
+    re.IGNORECASE,
+)
+_CHAT_TYPES = frozenset({"chat", "llm", "vlm", "model"})
+
+
+def can_chat(name: str, kind: str = "", outputs: Sequence[str] = (), capabilities: Any = None) -> bool:
+    """By what the provider says about the model; by its name where it says nothing."""
+    if outputs:
+        return "text" in outputs
+    if isinstance(capabilities, dict) and "completion_chat" in capabilities:
+        return bool(capabilities["completion_chat"])
+    if isinstance(capabilities, list) and {"completion", "embedding"}.intersection(capabilities):
+        return "completion" in capabilities
+    if kind:
+        return kind in _CHAT_TYPES
+    return not _OTHER_WORK.search(name)
+
+
+def suggested(names: Sequence[str], known: str = "") -> str | None:
+    """The model to begin with: the known one, in the form in which it is listed, or the only one. None where
+    several could be meant: then the person chooses."""
+    if known in names:
+        return known
+    dated = sorted(name for name in names if known and re.fullmatch(rf"{re.escape(known)}-\d{{6,8}}", name))
+    if dated:
+        return dated[-1]
+    return names[0] if len(names) == 1 else None
