@@ -75,6 +75,8 @@ class Provider:
     def __init__(self, port: int) -> None:
         self.port = port
         self.asked: list[dict[str, Any]] = []
+        self.models = ["test-model"]
+        self.refusals: dict[str, tuple[int, dict[str, Any]]] = {}  # by model
         self._answers: dict[str, list[Sequence[Step]]] = {}
 
     @property
@@ -105,22 +107,27 @@ class Provider:
         )
         body = await reader.receive_exactly(length) if length else b""
         if not head[0].startswith("POST"):
-            listed = json.dumps(
-                {"object": "list", "data": [{"id": "test-model", "object": "model"}]}
-            ).encode()
-            start = (
-                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n"
-                f"content-length: {len(listed)}\r\n\r\n"
-            )
-            await stream.send(start.encode() + listed)
+            listed = [{"id": name, "object": "model"} for name in self.models]
+            await self._whole(stream, 200, {"object": "list", "data": listed})
             return
         request = json.loads(body)
         self.asked.append(request)
+        if request["model"] in self.refusals:
+            await self._whole(stream, *self.refusals[request["model"]])
+            return
         await stream.send(
             b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n"
             b"transfer-encoding: chunked\r\n\r\n"
         )
         await self._play(self._answer(request["messages"]), stream)
+
+    async def _whole(self, stream: anyio.abc.SocketStream, status: int, value: dict[str, Any]) -> None:
+        body = json.dumps(value).encode()
+        start = (
+            f"HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        await stream.send(start.encode() + body)
 
     def _answer(self, messages: list[dict[str, Any]]) -> Sequence[Step]:
         if "Write a title" in str(messages[0].get("content")):

@@ -71,7 +71,7 @@ async def test_a_server_of_ones_own_is_tried_before_it_is_kept(data_dir: Path) -
         await page.get_by_role("button", name="Your own server").click()
         await page.get_by_label("Address").fill("http://127.0.0.1:9/v1")
         await page.get_by_role("button", name="Test").click()
-        await expect(page.locator(".mform [role=alert]")).to_contain_text("Nothing was stored")
+        await expect(page.locator(".mform [role=alert]")).to_contain_text("The server was not saved.")
         await page.get_by_label("Address").fill(house.provider.url)
         await page.get_by_role("button", name="Test").click()
         await expect(page.locator(".mform .ok")).to_contain_text("Connected")

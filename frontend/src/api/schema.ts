@@ -308,6 +308,10 @@ export interface components {
             key_source?: string | null;
             /** @default  */
             note?: string;
+            /** @default true */
+            can_chat?: boolean;
+            /** @default false */
+            is_suggested?: boolean;
             /** @default null */
             context_tokens?: number | null;
             /** @default false */

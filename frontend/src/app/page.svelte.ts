@@ -22,6 +22,10 @@ export interface ModelInfo {
   context_tokens?: number | null;
   prices?: { context_tokens?: number | null };
   is_small?: boolean;
+  /** false: for embeddings, speech or images */
+  can_chat?: boolean;
+  /** the one of its provider to begin with */
+  is_suggested?: boolean;
   size?: number | null;
   note?: string;
 }

@@ -226,8 +226,8 @@ export class Talk {
     return this.api.post(`api/turns/${turn.id}/resume`);
   }
 
-  async retry(turn: TurnView): Promise<void> {
-    await this.again("retry", turn, { turn_id: turn.id }, turn.asked);
+  async retry(turn: TurnView, model?: string): Promise<void> {
+    await this.again("retry", turn, { turn_id: turn.id, ...(model ? { model } : {}) }, turn.asked);
   }
 
   async edit(turn: TurnView, text: string): Promise<void> {

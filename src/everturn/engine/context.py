@@ -252,7 +252,7 @@ def _attached(part: Attachment, abilities: Abilities, files: Mapping[str, bytes]
         return part
     if content is not None and is_text(part.media_type):
         text = content.decode("utf-8", "replace")
-        return Text(f"[Attached file]\n{_marked(part.name, text)}")
+        return Text(f"[Attached file {part.name}]\n{_marked(part.name, text)}")
     why = "an image that this model cannot see" if part.media_type.startswith("image/") else part.media_type
     return Text(f"[Attached: {part.name}, {part.size:,} bytes, {why}]")
 

@@ -243,7 +243,7 @@ def _kind(status: int, complaint: Complaint) -> type[ModelTrouble]:
 
 def _hint(kind: type[ModelTrouble], status: int, complaint: Complaint) -> str:
     if kind is ModelUnknown:
-        return "Choose another model; 'everturn models' lists those that are there."
+        return "Choose another model."
     if kind is ContextTooLong:
         return "Compact the session, or choose a model with a longer context."
     if kind is not ModelRefused:
