@@ -268,7 +268,7 @@ async def test_steering_goes_into_the_running_turn(data_dir: Path) -> None:
         await say(page, "begin")
         await gate.reached.wait()
         await page.fill("[data-composer]", "use vault")
-        await page.get_by_role("radio", name="Now, without stopping").click()
+        await page.get_by_role("radio", name="Now").click()
         await page.press("[data-composer]", "Enter")
         await expect(page.locator(".queue .away")).to_have_count(0)
         gate.opened.set()

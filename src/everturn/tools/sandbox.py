@@ -391,7 +391,7 @@ class Sandbox:
             )
         if _is_root() and not self._level.is_dropped and not self._holds("pids"):
             notes.append("The number of processes is looked at ten times a second.")
-        works = "bubblewrap works: no capabilities, nothing of the host in sight."
+        works = "bubblewrap works: no capabilities, no access to the rest of the machine."
         return SandboxState("reduced" if lacks else "full", " ".join((works, *lacks, *notes)))
 
     def _run_trial(self, trial: Path) -> str:
