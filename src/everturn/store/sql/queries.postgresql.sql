@@ -199,11 +199,12 @@ WITH recent AS (
   SELECT i.message_no, i.words FROM (SELECT * FROM message_words ORDER BY message_no DESC LIMIT 4000) i
   WHERE {matching}
 ), rare AS MATERIALIZED (
-  SELECT i.message_no, i.words FROM message_words i WHERE (SELECT count(*) FROM recent) < 400 AND {matching}
+  SELECT i.message_no FROM message_words i WHERE (SELECT count(*) FROM recent) < 400 AND {matching}
 ), candidates AS (
   SELECT message_no, words FROM recent WHERE (SELECT count(*) FROM recent) >= 400
   UNION ALL
-  (SELECT message_no, words FROM rare ORDER BY message_no DESC LIMIT 5000)
+  SELECT i.message_no, i.words FROM (SELECT message_no FROM rare ORDER BY message_no DESC LIMIT 2000) r
+  JOIN message_words i ON i.message_no = r.message_no
 ), found AS (
   SELECT message_no, ts_rank(words, CAST(CAST($1 AS TEXT) AS TSQUERY), 2) AS rank FROM candidates
   ORDER BY rank DESC, message_no DESC LIMIT $3
