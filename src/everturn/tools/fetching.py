@@ -18,6 +18,7 @@ import httpcore2
 import httpx2
 import msgspec
 
+from everturn.tools.hosts import host_label
 from everturn.tools.schema import ToolFailed
 
 _REDIRECTS_MAX = 5
@@ -63,22 +64,29 @@ class Fetcher:
         self._context: ssl.SSLContext | None = None
         self.network = CheckedNetwork(allowed, resolve or _resolve)
 
-    async def get(self, url: str) -> Page:
-        """Raises ToolFailed in words for the model: refused address, timeout, broken connection."""
+    async def get(self, url: str, *, stays: bool = False) -> Page:
+        """``stays``: a redirect to another host is not followed. Raises ToolFailed in words for the model:
+        refused address, timeout, broken connection."""
         try:
             with anyio.fail_after(self._total_timeout_s):
-                return await self._follow(_checked_url(url))
+                return await self._follow(_checked_url(url), stays=stays)
         except TimeoutError as error:
             raise ToolFailed(f"{url} took longer than {self._total_timeout_s:g} s.") from error
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
             raise ToolFailed(f"{url} could not be read: {type(error).__name__} {error}".rstrip()) from error
 
-    async def _follow(self, url: httpx2.URL) -> Page:
+    async def _follow(self, url: httpx2.URL, *, stays: bool) -> Page:
         for _ in range(_REDIRECTS_MAX + 1):
             answer = await self._once(url)
             if isinstance(answer, Page):
                 return answer
-            url = _checked_url(_joined(url, answer))
+            target = _checked_url(_joined(url, answer))
+            if stays and _label(target) != _label(url):
+                raise ToolFailed(
+                    f"{url} redirects to {target}, another host, which was not contacted. If you need it, "
+                    "fetch that address: the user will be asked."
+                )
+            url = target
         raise ToolFailed(f"{url} redirects more than {_REDIRECTS_MAX} times.")
 
     async def _once(self, url: httpx2.URL) -> Page | str:
@@ -206,6 +214,10 @@ def _checked_url(text: str) -> httpx2.URL:
     if url.userinfo:
         raise ToolFailed("An address with a user name or password in it is not fetched.")
     return url
+
+
+def _label(url: httpx2.URL) -> str:
+    return host_label(url.host, url.port or 443)
 
 
 def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:

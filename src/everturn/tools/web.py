@@ -46,7 +46,8 @@ class WebFetch(Action):
             Annotated[int, msgspec.Meta(ge=0)], "Begin at this character, to go on in a long page"
         ] = 0,
     ) -> ToolResult:
-        page = await self._fetcher.get(url)
+        # The question was about one host. Text from outside may have chosen an address there that leads on.
+        page = await self._fetcher.get(url, stays=call.is_tainted)
         found = await anyio.to_thread.run_sync(_text, page)
         text, note = _part(found.text, start, self.spec.output_bytes_max - 500)
         head = [f"{page.url} ({page.status})"] + ([found.title] if found.title else [])

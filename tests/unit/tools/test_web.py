@@ -297,3 +297,17 @@ def test_hostile_html_costs_what_its_length_costs(piece: str, end: str) -> None:
 
 def test_numbers_without_end_are_no_characters() -> None:
     assert readable("a&#" + "9" * 10_000 + ";b &#65;").text.endswith("b A")
+
+
+async def test_once_tainted_a_redirect_to_another_host_is_not_followed(site: _Site, tmp_path: Path) -> None:
+    """Somebody allowed the first host; an open redirect there would send the words on to any other."""
+    fetching = fetcher(site)
+    base = f"http://127.0.0.1:{site.port}"
+    async with open_kit(tmp_path, fetcher=fetching) as kit:
+        away = f"{base}/redirect?http://localhost:{site.port}/page?secret"
+        result = await kit.run("web_fetch", {"is_tainted": True}, url=away)
+        assert result.outcome is Outcome.ERROR
+        assert "another host" in result.text
+        assert site.visits == [f"127.0.0.1:{site.port} {away.removeprefix(base)}"]
+        result = await kit.run("web_fetch", {"is_tainted": True}, url=f"{base}/redirect?/page")
+        assert result.outcome is Outcome.OK
