@@ -141,6 +141,29 @@ describe("messages on their way", () => {
     expect(api.calls.map((call) => call.path)).toEqual(["api/sessions", "api/sessions/ses_new/turns", "api/sessions/ses_new/turns"]);
   });
 
+  it("two messages for a session that does not exist yet go into one, in their order", async () => {
+    const creating = held();
+    api.answers = [creating.call];
+    const first = outbox.send({ ...draft, session: null, place: "new-1", text: "first" });
+    const second = outbox.send({ ...draft, session: null, place: "new-1", text: "second" });
+    await creating.called;
+    creating.answer({ id: "ses_new" });
+    await Promise.all([first, second]);
+    expect(api.calls.map((call) => call.path)).toEqual(["api/sessions", "api/sessions/ses_new/turns", "api/sessions/ses_new/turns"]);
+    expect(api.calls.slice(1).map((call) => (call.asking.body as { text: string }).text)).toEqual(["first", "second"]);
+  });
+
+  it("asks for the same session again when the answer was lost, also after a reload", async () => {
+    api.answers = [away, away];
+    await outbox.send({ ...draft, session: null, place: "new-1", text: "first" });
+    await outbox.send({ ...draft, session: null, place: "new-1", text: "second" });
+    outbox = make();
+    await outbox.restore();
+    const creations = api.calls.filter((call) => call.path === "api/sessions");
+    expect(new Set(creations.map((call) => call.asking.key))).toEqual(new Set(["new-1-session"]));
+    expect(api.calls.slice(-2).map((call) => call.path)).toEqual(["api/sessions/ses_new/turns", "api/sessions/ses_new/turns"]);
+  });
+
   it("says why a message was refused and does not try that again by itself", async () => {
     api.answers.push(() => {
       throw new Problem(413, "text_too_long", "Too long.");

@@ -135,3 +135,28 @@ async def test_a_long_answer_between_short_ones_opens_at_every_width(data_dir: P
             await expect(page.locator("[data-composer]")).to_be_editable()
             await page.context.close()
         assert house.complaints == []
+
+
+async def test_a_key_in_a_very_long_line_is_quick(data_dir: Path) -> None:
+    """Found anew by the browser with every key, the direction of the text alone took it most of the time."""
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        composer = page.locator("[data-composer]")
+        await expect(composer).to_have_attribute("dir", "auto")
+        await composer.fill("\u05e9\u05dc\u05d5\u05dd " * 3_000)
+        await expect(composer).to_have_attribute("dir", "rtl")
+        await composer.fill("x" * 200_000)
+        await expect(composer).to_have_attribute("dir", "ltr")
+        await page.evaluate(
+            """() => {
+                window.waits = [];
+                new PerformanceObserver((list) => list.getEntries().forEach((entry) => window.waits.push(entry.duration)))
+                    .observe({ type: "event", durationThreshold: 16 });
+            }"""
+        )
+        await composer.press_sequentially("keys", delay=50)
+        await expect(composer).to_have_value("x" * 200_000 + "keys")
+        waits = sorted(await page.evaluate("window.waits")) or [0]
+        print(f"key to paint in a line of 200,000: p50 {waits[len(waits) // 2]}, max {waits[-1]} ms")
+        if IS_QUIET:
+            assert waits[len(waits) // 2] <= 100

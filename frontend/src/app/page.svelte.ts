@@ -2,7 +2,7 @@ import { getContext, setContext } from "svelte";
 import { Api, Away, Problem, explain, freshKey } from "../api/client";
 import type { Ask, Hit, ListEvent, Session, Trouble } from "../api/types";
 import { Disk } from "../keep/disk";
-import type { Unsent } from "../keep/outbox";
+import type { LocalFile, Unsent } from "../keep/outbox";
 import * as lists from "../state/list";
 import { answerOf, textOf } from "../state/items";
 import { words } from "../words";
@@ -75,9 +75,11 @@ export class Page {
   shownTurn = $state<string | null>(null);
   now = $state(Date.now());
   /** Asked of the composer: put this text in, or take the focus. */
-  wish = $state.raw<{ text?: string; mention?: string; unsent?: Unsent; focus?: boolean; id: number } | null>(null);
+  wish = $state.raw<{ text?: string; files?: LocalFile[]; mention?: string; unsent?: Unsent; focus?: boolean; id: number } | null>(null);
   /** The session that a message has just made, and that is shown for this reason only. */
   made: string | null = null;
+  /** The session that is written for and does not exist yet, where the user asked for another one than before. */
+  private place: string | null = null;
   private readonly talks = new Map<string, Talk>();
   private readonly typed = { isNew: false };
   private marking = false;
@@ -94,8 +96,11 @@ export class Page {
     this.post = new Post(
       this.api,
       new Disk(),
-      (_, session) => {
+      (entry, session) => {
         this.list = lists.put(this.list, [session]);
+        // Written for another session than the one that the user has turned to.
+        if (this.place && this.place !== entry.place) return;
+        this.place = null;
         if (this.route.at !== "new" && this.talk?.status !== "gone") return;
         this.go({ at: "session", id: session.id }, true);
         this.made = session.id;
@@ -301,6 +306,20 @@ export class Page {
     this.go({ at: "session", id: waiting[(at + 1) % waiting.length]!.id });
   }
 
+  /** Stop the turn. With messages behind it, that would start the next one at once: ask first. */
+  stop(): void {
+    const { talk } = this;
+    if (!talk) return;
+    if (talk.conversation?.queue.length) talk.isAskingStop = true;
+    else void this.attempt(() => talk.stop());
+  }
+
+  /** Stop the turn and take back what waits behind it. */
+  async stopAll(talk: Talk): Promise<void> {
+    const { text, files } = await talk.stopAll();
+    this.wish = { text, files, focus: true, id: Date.now() };
+  }
+
   /** Put a file's path into the message that is being written. */
   mention(path: string): void {
     this.wish = { mention: path, focus: true, id: Date.now() };
@@ -395,10 +414,17 @@ export class Page {
 
   /** Start over: the session that is left is named, so that memory takes it in. */
   newSession(text = ""): void {
+    this.place = freshKey();
     this.go({ at: "new" });
     // Not when the browser gets to it: the words are not for the session that is left.
     this.routed();
     this.wish = { text, focus: true, id: Date.now() };
+  }
+
+  /** Where a message goes that begins a session: with those that were written before it for the same one. */
+  get beginning(): { session: null; place: string; leaving: string | null } {
+    const waiting = this.post.of(null).findLast((entry) => !entry.problem && entry.place && (!this.place || entry.place === this.place));
+    return { session: null, place: waiting?.place ?? this.place ?? freshKey(), leaving: waiting ? waiting.leaving : this.leaving };
   }
 
   /** The session that a new one leaves behind: the one opened last. */

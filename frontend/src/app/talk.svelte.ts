@@ -1,9 +1,10 @@
 import { Api, Problem, freshKey } from "../api/client";
 import type { Accepted, Message, MessagesPage, Session, SessionEvent, Turn } from "../api/types";
-import type { Unsent } from "../keep/outbox";
+import { readText, writeText } from "../keep/disk";
+import type { LocalFile, Unsent } from "../keep/outbox";
 import * as conv from "../state/conversation";
 import type { Conversation } from "../state/conversation";
-import { textOf, type AskState, type CallItem, type TurnView } from "../state/items";
+import { attachmentsOf, textOf, type AskState, type CallItem, type TurnView } from "../state/items";
 import { argumentsFrom, fieldsOf, type Field } from "../state/tools";
 import type { Link } from "../wire/link";
 import { words } from "../words";
@@ -12,6 +13,13 @@ export type TalkStatus = "loading" | "ready" | "gone" | "failed";
 
 /** What happened in a turn that a person may want to hear about. */
 export type News = { turn: TurnView; what: "started" | "completed" | "failed" | "cancelled" | "interrupted" | "waiting" };
+
+/** A message that the server has for a running turn. The turn takes it in after its step. */
+export interface Steer {
+  turnId: string;
+  text: string;
+  at: number;
+}
 
 const pageSize = 60;
 /** On the way to a turn that is far back. */
@@ -32,6 +40,10 @@ export class Talk {
   changing = $state.raw<{ ask: string; fields: Field[]; problem: string } | null>(null);
   /** The message that is being edited, said or still queued, as it is typed so far. */
   editing = $state<{ id: string; text: string } | null>(null);
+  /** Sent into the running turn, and not taken in by it yet. */
+  steers = $state.raw<readonly Steer[]>([]);
+  /** The user wants to stop, and messages wait behind the turn. */
+  isAskingStop = $state(false);
   private moves: Promise<void> = Promise.resolve();
   private moving = 0;
   private moved = 0;
@@ -39,6 +51,7 @@ export class Talk {
   private isPlanned = false;
   private hasWaited = false;
   private loads = 0;
+  private readonly claimed = new Set<string>();
   private reading: Promise<void> | null = null;
 
   constructor(
@@ -48,7 +61,11 @@ export class Talk {
     private readonly onNews: (talk: Talk, news: News) => void,
     /** Whether something was typed since the last frame. */
     private readonly typed: { isNew: boolean } = { isNew: false },
-  ) {}
+  ) {
+    // The server has them but shows them only when they are taken in: a reload must not hide them.
+    const kept = readText(`everturn.steers.${id}`);
+    if (kept) this.steers = JSON.parse(kept) as Steer[];
+  }
 
   /** Read the newest page and follow what comes after it. */
   async load(): Promise<void> {
@@ -72,6 +89,7 @@ export class Talk {
       // What was read before a move was carried out would take the row back from under the user's hand.
       this.conversation = before && (this.moving || moved !== this.moved) ? conv.inOrderOf(fresh, before) : fresh;
       this.status = "ready";
+      this.settleSteers();
       this.tellRead(before, this.conversation);
       this.link.want(this.id, conv.replayFrom(page));
     } catch (error) {
@@ -123,6 +141,7 @@ export class Talk {
     let next = before;
     for (const event of events) next = conv.apply(next, event);
     this.conversation = next;
+    this.settleSteers();
     this.tell(before, next);
     if (next.isStale) void this.load();
     else if (next.unplaced) void this.place(next.unplaced);
@@ -181,6 +200,7 @@ export class Talk {
 
   accepted(entry: Unsent, accepted: Accepted): void {
     const before = this.conversation;
+    if (accepted.is_steering) this.steered(accepted.turn.id, entry.text);
     if (!before || accepted.is_steering) return;
     this.conversation = conv.acknowledge(before, accepted.turn, {
       id: `asked:${accepted.turn.id}`,
@@ -200,6 +220,32 @@ export class Talk {
     });
     // The server may have begun it already.
     this.tell(before, this.conversation);
+  }
+
+  private steered(turnId: string, text: string): void {
+    // The turn may have taken it in before the answer was here.
+    if (!this.claim(turnId, text)) this.keepSteers([...this.steers, { turnId, text, at: Date.now() }]);
+  }
+
+  /** Find a message that the turn has taken in and that was not counted yet. */
+  private claim(turnId: string, text: string): boolean {
+    const turn = this.conversation?.turns.find((known) => known.id === turnId);
+    const found = turn?.items.find((item) => item.kind === "steer" && !this.claimed.has(item.id) && textOf(item.message) === text);
+    if (found) this.claimed.add(found.id);
+    return !!found;
+  }
+
+  /** Let go of what turns have taken in, or have handed on to the queue at their end. */
+  private settleSteers(): void {
+    if (!this.steers.length) return;
+    const isActive = (steer: Steer) => this.active?.id === steer.turnId;
+    const left = this.steers.filter((steer) => isActive(steer) && !this.claim(steer.turnId, steer.text));
+    if (left.length !== this.steers.length) this.keepSteers(left);
+  }
+
+  private keepSteers(steers: readonly Steer[]): void {
+    this.steers = steers;
+    writeText(`everturn.steers.${this.id}`, steers.length ? JSON.stringify(steers) : null);
   }
 
   get active(): TurnView | null {
@@ -358,14 +404,34 @@ export class Talk {
     }
   }
 
-  async removeQueued(turn: TurnView): Promise<string> {
+  async removeQueued(turn: TurnView): Promise<void> {
     await this.api.delete(`api/sessions/${this.id}/queue/${turn.id}`);
     if (this.conversation) {
       const queue = this.conversation.queue.filter((known) => known.id !== turn.id);
       this.conversation = { ...this.conversation, queue };
     }
-    return textOf(turn.asked);
   }
+
+  /** Stop, and take what waits out of the queue first: else it would run at once. Returns what was taken. */
+  async stopAll(): Promise<{ text: string; files: LocalFile[] }> {
+    const taken: TurnView[] = [];
+    try {
+      for (const turn of this.conversation?.queue ?? []) {
+        await this.removeQueued(turn);
+        taken.push(turn);
+      }
+      await this.stop();
+    } catch (error) {
+      // What was taken so far goes back into the composer all the same.
+      if (!taken.length) throw error;
+    }
+    return { text: taken.map((turn) => textOf(turn.asked)).filter(Boolean).join("\n\n"), files: taken.flatMap((turn) => filesOf(turn)) };
+  }
+}
+
+/** A message's attachments as the composer holds them. The server has their bytes. */
+function filesOf(turn: TurnView): LocalFile[] {
+  return attachmentsOf(turn.asked).map((part) => ({ id: freshKey(), name: part.name, type: part.media_type, size: part.size, fileId: part.file_id }));
 }
 
 /** The turns that wait to run, in their order. */

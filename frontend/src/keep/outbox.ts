@@ -17,6 +17,8 @@ export interface Unsent {
   key: string;
   /** Null: the session itself is still to be created. */
   session: string | null;
+  /** Until then: messages with the same place go into the same session. */
+  place?: string;
   leaving: string | null;
   text: string;
   files: LocalFile[];
@@ -65,9 +67,9 @@ export class Outbox {
     await this.retryAll();
   }
 
-  /** `onKept` is called when this has it: only then may the draft go. */
-  async send(entry: Omit<Unsent, "key" | "state" | "problem" | "at" | "isKept">, onKept: () => void = () => {}): Promise<void> {
-    if (entry.removes && this.entries.some((known) => known.removes === entry.removes)) return;
+  /** True when the server has it. `onKept` is called when this has it: only then may the draft go. */
+  async send(entry: Omit<Unsent, "key" | "state" | "problem" | "at" | "isKept">, onKept: () => void = () => {}): Promise<boolean> {
+    if (entry.removes && this.entries.some((known) => known.removes === entry.removes)) return false;
     const full: Unsent = { ...entry, key: freshKey(), at: Date.now(), state: "sending", problem: "" };
     this.entries.push(full);
     // Whoever tries everything again has to wait until it is kept.
@@ -76,6 +78,7 @@ export class Outbox {
     await this.keep(full);
     onKept();
     await this.queueUp(full.key);
+    return !this.find(full.key);
   }
 
   private async keep(entry: Unsent): Promise<void> {
@@ -107,7 +110,8 @@ export class Outbox {
 
   /** One after the other in each session: two requests at once may arrive in any order. */
   private async queueUp(key: string): Promise<void> {
-    const line = this.find(key)?.session ?? key;
+    const entry = this.find(key);
+    const line = entry?.session ?? entry?.place ?? key;
     const mine = (this.lines.get(line) ?? Promise.resolve()).then(() => this.carry(key));
     this.lines.set(line, mine.catch(() => undefined));
     await mine;
@@ -176,7 +180,7 @@ export class Outbox {
   /** Under a key that has made no session yet, and that every tab would give it. */
   private async detach(entry: Unsent): Promise<void> {
     const { removes: _, ...rest } = entry;
-    const next: Unsent = { ...rest, key: `${entry.key}-elsewhere`, session: null, after: null };
+    const next: Unsent = { ...rest, key: `${entry.key}-elsewhere`, session: null, place: `${entry.session}-elsewhere`, after: null };
     this.entries = this.entries.map((known) => (known.key === entry.key ? next : known));
     this.changed();
     await this.keep(next);
@@ -198,13 +202,7 @@ export class Outbox {
     // It has begun, or was taken out of the queue, meanwhile.
     if (entry.removes && !(await this.isQueued(entry))) return null;
     if (!entry.session) {
-      const body = { leaving: entry.leaving ?? undefined };
-      const session = await this.api.post<Session>("api/sessions", { body, key: `${key}-session` });
-      entry = this.change(key, { session: session.id });
-      // The next message to the session comes after this one, however long its files take.
-      this.lines.set(session.id, this.lines.get(key)!);
-      await this.keepChange(entry);
-      this.listener.onCreated(entry, session);
+      entry = await this.create(entry);
     }
     for (const file of entry.files) if (!file.fileId) entry = await this.upload(entry, file);
     const accepted = await this.api.post<Accepted>(`api/sessions/${entry.session}/turns`, {
@@ -219,6 +217,20 @@ export class Outbox {
     });
     if (entry.removes) await this.unqueue(entry);
     return accepted;
+  }
+
+  /** The session of this message, and of those that were written for the same place meanwhile. */
+  private async create(entry: Unsent): Promise<Unsent> {
+    const place = entry.place ?? entry.key;
+    const body = { leaving: entry.leaving ?? undefined };
+    const session = await this.api.post<Session>("api/sessions", { body, key: `${place}-session` });
+    // The next message to the session comes after these, however long their files take.
+    this.lines.set(session.id, this.lines.get(place)!);
+    const joining = this.entries.filter((known) => !known.session && (known.place ?? known.key) === place);
+    for (const { key } of joining) await this.keepChange(this.change(key, { session: session.id }));
+    const created = this.find(entry.key)!;
+    this.listener.onCreated(created, session);
+    return created;
   }
 
   private async isQueued(entry: Unsent): Promise<boolean> {

@@ -25,7 +25,7 @@ export function commandsFor(page: Page): Command[] {
   ];
   if (talk) {
     const last = talk.last;
-    if (talk.isBusy) list.push({ id: "stop", label: words.commandStop, icon: "square", keys: ["Esc"], slash: "stop", run: () => page.attempt(() => talk.stop()) });
+    if (talk.isBusy) list.push({ id: "stop", label: words.commandStop, icon: "square", keys: ["Esc"], slash: "stop", run: () => page.stop() });
     if (last && !talk.isBusy) {
       list.push({ id: "retry", label: words.commandRetry, icon: "rotate-cw", slash: "retry", run: () => page.attempt(() => talk.retry(last)) });
       list.push({ id: "undo", label: words.commandUndo, icon: "undo-2", keys: [mod, "Z"], slash: "undo", run: () => page.attempt(() => undo(page)) });
