@@ -85,14 +85,15 @@ class Child:
             if self._mark:
                 await anyio.to_thread.run_sync(_kill_marked, self._mark)
             await self.process.wait()
+            # Before the group: if that cannot be removed, harmful files must not stay in the project.
+            if self.guard is not None:
+                self.set_aside += await anyio.to_thread.run_sync(self.guard.settle)
+            await self.process.aclose()
             if self.group is not None:
                 # It may have ended by that before anybody looked.
                 self.is_out_of_memory = self.group.is_out_of_memory()
                 self.group.remove()
                 self.group = None
-            if self.guard is not None:
-                self.set_aside += await anyio.to_thread.run_sync(self.guard.settle)
-            await self.process.aclose()
 
 
 async def first_process(told: int) -> tuple[int, int] | None:
