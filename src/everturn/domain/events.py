@@ -271,6 +271,3 @@ def decode(data: bytes) -> AnyPayload:
 
 def kind_of(payload: Payload) -> str:
     return str(payload.__struct_config__.tag)
-
-
-KINDS = frozenset(str(kind.__struct_config__.tag) for kind in AnyPayload.__args__)  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ the same question here, so there is no second path for recovery.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Union
 
 import msgspec
@@ -248,7 +248,3 @@ def choose_model(chain: Sequence[str], facts: Facts, attempts_max: int) -> str |
         if name not in facts.given_up and facts.attempts.get(name, 0) < attempts_max:
             return name
     return None
-
-
-def specs_by_name(specs: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
-    return {spec.name: spec for spec in specs}

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
 from io import BytesIO
 from pathlib import Path
 
@@ -136,7 +135,3 @@ def explained(error: OSError, path: Path) -> EverturnError:
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return DiskReadOnly(f"Could not write {where}: it is read-only.")
     return StoreBroken(f"Could not write {where}: {error.strerror or error}.")
-
-
-def free_bytes(folder: Path) -> int:
-    return shutil.disk_usage(folder).free

@@ -117,7 +117,6 @@ class Hub:
     def __init__(self) -> None:
         self._followers: dict[str, list[Follower]] = {}
         self._watchers: list[Watcher] = []
-        self._work: set[asyncio.Event] = set()
         self._told: dict[str, int] = {}  # the newest position that a followed session's readers know of
         self.events_total = 0  # made durable by this process
         self._trouble: Trouble | None = None
@@ -143,15 +142,6 @@ class Hub:
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.remove(watcher)
 
-    def listen_for_work(self) -> asyncio.Event:
-        """An event that is set when turns may have become claimable."""
-        event = asyncio.Event()
-        self._work.add(event)
-        return event
-
-    def forget_work(self, event: asyncio.Event) -> None:
-        self._work.discard(event)
-
     @property
     def streams(self) -> int:
         return sum(map(len, self._followers.values()))
@@ -167,9 +157,7 @@ class Hub:
             self._told[session_id] = max(self._told.get(session_id, 0), batch[-1].position)
             for follower in self._followers[session_id]:
                 follower.offer(batch)
-        has_changes = False
         for session_id, owner in changed:
-            has_changes = True
             if session_id not in by_session:
                 # A change without an event, a deletion above all: the follower finds out by looking.
                 for follower in self._followers.get(session_id, ()):
@@ -177,8 +165,6 @@ class Hub:
             for watcher in self._watchers:
                 if watcher.owner == owner:
                     watcher.offer(session_id)
-        if has_changes:
-            self.say_work()
 
     # --- whether writes are stored -----------------------------------------------------------------------
 
@@ -224,10 +210,6 @@ class Hub:
             if watcher.owner == owner:
                 watcher.look()
 
-    def say_work(self) -> None:
-        for event in self._work:
-            event.set()
-
     def look(self, session_id: str | None = None) -> None:
         """Another process has written: to this session, or nobody knows where."""
         chosen = self._followers if session_id is None else {session_id: self._followers.get(session_id, [])}
@@ -236,4 +218,3 @@ class Hub:
                 follower.look()
         for watcher in self._watchers:
             watcher.look()
-        self.say_work()

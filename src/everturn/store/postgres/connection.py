@@ -64,10 +64,6 @@ class Connector:
         self.address = address
         self._is_pooled: bool | None = None
 
-    @property
-    def is_pooled(self) -> bool:
-        return self._is_pooled is not False
-
     def learn_from(self, error: BaseException) -> None:
         """A prepared statement was gone: somebody swaps connections after all."""
         if isinstance(error, SWAPPED):
