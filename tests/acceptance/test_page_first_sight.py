@@ -80,7 +80,7 @@ async def test_nothing_is_said_about_models_behind_the_sign_in(data_dir: Path) -
         await expect(page.get_by_text("No model is connected")).to_have_count(0)
         await page.get_by_label("Password").fill("a long enough password")
         await page.keyboard.press("Enter")
-        await expect(page.locator(".hello h2")).to_contain_text("test-model")
+        await expect(page.locator(".hello h2")).to_contain_text("What can I help with?")
 
 
 async def test_tab_meets_a_skip_link_and_one_stop_for_all_sessions(data_dir: Path) -> None:
