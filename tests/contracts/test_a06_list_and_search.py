@@ -9,7 +9,7 @@ import pytest
 from everturn.domain.errors import Invalid
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.storing import Request
-from everturn.store import Store
+from everturn.store import Store, search
 from tests.acting import CRASHED, ME, answered, append, ask, new_session, say, start, wish, words
 
 pytestmark = pytest.mark.anyio
@@ -145,16 +145,53 @@ async def test_a06_a_broken_index_makes_no_write_fail_and_is_rebuilt(store: Stor
     assert {hit.excerpt for hit in await store.search.find(ME, "blue")} == {"and a blue one"}
 
 
+@pytest.mark.parametrize("order", ["newest", "relevance"])
+async def test_a06_what_is_recent_and_what_is_not_are_found_alike_and_leave_alike(
+    store: Store, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    monkeypatch.setattr(search, "RECENT_MAX", 6)
+    monkeypatch.setattr(search, "RANKED_MIN", 2)
+    session, doomed = await new_session(store), await new_session(store)
+    told: list[str] = []
+
+    async def found(query: str, limit: int = 50) -> list[str]:
+        hits = await store.search.find(ME, query, limit=limit, order=order)
+        return sorted(hit.excerpt for hit in hits)
+
+    for number in range(8):
+        where = doomed if number in (1, 6) else session
+        await answered(store, where.id, f"needle {number}", "Hay.")
+        told.append(f"needle {number}")
+        await store.search.index(limit=3)
+        while await store.search.index():
+            pass
+        assert await found("needle") == await found("ne") == sorted(told)
+    assert await found("needle", limit=2) == ["needle 6", "needle 7"]
+    await store.sessions.delete(ME, doomed.id)
+    assert await found("needle") == ["needle 0", "needle 2", "needle 3", "needle 4", "needle 5", "needle 7"]
+    queued = await say(store, session.id, "needle 8")
+    await store.search.index()
+    await store.turns.edit_queued(ME, queued.turn.id, "pin 8")
+    await store.search.index()
+    assert await found("pin") == ["pin 8"]
+    assert "needle 8" not in await found("needle")
+    assert await store.upkeep.check() == []
+    await store.search.rebuild()
+    assert len(await found("needle")) == 6
+    assert await store.upkeep.check() == []
+
+
+@pytest.mark.parametrize("table", ["message_index", "recent_index"])
 @pytest.mark.parametrize("damage", ["block = x'00'", "block = x'ffffffff' WHERE id > 10", "id = id + 99"])
 async def test_a06_indexing_into_a_broken_index_stops_nothing_and_it_is_rebuilt(
-    store: Store, store_url: str, damage: str
+    store: Store, store_url: str, damage: str, table: str
 ) -> None:
     if store.kind != "sqlite":
         pytest.skip("PostgreSQL keeps its index itself")
     session = await new_session(store)
     await answered(store, session.id, "a green elephant", "Gray, rather.")
     await store.search.index()
-    await by_hand(store_url, f"UPDATE message_index_data SET {damage}")
+    await by_hand(store_url, f"UPDATE {table}_data SET {damage}")
     await answered(store, session.id, "a blue one", "Never seen.")
     await store.search.index()
     await store.upkeep.repair()

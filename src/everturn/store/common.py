@@ -199,22 +199,33 @@ def unindex(tx: Tx, messages: Sequence[tuple[int, str]]) -> Script[None]:
     """Remove those messages from the search index that are in it."""
     if tx.dialect == "postgresql":
         return  # its rows go with their messages
-    row = one((yield q("meta_get", "indexed_through")))
-    through = int(row[0]) if row else 0
-    many: list[tuple[object, ...]] = [(no, text) for no, text in messages if no <= through]
+    after, through = yield from indexed()
+    many = [(no, text) for no, text in messages if no <= through]
     if not many:
         return
     try:
         yield Query("index_remove", many=many)
+        yield Query("index_recent_remove", many=[row for row in many if row[0] > after])
     except IndexBroken:
         yield from renew_index()
 
 
+def indexed() -> Script[tuple[int, int]]:
+    """Two message numbers: after the first, messages are in SQLite's index of recent ones too; up to the
+    second they are indexed at all."""
+    rows = []
+    for name in ("recent_after", "indexed_through"):
+        row = one((yield q("meta_get", name)))
+        rows.append(int(row[0]) if row else 0)
+    return rows[0], rows[1]
+
+
 def renew_index() -> Script[None]:
     """A broken index never makes a write fail (A06): it is derived, so it is dropped and fills again."""
-    yield q("index_drop")
-    yield q("index_create")
-    yield q("index_secure")
+    for name in ("index", "index_recent"):
+        yield q(f"{name}_drop")
+        yield q(f"{name}_create")
+        yield q(f"{name}_secure")
     yield q("meta_put", "indexed_through", "0")
 
 
@@ -225,10 +236,12 @@ def reindex(tx: Tx, message_no: int, old: str, new: str) -> Script[None]:
         return
     yield from unindex(tx, [(message_no, old)])
     # Asked afterwards: where the index was broken and dropped, it fills again from the beginning.
-    through = one((yield q("meta_get", "indexed_through")))
-    if through is not None and message_no <= int(through[0]):
+    after, through = yield from indexed()
+    if message_no <= through:
         try:
             yield q("index_add", message_no, new)
+            if message_no > after:
+                yield q("index_recent_add", message_no, new)
         except IndexBroken:
             yield from renew_index()
 

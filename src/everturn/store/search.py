@@ -14,13 +14,16 @@ from everturn.domain.errors import Invalid
 from everturn.domain.ids import message_id
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Hit
-from everturn.store.common import renew_index
-from everturn.store.script import Database, IndexBroken, Query, Row, Script, Tx, one, q
+from everturn.store.common import indexed, renew_index
+from everturn.store.script import Database, IndexBroken, Query, Row, Script, Tx, q
 
 QUERY_CHARS_MAX = 500
 EXCERPT_CHARS = 180
 EXCERPT_BEFORE_CHARS = 24
 _WORD = re.compile(r"[^\W_]+", re.UNICODE)
+# SQLite's index of recent messages: how many it covers, and how many matches in it are enough to rank.
+RECENT_MAX = 5_000
+RANKED_MIN = 100
 # Bounds of PostgreSQL's word vectors.
 WORDS_MAX = 50_000
 WORD_CHARS_MAX = 200
@@ -46,9 +49,9 @@ class Search:
         if not words:
             return []
         limit = max(1, min(limit, 100))
-        name = "search_best" if order == "relevance" else "search_newest"
         match = _match(self._db.dialect, words)
-        rows = await self._db.read(_find, name, match, owner, limit, session_id or "", reader or "")
+        asked = (match, owner, limit, session_id or "", reader or "")
+        rows = await self._db.read(_find_best if order == "relevance" else _find_newest, asked)
         return [_hit(row, words) for row in rows]
 
     async def index(self, *, limit: int = 2000) -> int:
@@ -103,10 +106,24 @@ def word_vector(text: str) -> str:
     return " ".join(f"'{word}':{','.join(map(str, known))}" for word, known in places.items())
 
 
-def _find(
-    tx: Tx, name: str, match: str, owner: str, limit: int, session_id: str, reader: str
-) -> Script[list[Row]]:
-    return list((yield q(name, match, owner, limit, session_id, reader)))
+_Asked = tuple[str, str, int, str, str]  # match, owner, limit, session, reader
+
+
+def _find_newest(tx: Tx, asked: _Asked) -> Script[list[Row]]:
+    """What many messages hold is among the newest; what few hold, the whole index finds as fast."""
+    if tx.dialect == "sqlite":
+        rows = yield q("search_recent_newest", *asked)
+        if len(rows) == asked[2]:
+            return list(rows)
+    return list((yield q("search_newest", *asked)))
+
+
+def _find_best(tx: Tx, asked: _Asked) -> Script[list[Row]]:
+    if tx.dialect == "sqlite" and (yield q("search_recent_count", asked[0], RANKED_MIN))[0][0] == RANKED_MIN:
+        rows = yield q("search_recent_best", *asked)
+        if len(rows) == asked[2]:
+            return list(rows)
+    return list((yield q("search_best", *asked)))
 
 
 def _hit(row: Row, words: list[str]) -> Hit:
@@ -135,15 +152,10 @@ def _excerpt(text: str, words: list[str]) -> tuple[str, tuple[tuple[int, int], .
     return excerpt, tuple((match.start(), match.end()) for match in pattern.finditer(excerpt))
 
 
-def _watermark() -> Script[int]:
-    row = one((yield q("meta_get", "indexed_through")))
-    return int(row[0]) if row else 0
-
-
 def _next(tx: Tx, limit: int) -> Script[bool]:
     if tx.dialect == "postgresql":
         return bool((yield q("index_waiting")))
-    through = yield from _watermark()
+    _, through = yield from indexed()
     return bool((yield q("index_next", through, limit)))
 
 
@@ -161,12 +173,19 @@ def _index(tx: Tx, limit: int) -> Script[int]:
 
 
 def index_more(tx: Tx, limit: int) -> Script[int]:
-    """Bring messages behind the watermark into SQLite's index. Raises IndexBroken into the script."""
-    through = yield from _watermark()
+    """Bring messages behind the watermark into SQLite's indexes; what is not recent any more leaves the small
+    one. Raises IndexBroken into the script."""
+    after, through = yield from indexed()
     rows = yield q("index_next", through, limit)
     if not rows:
         return 0
-    yield Query("index_add", many=[(row[0], row[1]) for row in rows])
+    new = [(row[0], row[1]) for row in rows]
+    yield Query("index_add", many=new)
+    recent = max(after, (yield q("newest_number"))[0][0] - RECENT_MAX)
+    leaving = yield q("recent_leaving", after, min(recent, through))
+    yield Query("index_recent_remove", many=[(row[0], row[1]) for row in leaving])
+    yield Query("index_recent_add", many=[row for row in new if row[0] > recent])
+    yield q("meta_put", "recent_after", str(recent))
     yield q("meta_put", "indexed_through", str(rows[-1][0]))
     tx.probe.pass_by(Moment.INDEXED)
     return len(rows)

@@ -8,12 +8,14 @@ CREATE VIRTUAL TABLE title_index USING fts5(
   text, content='titles', content_rowid='session_no', tokenize='trigram case_sensitive 1', detail=none, columnsize=0);
 INSERT INTO title_index(title_index, rank) VALUES ('secure-delete', 1);
 
--- message_index: the same words as before, and the beginnings of words, so that a search while somebody types does not
--- read every word that begins so.
-DROP TABLE message_index;
-CREATE VIRTUAL TABLE message_index USING fts5(
-  text, content='messages', content_rowid='message_no', tokenize='unicode61 remove_diacritics 2', prefix='2 3 4');
-INSERT INTO message_index(message_index, rank) VALUES ('secure-delete', 1);
-INSERT INTO message_index(message_index) VALUES ('rebuild');
-UPDATE meta SET value = (SELECT coalesce(max(message_no), 0) FROM messages) WHERE name = 'indexed_through';
+-- recent_index: the newest messages once more, those after `recent_after` and up to `indexed_through`. What many
+-- messages hold is found here, and the beginnings of words above all: in the whole index, each word that begins so
+-- would have to be read.
+CREATE VIRTUAL TABLE recent_index USING fts5(
+  text, content='messages', content_rowid='message_no', tokenize='unicode61 remove_diacritics 2', prefix='2 3');
+INSERT INTO recent_index(recent_index, rank) VALUES ('secure-delete', 1);
+INSERT INTO meta SELECT 'recent_after', max(0, coalesce(max(message_no), 0) - 5000) FROM messages;
+INSERT INTO recent_index(rowid, text) SELECT message_no, text FROM messages
+  WHERE message_no > (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'recent_after')
+    AND message_no <= (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'indexed_through');
 UPDATE meta SET value = '4' WHERE name = 'schema';

@@ -199,9 +199,9 @@ WITH recent AS (
   SELECT i.message_no, i.words FROM (SELECT * FROM message_words ORDER BY message_no DESC LIMIT 4000) i
   WHERE {matching}
 ), rare AS MATERIALIZED (
-  SELECT i.message_no FROM message_words i WHERE (SELECT count(*) FROM recent) < 400 AND {matching}
+  SELECT i.message_no FROM message_words i WHERE (SELECT count(*) FROM recent) < 100 AND {matching}
 ), candidates AS (
-  SELECT message_no, words FROM recent WHERE (SELECT count(*) FROM recent) >= 400
+  SELECT message_no, words FROM recent WHERE (SELECT count(*) FROM recent) >= 100
   UNION ALL
   SELECT i.message_no, i.words FROM (SELECT message_no FROM rare ORDER BY message_no DESC LIMIT 2000) r
   JOIN message_words i ON i.message_no = r.message_no

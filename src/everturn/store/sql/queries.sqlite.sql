@@ -4,24 +4,64 @@
 
 -- macro: skip_locked
 
--- name: search_newest
+-- macro: newest_in
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
-FROM message_index i JOIN messages m ON m.message_no = i.rowid
+FROM %1 i JOIN messages m ON m.message_no = i.rowid
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
-WHERE message_index MATCH $1 AND m.owner = $2 AND ($4 = '' OR s.id = $4)
+WHERE %1 MATCH $1 AND m.owner = $2 AND ($4 = '' OR s.id = $4)
   AND ($5 = '' OR s.private = 0 OR s.id = $5) ORDER BY i.rowid DESC LIMIT $3
 
--- name: search_best
--- The best of the newest 2,000 matches: ranking each match of a common word would take longer the more there are.
+-- macro: best_in
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
 FROM (SELECT * FROM (
-  SELECT i.rowid AS no, i.rank AS rank FROM message_index i JOIN messages w ON w.message_no = i.rowid
-  WHERE message_index MATCH $1 AND w.owner = $2
+  SELECT i.rowid AS no, i.rank AS rank FROM %1 i JOIN messages w ON w.message_no = i.rowid
+  WHERE %1 MATCH $1 AND w.owner = $2
     AND ($4 = '' OR w.session_no = (SELECT session_no FROM sessions WHERE id = $4))
     AND ($5 = '' OR EXISTS (SELECT 1 FROM sessions p WHERE p.session_no = w.session_no AND (p.private = 0 OR p.id = $5)))
   ORDER BY i.rowid DESC LIMIT 2000) ORDER BY rank LIMIT $3) f
 JOIN messages m ON m.message_no = f.no
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no ORDER BY f.rank
+
+-- name: search_newest
+{newest_in:message_index}
+
+-- name: search_recent_newest
+{newest_in:recent_index}
+
+-- The best of the newest 2,000 matches: ranking each match of a common word would take longer the more there are.
+-- name: search_best
+{best_in:message_index}
+
+-- name: search_recent_best
+{best_in:recent_index}
+
+-- name: search_recent_count
+SELECT count(*) FROM (SELECT 1 FROM recent_index WHERE recent_index MATCH $1 LIMIT $2)
+
+-- name: newest_number
+SELECT coalesce(max(message_no), 0) FROM messages
+
+-- name: recent_leaving
+SELECT message_no, text FROM messages WHERE message_no > $1 AND message_no <= $2
+
+-- name: index_recent_add
+INSERT INTO recent_index (rowid, text) VALUES ($1, $2)
+
+-- name: index_recent_remove
+INSERT INTO recent_index (recent_index, rowid, text) VALUES ('delete', $1, $2)
+
+-- name: index_recent_check
+INSERT INTO recent_index (recent_index) VALUES ('integrity-check')
+
+-- name: index_recent_drop
+DROP TABLE IF EXISTS recent_index
+
+-- name: index_recent_create
+CREATE VIRTUAL TABLE recent_index USING fts5(
+  text, content='messages', content_rowid='message_no', tokenize='unicode61 remove_diacritics 2', prefix='2 3')
+
+-- name: index_recent_secure
+INSERT INTO recent_index(recent_index, rank) VALUES ('secure-delete', 1)
 
 -- name: index_add
 INSERT INTO message_index (rowid, text) VALUES ($1, $2)
@@ -37,7 +77,7 @@ DROP TABLE IF EXISTS message_index
 
 -- name: index_create
 CREATE VIRTUAL TABLE message_index USING fts5(
-  text, content='messages', content_rowid='message_no', tokenize='unicode61 remove_diacritics 2', prefix='2 3 4')
+  text, content='messages', content_rowid='message_no', tokenize='unicode61 remove_diacritics 2')
 
 -- name: index_secure
 INSERT INTO message_index(message_index, rank) VALUES ('secure-delete', 1)

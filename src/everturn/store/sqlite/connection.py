@@ -119,7 +119,10 @@ def _migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
         return
     if version > 0:
         _log.info(
-            "%s: from schema %d to %d; a copy is kept, and a large one takes minutes", path, version, SCHEMA
+            "%s: from schema %d to %d; a copy is kept, which takes its time if it is large",
+            path,
+            version,
+            SCHEMA,
         )
         copy_before_migrating(connection, path, version)
     for number in range(version + 1, SCHEMA + 1):
