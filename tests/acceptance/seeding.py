@@ -10,7 +10,7 @@ import msgspec
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Call, Message, Result, Role, Text
-from everturn.domain.sessions import Session
+from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.turns import Turn, TurnState
 from everturn.store import open_store
 
@@ -58,3 +58,15 @@ def _messages(turn_id: str, number: int, at: int) -> list[Message]:
         Message(message_id(turn_id, ordinal), turn_id, role, content, at + ordinal, ordinal)
         for ordinal, (role, content) in enumerate(parts)
     ]
+
+
+async def many_sessions(data_dir: Path, count: int, pinned: tuple[int, ...] = ()) -> list[str]:
+    """So many empty sessions, newest first; those at the given places are pinned."""
+    async with open_store(None, data_dir=data_dir) as store:
+        made = [
+            (await store.sessions.create("local", title=f"Session {number}")).id for number in range(count)
+        ]
+        made.reverse()
+        for place in pinned:
+            await store.sessions.change("local", made[place], SessionPatch(pinned=True))
+    return made

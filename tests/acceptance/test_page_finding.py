@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import anyio
 import pytest
 from playwright.async_api import Route, expect
 
 from everturn.testing import within
-from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, Tool, open_house, say
+from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, Tool, open_house, say
 from tests.acceptance.seeding import long_session
 
 pytestmark = [
@@ -40,6 +41,8 @@ async def test_search_finds_a_message_and_jumps_to_it(data_dir: Path) -> None:
         await expect(page.locator(".pill")).to_be_visible()
         await page.locator(".pill").click()
         await expect(page.locator(".say", has_text="plain words 7")).to_be_in_viewport()
+        # Back at the end, a reload stays there.
+        assert re.search(r"#/s/ses_\w+$", page.url)
         assert house.complaints == []
 
 
@@ -171,11 +174,21 @@ async def test_settings_show_what_the_server_is_and_take_changes(data_dir: Path)
 LONG = 400
 
 
+async def indexed(house: House, words: str) -> dict[str, str]:
+    """The hit for these words. What was put into the store before the server began is indexed in the background."""
+    with within(f"{words} is found", PATIENCE_S):
+        while not (items := (await house.api("GET", "api/search", params={"q": words}))["items"]):
+            await anyio.sleep(0.05)
+    return items[0]
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("width", [1280, 390])
 async def test_a_hit_far_back_in_a_long_session_is_the_one_in_view(data_dir: Path, width: int) -> None:
     session = await long_session(data_dir, LONG)
     async with open_house(data_dir) as house:
+        for number in (0, LONG // 2, LONG - 1):
+            await indexed(house, f"notes-{number}.txt")
         page = await house.open(f"#/s/{session}")
         await page.set_viewport_size({"width": width, "height": 780})
         for number in (LONG // 2, LONG - 3, 30, LONG // 2 + 31, 0):
@@ -197,7 +210,7 @@ async def test_a_hit_is_reached_while_older_messages_are_read_for_the_view(data_
     session = await long_session(data_dir, LONG)
     async with open_house(data_dir) as house:
         page = await house.open()
-        found = (await house.api("GET", "api/search", params={"q": "notes-40.txt"}))["items"][0]
+        found = await indexed(house, "notes-40.txt")
         held: list[Route] = []
 
         async def hold(route: Route) -> None:

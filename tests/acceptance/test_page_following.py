@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from everturn.testing import within
+from tests.acceptance.looking import END, is_followed
 from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, open_house, say
 from tests.acceptance.seeding import long_session
 
@@ -18,13 +19,6 @@ pytestmark = [
 SIZES = {1440: 900, 390: 760}
 SENDS = 24
 SLOW_DOWN = 6
-
-# How far the end of the newest turn is below what can be seen, and whether the page follows it.
-END = """() => {
-    const roll = document.querySelector(".roll"), box = document.querySelector(".turnbox.last");
-    const seen = roll.getBoundingClientRect().bottom - Math.round(box?.getBoundingClientRect().bottom ?? 1e6);
-    return { below: Math.max(0, -seen), follows: !document.querySelector(".pill") };
-}"""
 
 
 async def throttled(house: House, session: str, width: int) -> Page:
@@ -37,15 +31,6 @@ async def throttled(house: House, session: str, width: int) -> Page:
     cdp = await context.new_cdp_session(page)
     await cdp.send("Emulation.setCPUThrottlingRate", {"rate": SLOW_DOWN})
     return page
-
-
-async def is_followed(page: Page) -> bool:
-    """The end of the newest turn comes into view; nothing has to happen for that but frames."""
-    try:
-        await page.wait_for_function(f"({END})().below === 0 && ({END})().follows", timeout=10_000)
-    except Exception:
-        return False
-    return True
 
 
 @pytest.mark.timeout(400)
@@ -185,6 +170,12 @@ async def test_a_reader_who_comes_back_to_the_end_follows_again(data_dir: Path) 
         await page.mouse.wheel(0, 2000)
         await expect(page.locator(".pill")).to_have_count(0)
         assert await is_followed(page)
-        # At rest within 80 px of the end it follows too.
+        # Within 80 px of the end nothing jumps, and the next words are followed all the same.
+        top = "document.querySelector('.roll').scrollTop"
+        before = await page.evaluate(top)
         await page.mouse.wheel(0, -40)
+        await page.wait_for_function(f"{top} < {before}")
+        await expect(page.locator(".pill")).to_have_count(0)
+        assert await page.evaluate(top) < before
+        await page.set_viewport_size({"width": 1280, "height": 700})
         assert await is_followed(page)

@@ -9,7 +9,8 @@ import anyio
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from tests.acceptance.paging import PAGE, Gate, House, Tool, attach, open_house, say
+from everturn.testing import within
+from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, Tool, attach, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
@@ -57,16 +58,20 @@ async def test_steering_is_seen_at_once_and_after_a_reload_and_once_when_it_is_t
 async def test_steering_that_is_on_its_way_is_seen_in_its_place(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page, gate = await busy(house)
-        held: list[Route] = []
+        is_asked, may_go = anyio.Event(), anyio.Event()
 
         async def hold(route: Route) -> None:
-            held.append(route)
+            is_asked.set()
+            await may_go.wait()
+            await route.continue_()
 
         await page.route(re.compile(r"/turns$"), hold)
         await steer(page, "this as well")
         await expect(page.locator("[data-steer]")).to_contain_text("this as well")
         await expect(page.locator("[data-steer]")).to_contain_text("Sending")
-        await held[0].continue_()
+        with within("it is sent", PATIENCE_S):
+            await is_asked.wait()
+        may_go.set()
         await expect(page.locator("[data-steer]")).to_contain_text("after this step")
         gate.opened.set()
         await expect(page.locator("[data-steer]")).to_have_count(0)

@@ -347,6 +347,13 @@ export class Page {
     }
   }
 
+  /** The address names a message that was looked for; a reload would go back to it. */
+  leaveMessage(): void {
+    if (this.route.at !== "session" || !this.route.message) return;
+    this.route = { at: "session", id: this.route.id };
+    history.replaceState(null, "", writeRoute(this.route));
+  }
+
   private routed(): void {
     this.route = readRoute(location.hash);
     this.made = null;
