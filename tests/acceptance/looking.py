@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from playwright.async_api import Error, Page
+import anyio
+from playwright.async_api import Page
 
 from everturn.testing import within
 from tests.acceptance.paging import PATIENCE_S
+
+FRAMES_S = 10.0  # many more than a busy machine needs for a few frames
 
 # How far the end of the newest turn is below what can be seen, and whether the page follows it.
 END = """() => {
@@ -16,12 +19,27 @@ END = """() => {
 
 
 async def is_followed(page: Page) -> bool:
-    """The end of the newest turn comes into view; nothing has to happen for that but frames."""
-    try:
-        await page.wait_for_function(f"({END})().below === 0 && ({END})().follows", timeout=10_000)
-    except Error:
-        return False
-    return True
+    """The end of the newest turn comes into view by itself: nothing has to happen for that but frames."""
+    # Asked again and again from here: the page's policy lets nothing be evaluated inside it later.
+    with anyio.move_on_after(FRAMES_S):
+        while True:
+            end = await page.evaluate(END)
+            if end["follows"] and not end["below"]:
+                return True
+            await page.wait_for_timeout(50)
+    return False
+
+
+async def at_rest(page: Page) -> float:
+    """Where the conversation is scrolled to, once it has come to rest."""
+    return await page.evaluate(
+        """async () => {
+            const roll = document.querySelector(".roll");
+            const rest = () => new Promise((done) => setTimeout(done, 300));
+            for (let before = -1; before !== roll.scrollTop; await rest()) before = roll.scrollTop;
+            return roll.scrollTop;
+        }"""
+    )
 
 
 async def listed(page: Page, count: int) -> set[str]:

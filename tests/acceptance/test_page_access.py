@@ -99,7 +99,7 @@ async def test_the_page_asks_for_the_token_and_takes_it(data_dir: Path) -> None:
         await expect(field).to_be_visible()
         await field.fill("eva_wrong")
         await field.press("Enter")
-        await expect(page.get_by_role("alert")).to_contain_text("not right")
+        await expect(page.get_by_role("alert")).to_contain_text("Wrong token")
         await field.fill(f" {token}\n")
         await field.press("Enter")
         await expect(page.get_by_role("dialog")).to_have_count(0)

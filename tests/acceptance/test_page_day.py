@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from everturn.testing import within
-from tests.acceptance.looking import is_followed, listed
+from tests.acceptance.looking import at_rest, is_followed, listed
 from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, open_house, say
 from tests.acceptance.seeding import many_sessions
 
@@ -107,22 +107,12 @@ class Day:
         await self.page.locator(".roll").hover()
         await self.page.mouse.wheel(0, -700)
         await expect(self.page.locator(".pill")).to_be_visible()
-        before = await self._at_rest()
+        before = await at_rest(self.page)
         gate.opened.set()
         await expect(self.page.locator(".turnbox.last article")).to_have_attribute("data-state", "completed")
-        assert abs(await self._at_rest() - before) < 2, "the reader's place moved"
+        assert abs(await at_rest(self.page) - before) < 2, "the reader's place moved"
         await self.page.locator(".pill").click()
         await self.is_answered()
-
-    async def _at_rest(self) -> float:
-        return await self.page.evaluate(
-            """async () => {
-                const roll = document.querySelector(".roll");
-                const rest = () => new Promise((done) => setTimeout(done, 120));
-                for (let before = -1; before !== roll.scrollTop; await rest()) before = roll.scrollTop;
-                return roll.scrollTop;
-            }"""
-        )
 
     async def searches(self) -> None:
         wanted = self.last // 2

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from everturn.testing import within
-from tests.acceptance.looking import END, is_followed
+from tests.acceptance.looking import END, at_rest, is_followed
 from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, open_house, say
 from tests.acceptance.seeding import long_session
 
@@ -93,10 +93,11 @@ async def test_what_shrinks_and_grows_between_two_frames_is_still_followed(data_
                 await frame(); await frame();
             }"""
         )
-        below = "roll.scrollHeight - roll.scrollTop - roll.clientHeight"
-        await page.wait_for_function(
-            f"(() => {{ const roll = document.querySelector('.roll'); return {below} < 2; }})()"
-        )
+        with within("the end is in view", PATIENCE_S):
+            while await page.locator(".roll").evaluate(
+                "(roll) => roll.scrollHeight - roll.scrollTop - roll.clientHeight > 1"
+            ):
+                await page.wait_for_timeout(50)
         await expect(page.locator(".pill")).to_have_count(0)
 
 
@@ -125,14 +126,10 @@ async def test_a_reader_who_scrolls_away_stays_there_until_the_next_send(data_di
         assert await is_followed(page)
         await scroll_up(page, way)
         await expect(page.locator(".pill")).to_be_visible()
-        await page.evaluate(
-            "new Promise((done) => { const roll = document.querySelector('.roll'); let last = -1;"
-            "const look = () => { if (roll.scrollTop === last) done(); last = roll.scrollTop; setTimeout(look, 100); }; look(); })"
-        )
-        before = await page.evaluate("document.querySelector('.roll').scrollTop")
+        before = await at_rest(page)
         gate.opened.set()
         await expect(page.locator(".turnbox.last article")).to_have_attribute("data-state", "completed")
-        assert abs(await page.evaluate("document.querySelector('.roll').scrollTop") - before) < 2
+        assert abs(await at_rest(page) - before) < 2
         await say(page, "And now this")
         await expect(page.locator(".turnbox.last .md")).to_contain_text("You said: And now this")
         assert await is_followed(page)
@@ -171,11 +168,11 @@ async def test_a_reader_who_comes_back_to_the_end_follows_again(data_dir: Path) 
         await expect(page.locator(".pill")).to_have_count(0)
         assert await is_followed(page)
         # Within 80 px of the end nothing jumps, and the next words are followed all the same.
-        top = "document.querySelector('.roll').scrollTop"
-        before = await page.evaluate(top)
+        before = await at_rest(page)
         await page.mouse.wheel(0, -40)
-        await page.wait_for_function(f"{top} < {before}")
+        with within("the wheel moves the view", PATIENCE_S):
+            while await at_rest(page) >= before:
+                pass
         await expect(page.locator(".pill")).to_have_count(0)
-        assert await page.evaluate(top) < before
         await page.set_viewport_size({"width": 1280, "height": 700})
         assert await is_followed(page)

@@ -319,7 +319,7 @@ async def test_a_browser_that_keeps_nothing_says_so_and_still_sends(data_dir: Pa
         await expect(page.locator(".side .foot")).to_contain_text("Drafts can't be saved")
         await house.kill()
         await say(page, "in the dark")
-        await expect(page.locator(".you.failed")).to_contain_text("leave the page open")
+        await expect(page.locator(".you.failed")).to_contain_text("keep this page open")
         await house.start()
         await expect(page.locator('article[data-state="completed"]')).to_have_count(2)
         await expect(page.locator(".you .say").last).to_have_text("in the dark")
