@@ -26,8 +26,8 @@ from everturn.app import engine_settings
 from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
-from everturn.domain.modelling import Abilities, Chunk, Finish, Model, ModelRequest, Models, TextChunk
-from everturn.domain.storing import Submission
+from everturn.domain.model import Abilities, Chunk, Finish, Model, ModelRequest, Models, TextChunk
+from everturn.domain.store import Submission
 from everturn.engine import Engine
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry

@@ -30,9 +30,9 @@ from everturn.app import App, open_app
 from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
-from everturn.domain.storing import Submission
+from everturn.domain.store import Submission
 from everturn.store import Store, open_store
-from everturn.store.titles import grams_of, titles_of
+from everturn.store.sessions.titles import grams_of, titles_of
 
 SESSIONS = (1_000, 10_000, 100_000)
 TURNS_EACH = 3.56  # two messages each

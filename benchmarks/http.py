@@ -25,7 +25,7 @@ from benchmarks.printing import Report, median, percentile
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Message, Role, Text
-from everturn.domain.modelling import Abilities, Chunk, Finish, ModelRequest, TextChunk
+from everturn.domain.model import Abilities, Chunk, Finish, ModelRequest, TextChunk
 from everturn.domain.sessions import Session
 from everturn.domain.turns import Turn, TurnState
 from everturn.engine import Engine, EngineSettings
@@ -354,7 +354,7 @@ async def main(quick: bool) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    from everturn.web.server import raise_file_limit
+    from everturn.web.http.server import raise_file_limit
 
     raise_file_limit()
     asyncio.run(main(parser.parse_args().quick))

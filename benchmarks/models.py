@@ -23,7 +23,7 @@ import msgspec
 from benchmarks.printing import Report
 from everturn.domain.clock import SystemClock
 from everturn.domain.messages import Message, Role, Text
-from everturn.domain.modelling import Model, ModelRequest, TextChunk
+from everturn.domain.model import Model, ModelRequest, TextChunk
 from everturn.models.anthropic_wire import AnthropicModel
 from everturn.models.network import make_client
 from everturn.models.openai_wire import OpenAIModel

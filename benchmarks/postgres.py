@@ -20,10 +20,10 @@ import asyncpg
 from benchmarks.printing import Report, median, percentile
 from benchmarks.store import DELTA, OWNER, TURNS, append_all, claims, session_of, text
 from everturn.domain import events as ev
-from everturn.domain.storing import Claim, Submission
+from everturn.domain.store import Claim, Submission
 from everturn.store import Store, open_store, sql
 from everturn.store.postgres import PostgresDatabase
-from everturn.store.rows import crc_of
+from everturn.store.scripts.rows import crc_of
 from everturn.testing.postgres_server import PostgresServer
 
 WORKER = "wrk_bench"

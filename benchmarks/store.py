@@ -26,9 +26,9 @@ from everturn.domain import events as ev
 from everturn.domain.clock import SystemClock
 from everturn.domain.fold import Fold
 from everturn.domain.ids import Ids
-from everturn.domain.storing import Claim, Submission
+from everturn.domain.store import Claim, Submission
 from everturn.store import Store, open_store
-from everturn.store.rows import crc_of
+from everturn.store.scripts.rows import crc_of
 from everturn.store.sqlite import SqliteDatabase
 
 OWNER = "local"

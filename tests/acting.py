@@ -9,7 +9,7 @@ from everturn.domain.events import Event, Payload
 from everturn.domain.fold import fold
 from everturn.domain.messages import Call, Message, Outcome, Text
 from everturn.domain.sessions import Session
-from everturn.domain.storing import Accepted, Ask, Claim, Submission
+from everturn.domain.store import Accepted, Ask, Claim, Submission
 from everturn.domain.turns import Failure, Turn
 from everturn.store import Store
 

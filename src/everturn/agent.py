@@ -12,7 +12,7 @@ from everturn.config import read_config
 from everturn.domain.events import Event
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Page, Session
-from everturn.domain.storing import Accepted, Ask, Submission
+from everturn.domain.store import Accepted, Ask, Submission
 from everturn.domain.turns import Turn
 
 _ENDS = frozenset({"turn.completed", "turn.cancelled", "turn.failed", "turn.interrupted"})

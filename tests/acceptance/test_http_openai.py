@@ -14,14 +14,14 @@ import pytest
 
 from everturn.domain.errors import RateLimited
 from everturn.domain.events import QuestionAsked
-from everturn.domain.tooling import Instructions, Verdict
+from everturn.domain.tool import Instructions, Verdict
 from everturn.engine.resume import DOUBT_CHOICES, AskWhether
 from everturn.engine.workspace import CHOICES
 from everturn.store import Store
 from everturn.testing import Call, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
 from everturn.testing.models import Answer, Pause, Say, Trouble, Wait
 from everturn.testing.web_server import PATIENCE_S, Running, run_web
-from everturn.web.completions import answer_to
+from everturn.web.openai.completions import answer_to
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from everturn.domain.tooling import Verdict
+from everturn.domain.tool import Verdict
 from everturn.store import Store
 from everturn.testing import Call, FakeClock, FakeTool
 from everturn.testing.models import Say, Wait

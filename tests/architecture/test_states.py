@@ -10,7 +10,7 @@ import pytest
 
 from everturn.domain.turns import ACTIVE, ENDED, MOVES, TurnState
 from everturn.store import Store
-from everturn.store.script import Script, Tx, q
+from everturn.store.scripts.script import Script, Tx, q
 from tests.acting import new_session
 
 pytestmark = pytest.mark.anyio

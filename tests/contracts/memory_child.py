@@ -17,9 +17,9 @@ from pathlib import Path
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
+from everturn.domain.memory import Segment
 from everturn.domain.messages import Message, Role
 from everturn.domain.probe import Moment, Probe
-from everturn.domain.remembering import Segment
 from everturn.memory import Memory, MemorySettings, Providers
 from everturn.store import Store, open_store
 from everturn.testing import KillingProbe, ScriptedModel

@@ -10,7 +10,7 @@ from everturn.domain.fold import UNKNOWN_TEXT
 from everturn.domain.messages import Message, Result
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
-from everturn.domain.tooling import Emit, ToolCall, ToolResult
+from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.engine.resume import DOUBT_CHOICES
 from everturn.store import Store
 from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe

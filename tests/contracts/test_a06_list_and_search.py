@@ -8,8 +8,9 @@ import pytest
 
 from everturn.domain.errors import Invalid
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.storing import Request
-from everturn.store import Store, search
+from everturn.domain.store import Request
+from everturn.store import Store
+from everturn.store.sessions import search
 from tests.acting import CRASHED, ME, answered, append, ask, new_session, say, start, wish, words
 
 pytestmark = pytest.mark.anyio

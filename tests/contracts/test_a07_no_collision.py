@@ -9,7 +9,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import EverturnError, Refused, Stopped
 from everturn.domain.fold import fold
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.storing import Request
+from everturn.domain.store import Request
 from everturn.domain.turns import ACTIVE, ENDED, TurnState
 from everturn.store import Store
 from tests.acting import ME, answer, new_session, positions, say

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from everturn.domain.errors import BadImport, FileUnreadable, Stale
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.storing import Request
+from everturn.domain.store import Request
 from everturn.domain.turns import Usage
 from everturn.store import Store, open_store
-from everturn.store.disk import Disk, write_atomically
-from everturn.store.documents import export_document
-from everturn.store.import_numbers import NUMBER_MAX
+from everturn.store.files.disk import Disk, write_atomically
+from everturn.store.sessions.documents import export_document
+from everturn.store.sessions.import_numbers import NUMBER_MAX
 from everturn.testing.faulty_disk import FaultyDisk, Platter
 from tests.acting import (
     ME,

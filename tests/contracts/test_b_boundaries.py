@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from everturn.domain.errors import ModelOverloaded
-from everturn.domain.storing import Request
+from everturn.domain.store import Request
 from everturn.engine.agents import CacheBounds
 from everturn.memory import Memory
 from everturn.store import Store

@@ -10,9 +10,9 @@ import pytest
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import StoreAway
+from everturn.domain.memory import NextCommit
 from everturn.domain.probe import Moment
-from everturn.domain.remembering import NextCommit
-from everturn.domain.storing import Request
+from everturn.domain.store import Request
 from everturn.memory import Drained, Memory, Outcome
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, within

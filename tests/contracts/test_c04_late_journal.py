@@ -14,8 +14,8 @@ from everturn.domain.fold import fold
 from everturn.domain.probe import Moment
 from everturn.domain.turns import Recovery, TurnState
 from everturn.store import Store, open_store
-from everturn.store.disk import Disk
-from everturn.store.spool import Spool
+from everturn.store.files.disk import Disk
+from everturn.store.journal.spool import Spool
 from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.postgres_proxy import PostgresProxy
 from tests.acting import CRASHED, ME, WORKER, answer, append, claim, complete, late, new_session, start, words

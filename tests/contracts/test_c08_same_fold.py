@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from everturn.domain import events as ev
 from everturn.domain.fold import fold
-from everturn.domain.storing import Claim
+from everturn.domain.store import Claim
 from everturn.store import Store
-from everturn.store.workers import release
+from everturn.store.turns.workers import release
 from tests.acting import (
     CRASHED,
     ME,

@@ -12,10 +12,10 @@ from everturn.domain import events as ev
 from everturn.domain.errors import Fenced
 from everturn.domain.fold import fold
 from everturn.domain.messages import Result, Text
-from everturn.domain.storing import Claim
+from everturn.domain.store import Claim
 from everturn.domain.turns import Failure
 from everturn.store import Store
-from everturn.store.workers import release
+from everturn.store.turns.workers import release
 from everturn.testing.postgres_proxy import PostgresProxy
 from tests.acting import (
     ME,

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.storing import Claim
+from everturn.domain.store import Claim
 from everturn.store import Store, open_store
-from everturn.store.hub import BACKLOG_EVENTS_MAX
+from everturn.store.journal.hub import BACKLOG_EVENTS_MAX
 from everturn.testing import FakeClock
 from tests.acting import ME, answered, append, new_session, positions, start
 from tests.waiting import reader_waits

@@ -18,10 +18,10 @@ from everturn.domain.events import Event
 from everturn.domain.fold import fold
 from everturn.domain.messages import Call as CallPart
 from everturn.domain.messages import Outcome, Result, Role, Text
-from everturn.domain.modelling import Abilities, ModelRequest
+from everturn.domain.model import Abilities, ModelRequest
 from everturn.domain.probe import Moment
-from everturn.domain.storing import Request
-from everturn.domain.tooling import Emit, ToolCall, ToolResult, Verdict
+from everturn.domain.store import Request
+from everturn.domain.tool import Emit, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import Recovery, TurnState
 from everturn.engine.facts import STOP
 from everturn.store import Store

@@ -12,10 +12,10 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.messages import Message, Role, Text
-from everturn.domain.modelling import ModelRequest, ToolSchema
+from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.domain.sessions import Session, SessionPatch
-from everturn.domain.storing import Request, Submission
-from everturn.domain.tooling import ToolResult
+from everturn.domain.store import Request, Submission
+from everturn.domain.tool import ToolResult
 from everturn.domain.turns import Usage
 from everturn.engine import EngineSettings
 from everturn.engine.agents import AgentCache, CacheBounds, Entry

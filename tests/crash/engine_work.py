@@ -17,11 +17,11 @@ import anyio
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
+from everturn.domain.memory import Segment
 from everturn.domain.messages import Message
 from everturn.domain.probe import Probe
-from everturn.domain.remembering import Segment
-from everturn.domain.storing import Submission
-from everturn.domain.tooling import Verdict
+from everturn.domain.store import Submission
+from everturn.domain.tool import Verdict
 from everturn.domain.turns import ENDED, TurnState
 from everturn.engine import Engine, EngineSettings
 from everturn.engine.resume import TAKE_AS_DONE

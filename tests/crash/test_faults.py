@@ -14,7 +14,7 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreBroken
-from everturn.domain.storing import Submission
+from everturn.domain.store import Submission
 from everturn.store import Store, open_store
 from everturn.store.sqlite import SqliteDatabase
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter

@@ -12,7 +12,7 @@ import pytest
 from everturn.domain.errors import DiskFull
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
-from everturn.domain.tooling import Emit, ToolCall, ToolResult
+from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.domain.turns import TurnState
 from everturn.store import Store, open_store
 from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe, Say, ScriptedModel

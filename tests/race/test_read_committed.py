@@ -11,9 +11,9 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import Gone, WrongState
 from everturn.domain.probe import Moment
-from everturn.domain.storing import Submission
+from everturn.domain.store import Submission
 from everturn.store import Store
-from everturn.store.workers import release
+from everturn.store.turns.workers import release
 from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import (
     ME,

@@ -7,7 +7,7 @@ import pytest
 
 from everturn.domain.probe import Moment
 from everturn.store import Store, open_store
-from everturn.store.disk import INCOMING
+from everturn.store.files.disk import INCOMING
 from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import ME, new_session, say
 from tests.conftest import OpenAnother

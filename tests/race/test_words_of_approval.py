@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from everturn.domain.errors import Invalid
-from everturn.domain.tooling import Ruling, Verdict
+from everturn.domain.tool import Ruling, Verdict
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import Call, CountingTool, FakeClock, count_effects

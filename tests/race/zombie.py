@@ -18,7 +18,7 @@ from pathlib import Path
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
-from everturn.domain.modelling import Chunk, ModelRequest
+from everturn.domain.model import Chunk, ModelRequest
 from everturn.domain.probe import Moment, Probe
 from everturn.engine import Engine, EngineSettings
 from everturn.store import StoreSettings, open_store

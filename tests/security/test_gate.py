@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from everturn.domain.messages import Outcome
-from everturn.domain.tooling import Verdict
+from everturn.domain.tool import Verdict
 from everturn.tools import Fetcher, Profile
 from everturn.tools.profiles import HostNetworkRefused, McpServer
 from tests.unit.tools.kit import Kit, open_kit, profiles_of
-from tests.unit.tools.test_web import _Site, site
+from tests.unit.tools.test_fetch_tool import _Site, site
 
 __all__ = ["site"]
 pytestmark = pytest.mark.anyio

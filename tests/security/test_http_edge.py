@@ -17,9 +17,9 @@ import pytest
 from everturn.store import Store
 from everturn.testing.web_server import PATIENCE_S, Running, run_web
 from everturn.web import LOCAL_OWNER, Scope
+from everturn.web.http.problems import BodyTooSlow
+from everturn.web.http.routing import collect
 from everturn.web.logs import ForPeople
-from everturn.web.problems import BodyTooSlow
-from everturn.web.routing import collect
 
 pytestmark = pytest.mark.anyio
 

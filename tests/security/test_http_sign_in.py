@@ -12,8 +12,8 @@ import anyio
 import httpx2
 import pytest
 
-from everturn.domain.storing import Ask
-from everturn.domain.tooling import Tool, Verdict
+from everturn.domain.store import Ask
+from everturn.domain.tool import Tool, Verdict
 from everturn.engine import Preferences, write_preferences
 from everturn.models import Keys, ModelRegistry
 from everturn.models.settings import parse_settings
@@ -22,9 +22,9 @@ from everturn.testing import Call, FakeClock, FakeTool, FakeToolbox
 from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web, web_settings
 from everturn.tools import EverturnToolbox, parse_profiles
 from everturn.web import LOCAL_OWNER, Scope, StartRefused, open_accounts
-from everturn.web.passwords import Passwords
-from everturn.web.server import check_start
-from everturn.web.visitor import FORWARDING
+from everturn.web.access.passwords import Passwords
+from everturn.web.http.server import check_start
+from everturn.web.http.visitor import FORWARDING
 
 pytestmark = pytest.mark.anyio
 

@@ -22,10 +22,10 @@ from everturn.testing import FakeClock
 from everturn.testing.web_server import Running, run_web
 from everturn.tools import EverturnToolbox, parse_profiles
 from everturn.web import StartRefused
-from everturn.web import peers as peers_module
-from everturn.web.access import FILE, Access, new_code, read_token
-from everturn.web.peers import Place, by_diag, by_proc, nobody, owner_check
-from everturn.web.server import check_start
+from everturn.web.access import peers as peers_module
+from everturn.web.access.peers import Place, by_diag, by_proc, nobody, owner_check
+from everturn.web.access.token import FILE, Access, new_code, read_token
+from everturn.web.http.server import check_start
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ import pytest
 
 from everturn.cli.editing import edited
 from everturn.domain.environ import without_secrets
-from everturn.web.browser import open_browser
+from everturn.web.access.browser import open_browser
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="of Linux's /proc")]
 KEY = "sk-planted-77b1"

@@ -13,9 +13,9 @@ import anyio
 import pytest
 
 from everturn.domain.messages import Outcome
-from everturn.domain.tooling import ToolResult, Verdict
-from everturn.tools.guarded import Guard
-from everturn.tools.repositories import Repositories
+from everturn.domain.tool import ToolResult, Verdict
+from everturn.tools.policy.guarded import Guard
+from everturn.tools.policy.repositories import Repositories
 from tests.unit.tools.kit import Kit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from everturn.domain.storing import Request
-from everturn.domain.tooling import ToolResult
+from everturn.domain.store import Request
+from everturn.domain.tool import ToolResult
 from everturn.domain.turns import TurnState
 from everturn.testing.harness import OWNER, Harness, open_harness
 from everturn.testing.memory import RecordingProvider

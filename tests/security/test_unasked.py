@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everturn.domain.tooling import Verdict
-from everturn.tools.commands import judge_command
-from everturn.tools.judging import Surroundings
-from everturn.tools.terminal import shell_program
+from everturn.domain.tool import Verdict
+from everturn.tools.policy.commands import judge_command
+from everturn.tools.policy.judgement import Surroundings
+from everturn.tools.terminal.terminal_tools import shell_program
 from tests.unit.tools.kit import Kit
 
 pytestmark = pytest.mark.anyio

@@ -34,10 +34,10 @@ from everturn.domain.events import Event
 from everturn.domain.fold import fold
 from everturn.domain.messages import Message, Role, Summary
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.storing import Request, Submission
+from everturn.domain.store import Request, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store, open_store
-from everturn.store.script import Script, Tx, q
+from everturn.store.scripts.script import Script, Tx, q
 from everturn.testing import FakeClock
 from everturn.testing.postgres_server import PostgresServer
 from tests.acting import CRASHED, ME, answer, ask, transcript, words

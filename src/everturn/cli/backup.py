@@ -19,8 +19,8 @@ from everturn.cli.frame import console, home_option, run, shown, with_store
 from everturn.config import FILE, Config, home_of, read_config
 from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
 from everturn.store import Store, copy_tree, open_store, restore_database
-from everturn.store.copying import DEPTH_MAX
-from everturn.store.disk import Disk, sync_tree
+from everturn.store.files.copy_tree import DEPTH_MAX
+from everturn.store.files.disk import Disk, sync_tree
 
 _FOLDERS = ("files", "memory", "workspaces")  # of the data folder, in a backup
 DATABASE = "everturn.db"  # where no address says otherwise

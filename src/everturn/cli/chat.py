@@ -20,7 +20,7 @@ from everturn.cli.frame import console, run, tell
 from everturn.cli.screen import Screen
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import TurnWaiting
-from everturn.domain.storing import Ask
+from everturn.domain.store import Ask
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8420"
 LEFT_BY_SIGNAL = 130

@@ -10,8 +10,9 @@ import msgspec
 
 from everturn.cli.frame import OWNER, console, home_option, naming_a_session, with_store
 from everturn.config import Config
-from everturn.store import Store, documents
-from everturn.store.disk import Disk, write_atomically
+from everturn.store import Store
+from everturn.store.files.disk import Disk, write_atomically
+from everturn.store.sessions import documents
 
 
 @click.command()

@@ -12,7 +12,8 @@ from everturn.cli.frame import OWNER, console, home_option, shown, with_store
 from everturn.config import Config
 from everturn.domain.errors import BadImport
 from everturn.domain.sessions import Session
-from everturn.store import Store, documents
+from everturn.store import Store
+from everturn.store.sessions import documents
 from everturn.web.uploads import safe_name, sniffed
 
 

@@ -15,7 +15,7 @@ from everturn.cli.frame import OWNER, console, home_option, registry_of, with_st
 from everturn.config import Config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
-from everturn.domain.remembering import Owing
+from everturn.domain.memory import Owing
 from everturn.memory import BuiltMemory, build_memory
 from everturn.memory.notes import Note, one_line
 from everturn.store import Store

@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from everturn.cli.frame import OWNER, console, home_option, opened_store, registry_of, run, shown, tell
 from everturn.config import Config, read_config
 from everturn.domain.errors import EverturnError
-from everturn.domain.preferring import preferred_model
+from everturn.domain.preferences import preferred_model
 from everturn.models.providers import DISCOVERED
 from everturn.models.registry import ModelRegistry, ModelState
 from everturn.store import has_store

@@ -11,8 +11,8 @@ from everturn.cli.frame import home_option
 from everturn.config import Config, read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid
-from everturn.web.access import CODE_MINUTES, FILE, read_token
-from everturn.web.browser import address_to_open, open_browser
+from everturn.web.access.browser import address_to_open, open_browser
+from everturn.web.access.token import CODE_MINUTES, FILE, read_token
 
 
 @click.command("open")

@@ -9,7 +9,7 @@ import click
 from everturn.cli.frame import console, home_option, with_store
 from everturn.domain.errors import Invalid
 from everturn.web import open_accounts
-from everturn.web.passwords import PASSWORD_LENGTH_MIN
+from everturn.web.access.passwords import PASSWORD_LENGTH_MIN
 
 
 @click.command()

@@ -16,7 +16,7 @@ from rich.text import Text
 from everturn.cli.call_text import exact, print_call, print_told
 from everturn.cli.editing import compact, edited, editor_of
 from everturn.domain.errors import Invalid
-from everturn.domain.storing import Ask
+from everturn.domain.store import Ask
 
 _KEYS = {"y": "once", "s": "session", "a": "always", "t": "trust", "n": "deny"}
 _LINE_BYTES_MAX = 4096  # a terminal's own bound for a line

@@ -32,7 +32,7 @@ from everturn.config import read_config
 from everturn.domain import events as ev
 from everturn.domain.errors import EverturnError, Invalid, NothingToDo, WrongState
 from everturn.domain.sessions import Session
-from everturn.domain.storing import Accepted, Ask, Submission
+from everturn.domain.store import Accepted, Ask, Submission
 from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
 from everturn.engine import Engine
 from everturn.engine.titles import title_from

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from everturn.domain.errors import Invalid
-from everturn.store.disk import Disk
+from everturn.store.files.disk import Disk
 
 SUFFIX = ".unfinished"
 NOTE = "UNFINISHED"

@@ -1,7 +1,7 @@
 """Values, state tables, errors and contracts. Imports nothing of ours; every room imports it.
 
 Read ``turns`` (states), ``events`` (the journal's vocabulary), ``fold`` (journal to messages), then the
-contracts: ``storing``, ``modelling``, ``tooling``, ``remembering``.
+contracts: ``store``, ``model``, ``tool``, ``memory``.
 """
 
 __all__ = [
@@ -10,12 +10,12 @@ __all__ = [
     "events",
     "fold",
     "ids",
+    "memory",
     "messages",
-    "modelling",
+    "model",
     "probe",
-    "remembering",
     "sessions",
-    "storing",
-    "tooling",
+    "store",
+    "tool",
     "turns",
 ]

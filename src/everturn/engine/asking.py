@@ -7,7 +7,7 @@ import zlib
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelSilent, ModelTrouble, StreamCut
 from everturn.domain.messages import Message, Role, Text
-from everturn.domain.modelling import Finish, Model, ModelRequest, TextChunk
+from everturn.domain.model import Finish, Model, ModelRequest, TextChunk
 from everturn.domain.turns import Usage
 from everturn.engine.settings import EngineSettings
 

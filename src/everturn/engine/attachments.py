@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from everturn.domain.errors import FileUnreadable, Gone, NotFound
 from everturn.domain.messages import Attachment, Message
-from everturn.domain.modelling import Abilities
+from everturn.domain.model import Abilities
 from everturn.engine.context import PDF, is_text
 from everturn.engine.gear import Gear
 

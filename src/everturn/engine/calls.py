@@ -16,8 +16,8 @@ from everturn.domain.fold import CallState
 from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
-from everturn.domain.storing import Ask
-from everturn.domain.tooling import (
+from everturn.domain.store import Ask
+from everturn.domain.tool import (
     Ruling,
     Tool,
     ToolCall,

@@ -9,7 +9,7 @@ import msgspec
 from everturn.domain import events as ev
 from everturn.domain.errors import NothingToDo
 from everturn.domain.messages import Attachment, Call, Message, Result, Role, Summary, Text
-from everturn.domain.modelling import Model
+from everturn.domain.model import Model
 from everturn.domain.probe import Moment
 from everturn.domain.turns import Usage
 from everturn.engine.asking import ask_model, plain_request

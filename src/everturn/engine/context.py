@@ -23,7 +23,7 @@ from everturn.domain.messages import (
     Summary,
     Text,
 )
-from everturn.domain.modelling import Abilities, ModelRequest, ToolSchema
+from everturn.domain.model import Abilities, ModelRequest, ToolSchema
 
 PDF = "application/pdf"
 _CHARS_PER_TOKEN = 3.6

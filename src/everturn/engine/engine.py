@@ -16,10 +16,10 @@ from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, Nothing
 from everturn.domain.events import Event
 from everturn.domain.ids import Ids
 from everturn.domain.messages import Message
-from everturn.domain.modelling import Model, Models
+from everturn.domain.model import Model, Models
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import Page, Session
-from everturn.domain.storing import (
+from everturn.domain.store import (
     NO_REQUEST,
     Accepted,
     Ask,
@@ -29,7 +29,7 @@ from everturn.domain.storing import (
     Submission,
     TranscriptPage,
 )
-from everturn.domain.tooling import Toolbox
+from everturn.domain.tool import Toolbox
 from everturn.domain.turns import Turn, TurnKind, TurnState
 from everturn.engine.agents import AgentCache
 from everturn.engine.calls import parse_arguments

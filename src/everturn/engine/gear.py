@@ -6,10 +6,10 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
-from everturn.domain.modelling import Models
+from everturn.domain.model import Models
 from everturn.domain.probe import Probe
-from everturn.domain.storing import Store
-from everturn.domain.tooling import Toolbox
+from everturn.domain.store import Store
+from everturn.domain.tool import Toolbox
 from everturn.engine.lease import Lease
 from everturn.engine.settings import EngineSettings
 from everturn.memory import Memory

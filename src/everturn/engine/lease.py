@@ -6,7 +6,7 @@ import anyio
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid
-from everturn.domain.storing import Store
+from everturn.domain.store import Store
 from everturn.engine.settings import EngineSettings
 
 

@@ -12,11 +12,11 @@ import msgspec
 from everturn.domain import events as ev
 from everturn.domain.errors import ModelTrouble, NothingToDo, WrongState
 from everturn.domain.fold import CallState
+from everturn.domain.memory import MemoryProvider
 from everturn.domain.messages import Message, Role
-from everturn.domain.modelling import Model
+from everturn.domain.model import Model
 from everturn.domain.probe import Moment
-from everturn.domain.remembering import MemoryProvider
-from everturn.domain.storing import Claim
+from everturn.domain.store import Claim
 from everturn.domain.turns import Failure, Turn, TurnKind
 from everturn.engine.calls import Calls, Question, new_ask
 from everturn.engine.compaction import Compactor

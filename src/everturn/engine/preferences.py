@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from everturn.domain.preferring import KIND, NAME
-from everturn.domain.storing import Records
+from everturn.domain.preferences import KIND, NAME
+from everturn.domain.store import Records
 from everturn.engine.settings import EngineSettings
 
 # Fields that go by the same name in the engine's settings.

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from everturn.domain.memory import MemoryProvider, Recalled
 from everturn.domain.messages import Message
-from everturn.domain.modelling import Abilities, Model, ToolSchema
-from everturn.domain.remembering import MemoryProvider, Recalled
+from everturn.domain.model import Abilities, Model, ToolSchema
 from everturn.domain.sessions import Session
-from everturn.domain.storing import Claim
-from everturn.domain.tooling import Instructions, Tool
+from everturn.domain.store import Claim
+from everturn.domain.tool import Instructions, Tool
 from everturn.domain.turns import Turn, Usage
 from everturn.engine.agents import AgentCache, Entry
 from everturn.engine.context import Prefix, Shown, estimate_tokens, show

@@ -13,8 +13,8 @@ import msgspec
 
 from everturn.domain.fold import CallState, Folded
 from everturn.domain.messages import Role, Text
-from everturn.domain.modelling import Abilities
-from everturn.domain.tooling import ToolSpec
+from everturn.domain.model import Abilities
+from everturn.domain.tool import ToolSpec
 from everturn.domain.turns import Failure
 from everturn.engine.facts import EXPIRED, GO_ON, STOP, Facts, digest_of
 from everturn.engine.settings import EngineSettings

@@ -25,7 +25,7 @@ from everturn.domain.errors import (
     StoreTooNew,
 )
 from everturn.domain.probe import Moment
-from everturn.domain.storing import Accepted, Claim, Submission
+from everturn.domain.store import Accepted, Claim, Submission
 from everturn.domain.turns import Failure
 from everturn.engine.gear import Gear
 from everturn.engine.loop import Ended, TurnLoop

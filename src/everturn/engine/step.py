@@ -17,7 +17,7 @@ from everturn.domain.errors import (
     StreamCut,
 )
 from everturn.domain.messages import Call, Message, Role
-from everturn.domain.modelling import (
+from everturn.domain.model import (
     Finish,
     Model,
     ModelRequest,

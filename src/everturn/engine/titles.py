@@ -7,7 +7,7 @@ from functools import partial
 
 from everturn.domain.errors import ModelTrouble
 from everturn.domain.messages import Message, Role
-from everturn.domain.modelling import Model
+from everturn.domain.model import Model
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.engine.asking import ask_model, plain_request

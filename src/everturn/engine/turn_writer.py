@@ -9,7 +9,7 @@ from everturn.domain import events as ev
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Retry, Stopped
 from everturn.domain.events import Payload
-from everturn.domain.storing import Journal
+from everturn.domain.store import Journal
 
 _EVENT_BYTES = 100  # what an event weighs beside its text, for the bound
 

@@ -4,7 +4,7 @@ only after the user has seen the whole of them and agreed."""
 from __future__ import annotations
 
 from everturn.domain import events as ev
-from everturn.domain.storing import Claim
+from everturn.domain.store import Claim
 from everturn.engine.calls import Question, new_ask
 from everturn.engine.gear import Gear
 from everturn.engine.prefix import instructions_of

@@ -9,9 +9,9 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid
 from everturn.domain.ids import Ids
-from everturn.domain.modelling import Models
+from everturn.domain.model import Models
 from everturn.domain.probe import Probe
-from everturn.domain.storing import Store
+from everturn.domain.store import Store
 from everturn.memory.builtin import NotesProvider
 from everturn.memory.memory import Memory
 from everturn.memory.notebook import Notebooks

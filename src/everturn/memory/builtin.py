@@ -6,11 +6,11 @@ import logging
 from collections.abc import Sequence
 
 from everturn.domain.clock import Clock
+from everturn.domain.memory import Ledger, Segment
 from everturn.domain.messages import Message
-from everturn.domain.modelling import Model, Models
-from everturn.domain.preferring import preferred_model
-from everturn.domain.remembering import Ledger, Segment
-from everturn.domain.storing import Records
+from everturn.domain.model import Model, Models
+from everturn.domain.preferences import preferred_model
+from everturn.domain.store import Records
 from everturn.domain.turns import Usage
 from everturn.memory.extraction import CannotExtract, Extractor
 from everturn.memory.notebook import Notebooks

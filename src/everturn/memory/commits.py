@@ -16,8 +16,8 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError
 from everturn.domain.ids import Ids
+from everturn.domain.memory import Begun, Ledger, MemoryProvider, NextCommit
 from everturn.domain.probe import Moment, Probe
-from everturn.domain.remembering import Begun, Ledger, MemoryProvider, NextCommit
 from everturn.memory.containing import ProviderFailed, Watch
 from everturn.memory.handles import Handles
 from everturn.memory.providers import Providers

@@ -13,8 +13,8 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError
+from everturn.domain.memory import MemoryProvider, Segment
 from everturn.domain.messages import Message
-from everturn.domain.remembering import MemoryProvider, Segment
 
 _log = logging.getLogger("everturn.memory")
 

@@ -17,8 +17,8 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.messages import Message, Role, Text
-from everturn.domain.modelling import Finish, Model, ModelRequest, TextChunk
-from everturn.domain.storing import Records
+from everturn.domain.model import Finish, Model, ModelRequest, TextChunk
+from everturn.domain.store import Records
 from everturn.domain.turns import Usage
 from everturn.memory.notes import one_line
 from everturn.memory.settings import MemorySettings

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from everturn.domain.remembering import MemoryProvider
+from everturn.domain.memory import MemoryProvider
 
 
 class _Known(msgspec.Struct):

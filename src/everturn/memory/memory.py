@@ -18,9 +18,9 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, NotFound
 from everturn.domain.ids import Ids
+from everturn.domain.memory import Ledger, MemoryProvider, Owing
 from everturn.domain.messages import Message
 from everturn.domain.probe import Probe
-from everturn.domain.remembering import Ledger, MemoryProvider, Owing
 from everturn.memory.commits import NOTHING, Commits, Committed, Outcome
 from everturn.memory.containing import ProviderFailed, ProviderState, call_within
 from everturn.memory.providers import Providers

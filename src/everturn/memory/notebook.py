@@ -37,7 +37,7 @@ from everturn.memory.notes import (
     with_notes_added,
     written,
 )
-from everturn.store.disk import Disk, told, write_atomically
+from everturn.store.files.disk import Disk, told, write_atomically
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 from everturn.domain.errors import NotFound
-from everturn.domain.remembering import MemoryProvider
+from everturn.domain.memory import MemoryProvider
 from everturn.memory.containing import Apart, Contained
 
 _log = logging.getLogger("everturn.memory")

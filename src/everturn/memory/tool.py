@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError
-from everturn.domain.remembering import Ledger
-from everturn.domain.tooling import Emit, ToolCall, ToolResult
+from everturn.domain.memory import Ledger
+from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.memory.notebook import Notebooks
 from everturn.memory.notes import Note, one_line
-from everturn.tools.judging import Concern, Judgement, Surroundings
-from everturn.tools.judging import one_line as shortened
+from everturn.tools.policy.judgement import Concern, Judgement, Surroundings
+from everturn.tools.policy.judgement import one_line as shortened
 from everturn.tools.schema import Action, ToolFailed
 
 _FOUND_MAX = 10

@@ -21,7 +21,7 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelRefused, ModelTrouble
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
-from everturn.domain.modelling import (
+from everturn.domain.model import (
     Abilities,
     Chunk,
     Finish,

@@ -15,7 +15,7 @@ import anyio
 import httpx2
 import msgspec
 
-from everturn.domain.modelling import Abilities
+from everturn.domain.model import Abilities
 from everturn.models.choosing import can_chat
 
 _CONNECT_TIMEOUT_S = 0.3

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from everturn.domain.messages import Attachment, Call, Message, Outcome, Result, Role, Text
-from everturn.domain.modelling import ToolSchema
+from everturn.domain.model import ToolSchema
 from everturn.models.history import arguments_of
 
 _LOOKING = frozenset({"list_files", "read_file", "search_files"})

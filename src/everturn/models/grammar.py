@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from everturn.domain.modelling import ToolSchema
+from everturn.domain.model import ToolSchema
 
 _CALLS_MAX = 4
 _DEPTH_MAX = 4  # of schemas inside schemas; what lies deeper is any JSON

@@ -24,7 +24,7 @@ from everturn.domain.messages import (
     Summary,
     Text,
 )
-from everturn.domain.modelling import ModelRequest
+from everturn.domain.model import ModelRequest
 
 SUMMARY_TITLE = "Summary of the conversation so far:"
 GO_ON = "Please go on."

@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.modelling import Abilities
+from everturn.domain.model import Abilities
 from everturn.models.anthropic_wire import VERSION
 from everturn.models.choosing import can_chat
 from everturn.models.keys import KeyFound, Secret

@@ -25,7 +25,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, ModelDropped, ModelRefused, ModelTimeout
-from everturn.domain.modelling import Abilities, Chunk, Model, ModelRequest, ProgressChunk
+from everturn.domain.model import Abilities, Chunk, Model, ModelRequest, ProgressChunk
 from everturn.models.keys import Secret
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.text_calls import TextCalls, Told

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from everturn.domain.messages import Call, Message, Role
-from everturn.domain.modelling import ModelRequest, ToolSchema
+from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.models.beginnings import Beginnings
 from everturn.models.history import Asked, Image, Said, arguments_of, told
 from everturn.models.wire import Target, digest, encode

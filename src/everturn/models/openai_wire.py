@@ -17,7 +17,7 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelRefused, ModelTrouble
 from everturn.domain.messages import Call, Reasoning
-from everturn.domain.modelling import (
+from everturn.domain.model import (
     Abilities,
     Chunk,
     Finish,

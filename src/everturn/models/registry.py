@@ -18,7 +18,7 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, ModelKeyMissing, ModelTrouble, ModelUnknown
 from everturn.domain.messages import Message, Role, Text
-from everturn.domain.modelling import (
+from everturn.domain.model import (
     Abilities,
     Finish,
     Model,

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from everturn.domain.messages import AnyPart, Call, Message, Outcome, Result, Role, Text
-from everturn.domain.modelling import Abilities, Chunk, Finish, Model, ModelRequest, TextChunk, ToolSchema
+from everturn.domain.model import Abilities, Chunk, Finish, Model, ModelRequest, TextChunk, ToolSchema
 from everturn.models.errands import (
     begins_turn,
     fitting,

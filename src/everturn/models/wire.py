@@ -12,7 +12,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelTrouble
-from everturn.domain.modelling import Abilities
+from everturn.domain.model import Abilities
 from everturn.domain.turns import Usage
 from everturn.models import failures
 from everturn.models.keys import Secret, redact

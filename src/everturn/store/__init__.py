@@ -5,8 +5,8 @@ and ``cli`` call it through the nouns of ``domain.storing``. Transactions are sc
 once in the noun modules; ``sqlite/`` and ``postgres/`` run them.
 """
 
-from everturn.store.copying import copy_tree
+from everturn.store.files.copy_tree import copy_tree
 from everturn.store.nouns import Store, StoreSettings
-from everturn.store.opening import has_store, open_store, restore_database
+from everturn.store.open import has_store, open_store, restore_database
 
 __all__ = ["Store", "StoreSettings", "copy_tree", "has_store", "open_store", "restore_database"]

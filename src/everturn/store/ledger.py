@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
+from everturn.domain.memory import Begun, NextCommit, Owing, Recalled, Segment
 from everturn.domain.messages import AnyPart, Message, Role, Text
 from everturn.domain.probe import Moment
-from everturn.domain.remembering import Begun, NextCommit, Owing, Recalled, Segment
 from everturn.domain.turns import TurnKind, TurnState, Usage
-from everturn.store.common import locked_session, session_row
-from everturn.store.rows import SessionRow, message_of, session_of, to_json, turn_of
-from everturn.store.script import Database, Query, Row, Script, Tx, one, q
+from everturn.store.scripts.common import locked_session, session_row
+from everturn.store.scripts.rows import SessionRow, message_of, session_of, to_json, turn_of
+from everturn.store.scripts.script import Database, Query, Row, Script, Tx, one, q
 
 _OWING_MAX = 200
 _SETTLED = ("memory", "settled")  # kind and name of the record about the owner's last commit

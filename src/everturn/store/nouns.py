@@ -8,21 +8,21 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.sessions import Session
-from everturn.domain.storing import Trouble
-from everturn.store.asks import Asks
-from everturn.store.disk import Disk
-from everturn.store.files import Files
-from everturn.store.hub import Hub
-from everturn.store.journal import Journal
+from everturn.domain.store import Trouble
+from everturn.store.files.disk import Disk
+from everturn.store.files.files import Files
+from everturn.store.journal.hub import Hub
+from everturn.store.journal.journal import Journal
 from everturn.store.ledger import Ledger
 from everturn.store.records import Records
-from everturn.store.script import Database
-from everturn.store.search import Search
-from everturn.store.sessions import Sessions, rows_of
-from everturn.store.transcript import Transcript
-from everturn.store.turns import Turns
+from everturn.store.scripts.script import Database
+from everturn.store.sessions.search import Search
+from everturn.store.sessions.sessions import Sessions, rows_of
+from everturn.store.sessions.transcript import Transcript
+from everturn.store.turns.asks import Asks
+from everturn.store.turns.turns import Turns
+from everturn.store.turns.workers import Workers
 from everturn.store.upkeep import Upkeep
-from everturn.store.workers import Workers
 
 
 class StoreSettings(msgspec.Struct, frozen=True):

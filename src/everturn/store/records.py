@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from everturn.store.rows import to_json
-from everturn.store.script import Database, Script, Tx, one, q
+from everturn.store.scripts.rows import to_json
+from everturn.store.scripts.script import Database, Script, Tx, one, q
 
 
 class Records:

@@ -9,14 +9,14 @@ from typing import Any
 
 from everturn.domain.errors import JournalCorrupt
 from everturn.domain.probe import Moment
-from everturn.domain.storing import Finding
-from everturn.store.common import refresh
-from everturn.store.disk import hashed_path
-from everturn.store.files import Files
-from everturn.store.rows import event_of, session_of
-from everturn.store.script import Database, IndexBroken, Script, Tx, one, q
-from everturn.store.search import Search, index_more
-from everturn.store.titles import put_title, renew_title_index, title_text_of_row
+from everturn.domain.store import Finding
+from everturn.store.files.disk import hashed_path
+from everturn.store.files.files import Files
+from everturn.store.scripts.common import refresh
+from everturn.store.scripts.rows import event_of, session_of
+from everturn.store.scripts.script import Database, IndexBroken, Script, Tx, one, q
+from everturn.store.sessions.search import Search, index_more
+from everturn.store.sessions.titles import put_title, renew_title_index, title_text_of_row
 
 SCAN_EVENTS = 5_000
 

@@ -24,7 +24,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from everturn.store.disk import Disk
+from everturn.store.files.disk import Disk
 
 SECTOR = 512
 

@@ -12,10 +12,10 @@ from everturn.domain import events as ev
 from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
 from everturn.domain.messages import Message
-from everturn.domain.modelling import Models
+from everturn.domain.model import Models
 from everturn.domain.probe import Probe
 from everturn.domain.sessions import Session
-from everturn.domain.storing import Accepted, Ask, Store, Submission
+from everturn.domain.store import Accepted, Ask, Store, Submission
 from everturn.domain.turns import ENDED, Turn, TurnState
 from everturn.engine import Engine, EngineSettings
 from everturn.testing.clock import FakeClock

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import anyio
 
+from everturn.domain.memory import Segment
 from everturn.domain.messages import Message
-from everturn.domain.remembering import Segment
 from everturn.testing.waiting import within
 
 

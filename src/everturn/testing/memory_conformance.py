@@ -21,8 +21,8 @@ from typing import ClassVar
 import anyio
 import pytest
 
+from everturn.domain.memory import MemoryProvider, Segment
 from everturn.domain.messages import Message, Role, Text
-from everturn.domain.remembering import MemoryProvider, Segment
 from everturn.memory.containing import Apart
 
 RECALL_S_MAX = 1.0  # a turn waits for it

@@ -14,7 +14,7 @@ from everturn.domain import messages
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import ModelRefused, ModelTrouble, ModelUnknown, StreamCut
 from everturn.domain.messages import Reasoning
-from everturn.domain.modelling import (
+from everturn.domain.model import (
     Abilities,
     Chunk,
     Finish,

@@ -9,8 +9,8 @@ from typing import Any, Union
 
 import msgspec
 
-from everturn.domain.modelling import ToolSchema
-from everturn.domain.tooling import (
+from everturn.domain.model import ToolSchema
+from everturn.domain.tool import (
     Emit,
     Instructions,
     Ruling,

@@ -13,17 +13,17 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.modelling import Models
+from everturn.domain.model import Models
 from everturn.engine import Engine
 from everturn.store import Store
 from everturn.testing.clock import FakeClock
 from everturn.testing.harness import open_harness
 from everturn.testing.models import Answer, ScriptedModel, ScriptedModels
 from everturn.web import Web, WebSettings, build_web
+from everturn.web.access.passwords import Passwords
+from everturn.web.access.peers import OwnerCheck
 from everturn.web.build import described
-from everturn.web.passwords import Passwords
-from everturn.web.peers import OwnerCheck
-from everturn.web.server import address_of, bind, serve
+from everturn.web.http.server import address_of, bind, serve
 
 PATIENCE_S = 30.0  # so that a hang fails
 

@@ -4,7 +4,7 @@ Imports ``domain`` only. ``engine`` calls it through ``domain.tooling.Toolbox``;
 and ``cli`` show its state (sandbox, rules, servers).
 """
 
-from everturn.tools.browsing import (
+from everturn.tools.files.browse import (
     WorkspaceFile,
     WorkspaceFiles,
     WorkspaceText,
@@ -12,14 +12,14 @@ from everturn.tools.browsing import (
     files_named,
     text_of,
 )
-from everturn.tools.fetching import Fetcher
-from everturn.tools.mcp_servers import ServerState
-from everturn.tools.policy import Policy, Rule
+from everturn.tools.mcp.servers import ServerState
+from everturn.tools.policy.policy import Policy, Rule
+from everturn.tools.policy.trust import Trust
 from everturn.tools.profiles import McpServer, Profile, Profiles, built_in, parse_profiles, read_profiles
-from everturn.tools.sandbox import Sandbox, SandboxState
+from everturn.tools.sandbox.sandbox import Sandbox, SandboxState
 from everturn.tools.schema import ToolFailed, tool
 from everturn.tools.toolbox import TOOL_NAMES, EverturnToolbox
-from everturn.tools.trust import Trust
+from everturn.tools.web.fetch import Fetcher
 
 __all__ = [
     "TOOL_NAMES",

@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Union, get_args, get_type_hints
 import msgspec
 
 from everturn.domain.messages import Outcome
-from everturn.domain.modelling import ToolSchema
-from everturn.domain.tooling import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec
-from everturn.tools.judging import Judgement, Surroundings
+from everturn.domain.model import ToolSchema
+from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec
+from everturn.tools.policy.judgement import Judgement, Surroundings
 
 Answer = Union[ToolResult, ToolQuestion]
 

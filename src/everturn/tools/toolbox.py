@@ -16,24 +16,24 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, NotFound, WrongState
-from everturn.domain.storing import Records, Search
-from everturn.domain.tooling import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
-from everturn.tools.asking import AskUser, SearchSessions, Todo
-from everturn.tools.durable import Durable
-from everturn.tools.fetching import Fetcher
-from everturn.tools.files import ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
-from everturn.tools.gate import Door, Gate
-from everturn.tools.hosts import host_concern, host_key, is_listed
-from everturn.tools.judging import Concern, Judgement, Surroundings, one_line
-from everturn.tools.mcp_servers import McpServers, McpTool, Secret, ServerState
-from everturn.tools.mcp_trust import McpTrust, texts_of
-from everturn.tools.policy import Policy
+from everturn.domain.store import Records, Search
+from everturn.domain.tool import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
+from everturn.tools.files.file_tools import ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
+from everturn.tools.files.sync import Durable
+from everturn.tools.mcp.servers import McpServers, McpTool, Secret, ServerState
+from everturn.tools.mcp.trust import McpTrust, texts_of
+from everturn.tools.policy.hosts import host_concern, host_key, is_listed
+from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
+from everturn.tools.policy.policy import Policy
+from everturn.tools.policy.trust import Trust
 from everturn.tools.profiles import HostNetworkRefused, Profile, Profiles
-from everturn.tools.sandbox import Sandbox, SandboxState
+from everturn.tools.sandbox.gate import Door, Gate
+from everturn.tools.sandbox.sandbox import Sandbox, SandboxState
 from everturn.tools.schema import Action, ToolFailed
-from everturn.tools.terminal import NetworkPython, NetworkTerminal, Python, Terminal
-from everturn.tools.trust import Trust
-from everturn.tools.web import WebFetch
+from everturn.tools.session_tools import AskUser, SearchSessions, Todo
+from everturn.tools.terminal.terminal_tools import NetworkPython, NetworkTerminal, Python, Terminal
+from everturn.tools.web.fetch import Fetcher
+from everturn.tools.web.fetch_tool import WebFetch
 
 _log = logging.getLogger("everturn.tools")
 

@@ -5,11 +5,11 @@ Owns everything between a socket and the engine. Imports domain, store, models, 
 declaration per endpoint), then ``api/``.
 """
 
-from everturn.web.accounts import Accounts, TokenInfo
+from everturn.web.access.accounts import Accounts, TokenInfo
+from everturn.web.access.identity import LOCAL_OWNER, Scope
 from everturn.web.build import build_web, open_accounts
-from everturn.web.identity import LOCAL_OWNER, Scope
+from everturn.web.http.server import StartRefused, serve
 from everturn.web.logs import configure_logs, redacted
-from everturn.web.server import StartRefused, serve
 from everturn.web.settings import WebSettings
 from everturn.web.web import Web
 

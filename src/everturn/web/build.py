@@ -8,15 +8,16 @@ from typing import Any
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.events import AnyPayload
 from everturn.domain.ids import Ids
-from everturn.domain.modelling import Models
+from everturn.domain.model import Models
 from everturn.engine import Engine
 from everturn.models import Keys, ModelRegistry
 from everturn.store import Store
 from everturn.tools import EverturnToolbox, Profiles
-from everturn.web import openapi
-from everturn.web.access import Access
-from everturn.web.accounts import Accounts
-from everturn.web.answers import Answers
+from everturn.web.access.accounts import Accounts
+from everturn.web.access.audit import Audit
+from everturn.web.access.passwords import Passwords
+from everturn.web.access.throttle import Throttle
+from everturn.web.access.token import Access
 from everturn.web.api.account import AccountApi
 from everturn.web.api.documents import DocumentsApi
 from everturn.web.api.files import FilesApi
@@ -27,16 +28,15 @@ from everturn.web.api.settings import SettingsApi
 from everturn.web.api.streams import StreamsApi
 from everturn.web.api.turns import TurnsApi
 from everturn.web.api.workspace import WorkspaceApi
-from everturn.web.audit import Audit
-from everturn.web.completions import Completions
-from everturn.web.deleting import Deletions
+from everturn.web.deletion import Deletions
+from everturn.web.http import openapi
+from everturn.web.http.idempotency import Answers
+from everturn.web.http.routing import AnyEndpoint, Table
 from everturn.web.metrics import Metrics
-from everturn.web.passwords import Passwords
+from everturn.web.openai.completions import Completions
 from everturn.web.preferences import PreferencesOf
-from everturn.web.routing import AnyEndpoint, Table
 from everturn.web.settings import WebSettings
-from everturn.web.streams import Streams
-from everturn.web.throttle import Throttle
+from everturn.web.streams.streams import Streams
 from everturn.web.uploads import Uploads
 from everturn.web.web import Web
 

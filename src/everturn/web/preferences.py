@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from everturn.domain.sessions import Session
-from everturn.domain.storing import Records
+from everturn.domain.store import Records
 from everturn.engine import Preferences, read_preferences, write_preferences
 
 ModelName = Annotated[str, Meta(pattern=r"^\S{1,200}$(?!\n)")]  # "$" alone allows a last line break

@@ -17,8 +17,8 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.types import Receive
 
 from everturn.domain.errors import DiskFull
-from everturn.web.problems import BadRequest, BodyTooLarge, NotJson
-from everturn.web.routing import pieces_of
+from everturn.web.http.problems import BadRequest, BodyTooLarge, NotJson
+from everturn.web.http.routing import pieces_of
 
 RAW = "application/octet-stream"
 FORM = "multipart/form-data"

@@ -15,17 +15,15 @@ from starlette.types import Message, Receive, Scope, Send
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Overloaded
 from everturn.domain.ids import Ids
-from everturn.web import problems
-from everturn.web.accounts import Accounts
-from everturn.web.completions import Completions
-from everturn.web.deleting import Deletions
-from everturn.web.guard import API_POLICY, HEADERS, Guard
-from everturn.web.identity import Caller
-from everturn.web.metrics import Metrics
-from everturn.web.page_files import PageFiles
-from everturn.web.peers import OwnerCheck, nobody
-from everturn.web.problems import BadRequest, NoRoute, ScopeMissing, SignInNeeded, Stopping
-from everturn.web.routing import (
+from everturn.web.access.accounts import Accounts
+from everturn.web.access.identity import Caller
+from everturn.web.access.peers import OwnerCheck, nobody
+from everturn.web.deletion import Deletions
+from everturn.web.http import problems
+from everturn.web.http.guard import API_POLICY, HEADERS, Guard
+from everturn.web.http.page_files import PageFiles
+from everturn.web.http.problems import BadRequest, NoRoute, ScopeMissing, SignInNeeded, Stopping
+from everturn.web.http.routing import (
     NOTHING,
     Answer,
     AnyEndpoint,
@@ -37,10 +35,12 @@ from everturn.web.routing import (
     Table,
     decoded_query,
 )
+from everturn.web.http.visitor import Proxies, Visitor
+from everturn.web.metrics import Metrics
+from everturn.web.openai.completions import Completions
 from everturn.web.settings import WebSettings
-from everturn.web.streams import Streams
+from everturn.web.streams.streams import Streams
 from everturn.web.uploads import Uploads
-from everturn.web.visitor import Proxies, Visitor
 
 _log = logging.getLogger("everturn.web")
 _encoder = msgspec.json.Encoder()

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from everturn.cli import prompts
 from everturn.cli.call_text import exact, print_call
-from everturn.domain.storing import Ask
+from everturn.domain.store import Ask
 
 
 def printed(arguments: str, *, width: int = 60, height: int = 24, is_terminal: bool = False) -> str:

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 from everturn.cli.frame import OWNER
 from everturn.cli.memory import memory
 from everturn.domain.fold import fold
-from everturn.domain.storing import Submission
+from everturn.domain.store import Submission
 from everturn.store import open_store
-from everturn.store.workers import WorkerLock
+from everturn.store.turns.workers import WorkerLock
 from tests import acting
 
 UNKNOWN = "not_00000000000000000000000000"

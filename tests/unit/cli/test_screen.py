@@ -15,7 +15,7 @@ from everturn.cli import prompts
 from everturn.cli.screen import Screen, described, finished_length
 from everturn.domain import events as ev
 from everturn.domain.messages import Message, Outcome, Role, Summary, Text
-from everturn.domain.storing import Ask
+from everturn.domain.store import Ask
 from everturn.domain.turns import Failure
 
 

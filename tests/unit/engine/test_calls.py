@@ -7,7 +7,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import DiskFull, StoreAway, StoreBroken
 from everturn.domain.messages import Outcome
-from everturn.domain.tooling import ToolResult, Verdict
+from everturn.domain.tool import ToolResult, Verdict
 from everturn.domain.turns import TurnState
 from everturn.testing import Call, FakeTool
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings

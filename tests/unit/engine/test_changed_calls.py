@@ -6,7 +6,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import Invalid, WrongState
 from everturn.domain.messages import Call as Wish
 from everturn.domain.messages import Outcome, Result
-from everturn.domain.tooling import Ruling, ToolQuestion, Verdict
+from everturn.domain.tool import Ruling, ToolQuestion, Verdict
 from everturn.domain.turns import TurnState
 from everturn.testing import Call, FakeTool
 from everturn.testing.harness import OWNER, open_harness

@@ -14,7 +14,7 @@ from everturn.domain.messages import (
     Summary,
     Text,
 )
-from everturn.domain.modelling import Abilities, ToolSchema
+from everturn.domain.model import Abilities, ToolSchema
 from everturn.engine.context import (
     Prefix,
     build_request,

@@ -16,8 +16,8 @@ from everturn.domain.errors import (
     StreamCut,
 )
 from everturn.domain.messages import Outcome, Result, Role
-from everturn.domain.modelling import Abilities
-from everturn.domain.tooling import ToolQuestion, ToolResult, Verdict
+from everturn.domain.model import Abilities
+from everturn.domain.tool import ToolQuestion, ToolResult, Verdict
 from everturn.domain.turns import TurnState, Usage
 from everturn.testing import Call, FakeTool, Pause, Say, ScriptedModel, ScriptedModels, Think, Trouble
 from everturn.testing.harness import OWNER, open_harness, quiet_settings

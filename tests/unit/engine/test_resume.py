@@ -6,8 +6,8 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.fold import Fold
 from everturn.domain.messages import Call, Message, Outcome, Role, Text
-from everturn.domain.modelling import Abilities, ToolSchema
-from everturn.domain.tooling import ToolSpec
+from everturn.domain.model import Abilities, ToolSchema
+from everturn.domain.tool import ToolSpec
 from everturn.domain.turns import Usage
 from everturn.engine.facts import Facts, digest_of
 from everturn.engine.resume import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everturn.domain.errors import Invalid
-from everturn.domain.tooling import Instructions, Untrusted
+from everturn.domain.tool import Instructions, Untrusted
 from everturn.domain.turns import TurnState
 from everturn.engine.workspace import LATER, LEAVE, USE
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from everturn.domain.ids import Ids
-from everturn.domain.remembering import Begun
+from everturn.domain.memory import Begun
 from everturn.memory import BuiltMemory, build_memory
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModel, ScriptedModels

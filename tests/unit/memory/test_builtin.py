@@ -14,14 +14,14 @@ import pytest
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import Invalid, ModelOverloaded
 from everturn.domain.ids import Ids
-from everturn.domain.modelling import Abilities
+from everturn.domain.model import Abilities
 from everturn.domain.probe import Moment
-from everturn.domain.storing import Request
+from everturn.domain.store import Request
 from everturn.engine import Preferences, write_preferences
 from everturn.memory import BuiltMemory, MemorySettings, Outcome, build_memory
 from everturn.memory.notes import source_of
 from everturn.store import Store
-from everturn.store.disk import Disk
+from everturn.store.files.disk import Disk
 from everturn.testing import Call, FakeClock, HoldingProbe, ScriptedModel, ScriptedModels
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.tools import FakeToolbox

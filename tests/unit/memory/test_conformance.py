@@ -13,8 +13,8 @@ import anyio.lowlevel
 import pytest
 
 from everturn.domain.ids import Ids
+from everturn.domain.memory import MemoryProvider, Segment
 from everturn.domain.messages import Message
-from everturn.domain.remembering import MemoryProvider, Segment
 from everturn.memory import build_memory
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModels

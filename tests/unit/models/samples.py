@@ -16,7 +16,7 @@ from everturn.domain.messages import (
     Summary,
     Text,
 )
-from everturn.domain.modelling import (
+from everturn.domain.model import (
     Chunk,
     Finish,
     Model,

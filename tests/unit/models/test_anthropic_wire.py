@@ -19,7 +19,7 @@ from everturn.domain.errors import (
     StreamCut,
 )
 from everturn.domain.messages import Call, Outcome, Reasoning, Result, Role, Text
-from everturn.domain.modelling import Abilities, ModelRequest
+from everturn.domain.model import Abilities, ModelRequest
 from everturn.domain.turns import Usage
 from everturn.models.anthropic_wire import AnthropicModel, generation_of
 from everturn.models.keys import Secret

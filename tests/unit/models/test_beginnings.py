@@ -24,7 +24,7 @@ from everturn.domain.messages import (
     Summary,
     Text,
 )
-from everturn.domain.modelling import Abilities, ModelRequest
+from everturn.domain.model import Abilities, ModelRequest
 from everturn.models import beginnings as module
 from everturn.models.anthropic_wire import AnthropicModel
 from everturn.models.beginnings import Beginnings

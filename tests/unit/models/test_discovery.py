@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from everturn.domain.modelling import Abilities
+from everturn.domain.model import Abilities
 from everturn.models.discovery import Discovery, FoundModel
 from everturn.testing.wires import Answer, WireServer, wire_server
 

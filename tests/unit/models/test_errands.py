@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from everturn.domain.messages import Attachment, Message, Outcome, Role, Text
-from everturn.domain.modelling import Abilities, ToolSchema
+from everturn.domain.model import Abilities, ToolSchema
 from everturn.engine.context import Prefix, build_request, show
 from everturn.models.errands import fitting, is_repeating, owes_call, words_of
 from tests.unit.models.samples import called, message, user

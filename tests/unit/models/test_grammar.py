@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everturn.domain.modelling import ToolSchema
+from everturn.domain.model import ToolSchema
 from everturn.models.grammar import calls_grammar
 
 SHELL = ToolSchema(

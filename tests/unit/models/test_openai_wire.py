@@ -21,7 +21,7 @@ from everturn.domain.errors import (
     StreamCut,
 )
 from everturn.domain.messages import Call, Reasoning, Role, Text
-from everturn.domain.modelling import Abilities, ModelRequest, ProgressChunk, TextChunk
+from everturn.domain.model import Abilities, ModelRequest, ProgressChunk, TextChunk
 from everturn.domain.turns import Usage
 from everturn.models.keys import Secret
 from everturn.models.openai_wire import OpenAIModel

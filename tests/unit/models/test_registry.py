@@ -10,7 +10,7 @@ import pytest
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid, ModelKeyMissing, ModelUnknown
-from everturn.domain.modelling import ProgressChunk
+from everturn.domain.model import ProgressChunk
 from everturn.models import Keys, ModelRegistry, parse_settings
 from everturn.models.anthropic_wire import AnthropicModel
 from everturn.models.local import POCKET_SPEC

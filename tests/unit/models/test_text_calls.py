@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.messages import Attachment, Call, Outcome, Result, Role, Text
-from everturn.domain.modelling import Abilities, ModelRequest, ToolSchema
+from everturn.domain.model import Abilities, ModelRequest, ToolSchema
 from everturn.engine.context import Prefix, build_request, show
 from everturn.models.errands import owes_call
 from everturn.models.grammar import calls_grammar

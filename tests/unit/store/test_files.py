@@ -10,9 +10,9 @@ import pytest
 
 from everturn.domain.errors import DiskFull, Gone, Invalid, NotFound
 from everturn.domain.probe import Moment
-from everturn.domain.storing import Submission
+from everturn.domain.store import Submission
 from everturn.store import Store, open_store
-from everturn.store.disk import Disk
+from everturn.store.files.disk import Disk
 from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import ME, new_session, start
 from tests.waiting import until

@@ -10,10 +10,10 @@ from everturn.domain import events as ev
 from everturn.domain.errors import Fenced, WrongState
 from everturn.domain.fold import fold
 from everturn.domain.messages import Outcome, Result, Text
-from everturn.domain.storing import Claim, Request
+from everturn.domain.store import Claim, Request
 from everturn.domain.turns import Recovery, TurnState
 from everturn.store import Store
-from everturn.store.workers import release
+from everturn.store.turns.workers import release
 from everturn.testing import FakeClock
 from tests.acting import (
     CRASHED,

@@ -28,14 +28,14 @@ from everturn.domain.errors import (
 from everturn.domain.fold import fold
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.storing import Ask, Claim, Request, Submission
+from everturn.domain.store import Ask, Claim, Request, Submission
 from everturn.domain.turns import MOVES, Failure
 from everturn.store import Store, StoreSettings, open_store, sql
 from everturn.store.postgres import restore_postgres
 from everturn.store.postgres.connection import refuse_unsafe
-from everturn.store.postgres.copying import copy_out, verify_copy
+from everturn.store.postgres.copy import copy_out, verify_copy
 from everturn.store.postgres.flusher import DELIVER_BYTES
-from everturn.store.script import Script, Tx, q
+from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.sqlite.connection import SCHEMA, open_connection
 from everturn.testing import FakeClock, HoldingProbe, within
 from everturn.testing.postgres_proxy import PostgresProxy

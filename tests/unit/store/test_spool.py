@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from everturn.domain.errors import DiskFull, StoreAway
-from everturn.store.disk import Disk
-from everturn.store.spool import Spool, Spooled
+from everturn.store.files.disk import Disk
+from everturn.store.journal.spool import Spool, Spooled
 
 
 def record(number: int, size: int = 20) -> Spooled:

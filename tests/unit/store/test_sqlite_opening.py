@@ -21,7 +21,7 @@ from everturn.domain.errors import (
     StoreTooNew,
 )
 from everturn.store import open_store, sql
-from everturn.store.disk import Disk
+from everturn.store.files.disk import Disk
 from everturn.store.sqlite import connection, writer
 from everturn.testing.faulty_disk import FaultyDisk, Platter
 from tests.acting import ME, answered, new_session, words

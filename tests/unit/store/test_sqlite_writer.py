@@ -22,10 +22,10 @@ from everturn.domain.errors import (
 )
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.storing import Request
+from everturn.domain.store import Request
 from everturn.store import Store, open_store
-from everturn.store.appends import Found
-from everturn.store.script import Query, Script, Tx
+from everturn.store.journal.appends import Found
+from everturn.store.scripts.script import Query, Script, Tx
 from everturn.store.sqlite import SqliteDatabase, database
 from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import ME, append, new_session, positions, say, start

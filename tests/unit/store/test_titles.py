@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.storing import Request
-from everturn.store import Store, sessions
+from everturn.domain.store import Request
+from everturn.store import Store
+from everturn.store.sessions import sessions
 from everturn.testing import FakeClock
 from tests.acting import ME, answered, new_session
 

@@ -20,10 +20,10 @@ from everturn.domain.errors import (
     WrongState,
 )
 from everturn.domain.messages import Message, Role, Summary, Text
-from everturn.domain.storing import Request, Submission
+from everturn.domain.store import Request, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
-from everturn.store.script import Script, Tx, q
+from everturn.store.scripts.script import Script, Tx, q
 from tests.acting import (
     CRASHED,
     ME,

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 _DIES_WITH_A_TURN = """
 import asyncio, os, sys
-from everturn.domain.storing import Submission
+from everturn.domain.store import Submission
 from everturn.store import open_store
 
 async def main(url, folder):

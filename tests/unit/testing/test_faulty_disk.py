@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.store.disk import put_file, write_atomically
+from everturn.store.files.disk import put_file, write_atomically
 from everturn.testing.faulty_disk import FaultyDisk, Platter
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from everturn.domain.errors import ModelRefused, ModelUnknown, RateLimited, StreamCut
-from everturn.domain.modelling import Finish, ModelRequest, ReasoningChunk, TextChunk
+from everturn.domain.model import Finish, ModelRequest, ReasoningChunk, TextChunk
 from everturn.testing import Call, Cut, Say, ScriptedModel, ScriptedModels, Think, Trouble
 
 pytestmark = pytest.mark.anyio

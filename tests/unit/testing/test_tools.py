@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.domain.tooling import ToolCall, Verdict
+from everturn.domain.tool import ToolCall, Verdict
 from everturn.testing import CountingTool, FakeTool, FakeToolbox, count_effects
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.tooling import Ruling, ToolCall, ToolResult
+from everturn.domain.tool import Ruling, ToolCall, ToolResult
 from everturn.store import Store, open_store
 from everturn.tools import EverturnToolbox, Fetcher, Profile, Profiles, Sandbox, built_in
 

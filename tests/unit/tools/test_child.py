@@ -7,10 +7,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from everturn.tools.child import Child
-from everturn.tools.groups import Group
-from everturn.tools.guarded import Guard
-from everturn.tools.repositories import Repositories
+from everturn.tools.policy.guarded import Guard
+from everturn.tools.policy.repositories import Repositories
+from everturn.tools.sandbox.control_groups import Group
+from everturn.tools.terminal.child import Child
 
 pytestmark = pytest.mark.anyio
 

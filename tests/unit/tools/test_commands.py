@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from everturn.tools.commands import judge_command
-from everturn.tools.judging import Judgement, Surroundings
+from everturn.tools.policy.commands import judge_command
+from everturn.tools.policy.judgement import Judgement, Surroundings
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.tools.git_config import is_harmless, named
+from everturn.tools.policy.git_config import is_harmless, named
 
 ORDINARY = b"""[core]
 \trepositoryformatversion = 0

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.tools.hosts import host_label, host_of, hosts_in_code, is_host, is_listed
+from everturn.tools.policy.hosts import host_label, host_of, hosts_in_code, is_host, is_listed
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 
 from everturn.domain.messages import Outcome
 from everturn.tools import Profile
-from everturn.tools.groups import Groups
-from everturn.tools.limits import Disk, Limits, Used
-from everturn.tools.sandbox import Sandbox, View, python_program
+from everturn.tools.sandbox.control_groups import Groups
+from everturn.tools.sandbox.limits import Disk, Limits, Used
+from everturn.tools.sandbox.sandbox import Sandbox, View, python_program
 from tests.unit.tools.kit import Kit, open_kit, profiles_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

@@ -12,10 +12,10 @@ import pytest
 
 from everturn.domain.errors import WrongState
 from everturn.domain.messages import Outcome
-from everturn.domain.tooling import Verdict
+from everturn.domain.tool import Verdict
 from everturn.tools import McpServer, Profile
-from everturn.tools.mcp_servers import tool_name
-from everturn.tools.sandbox import python_program
+from everturn.tools.mcp.servers import tool_name
+from everturn.tools.sandbox.sandbox import python_program
 from tests.unit.tools.kit import OWNER, SESSION, Kit, open_kit, profiles_of
 
 pytest.importorskip("mcp")

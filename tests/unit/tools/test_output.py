@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from everturn.testing import FakeClock
-from everturn.tools.output import Capture, Live, head_and_tail
+from everturn.tools.terminal.output import Capture, Live, head_and_tail
 
 
 @pytest.mark.anyio

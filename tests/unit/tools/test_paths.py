@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everturn.tools.durable import Durable
-from everturn.tools.paths import Beneath, Escape
+from everturn.tools.files.paths import Beneath, Escape
+from everturn.tools.files.sync import Durable
 from everturn.tools.schema import ToolFailed
 
 

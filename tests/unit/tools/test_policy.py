@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.domain.tooling import Verdict
+from everturn.domain.tool import Verdict
 from everturn.tools import Profile
 from tests.unit.tools.kit import OWNER, SESSION, Kit, open_kit, profiles_of
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from everturn.tools.repositories import Repositories
+from everturn.tools.policy.repositories import Repositories
 
 
 def _names(found: tuple[str, ...], root: Path) -> set[str]:

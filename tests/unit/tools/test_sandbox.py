@@ -11,8 +11,8 @@ import pytest
 
 from everturn.domain.clock import SystemClock
 from everturn.tools import Sandbox
-from everturn.tools.running import Ran, run
-from everturn.tools.sandbox import View
+from everturn.tools.sandbox.sandbox import View
+from everturn.tools.terminal.process import Ran, run
 from tests.unit.tools.kit import Kit, open_kit
 
 pytestmark = pytest.mark.anyio
@@ -99,7 +99,7 @@ async def test_an_older_bubblewrap_gives_a_reduced_sandbox_that_still_holds(tmp_
 
 
 async def test_python_works_where_the_system_has_none(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everturn.tools.sandbox._PATH", "/nowhere")
+    monkeypatch.setattr("everturn.tools.sandbox.sandbox._PATH", "/nowhere")
     (kit.workspace / "a.txt").write_text("found")
     assert (await kit.run("python", code="import json, ssl; 6 * 7")).text == "42"
     assert (await kit.run("search_files", pattern="found")).text == "a.txt:1:found"
@@ -111,7 +111,7 @@ async def test_a_data_folder_inside_a_system_folder_is_hidden(
     if under_home.is_relative_to("/tmp"):
         pytest.skip("the home folder lies in /tmp, of which the sandbox has its own")
     system = ("/usr", "/bin", "/lib", "/lib64", "/sbin", str(under_home))
-    monkeypatch.setattr("everturn.tools.sandbox._SYSTEM", system)
+    monkeypatch.setattr("everturn.tools.sandbox.sandbox._SYSTEM", system)
     async with open_kit(under_home / "home") as kit:
         (under_home / "system.txt").write_text("of the system\n")
         around = quote(str(under_home))

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from everturn.tools.seccomp import machine, program
+from everturn.tools.sandbox.seccomp import machine, program
 
 ALLOWED = 0x7FFF0000
 

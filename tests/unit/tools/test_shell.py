@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everturn.tools.shell import parse
+from everturn.tools.policy.shell import parse
 
 
 def names(command: str) -> list[str]:

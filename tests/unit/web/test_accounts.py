@@ -9,11 +9,11 @@ import pytest
 from everturn.domain.ids import Ids
 from everturn.store import Store
 from everturn.testing.clock import FakeClock
-from everturn.web.accounts import Accounts, cookie_from
-from everturn.web.identity import SYSTEM, Scope
-from everturn.web.passwords import Passwords
-from everturn.web.throttle import Throttle
-from everturn.web.visitor import Visitor
+from everturn.web.access.accounts import Accounts, cookie_from
+from everturn.web.access.identity import SYSTEM, Scope
+from everturn.web.access.passwords import Passwords
+from everturn.web.access.throttle import Throttle
+from everturn.web.http.visitor import Visitor
 
 VISITOR = Visitor("127.0.0.1", "http", "127.0.0.1:8420", is_forwarded=False)
 

@@ -9,11 +9,11 @@ import pytest
 from everturn.domain.sessions import Session
 from everturn.domain.turns import TurnState
 from everturn.testing import FakeClock
-from everturn.web.audit import Audit
+from everturn.web.access.audit import Audit
+from everturn.web.access.throttle import Throttle
+from everturn.web.http.problems import Throttled
 from everturn.web.metrics import Metrics
-from everturn.web.news import Newsroom
-from everturn.web.problems import Throttled
-from everturn.web.throttle import Throttle
+from everturn.web.streams.news import Newsroom
 from everturn.web.uploads import safe_name, sniffed
 
 pytestmark = pytest.mark.anyio
@@ -172,7 +172,7 @@ async def test_a_torn_line_swallows_no_later_entry(tmp_path: Path, clock: FakeCl
 async def test_a_full_audit_file_makes_room_for_a_new_one(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everturn.web.audit._BYTES_MAX", 100)
+    monkeypatch.setattr("everturn.web.access.audit._BYTES_MAX", 100)
     audit = Audit(tmp_path, clock)
     for number in range(5):
         await audit.write("signin", f"ada {number}")

@@ -12,10 +12,10 @@ from everturn.domain import events as ev
 from everturn.domain.errors import WrongState
 from everturn.store import Store
 from everturn.testing import FakeClock
-from everturn.web import completions
-from everturn.web.answers import Answers
-from everturn.web.deleting import Deletions
-from everturn.web.page_files import FileAnswer
+from everturn.web.deletion import Deletions
+from everturn.web.http.idempotency import Answers
+from everturn.web.http.page_files import FileAnswer
+from everturn.web.openai import completions
 from everturn.web.uploads import Uploads
 from tests.waiting import until
 

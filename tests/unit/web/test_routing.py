@@ -7,8 +7,8 @@ import pytest
 from msgspec import Meta
 
 from everturn.domain.errors import Invalid, InvalidId
-from everturn.web.problems import BadJson, BodyTooLarge, MethodNotAllowed, NoRoute, NotJson
-from everturn.web.routing import (
+from everturn.web.http.problems import BadJson, BodyTooLarge, MethodNotAllowed, NoRoute, NotJson
+from everturn.web.http.routing import (
     BodyReader,
     Call,
     Endpoint,

@@ -6,7 +6,7 @@ import pytest
 
 from everturn.domain.errors import Invalid, InvalidId
 from everturn.domain.events import Event, TextDelta, encode
-from everturn.web import sse
+from everturn.web.streams import sse
 
 A, B = "ses_" + "a" * 26, "ses_" + "b" * 26
 

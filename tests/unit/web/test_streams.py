@@ -11,9 +11,9 @@ import pytest
 
 from everturn.domain.errors import StoreAway
 from everturn.testing import FakeClock
-from everturn.web.identity import EVERYTHING, Caller
-from everturn.web.sse import HEARTBEAT
-from everturn.web.streams import EventStream, Streams
+from everturn.web.access.identity import EVERYTHING, Caller
+from everturn.web.streams.sse import HEARTBEAT
+from everturn.web.streams.streams import EventStream, Streams
 
 pytestmark = pytest.mark.anyio
 BEAT_S = 30.0

@@ -9,10 +9,10 @@ from pathlib import Path
 from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
-from everturn.store.disk import Disk
-from everturn.store.hub import Hub
+from everturn.store.files.disk import Disk
+from everturn.store.journal.hub import Hub
 from everturn.store.nouns import Store, StoreSettings
-from everturn.store.postgres.copying import copy_in as restore_postgres
+from everturn.store.postgres.copy import copy_in as restore_postgres
 from everturn.store.postgres.database import PostgresDatabase
 from everturn.store.postgres.workers import PostgresWorkers
 

@@ -24,7 +24,7 @@ from everturn.domain.errors import (
     WrongState,
 )
 from everturn.store import sql
-from everturn.store.titles import grams_of, titles_of
+from everturn.store.sessions.titles import grams_of, titles_of
 
 SCHEMA = 4
 SERVER_MIN = 140_000  # as server_version_num counts

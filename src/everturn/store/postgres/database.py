@@ -24,14 +24,14 @@ from everturn.domain.events import Event
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
 from everturn.store import sql
-from everturn.store.hub import Hub
-from everturn.store.journal import deliver_late
+from everturn.store.journal.hub import Hub
+from everturn.store.journal.journal import deliver_late
 from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explained, prepare
-from everturn.store.postgres.copying import copy_out
+from everturn.store.postgres.copy import copy_out
 from everturn.store.postgres.flusher import Flusher
-from everturn.store.postgres.noticing import Noticer
-from everturn.store.postgres.running import READ_ENDS, READS, DeferredProbe, Runs, writes
-from everturn.store.script import Append, Script, Stored, Tx
+from everturn.store.postgres.notifications import Noticer
+from everturn.store.postgres.transactions import READ_ENDS, READS, DeferredProbe, Runs, writes
+from everturn.store.scripts.script import Append, Script, Stored, Tx
 
 T = TypeVar("T")
 

@@ -28,11 +28,11 @@ from everturn.domain.errors import (
 )
 from everturn.domain.events import Event
 from everturn.domain.probe import Moment, Probe
-from everturn.store.appends import Facts, Found, Known, Run, plan
+from everturn.store.journal.appends import Facts, Found, Known, Run, plan
+from everturn.store.journal.spool import Spool, Spooled
 from everturn.store.postgres.connection import LOST, Connector, explained
-from everturn.store.rows import kind_in
-from everturn.store.script import Append, Stored
-from everturn.store.spool import Spool, Spooled
+from everturn.store.scripts.rows import kind_in
+from everturn.store.scripts.script import Append, Stored
 
 _log = logging.getLogger("everturn.store")
 

@@ -13,11 +13,11 @@ import socket
 from pathlib import Path
 
 from everturn.domain.errors import StoreAway
-from everturn.store.disk import Disk, write_atomically
+from everturn.store.files.disk import Disk, write_atomically
+from everturn.store.journal.spool import Spool
 from everturn.store.postgres.database import PostgresDatabase
-from everturn.store.script import Script, Tx, q
-from everturn.store.spool import Spool
-from everturn.store.workers import WorkerLock, Workers, release
+from everturn.store.scripts.script import Script, Tx, q
+from everturn.store.turns.workers import WorkerLock, Workers, release
 
 FORGOTTEN_MS = 7 * 24 * 3600 * 1000
 

@@ -24,8 +24,8 @@ from everturn.domain.errors import (
     StoreTooNew,
 )
 from everturn.store import sql
-from everturn.store.disk import told
-from everturn.store.titles import titles_of
+from everturn.store.files.disk import told
+from everturn.store.sessions.titles import titles_of
 
 _log = logging.getLogger("everturn.store")
 

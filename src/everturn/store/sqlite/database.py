@@ -17,8 +17,8 @@ from everturn.domain.errors import DiskFull, StoreBroken
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
 from everturn.store import sql
-from everturn.store.hub import Hub
-from everturn.store.script import Append, Script, Tx
+from everturn.store.journal.hub import Hub
+from everturn.store.scripts.script import Append, Script, Tx
 from everturn.store.sqlite.connection import explained, open_connection, prepare
 from everturn.store.sqlite.writer import CHECKPOINT_PAGES, AppendJob, Runs, ScriptJob, Writer
 

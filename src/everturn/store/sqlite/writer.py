@@ -31,8 +31,8 @@ from everturn.domain.errors import (
 )
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
-from everturn.store.appends import Facts, Found, Known, Run, plan
-from everturn.store.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx
+from everturn.store.journal.appends import Facts, Found, Known, Run, plan
+from everturn.store.scripts.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx
 from everturn.store.sqlite.connection import BUSY_TIMEOUT_MS, SCHEMA, explained
 
 _log = logging.getLogger("everturn.store")

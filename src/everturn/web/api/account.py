@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from everturn import __version__
 from everturn.domain import errors as e
-from everturn.web.accounts import (
+from everturn.web.access.accounts import (
     Accounts,
     TokenInfo,
     browser_from,
@@ -18,12 +18,12 @@ from everturn.web.accounts import (
     set_browser,
     set_cookie,
 )
-from everturn.web.audit import Audit, Entry
-from everturn.web.identity import LOCAL_OWNER, Scope
-from everturn.web.passwords import PASSWORD_LENGTH_MIN
-from everturn.web.problems import AccessNeeded, OldPasswordWrong, ScopeMissing, Throttled, WrongPassword
-from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing
-from everturn.web.streams import Streams
+from everturn.web.access.audit import Audit, Entry
+from everturn.web.access.identity import LOCAL_OWNER, Scope
+from everturn.web.access.passwords import PASSWORD_LENGTH_MIN
+from everturn.web.http.problems import AccessNeeded, OldPasswordWrong, ScopeMissing, Throttled, WrongPassword
+from everturn.web.http.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.streams.streams import Streams
 
 _SIGN_IN_BYTES_MAX = 16_384  # nobody has signed in yet: strangers get no more of our memory
 

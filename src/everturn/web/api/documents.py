@@ -9,8 +9,10 @@ from msgspec import Meta
 
 from everturn.domain import errors as e
 from everturn.domain.sessions import Hit, Session
-from everturn.store import Store, documents
-from everturn.store.documents import Document
+from everturn.store import Store
+from everturn.store.sessions import documents
+from everturn.store.sessions.documents import Document
+from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import (
     ChangeSession,
     SessionId,
@@ -19,11 +21,10 @@ from everturn.web.api.sessions import (
     check_place,
     tagged,
 )
-from everturn.web.guard import FILE_POLICY
-from everturn.web.identity import Scope
+from everturn.web.http.guard import FILE_POLICY
+from everturn.web.http.problems import ScopeMissing
+from everturn.web.http.routing import JSON, Answer, AnyEndpoint, Call, Endpoint, Nothing, Raw
 from everturn.web.preferences import PreferencesOf
-from everturn.web.problems import ScopeMissing
-from everturn.web.routing import JSON, Answer, AnyEndpoint, Call, Endpoint, Nothing, Raw
 from everturn.web.uploads import safe_name, sniffed
 
 

@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
-from everturn.domain.storing import File
+from everturn.domain.store import File
 from everturn.store import Store
-from everturn.web.guard import FILE_POLICY
-from everturn.web.identity import Scope
-from everturn.web.page_files import FileAnswer
-from everturn.web.problems import BadRequest, NotJson
-from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.access.identity import Scope
+from everturn.web.http.guard import FILE_POLICY
+from everturn.web.http.page_files import FileAnswer
+from everturn.web.http.problems import BadRequest, NotJson
+from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing
 from everturn.web.uploads import FORM, RAW, SHOWN, Uploads
 
 _CONTENTS = dict.fromkeys((RAW, *sorted(SHOWN)), bytes)

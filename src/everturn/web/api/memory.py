@@ -9,13 +9,13 @@ from msgspec import Meta
 
 from everturn.domain import errors as e
 from everturn.domain.clock import Clock
-from everturn.domain.storing import Store
+from everturn.domain.store import Store
 from everturn.memory import Memory
 from everturn.memory.containing import ProviderState
 from everturn.memory.notebook import Notebooks
 from everturn.memory.notes import Note
-from everturn.web.identity import Scope
-from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.access.identity import Scope
+from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing
 
 NOTES_MAX = 1_000
 _NoteText = Annotated[str, Meta(min_length=1, max_length=2_000)]

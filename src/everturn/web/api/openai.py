@@ -12,14 +12,22 @@ import msgspec
 from everturn.domain import errors as e
 from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
-from everturn.web import chat_wire as wire
-from everturn.web import problems
-from everturn.web.answers import Answers, digest_of
-from everturn.web.completions import Answering, Completions, End, ModelNotFound, Piece, TurnLost, is_agent
-from everturn.web.identity import Scope
-from everturn.web.problems import BadRequest
-from everturn.web.routing import Answer, AnyEndpoint, Call, ClientGone, Endpoint, Nothing, key_from
-from everturn.web.streams import EventStream, Streams
+from everturn.web.access.identity import Scope
+from everturn.web.http import problems
+from everturn.web.http.idempotency import Answers, digest_of
+from everturn.web.http.problems import BadRequest
+from everturn.web.http.routing import Answer, AnyEndpoint, Call, ClientGone, Endpoint, Nothing, key_from
+from everturn.web.openai import chat_wire as wire
+from everturn.web.openai.completions import (
+    Answering,
+    Completions,
+    End,
+    ModelNotFound,
+    Piece,
+    TurnLost,
+    is_agent,
+)
+from everturn.web.streams.streams import EventStream, Streams
 
 SESSION_HEADER = "x-everturn-session"
 _SESSION_CHARS_MAX = 150

@@ -11,11 +11,11 @@ from everturn import __version__
 from everturn.domain.errors import EverturnError
 from everturn.engine import Engine
 from everturn.store import Store
-from everturn.web import docs_page
+from everturn.web.http import docs_page
+from everturn.web.http.problems import NotReady
+from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing, Raw
 from everturn.web.metrics import Metrics, writer_figures
-from everturn.web.problems import NotReady
-from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing, Raw
-from everturn.web.streams import Streams
+from everturn.web.streams.streams import Streams
 
 # The API page has one inline style block and nothing that runs.
 _DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"

@@ -11,15 +11,15 @@ from msgspec import UNSET, Meta, UnsetType
 from everturn.domain import errors as e
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Page, Session, SessionPatch
-from everturn.domain.storing import Accepted, Request
+from everturn.domain.store import Accepted, Request
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
 from everturn.store import Store
-from everturn.web.deleting import EPHEMERAL, Deletions, is_ephemeral
-from everturn.web.identity import Scope
+from everturn.web.access.identity import Scope
+from everturn.web.deletion import EPHEMERAL, Deletions, is_ephemeral
+from everturn.web.http.problems import PreconditionNeeded, ScopeMissing
+from everturn.web.http.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import ModelName, PreferencesOf
-from everturn.web.problems import PreconditionNeeded, ScopeMissing
-from everturn.web.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing, key_from, version_from
 
 T = TypeVar("T")
 

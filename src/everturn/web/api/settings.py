@@ -16,12 +16,12 @@ from everturn.engine import Engine, Preferences
 from everturn.models import Keys, ModelRegistry, ModelState
 from everturn.store import Store
 from everturn.tools import EverturnToolbox, Rule, ServerState
+from everturn.web.access.audit import Audit
+from everturn.web.access.identity import Caller, Scope
 from everturn.web.api.sessions import SessionId
-from everturn.web.audit import Audit
-from everturn.web.identity import Caller, Scope
+from everturn.web.http.problems import ServerNotUsable
+from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing
 from everturn.web.preferences import ChangePreferences, PreferencesOf
-from everturn.web.problems import ServerNotUsable
-from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing
 
 _DAY_MS = 86_400_000
 

@@ -16,14 +16,14 @@ from everturn.domain.clock import Clock
 from everturn.domain.events import Event, Snapshot, encode
 from everturn.domain.ids import checked
 from everturn.domain.sessions import Session
-from everturn.domain.storing import Trouble
+from everturn.domain.store import Trouble
 from everturn.engine import Engine
 from everturn.store import Store
-from everturn.web import sse
-from everturn.web.deleting import Deletions, is_ephemeral
-from everturn.web.news import Counts, ListSnapshot, Newsroom, SessionNews, StoreNews
-from everturn.web.routing import EVENT_STREAM, AnyEndpoint, Call, Endpoint, Nothing
-from everturn.web.streams import EventStream, Streams
+from everturn.web.deletion import Deletions, is_ephemeral
+from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.streams import sse
+from everturn.web.streams.news import Counts, ListSnapshot, Newsroom, SessionNews, StoreNews
+from everturn.web.streams.streams import EventStream, Streams
 
 _FIRST_PAGE = 50
 _REPLAY_EVENTS = 500

@@ -8,17 +8,17 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
-from everturn.domain.storing import Accepted, Ask, Submission
+from everturn.domain.store import Accepted, Ask, Submission
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
 from everturn.store import Store
+from everturn.web.access.audit import Audit
+from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import Name, SessionId
-from everturn.web.audit import Audit
-from everturn.web.deleting import Deletions
-from everturn.web.identity import Scope
+from everturn.web.deletion import Deletions
+from everturn.web.http.problems import ScopeMissing
+from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import PreferencesOf
-from everturn.web.problems import ScopeMissing
-from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing, key_from, version_from
 
 FileId = Annotated[str, Meta(pattern=r"^fil_[0-9a-hjkmnp-tv-z]{26}$")]
 

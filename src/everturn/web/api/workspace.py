@@ -20,9 +20,9 @@ from everturn.tools import (
     files_named,
     text_of,
 )
-from everturn.web.deleting import Deletions
-from everturn.web.identity import Scope
-from everturn.web.routing import AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.access.identity import Scope
+from everturn.web.deletion import Deletions
+from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing
 
 _PATH_CHARS_MAX = 500  # as a query: up to 12 bytes for each
 

@@ -1,0 +1,559 @@
+"""The contract of the store, split by noun. Two implementations keep it: SQLite and PostgreSQL.
+
+Every write is durable when its call returns, and is one transaction. A refused write has changed
+nothing. Nothing is read without naming its owner. Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from everturn.domain.events import Event, Payload
+from everturn.domain.fold import Folded
+from everturn.domain.memory import Ledger
+from everturn.domain.messages import Message
+from everturn.domain.sessions import Hit, Overview, Page, Session, SessionPatch
+from everturn.domain.turns import Failure, Turn, TurnKind
+
+
+class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A user's message on its way in."""
+
+    text: str = ""
+    attachments: tuple[str, ...] = ()  # file ids
+    model: str | None = None
+    profile: str | None = None
+    when_busy: str = "queue"  # queue | steer | interrupt
+    key: str | None = None  # idempotency key
+    kind: TurnKind = TurnKind.MESSAGE
+    note: str = ""  # for a compaction: its focus
+    preferred_model: str | None = None  # where ``model`` is None; not part of what was asked for, so that
+    # a repeat is a repeat after the preference has changed
+    version: int | None = None  # of the session that it is based on, where that matters
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    turn: Turn
+    cursor: int  # follow the session's events after this position to see all of the turn
+    is_repeat: bool = False  # the idempotency key was seen before; this is the first answer
+    is_steering: bool = False  # it went into the running turn ``turn``
+
+
+class TranscriptPage(msgspec.Struct, frozen=True):
+    """One page of a session, read at one moment. ``turns``: those of its messages and, on the newest page,
+    the active one."""
+
+    session: Session
+    messages: Page[Message]
+    turns: tuple[Turn, ...]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """How a change of the transcript protects itself: a key, a version, or both."""
+
+    key: str | None = None
+    version: int | None = None
+
+
+NO_REQUEST = Request()
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Why nothing can be stored at the moment. ``code`` is that of the error which a write meets."""
+
+    code: str
+    message: str
+    hint: str
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A turn that this worker may run. Every write of it carries the epoch.
+
+    ``reason``: new | crash | handed_over | answered | manual. ``journal`` holds the turn's events so
+    far, in (epoch, number) order; the writer goes on with ``number`` + 1.
+    """
+
+    turn: Turn
+    session: Session
+    epoch: int
+    number: int
+    reason: str
+    journal: tuple[Event, ...] = ()
+    stopped_at: int | None = None
+    message: Message | None = None  # the turn's first, as it is now; None in a compaction
+
+
+class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An open or answered approval or question. ``topic``: approval | question | doubt | limit | repeat."""
+
+    id: str
+    session_id: str
+    turn_id: str
+    topic: str
+    created_at: int
+    call_id: str | None = None
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    name: str = ""
+    arguments: str = ""
+    digest: str = ""
+    label: str = ""
+    answer: str | None = None
+    by: str | None = None
+    answered_at: int | None = None
+    expires_at: int | None = None
+    title: str = ""  # of the session, for lists
+    edited: str | None = None  # the arguments that the answer put in place of the asked ones
+
+
+class File(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An upload or an artifact; its bytes lie in the data folder under their hash."""
+
+    id: str
+    owner: str
+    name: str
+    media_type: str
+    size: int
+    sha256: str
+    created_at: int
+    kind: str = "upload"  # upload | artifact
+    session_id: str | None = None
+
+
+class Sessions(Protocol):
+    async def create(
+        self,
+        owner: str,
+        *,
+        title: str = "",
+        key: str = "",
+        private: bool = False,
+        project: str | None = None,
+        profile: str | None = None,
+        model: str | None = None,
+        preferred_profile: str | None = None,
+        request: Request = NO_REQUEST,
+    ) -> Session:
+        """``preferred_profile``: where ``profile`` is None; not part of what was asked for, so that a
+        repeat is a repeat after the preference has changed."""
+        ...
+
+    async def get(self, owner: str, session_id: str) -> Session: ...
+
+    async def list(
+        self,
+        owner: str,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        query: str = "",
+        archived: bool | None = False,
+        pinned: bool | None = None,
+        tag: str | None = None,
+        is_shown: Callable[[Session], bool] | None = None,
+    ) -> Page[Session]:
+        """Newest activity first. ``is_shown``: which of them; a page without any is passed over."""
+        ...
+
+    async def overview(self, owner: str, *, limit: int, also: Collection[str] = ()) -> Overview:
+        """The first page and totals; ``also``: sessions to look up that may not be on the page."""
+        ...
+
+    async def change(
+        self, owner: str, session_id: str, patch: SessionPatch, *, version: int | None = None
+    ) -> Session:
+        """Does not move ``updated_at``: renaming is not activity. Raises Stale."""
+        ...
+
+    async def set_title(self, owner: str, session_id: str, title: str) -> Session:
+        """Write a generated title, unless a user has named the session meanwhile (A11)."""
+        ...
+
+    async def delete(self, owner: str, session_id: str) -> None:
+        """End the running turn, then remove everything of the session that is live (A17)."""
+        ...
+
+
+class Turns(Protocol):
+    async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted: ...
+
+    async def accept_and_claim(
+        self, worker: str, owner: str, session_id: str, submission: Submission
+    ) -> tuple[Accepted, Claim | None]:
+        """Accept, and claim the turn in the same step if it can run at once. Whoever calls this runs
+        what it gets: the call must not be cancelled."""
+        ...
+
+    async def get(self, owner: str, turn_id: str) -> Turn: ...
+
+    async def queue(self, owner: str, session_id: str) -> Sequence[Turn]: ...
+
+    async def edit_queued(
+        self,
+        owner: str,
+        turn_id: str,
+        text: str | None = None,
+        *,
+        place: int | None = None,
+        version: int | None = None,
+    ) -> Turn:
+        """Change its text, or its place in the queue: ``place`` turns then run before it, or all others
+        where they are fewer. Raises Stale if the session is no longer at ``version``."""
+        ...
+
+    async def remove_queued(self, owner: str, turn_id: str) -> None: ...
+
+    async def claim(
+        self,
+        worker: str,
+        *,
+        limit: int = 1,
+        session_id: str | None = None,
+        without_owners: Sequence[str] = (),
+    ) -> list[Claim]:
+        """Take turns that are ready to run: the oldest queued one of each free session, answered and
+        handed-over ones. Appends ``turn.started`` or ``turn.resumed``."""
+        ...
+
+    async def lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
+        """Those of the held (turn, epoch) that are no longer running at that epoch. Writes nothing."""
+        ...
+
+    async def held(self, worker: str) -> list[tuple[str, int]]:
+        """What the worker holds, as (turn, epoch): more than it knows of, if it did not hear the answer to
+        a claim."""
+        ...
+
+    async def take_steering(self, turn_id: str, epoch: int, number: int) -> list[Message]:
+        """Move the steering messages that wait for this turn into its journal, numbered from
+        ``number``; return them."""
+        ...
+
+    async def wait(
+        self,
+        turn_id: str,
+        epoch: int,
+        number: int,
+        asks: Sequence[Ask],
+        payloads: Sequence[Payload],
+        *,
+        worked_ms: int | None = None,
+    ) -> Turn:
+        """Make the asks durable with their events and put the turn to waiting, in one step."""
+        ...
+
+    async def complete(
+        self,
+        turn_id: str,
+        epoch: int,
+        number: int,
+        folded: Folded,
+        *,
+        provider: str | None = None,
+        handle: str = "",
+    ) -> Turn:
+        """Write messages, usage, what memory is owed and the end. ``number`` is the last event the
+        writer made durable; if more is there, or steering waits, it is refused (WrongState).
+        ``provider`` and ``handle``: to whom the turn is owed, and who saw it."""
+        ...
+
+    async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:
+        """End as failed with what the journal holds. ``epoch`` None: a queued turn."""
+        ...
+
+    async def interrupt(
+        self, turn_id: str, epoch: int | None, failure: Failure, *, is_sealed: bool = True
+    ) -> Turn: ...
+
+    async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
+        """End as cancelled with what the journal holds. Cancelling an ended turn returns it as is."""
+        ...
+
+    async def hand_over(self, turn_id: str, epoch: int) -> Turn:
+        """Release a running turn: claimable at once, its place kept."""
+        ...
+
+    async def resume(self, owner: str, turn_id: str) -> Turn:
+        """Make an interrupted turn at the head claimable again."""
+        ...
+
+
+class Transcript(Protocol):
+    async def messages(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
+    ) -> Page[Message]:
+        """The newest page of the path to the head, oldest first; the cursor gives the page before."""
+        ...
+
+    async def page(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
+    ) -> TranscriptPage:
+        """That page with its session and turns, in one read."""
+        ...
+
+    async def context(self, owner: str, session_id: str, *, upto: str | None = None) -> list[Message]:
+        """What the model is given: from the newest summary on, or the whole path, up to ``upto`` (a
+        turn; default the head), that turn included."""
+        ...
+
+    async def undo(self, owner: str, session_id: str, request: Request) -> Session: ...
+
+    async def redo(self, owner: str, session_id: str, request: Request) -> Session: ...
+
+    async def clear(self, owner: str, session_id: str, request: Request) -> Session: ...
+
+    async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
+        """Show another sibling: the head becomes the newest tip below this turn."""
+        ...
+
+    async def retry(
+        self,
+        owner: str,
+        session_id: str,
+        turn_id: str | None,
+        request: Request,
+        *,
+        text: str | None = None,
+        model: str | None = None,
+    ) -> Accepted:
+        """Start a sibling of the turn (default: the head) with the same or an edited message, by the same or
+        another model."""
+        ...
+
+    async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
+        """Copy the path up to the turn into a new session."""
+        ...
+
+    async def import_session(
+        self, owner: str, session: Session, turns: Sequence[Turn], messages: Sequence[Message]
+    ) -> Session: ...
+
+    async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
+        """All turns of the tree and their messages, read in one transaction."""
+        ...
+
+
+class Journal(Protocol):
+    async def append(self, turn_id: str, epoch: int, first_number: int, payloads: Sequence[Payload]) -> int:
+        """Make events durable; return the position of the last. Numbers that are already there are
+        skipped, so a batch can be sent again as formed. Raises Fenced.
+
+        Returns 0 when the database is away: the events are synced to this worker's spool, not visible
+        to anybody and not published. They are delivered later, in order. Until ``settled`` has returned,
+        nothing may be done that others must know of: no model call, no tool (C04).
+        """
+        ...
+
+    async def settled(self, turn_id: str, epoch: int) -> None:
+        """Return when nothing of this writer waits in the spool, at once if nothing does. Call it before
+        a model call or a tool. Raises Fenced if another worker has the turn: the spooled events were then
+        kept beside the journal (C09)."""
+        ...
+
+    async def after(self, owner: str, session_id: str, position: int, *, limit: int = 500) -> list[Event]:
+        """Events that follow the position; one ``snapshot`` where they were pruned."""
+        ...
+
+    async def of_turn(self, owner: str, turn_id: str) -> list[Event]:
+        """A turn's events in (epoch, number) order."""
+        ...
+
+    def follow(self, owner: str, session_id: str, after: int) -> AsyncIterator[Sequence[Event]]:
+        """Replay, then follow, in batches, without end. Raises SlowReader when the reader lags more
+        than it may; it resumes from its cursor."""
+        ...
+
+    async def deliver_late(self, turn_id: str, epoch: int, events: Sequence[Event]) -> int:
+        """Put spooled events of a former worker beside the journal; return how many were new."""
+        ...
+
+    async def seal(self, turn_id: str, epoch: int) -> None:
+        """Say that nothing more will come from this epoch's worker."""
+        ...
+
+    async def pending(self, owner: str, session_id: str) -> tuple[Session, bool]:
+        """The session, and whether ``recover`` has something to look at. Writes nothing."""
+        ...
+
+    async def recover(self, owner: str, session_id: str) -> bool:
+        """Do what a pending recovery of this session needs (C05-C08); True if something changed."""
+        ...
+
+
+class Asks(Protocol):
+    async def open(self, owner: str, session_id: str | None = None) -> list[Ask]: ...
+
+    async def get(self, owner: str, ask_id: str) -> Ask: ...
+
+    async def answer(
+        self, owner: str, ask_id: str, answer: str, *, by: str, arguments: str | None = None
+    ) -> Ask:
+        """Durable with its event; the turn becomes claimable when none of its asks is open. Answering
+        again with the same answer changes nothing, with another it is refused. ``arguments``: what an
+        approved call runs with instead of what was asked; that holds for this one call."""
+        ...
+
+    async def expire(self, now_ms: int) -> int: ...
+
+
+class Files(Protocol):
+    """Bytes are fsynced, file and folder, before the transaction that names them."""
+
+    async def put(
+        self,
+        owner: str,
+        name: str,
+        media_type: str,
+        content: bytes | Path,
+        *,
+        kind: str = "upload",
+        session_id: str | None = None,
+    ) -> File: ...
+
+    async def get(self, owner: str, file_id: str) -> File: ...
+
+    async def path(self, owner: str, file_id: str) -> Path: ...
+
+    async def sweep(self) -> int: ...
+
+
+class Search(Protocol):
+    async def find(
+        self,
+        owner: str,
+        query: str,
+        *,
+        limit: int = 20,
+        order: str = "newest",
+        session_id: str | None = None,
+        reader: str | None = None,
+    ) -> list[Hit]:
+        """``reader``: the session on whose behalf it is asked; what other sessions hold in private is not
+        shown to it. None: their owner asks, who sees everything."""
+        ...
+
+    async def index(self, *, limit: int = 2000) -> int:
+        """Bring up to this many messages into the index; return how many there were."""
+        ...
+
+    async def rebuild(self) -> None: ...
+
+
+class Workers(Protocol):
+    async def register(self, worker: str) -> None: ...
+
+    async def heartbeat(self, worker: str) -> bool:
+        """Renew the lease; False if it was lost. On SQLite there is none: always True."""
+        ...
+
+    async def take_over(self, worker: str) -> int:
+        """Release the turns of workers that are certainly dead (their lock can be taken) or whose
+        lease ran out; return how many."""
+        ...
+
+    async def retire(self, worker: str) -> None: ...
+
+
+class Records(Protocol):
+    """Small durable things by (owner, kind, name): settings, rules, tokens, sign-ins."""
+
+    async def put(self, owner: str, kind: str, name: str, value: Any) -> None: ...
+
+    async def replace(self, owner: str, kind: str, name: str, value: Any) -> bool:
+        """Like ``put``, but only where there is one; False: there is none, and none was made."""
+        ...
+
+    async def get(self, owner: str, kind: str, name: str) -> Any | None: ...
+
+    async def list(self, owner: str, kind: str) -> dict[str, Any]: ...
+
+    async def delete(self, owner: str, kind: str, name: str) -> bool: ...
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What a check found. ``is_repairable``: ``doctor --repair`` can put it right from the truth."""
+
+    what: str
+    detail: str
+    is_repairable: bool = False
+    is_repaired: bool = False
+
+
+class Upkeep(Protocol):
+    async def check(self) -> list[Finding]: ...
+
+    async def repair(self) -> list[Finding]: ...
+
+    async def backup(self, target: Path) -> Path:
+        """A consistent copy, database first, then files, verified by opening it."""
+        ...
+
+    async def prune(self, *, older_than_ms: int, limit: int = 200) -> int: ...
+
+    async def stats(self) -> dict[str, Any]: ...
+
+
+class Store(Protocol):
+    """The nouns over one database."""
+
+    @property
+    def sessions(self) -> Sessions: ...
+
+    @property
+    def turns(self) -> Turns: ...
+
+    @property
+    def transcript(self) -> Transcript: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def asks(self) -> Asks: ...
+
+    @property
+    def files(self) -> Files: ...
+
+    @property
+    def search(self) -> Search: ...
+
+    @property
+    def workers(self) -> Workers: ...
+
+    @property
+    def records(self) -> Records: ...
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+    @property
+    def upkeep(self) -> Upkeep: ...
+
+    @property
+    def kind(self) -> str:
+        """``sqlite`` or ``postgresql``."""
+        ...
+
+    @property
+    def lease_s(self) -> float:
+        """How long a worker that is not heard of keeps its turns. On SQLite there are no leases."""
+        ...
+
+    @property
+    def is_away(self) -> bool:
+        """The database cannot be reached at the moment: appends go to the spool, everything else raises
+        StoreAway. Never on SQLite."""
+        ...
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the last write was not stored; None as soon as one is."""
+        ...
+
+    async def other_trouble(self, known: Trouble | None) -> Trouble | None:
+        """The trouble, once it is another than the one that is known."""
+        ...

@@ -1,0 +1,158 @@
+"""The contract of a tool, and of the policy that decides whether a call may run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, Union
+
+import msgspec
+
+from everturn.domain.messages import Outcome
+from everturn.domain.model import ToolSchema
+
+
+class Verdict(StrEnum):
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """What the policy says about one call, and why. ``label`` is the call in one line for people.
+    ``covers``: what an answer for the session or for always would allow from then on."""
+
+    verdict: Verdict
+    reason: str = ""
+    label: str = ""
+    options: tuple[str, ...] = ("once", "session", "always", "deny")
+    covers: str = ""
+
+    @property
+    def question(self) -> str:
+        """What the person is told beside the call."""
+        return f"{self.reason} A lasting answer covers: {self.covers}." if self.covers else self.reason
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    schema: ToolSchema
+    is_safe_to_repeat: bool = False  # running it twice does what running it once does
+    takes_key: bool = False  # deduplicates by the idempotency key it is given
+    timeout_s: float = 120.0
+    output_bytes_max: int = 48_000  # what the model sees; the rest is kept as an artifact
+    is_untrusted: bool = True  # its output is not the user's word
+    reads_only: bool = False  # changes nothing: calls of such tools may run side by side
+
+    @property
+    def name(self) -> str:
+        return self.schema.name
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """One call, with where and for whom it runs."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    owner: str
+    session_id: str
+    turn_id: str
+    workspace: Path
+    key: str  # idempotency key: the same for every attempt at this call
+    profile: str | None = None
+    is_tainted: bool = False  # untrusted output is in the context already
+
+
+class ToolResult(msgspec.Struct, frozen=True):
+    text: str
+    outcome: Outcome = Outcome.OK
+    display: Any = None
+    full_output: bytes | None = None  # where the text is only a part of it
+
+
+class ToolQuestion(msgspec.Struct, frozen=True):
+    """Returned instead of a result by a tool that needs the user: the turn waits, durably."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+
+
+class Instructions(msgspec.Struct, frozen=True):
+    """The workspace's AGENTS.md. ``text`` is for the context only if ``is_trusted``; else the user is to
+    be asked once about this content, with ``preview``."""
+
+    is_there: bool
+    is_trusted: bool = False
+    text: str = ""
+    preview: str = ""
+    digest: str = ""
+    is_changed: bool = False  # an earlier content was trusted
+    is_declined: bool = False  # the user wants this content left out
+
+
+class Untrusted(msgspec.Struct, frozen=True):
+    """A text from outside that would steer the agent. The user is asked about this very content, and nothing
+    of it is in the context before."""
+
+    name: str  # of what says it
+    question: str  # in one line
+    text: str
+    digest: str
+
+
+Emit = Callable[[str], Awaitable[None]]
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def run(self, call: ToolCall, emit: Emit) -> Union[ToolResult, ToolQuestion]:
+        """Do it. ``emit`` shows live output. Cancelling really ends the work.
+
+        Bad arguments and ordinary failures are results with outcome ERROR, not exceptions.
+        """
+        ...
+
+
+class Toolbox(Protocol):
+    """The tools of a profile, and the policy over them."""
+
+    async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
+        """Sorted by name, so that the prefix sent to the model is stable."""
+        ...
+
+    async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
+        """Allow, ask or deny this call. Never raises: what cannot be judged asks."""
+        ...
+
+    async def remember(self, call: ToolCall, decision: str) -> None:
+        """Keep an answer that reaches beyond one call: ``session``, ``always`` or ``trust``."""
+        ...
+
+    async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
+        """The folder the session works in; made if it is not there."""
+        ...
+
+    async def instructions(self, owner: str, workspace: Path) -> Instructions:
+        """What the workspace itself says to agents, and whether the user trusts it."""
+        ...
+
+    async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
+        """Keep the user's answer about this content; a change of it asks again."""
+        ...
+
+    async def untrusted(self, owner: str, session_id: str, profile: str | None) -> Sequence[Untrusted]:
+        """What the servers of the profile say about their tools, as far as the user has not decided on it."""
+        ...
+
+    async def decide_untrusted(
+        self, owner: str, session_id: str, name: str, digest: str, *, use: bool
+    ) -> None:
+        """Keep the user's answer about this text; a change of it asks again."""
+        ...
+
+    async def forget(self, owner: str, session_id: str) -> None:
+        """Drop what a deleted session was allowed, and its own workspace. Twice is harmless."""
+        ...

@@ -1,0 +1,1 @@
+"""The journal: events made durable, read, followed, and recovered after a crash."""

@@ -1,0 +1,275 @@
+"""The journal: append, read, follow, late delivery and recovery."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from everturn.domain.errors import JournalCorrupt, NotFound, WrongState
+from everturn.domain.events import Event, Payload, Snapshot, encode
+from everturn.domain.sessions import Session
+from everturn.domain.turns import Recovery, TurnState
+from everturn.store.journal.folded import JournalFold, read_ahead
+from everturn.store.journal.hub import Hub
+from everturn.store.scripts.common import (
+    add_messages,
+    bump,
+    drop_messages,
+    journal_of,
+    locked_turn,
+    refresh,
+    say_changed,
+    session_row,
+)
+from everturn.store.scripts.rows import (
+    SessionRow,
+    TurnRow,
+    crc_of,
+    event_of,
+    session_of,
+    timeline_json,
+    to_json,
+    turn_of,
+)
+from everturn.store.scripts.script import Database, Query, Row, Script, Stored, Tx, append_of, one, q
+
+READ_EVENTS_MAX = 2_000
+
+
+class Journal:
+    def __init__(
+        self, db: Database, hub: Hub, *, recovery_attempts_max: int, recovery_age_max_ms: int
+    ) -> None:
+        self._db = db
+        self._hub = hub
+        self._attempts_max = recovery_attempts_max
+        self._age_max_ms = recovery_age_max_ms
+        self._recovering: set[str] = set()
+
+    async def append(self, turn_id: str, epoch: int, first_number: int, payloads: Sequence[Payload]) -> int:
+        return await self._db.append(append_of(turn_id, epoch, first_number, payloads))
+
+    async def after(self, owner: str, session_id: str, position: int, *, limit: int = 500) -> list[Event]:
+        return await self._db.read(_after, owner, session_id, position, min(limit, READ_EVENTS_MAX))
+
+    async def of_turn(self, owner: str, turn_id: str) -> list[Event]:
+        return await self._db.read(_of_turn, owner, turn_id)
+
+    async def follow(self, owner: str, session_id: str, after: int) -> AsyncIterator[Sequence[Event]]:
+        # Subscribing before the first read: what commits in between is in the backlog, and its position
+        # says whether the read has seen it.
+        follower = self._hub.follow(session_id)
+        position = after
+        try:
+            while True:
+                while batch := await self.after(owner, session_id, position):
+                    yield batch
+                    position = batch[-1].position
+                while (live := await follower.next()) is not None:
+                    if live[0].position > position + 1 or not _is_unbroken(live):
+                        break  # another process wrote in between, or two commits were told out of order
+                    fresh = [event for event in live if event.position > position]
+                    if fresh:
+                        yield fresh
+                        position = fresh[-1].position
+        finally:
+            self._hub.unfollow(session_id, follower)
+
+    async def deliver_late(self, turn_id: str, epoch: int, events: Sequence[Event]) -> int:
+        return await self._db.write(deliver_late, turn_id, epoch, tuple(events))
+
+    async def settled(self, turn_id: str, epoch: int) -> None:
+        await self._db.settled(turn_id, epoch)
+
+    async def seal(self, turn_id: str, epoch: int) -> None:
+        await self._db.write(_seal, turn_id, epoch)
+
+    async def pending(self, owner: str, session_id: str) -> tuple[Session, bool]:
+        return await self._db.read(_pending, owner, session_id)
+
+    async def recover(self, owner: str, session_id: str) -> bool:
+        """One reader does it, the others get the session as it is, without waiting (C07)."""
+        if session_id in self._recovering:
+            return False
+        _, is_pending = await self.pending(owner, session_id)
+        if not is_pending:
+            return False
+        if session_id in self._recovering:
+            return False
+        self._recovering.add(session_id)
+        try:
+            late = await self._db.read(_late_turns, owner, session_id)
+            ahead = {turn_id: await read_ahead(self._db, turn_id) for turn_id in late}
+            bounds = (self._attempts_max, self._age_max_ms)
+            return await self._db.write(_recover, owner, session_id, *bounds, ahead)
+        finally:
+            self._recovering.discard(session_id)
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Script[list[Event]]:
+    session = yield from session_row(tx, owner, session_id)
+    if position < session.pruned_through:
+        return [_snapshot(tx, session, session.pruned_through)]
+    if position > session.session.position:
+        # A cursor from a time that is gone, because a backup was restored: its reader starts anew from here,
+        # or it would pass over everything up to where it once was.
+        return [_snapshot(tx, session, session.session.position)]
+    rows = yield q("events_after", session.no, position, limit)
+    turn_ids = yield from _turn_ids(session, rows)
+    events: list[Event] = []
+    for row in rows:
+        try:
+            events.append(event_of(row, session_id, turn_ids))
+        except JournalCorrupt:
+            if not events:
+                raise
+            break  # what lies before it is given first; the next look is told
+    return events
+
+
+def _snapshot(tx: Tx, session: SessionRow, position: int) -> Event:
+    """Stands for everything up to this position; what follows is in the journal."""
+    payload = Snapshot(position=position, version=session.session.version)
+    return Event(session.id, position, None, "snapshot", tx.now, encode(payload))
+
+
+def _turn_ids(session: SessionRow, rows: Sequence[Row]) -> Script[dict[int, str]]:
+    numbers = [row[1] for row in rows if row[1] is not None]
+    if not numbers:
+        return {}
+    found = yield q("turn_ids", session.no, min(numbers), max(numbers))
+    return {row[0]: row[1] for row in found}
+
+
+def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[Event]]:
+    row = one((yield q("turn_row", turn_id)))
+    if row is None or row[3] != owner:
+        raise NotFound("turn", turn_id)
+    turn = turn_of(row)
+    found = yield q("session_row_by_no", turn.session_no)
+    return (yield from journal_of(session_of(found[0]), turn))
+
+
+def _is_unbroken(events: Sequence[Event]) -> bool:
+    first = events[0].position
+    return all(event.position == first + index for index, event in enumerate(events))
+
+
+# --- late delivery and recovery -----------------------------------------------------------------------
+
+
+def deliver_late(tx: Tx, turn_id: str, epoch: int, events: tuple[Event, ...]) -> Script[int]:
+    session, turn = yield from locked_turn(tx, turn_id)
+    if turn.is_pruned:
+        return 0  # the transcript is settled and its journal gone: there is nothing to thread it into
+    writer = one((yield q("writer_get", turn.no, epoch)))
+    if writer is None:
+        raise WrongState(f"Turn {turn_id} never had an epoch {epoch}.", hint="The spool is not this store's.")
+    if writer[1]:
+        return 0  # sealed: its worker said before that nothing more would come, so these are repeats
+    rows = yield q("late_numbers", session.no, turn.first_position, turn.no, epoch)
+    known = {row[0] for row in rows}
+    fresh = sorted((e for e in events if e.number not in known), key=lambda event: event.number)
+    if not fresh:
+        return 0
+    yield from _insert_late(tx, session, turn, epoch, fresh)
+    yield q("writer_number", turn.no, epoch, max(fresh[-1].number, writer[0]))
+    yield q("turn_late", turn.no)
+    tx.touch(session.owner, session.id)
+    return len(fresh)
+
+
+def _insert_late(
+    tx: Tx, session: SessionRow, turn: TurnRow, epoch: int, events: Sequence[Event]
+) -> Script[None]:
+    moved = yield q("tail_position", session.no, len(events))
+    first = moved[0][0] - len(events) + 1
+    many = []
+    for index, event in enumerate(events):
+        place = first + index
+        crc = crc_of(event.data)
+        many.append(
+            (session.no, place, turn.no, epoch, event.number, session.owner, 1, event.at, crc, event.data)
+        )
+        tx.events.append(
+            Stored(session.id, place, turn.id, epoch, event.number, event.at, [event.data], True)
+        )
+    yield Query("event_insert", many=many)
+
+
+def _seal(tx: Tx, turn_id: str, epoch: int) -> Script[None]:
+    _, turn = yield from locked_turn(tx, turn_id)
+    yield q("writer_seal", turn.no, epoch)
+
+
+def _pending(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, bool]]:
+    session = yield from session_row(tx, owner, session_id)
+    return session.session, bool((yield q("turns_pending", session.no)))
+
+
+def _late_turns(tx: Tx, owner: str, session_id: str) -> Script[list[str]]:
+    """Turns whose journal is to be folded anew."""
+    session = yield from session_row(tx, owner, session_id)
+    return [turn.id for row in (yield q("turns_pending", session.no)) if (turn := turn_of(row)).is_late]
+
+
+def _recover(
+    tx: Tx,
+    owner: str,
+    session_id: str,
+    attempts_max: int,
+    age_max_ms: int,
+    ahead: Mapping[str, JournalFold],
+) -> Script[bool]:
+    if tx.dialect == "postgresql" and not (yield q("session_try_lock", session_id, owner)):
+        return False  # another worker is at it
+    session = yield from session_row(tx, owner, session_id)
+    changed = False
+    for row in (yield q("turns_pending", session.no)):
+        turn = turn_of(row)
+        folds = ahead.get(turn.id) or JournalFold(turn.id)
+        changed = (yield from _recover_turn(tx, session, turn, attempts_max, age_max_ms, folds)) or changed
+    return changed
+
+
+def _recover_turn(
+    tx: Tx, session: SessionRow, turn: TurnRow, attempts_max: int, age_max_ms: int, ahead: JournalFold
+) -> Script[bool]:
+    if turn.is_late and turn.state is not TurnState.INTERRUPTED:
+        # Another worker has resumed and ended the turn: this is an attempt that was abandoned (C09).
+        yield from _thread_late(tx, session, turn, ahead, is_recovered=False)
+        return (yield from _settle(tx, session, turn, turn.turn.recovery, turn.recovery_attempts))
+    if turn.is_late:
+        yield from _thread_late(tx, session, turn, ahead, is_recovered=True)
+        return (yield from _settle(tx, session, turn, Recovery.RECOVERED, 0))
+    if tx.now - (turn.turn.ended_at or tx.now) > age_max_ms:
+        return (yield from _settle(tx, session, turn, Recovery.FINAL, turn.recovery_attempts))
+    if (yield q("writers_unsealed", turn.no)):
+        return False  # still arriving: costs no attempt, however often the session is read (C06)
+    attempts = turn.recovery_attempts + 1
+    recovery = Recovery.FINAL if attempts >= attempts_max else Recovery.PENDING
+    return (yield from _settle(tx, session, turn, recovery, attempts))
+
+
+def _thread_late(
+    tx: Tx, session: SessionRow, turn: TurnRow, ahead: JournalFold, *, is_recovered: bool
+) -> Script[None]:
+    """Write the whole fold again: late events take their place by (epoch, number)."""
+    yield from ahead.catch_up(session, turn)
+    folded = ahead.result(is_recovered=is_recovered)
+    yield from drop_messages(tx, session, turn.no)
+    yield from add_messages(tx, session, turn.no, folded.messages)
+    yield q("turn_outcome", turn.no, to_json(folded.usage), timeline_json(folded.timeline))
+
+
+def _settle(tx: Tx, session: SessionRow, turn: TurnRow, recovery: Recovery, attempts: int) -> Script[bool]:
+    recovered_at = tx.now if recovery is Recovery.RECOVERED else turn.turn.recovered_at
+    yield q("turn_recovery", turn.no, recovery.value, attempts, recovered_at)
+    if recovery is Recovery.PENDING:
+        return True
+    version = yield from bump(tx, session)
+    yield from refresh(tx, session)
+    yield from say_changed(tx, session, "recovered", version, session.session.head)
+    return True

@@ -1,0 +1,172 @@
+"""Opening a store by its address: the nouns over the database that the address names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+
+from everturn.domain.clock import Clock, SystemClock
+from everturn.domain.errors import StoreRefused
+from everturn.domain.ids import Ids
+from everturn.domain.probe import Probe
+from everturn.store.files.disk import Disk, explained, make_folder, told
+from everturn.store.journal.hub import Hub
+from everturn.store.nouns import Store, StoreSettings
+from everturn.store.sqlite import SqliteDatabase
+from everturn.store.turns.workers import Workers
+
+_SQLITE = b"SQLite format 3\0"  # how such a file begins
+
+
+@asynccontextmanager
+async def open_store(
+    url: str | Path | None = None,
+    *,
+    data_dir: str | Path,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    probe: Probe | None = None,
+    disk: Disk | None = None,
+    settings: StoreSettings | None = None,
+    vfs: str | None = None,
+) -> AsyncIterator[Store]:
+    """Open the store: SQLite in the data folder, a SQLite file by path, or ``postgresql://…``.
+
+    Raises NotADatabase, StoreTooNew, StoreRefused, StoreBroken, DiskFull, DiskReadOnly, StoreAway.
+    """
+    folder = Path(data_dir)
+    disk = disk or Disk()
+    await asyncio.to_thread(_make_data_folder, disk, folder)
+    clock = clock or SystemClock()
+    ids = ids or Ids(clock)
+    probe = probe or Probe()
+    settings = settings or StoreSettings()
+    hub = Hub()
+    address = str(url) if url else ""
+    if _is_postgres(address):
+        async with _postgres().open_postgres(
+            address, folder, clock=clock, ids=ids, probe=probe, hub=hub, disk=disk, settings=settings
+        ) as store:
+            yield store
+        return
+    if "://" in address and not address.startswith("sqlite://"):
+        raise StoreRefused(f"The address {address.split('://')[0]}://… names no database we know.")
+    path = _file_of(address, folder)
+    db = SqliteDatabase(path, clock=clock, ids=ids, probe=probe, hub=hub, vfs=vfs)
+    workers = Workers(db, path.parent)
+    try:
+        await db.open()
+        yield Store(
+            db,
+            hub,
+            data_dir=folder,
+            disk=disk,
+            settings=settings,
+            workers=workers,
+            copy_database=db.copy_to,
+        )
+    finally:
+        await db.close()
+        workers.close()
+
+
+def _make_data_folder(disk: Disk, folder: Path) -> None:
+    try:
+        make_folder(disk, folder)
+    except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+        raise StoreRefused(
+            f"The data folder {folder} could not be made: {error.strerror}.",
+            hint="Choose another folder with --home or EVERTURN_HOME.",
+        ) from error
+    except OSError as error:
+        kind = type(explained(error, folder))
+        raise kind(f"The data folder {folder} could not be made: {error.strerror}.") from error
+
+
+def has_store(url: str | Path | None, data_dir: Path) -> bool:
+    """Whether there is a store to open. Of a PostgreSQL only opening tells: it counts as being there."""
+    address = str(url or "")
+    return _is_postgres(address) or _file_of(address, data_dir).is_file()
+
+
+async def restore_database(url: str | Path | None, source: Path) -> None:
+    """Fill an empty PostgreSQL from a backup's copy of one, or put SQLite's file where the address says. With
+    no address it needs nothing: the database is a file among the backup's files.
+
+    Raises StoreRefused for what is no backup, or where it and the address do not fit.
+    """
+    has_copy = (source / "postgresql" / "manifest.json").is_file()
+    if not has_copy and not await asyncio.to_thread(_has_sqlite, source):
+        raise StoreRefused(
+            f"{source} is not a backup of Everturn: there is no database in it. Nothing was restored.",
+            hint="Name the folder that 'everturn backup' made.",
+        )
+    if has_copy != _is_postgres(str(url or "")):
+        kind = "PostgreSQL" if has_copy else "SQLite"
+        raise StoreRefused(
+            f"{source.name} is a backup of {kind}, which EVERTURN_DATABASE_URL does not name. Nothing was "
+            "restored.",
+            hint="Restore it into the same kind of database, or export and import its sessions.",
+        )
+    if has_copy:
+        await _postgres().restore_postgres(str(url), source)
+    elif url:
+        await asyncio.to_thread(_put_back, source, _file_of(str(url), source))
+
+
+def _is_postgres(address: str) -> bool:
+    return address.startswith(("postgresql://", "postgres://"))
+
+
+def _file_of(address: str, folder: Path) -> Path:
+    return Path(address.removeprefix("sqlite://")) if address else folder / "everturn.db"
+
+
+def _has_sqlite(folder: Path) -> bool:
+    return any(map(_is_sqlite, folder.iterdir()))
+
+
+def _is_sqlite(path: Path) -> bool:
+    if not path.is_file() or not os.access(path, os.R_OK):
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def _put_back(source: Path, target: Path) -> None:
+    """The database of a backup at an address of its own, outside the data folder."""
+    if target.exists():
+        raise StoreRefused(
+            f"{target} exists already. Nothing was restored.",
+            hint="Move it away, or name another file in EVERTURN_DATABASE_URL.",
+        )
+    if not (source / target.name).is_file():
+        raise StoreRefused(
+            f"{source.name} holds no database named {target.name}. Nothing was restored.",
+            hint="Name a file as it is called in the backup in EVERTURN_DATABASE_URL, or none at all.",
+        )
+    coming = target.with_name(f".{target.name}.incoming")
+    with told(target):
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copy2(source / target.name, coming)
+        with coming.open("rb") as file:
+            os.fsync(file.fileno())
+        coming.rename(target)  # whole or not at all: one that was cut off would be in the way of the next
+        Disk().sync_folder(target.parent)
+
+
+def _postgres() -> ModuleType:
+    """The driver, loaded only where it is used: its package is an extra."""
+    try:
+        from everturn.store import postgres
+    except ModuleNotFoundError as error:
+        raise StoreRefused(
+            f"PostgreSQL needs the package {error.name}, which is not installed.",
+            hint="Install it with: pip install 'everturn[postgresql]'.",
+        ) from error
+    return postgres

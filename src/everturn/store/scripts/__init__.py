@@ -1,0 +1,1 @@
+"""What every transaction is made of: the script, its rows, and the pieces that scripts share."""

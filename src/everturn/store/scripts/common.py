@@ -1,0 +1,333 @@
+"""Pieces that several scripts share: taking the session's lock, adding events, moving the head."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from everturn.domain.errors import (
+    Busy,
+    Gone,
+    Invalid,
+    JournalCorrupt,
+    KeyReused,
+    NotFound,
+    Stale,
+    TextTooLong,
+)
+from everturn.domain.events import Event, Payload, SessionChanged, encode
+from everturn.domain.ids import checked
+from everturn.domain.messages import Message, Role
+from everturn.domain.sessions import Session
+from everturn.domain.store import Request
+from everturn.domain.turns import TurnState
+from everturn.store.scripts.rows import (
+    SessionRow,
+    TurnRow,
+    crc_of,
+    event_of,
+    message_columns,
+    session_of,
+    turn_of,
+)
+from everturn.store.scripts.script import IndexBroken, Query, Rows, Script, Stored, Tx, one, q
+
+PREVIEW_CHARS = 160
+# Values of turns.is_off_path. Memory is owed a turn on the shown path and one that clear took off it, but not
+# one that undo, retry, edit or select took out.
+ON_PATH, TAKEN_OUT, CLEARED = 0, 1, 2
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def session_row(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
+    """The session without its lock, for reading."""
+    row = one((yield q("session_row", session_id, owner)))
+    if row is None:
+        yield from refuse_missing(tx, owner, session_id)
+    assert row is not None  # noqa: S101 - refuse_missing always raises
+    return session_of(row)
+
+
+def refuse_missing(tx: Tx, owner: str, session_id: str) -> Script[None]:
+    checked(session_id, "ses")
+    if one((yield q("tombstone", session_id, owner))) is not None:
+        raise Gone("session", session_id)
+    raise NotFound("session", session_id)
+
+
+def locked_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
+    """Take the session's lock, then read it as it is under the lock."""
+    if tx.dialect == "postgresql":
+        # Two statements: a locking SELECT would return columns of joined rows as they were before it
+        # waited for the lock.
+        yield q("session_lock", session_id, owner)
+    return (yield from session_row(tx, owner, session_id))
+
+
+def locked_turn(tx: Tx, turn_id: str, owner: str | None = None) -> Script[tuple[SessionRow, TurnRow]]:
+    """Take the lock of the turn's session, then read both. ``owner`` None: the engine asks."""
+    found = one((yield q("session_no_of_turn", turn_id)))
+    if found is None or (owner is not None and found[2] != owner):
+        checked(turn_id, "trn")
+        raise NotFound("turn", turn_id)
+    session = yield from locked_session(tx, found[2], found[1])
+    row = one((yield q("turn_row", turn_id)))
+    if row is None:
+        raise NotFound("turn", turn_id)
+    return session, turn_of(row)
+
+
+def turn_row(turn_no: int) -> Script[TurnRow]:
+    rows = yield q("turn_row_by_no", turn_no)
+    return turn_of(rows[0])
+
+
+def add_events(
+    tx: Tx,
+    session: SessionRow,
+    turn: TurnRow | None,
+    epoch: int,
+    number: int,
+    payloads: Sequence[Payload],
+    *,
+    is_activity: bool = True,
+) -> Script[int]:
+    """Append events under the session's lock, numbered from ``number``; return the last position.
+
+    ``is_activity`` False leaves ``updated_at`` as it was (A05).
+    """
+    count = len(payloads)
+    if is_activity:
+        rows = yield q("tail_move", session.no, count, tx.now)
+    else:
+        rows = yield q("tail_position", session.no, count)
+    last = int(rows[0][0])
+    first = last - count + 1
+    turn_no = turn.no if turn else None
+    turn_id = turn.id if turn else None
+    data = [encode(payload) for payload in payloads]
+    many = [
+        (session.no, first + i, turn_no, epoch, number + i, session.owner, 0, tx.now, crc_of(item), item)
+        for i, item in enumerate(data)
+    ]
+    tx.events.append(Stored(session.id, first, turn_id, epoch, number, tx.now, data))
+    yield Query("event_insert", many=many)
+    return last
+
+
+def journal_of(session: SessionRow, turn: TurnRow, *, skips_damage: bool = False) -> Script[list[Event]]:
+    """The turn's events in (epoch, number) order, checked. ``skips_damage``: only the good ones, for a turn
+    that has to get its end whatever the disk has done to it. Raises JournalCorrupt otherwise."""
+    rows = yield q("events_of_turn", session.no, turn.first_position, turn.no)
+    return events_in(rows, session, turn, skips_damage=skips_damage)
+
+
+def events_in(rows: Rows, session: SessionRow, turn: TurnRow, *, skips_damage: bool) -> list[Event]:
+    """The events of these rows of a turn, checked."""
+    events = []
+    for row in rows:
+        try:
+            events.append(event_of(row, session.id, {turn.no: turn.id}))
+        except JournalCorrupt:
+            if not skips_damage:
+                raise
+    return events
+
+
+def bump(tx: Tx, session: SessionRow, *, is_transcript: bool = True) -> Script[int]:
+    """The session's version grows: its transcript changed, or (``is_transcript`` False) only its queue."""
+    yield q("session_bump", session.no, int(is_transcript))
+    tx.touch(session.owner, session.id)
+    return session.session.version + 1
+
+
+def refresh(tx: Tx, session: SessionRow) -> Script[None]:
+    """Make the list's derived columns exact again."""
+    yield q("session_refresh", session.no)
+    tx.touch(session.owner, session.id)
+
+
+def say_changed(tx: Tx, session: SessionRow, what: str, version: int, head: str | None) -> Script[None]:
+    event = SessionChanged(version=version, what=what, head=head)
+    yield from add_events(tx, session, None, 0, 0, [event], is_activity=False)
+
+
+def add_messages(tx: Tx, session: SessionRow, turn_no: int, messages: Sequence[Message]) -> Script[None]:
+    if not messages:
+        return
+    many = []
+    for message in messages:
+        flags, text, parts = message_columns(message)
+        many.append(
+            (
+                session.owner,
+                session.no,
+                turn_no,
+                message.ordinal,
+                message.role.value,
+                flags,
+                message.model,
+                message.created_at,
+                text,
+                parts,
+            )
+        )
+    yield Query("message_insert", many=many)
+    spoken = [m.text for m in messages if m.role is not Role.TOOL and m.text]
+    yield q("session_said", session.no, len(messages), preview_of(spoken[-1] if spoken else ""))
+
+
+def preview_of(text: str) -> str:
+    """What lists show of a session's last words."""
+    return " ".join(text.split())[:PREVIEW_CHARS]
+
+
+def drop_messages(tx: Tx, session: SessionRow, turn_no: int) -> Script[None]:
+    """Take a turn's messages, but not the user's own, out of the transcript and the index."""
+    rows = yield q("messages_of_turn_after_first", turn_no)
+    if not rows:
+        return
+    yield from unindex(tx, [(row[0], row[1]) for row in rows])
+    yield q("messages_delete_turn", turn_no)
+    yield q("session_said", session.no, -len(rows), "")
+
+
+def unindex(tx: Tx, messages: Sequence[tuple[int, str]]) -> Script[None]:
+    """Remove those messages from the search index that are in it."""
+    if tx.dialect == "postgresql":
+        return  # its rows go with their messages
+    after, through = yield from indexed()
+    many = [(no, text) for no, text in messages if no <= through]
+    if not many:
+        return
+    try:
+        yield Query("index_remove", many=many)
+        yield Query("index_recent_remove", many=[row for row in many if row[0] > after])
+    except IndexBroken:
+        yield from renew_index()
+
+
+def indexed() -> Script[tuple[int, int]]:
+    """Two message numbers: after the first, messages are in SQLite's index of recent ones too; up to the
+    second they are indexed at all."""
+    rows = []
+    for name in ("recent_after", "indexed_through"):
+        row = one((yield q("meta_get", name)))
+        rows.append(int(row[0]) if row else 0)
+    return rows[0], rows[1]
+
+
+def renew_index() -> Script[None]:
+    """A broken index never makes a write fail (A06): it is derived, so it is dropped and fills again."""
+    for name in ("index", "index_recent"):
+        yield q(f"{name}_drop")
+        yield q(f"{name}_create")
+        yield q(f"{name}_secure")
+    yield q("meta_put", "indexed_through", "0")
+
+
+def reindex(tx: Tx, message_no: int, old: str, new: str) -> Script[None]:
+    """Let search know a message's new words; one that is not in the index yet comes with them anyway."""
+    if tx.dialect == "postgresql":
+        yield q("index_again", message_no)
+        return
+    yield from unindex(tx, [(message_no, old)])
+    # Asked afterwards: where the index was broken and dropped, it fills again from the beginning.
+    after, through = yield from indexed()
+    if message_no <= through:
+        try:
+            yield q("index_add", message_no, new)
+            if message_no > after:
+                yield q("index_recent_add", message_no, new)
+        except IndexBroken:
+            yield from renew_index()
+
+
+def move_head(
+    tx: Tx, session: SessionRow, head_no: int | None, *, redo_no: int | None = None, is_clear: bool = False
+) -> Script[None]:
+    """Let the transcript end elsewhere, and mark the turns that leave or join the shown path. ``is_clear``:
+    those that leave stay owed to memory.
+
+    Stepping back from both ends in turn meets at the last common turn: the cost is the difference between
+    the paths, never their length. The numbers of the turns do not help: one that was overtaken in the
+    queue is older than its parent.
+    """
+    leaving, joining = [session.head_no or 0], [head_no or 0]
+    seen = ({leaving[0]}, {joining[0]})
+    while leaving[-1] not in seen[1] and joining[-1] not in seen[0]:
+        for path, passed in zip((leaving, joining), seen, strict=True):
+            if path[-1]:
+                row = one((yield q("turn_parent", path[-1])))
+                path.append(int(row[0] or 0) if row else 0)
+                passed.add(path[-1])
+    common = leaving[-1] if leaving[-1] in seen[1] else joining[-1]
+    for path, flag in ((leaving, CLEARED if is_clear else TAKEN_OUT), (joining, ON_PATH)):
+        for turn_no in path[: path.index(common)]:
+            yield q("turn_path_flag", turn_no, flag)
+    yield q("session_head", session.no, head_no, redo_no, int(is_clear))
+
+
+def refuse_busy(session: SessionRow) -> Script[None]:
+    """Refuse while a turn runs or waits, or is about to run: one that is accepted and that no worker has
+    claimed yet. Whoever sent it means to undo it, not the turn before it."""
+    value = session.session
+    if value.active_turn is not None:
+        raise Busy(value.id, value.active_turn, str(value.active_state or TurnState.RUNNING))
+    if value.queued:
+        following = yield from next_turn(session)
+        if following is not None:
+            raise Busy(value.id, following.id, str(following.state))
+
+
+def next_turn(session: SessionRow) -> Script[TurnRow | None]:
+    """The turn that the next claim of this session takes."""
+    row = one((yield q("claimable_in_session", session.no)))
+    return None if row is None else (yield from turn_row(row[0]))
+
+
+def refuse_text(text: str, bytes_max: int) -> None:
+    """Refuse a message that is too long or cannot be stored."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > bytes_max:
+        raise TextTooLong(size, bytes_max)
+    if "\0" in text or (not text.isascii() and _SURROGATE.search(text)):
+        raise Invalid("The text has a character that cannot be stored.", hint="Remove it, then send.")
+
+
+def refuse_stale(session: SessionRow, version: int | None) -> None:
+    if version is not None and version != session.session.version:
+        raise Stale(session.id, version, session.session.version)
+
+
+# --- idempotency --------------------------------------------------------------------------------------
+
+
+def digest_of(*things: object) -> str:
+    """A digest of what a request asks for, to tell a repeat from a reused key."""
+    return hashlib.sha256(msgspec.json.encode(things)).hexdigest()
+
+
+def first_answer(session: SessionRow, request: Request, digest: str) -> Script[str | None]:
+    """The answer this key had before, if it was used; KeyReused if for something else."""
+    if request.key is None:
+        return None
+    row = one((yield q("request_get", session.no, request.key)))
+    if row is None:
+        return None
+    if row[0] != digest:
+        raise KeyReused(request.key)
+    return str(row[1])
+
+
+def keep_answer(tx: Tx, session: SessionRow, request: Request, digest: str, answer: str) -> Script[None]:
+    if request.key is not None:
+        yield q("request_put", session.no, request.key, session.owner, digest, answer, tx.now)
+
+
+def reread(session: SessionRow) -> Script[Session]:
+    rows = yield q("session_row_by_no", session.no)
+    return session_of(rows[0]).session

@@ -1,0 +1,1 @@
+"""Sessions: their transcript, titles, full-text search, and documents for export and import."""

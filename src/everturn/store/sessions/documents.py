@@ -1,0 +1,242 @@
+"""A session as a document: JSON that gives back an equal session, Markdown and HTML for people."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from html import escape
+
+import msgspec
+
+from everturn.domain import ids
+from everturn.domain.errors import BadImport, FileUnreadable, NotFound
+from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
+from everturn.domain.sessions import Session
+from everturn.domain.store import Store
+from everturn.domain.turns import ENDED, Turn, TurnState
+
+FORMAT = "everturn.session"
+VERSION = 1
+FILES_BYTES_MAX = 100_000_000  # of attachments in one document
+
+
+class ExportedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An attachment with its bytes (base64 in JSON). The name is shown, never used as a path."""
+
+    id: str
+    name: str
+    media_type: str
+    content: bytes
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    format: str
+    version: int
+    session: Session
+    turns: tuple[Turn, ...]
+    messages: tuple[Message, ...]
+    files: tuple[ExportedFile, ...] = ()
+
+
+async def export_document(store: Store, owner: str, session_id: str) -> Document:
+    """The session as it is at one moment, with the attachments that fit. Raises FileUnreadable."""
+    session, turns, messages = await store.transcript.export(owner, session_id)
+    return Document(
+        format=FORMAT,
+        version=VERSION,
+        session=session,
+        turns=tuple(turns),
+        messages=tuple(messages),
+        files=tuple(await _files_of(store, owner, messages)),
+    )
+
+
+async def _files_of(store: Store, owner: str, messages: list[Message]) -> list[ExportedFile]:
+    wanted = {
+        part.file_id: part for message in messages for part in message.parts if isinstance(part, Attachment)
+    }
+    files, size = [], 0
+    for file_id, part in wanted.items():
+        size += part.size
+        if size > FILES_BYTES_MAX:
+            break  # the document stays readable; what does not fit keeps its name and size
+        try:
+            path = await store.files.path(owner, file_id)
+            content = await asyncio.to_thread(path.read_bytes)
+        except (NotFound, FileNotFoundError):
+            continue  # it did not come along with an import, or the disk has lost it: its name and size stay
+        except OSError as error:
+            why = error.strerror or error
+            raise FileUnreadable(f"The attachment {part.name[:100]!r} cannot be read: {why}.") from error
+        files.append(ExportedFile(file_id, part.name, part.media_type, content))
+    return files
+
+
+async def import_document(
+    store: Store, owner: str, document: Document, described: Callable[[str, bytes], tuple[str, str]]
+) -> Session:
+    """Bring a document in as a session. ``described`` gives a safe name and the media type of a file, from
+    its name and its first bytes: what the document says about them is not believed. Raises BadImport."""
+    checked(document)
+    renamed = {}
+    for file in document.files:
+        name, media_type = described(file.name, file.content[:512])
+        stored = await store.files.put(owner, name, media_type, file.content)
+        renamed[file.id] = stored.id
+    return await store.transcript.import_session(
+        owner, document.session, settled(document.turns), with_files(document, renamed)
+    )
+
+
+def checked(document: Document) -> Document:
+    """Raises BadImport or InvalidId, saying what does not fit."""
+    if document.format != FORMAT or document.version != VERSION:
+        raise BadImport(
+            f"The document is {document.format[:40]!r} version {document.version}; "
+            f"this server reads {FORMAT!r} version {VERSION}. Nothing was imported.",
+            hint="Export it with the server it comes from, of the same version.",
+        )
+    ids.checked(document.session.id, "ses")
+    known = {ids.checked(turn.id, "trn") for turn in document.turns}
+    if len(known) != len(document.turns):
+        raise BadImport("Two turns of the document have the same id. Nothing was imported.")
+    for turn in document.turns:
+        if turn.parent_id is not None and turn.parent_id not in known:
+            raise BadImport(f"Turn {turn.id[:40]} follows one that is not in the document.")
+    for message in document.messages:
+        ids.checked_message(message.id)
+        if message.turn_id not in known:
+            raise BadImport(f"Message {message.id[:60]} belongs to a turn that is not in the document.")
+    if document.session.head is not None and document.session.head not in known:
+        raise BadImport("The document ends with a turn that is not in it.")
+    return document
+
+
+def with_files(document: Document, renamed: Mapping[str, str]) -> tuple[Message, ...]:
+    """The messages with attachments pointing to the files as they were stored here."""
+    return tuple(
+        msgspec.structs.replace(
+            message,
+            parts=tuple(
+                msgspec.structs.replace(part, file_id=renamed[part.file_id])
+                if isinstance(part, Attachment) and part.file_id in renamed
+                else part
+                for part in message.parts
+            ),
+        )
+        for message in document.messages
+    )
+
+
+def settled(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """The turns as they can be imported: what was under way or queued elsewhere is not so here."""
+    return tuple(turn if turn.state in ENDED else _settled(turn) for turn in turns)
+
+
+def _settled(turn: Turn) -> Turn:
+    state = TurnState.CANCELLED if turn.state is TurnState.QUEUED else TurnState.INTERRUPTED
+    return msgspec.structs.replace(turn, state=state, ended_at=turn.ended_at or turn.created_at)
+
+
+def path_to_head(session: Session, turns: list[Turn], messages: list[Message]) -> list[Message]:
+    """The messages that a reader sees, in order."""
+    parents = {turn.id: turn.parent_id for turn in turns}
+    path, turn_id = [], session.head
+    while turn_id is not None and turn_id in parents:
+        path.append(turn_id)
+        turn_id = parents.pop(turn_id)
+    order = {turn: index for index, turn in enumerate(reversed(path))}
+    shown = [message for message in messages if message.turn_id in order]
+    return sorted(shown, key=lambda message: (order[message.turn_id], message.ordinal))
+
+
+# --- for people --------------------------------------------------------------------------------------
+
+_PRINTED = "Printed before it was cut off:"
+_NAMES = {Role.USER: "You", Role.ASSISTANT: "Everturn", Role.TOOL: "Tools", Role.SUMMARY: "Summary"}
+
+
+def markdown(session: Session, messages: list[Message]) -> str:
+    blocks = [f"# {_title(session)}", f"_{_date(session.created_at)}_"]
+    for message in messages:
+        blocks.append(f"## {_NAMES[message.role]} · {_date(message.created_at)}")
+        blocks += [block for block in map(_markdown_part, message.parts) if block]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _markdown_part(part: object) -> str:
+    if isinstance(part, Text):
+        return _quoted(part.text) + "\n\n_(abandoned attempt)_" if part.is_abandoned else part.text
+    if isinstance(part, Reasoning):
+        return _quoted(part.text) if part.text else ""
+    if isinstance(part, Call):
+        return f"**{part.name}**\n\n{_fenced(part.arguments, 'json')}"
+    if isinstance(part, Result):
+        printed = f"\n\n{_PRINTED}\n\n{_fenced(part.output)}" if part.output else ""
+        return f"**{part.name}**: {part.outcome}\n\n{_fenced(part.text)}{printed}"
+    if isinstance(part, Attachment):
+        return f"_Attachment: {part.name} ({part.media_type}, {part.size:,} bytes)_"
+    if isinstance(part, Summary):
+        return part.text
+    return ""
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.splitlines())
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """A code block whose fence is longer than any inside it."""
+    longest, run = 2, 0
+    for char in text:
+        run = run + 1 if char == "`" else 0
+        longest = max(longest, run)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+_STYLE = (
+    "body{font:16px/1.6 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem}"
+    "pre{white-space:pre-wrap;background:#f4f4f5;padding:.8rem;border-radius:8px;overflow-wrap:anywhere}"
+    "article{margin:1.6rem 0}h2{font-size:.9rem;color:#555}.said{white-space:pre-wrap}.aside{color:#777}"
+)
+
+
+def html(session: Session, messages: list[Message]) -> str:
+    articles = "".join(
+        f"<article><h2>{_NAMES[message.role]} · {_date(message.created_at)}</h2>"
+        + "".join(map(_html_part, message.parts))
+        + "</article>"
+        for message in messages
+    )
+    title = escape(_title(session))
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>"
+        f"<h1>{title}</h1>{articles}</html>"
+    )
+
+
+def _html_part(part: object) -> str:
+    if isinstance(part, Text):
+        return f'<div class="{"said aside" if part.is_abandoned else "said"}">{escape(part.text)}</div>'
+    if isinstance(part, Reasoning):
+        return f'<div class="said aside">{escape(part.text)}</div>' if part.text else ""
+    if isinstance(part, Call):
+        return f"<pre><b>{escape(part.name)}</b> {escape(part.arguments)}</pre>"
+    if isinstance(part, Result):
+        printed = f"\n<b>{_PRINTED}</b>\n{escape(part.output)}" if part.output else ""
+        return f"<pre><b>{escape(part.name)}: {part.outcome}</b>\n{escape(part.text)}{printed}</pre>"
+    if isinstance(part, Attachment):
+        return f'<p class="aside">Attachment: {escape(part.name)} ({part.size:,} bytes)</p>'
+    if isinstance(part, Summary):
+        return f'<div class="said">{escape(part.text)}</div>'
+    return ""
+
+
+def _title(session: Session) -> str:
+    return session.title or "Untitled session"
+
+
+def _date(at: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(at / 1000))

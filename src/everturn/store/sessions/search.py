@@ -1,0 +1,201 @@
+"""Full-text search: rows enter the index later and leave it with their message.
+
+What waits is known by a watermark on SQLite, whose one writer gives numbers in the order of its commits,
+and by a table of its own on PostgreSQL. There the words are found here and not by the database, so that
+both stores find the same, whatever locale the server was set up with.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from everturn.domain.errors import Invalid
+from everturn.domain.ids import message_id
+from everturn.domain.probe import Moment
+from everturn.domain.sessions import Hit
+from everturn.store.scripts.common import indexed, renew_index
+from everturn.store.scripts.script import Database, IndexBroken, Query, Row, Script, Tx, q
+
+QUERY_CHARS_MAX = 500
+EXCERPT_CHARS = 180
+EXCERPT_BEFORE_CHARS = 24
+_WORD = re.compile(r"[^\W_]+", re.UNICODE)
+# SQLite's index of recent messages: how many it covers, and how many matches in it are enough to rank.
+RECENT_MAX = 5_000
+RANKED_MIN = 100
+# Bounds of PostgreSQL's word vectors.
+WORDS_MAX = 50_000
+WORD_CHARS_MAX = 200
+PLACES_MAX = 16_383
+PLACES_OF_WORD_MAX = 100
+
+
+class Search:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def find(
+        self,
+        owner: str,
+        query: str,
+        *,
+        limit: int = 20,
+        order: str = "newest",
+        session_id: str | None = None,
+        reader: str | None = None,
+    ) -> list[Hit]:
+        words = _words(query)
+        if not words:
+            return []
+        limit = max(1, min(limit, 100))
+        match = _match(self._db.dialect, words)
+        asked = (match, owner, limit, session_id or "", reader or "")
+        rows = await self._db.read(_find_best if order == "relevance" else _find_newest, asked)
+        return [_hit(row, words) for row in rows]
+
+    async def index(self, *, limit: int = 2000) -> int:
+        if not await self._db.read(_next, 1):
+            return 0
+        return await self._db.write(_index, limit)
+
+    async def rebuild(self) -> None:
+        """Throw the index away and fill it again from the messages."""
+        await self._db.write(_drop)
+        while await self.index():
+            pass
+
+
+def _words(query: str) -> list[str]:
+    if len(query) > QUERY_CHARS_MAX:
+        raise Invalid(f"The query has more than {QUERY_CHARS_MAX} characters.", hint="Use fewer words.")
+    return _WORD.findall(query)[:16]
+
+
+def _match(dialect: str, words: list[str]) -> str:
+    """All words, the last one as a prefix, so that results come while somebody types. One letter is a word of
+    its own: it begins too many."""
+    if dialect == "sqlite":
+        star = "*" if len(words[-1]) > 1 else ""
+        return " ".join([*(f'"{word}"' for word in words[:-1]), f'"{words[-1]}"{star}'])
+    folded = [word[:WORD_CHARS_MAX] for word in plain_words(" ".join(words))] or [""]
+    star = ":*" if len(folded[-1]) > 1 else ""
+    return " & ".join([*(f"'{word}'" for word in folded[:-1]), f"'{folded[-1]}'{star}"])
+
+
+def plain(text: str) -> str:
+    """A text as it is compared: lower case, without marks on letters."""
+    text = text.lower()
+    if text.isascii():
+        return text
+    decomposed = unicodedata.normalize("NFKD", text)
+    return "".join(char for char in decomposed if not unicodedata.combining(char))
+
+
+def plain_words(text: str) -> list[str]:
+    return _WORD.findall(plain(text))
+
+
+def word_vector(text: str) -> str:
+    """PostgreSQL's notation of a text's words and their places, within its bounds."""
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(plain_words(text)[:WORDS_MAX], start=1):
+        known = places.setdefault(word[:WORD_CHARS_MAX], [])
+        if len(known) < PLACES_OF_WORD_MAX:
+            known.append(min(place, PLACES_MAX))
+    return " ".join(f"'{word}':{','.join(map(str, known))}" for word, known in places.items())
+
+
+_Asked = tuple[str, str, int, str, str]  # match, owner, limit, session, reader
+
+
+def _find_newest(tx: Tx, asked: _Asked) -> Script[list[Row]]:
+    """What many messages hold is among the newest; what few hold, the whole index finds as fast."""
+    if tx.dialect == "sqlite":
+        rows = yield q("search_recent_newest", *asked)
+        if len(rows) == asked[2]:
+            return list(rows)
+    return list((yield q("search_newest", *asked)))
+
+
+def _find_best(tx: Tx, asked: _Asked) -> Script[list[Row]]:
+    if tx.dialect == "sqlite" and (yield q("search_recent_count", asked[0], RANKED_MIN))[0][0] == RANKED_MIN:
+        rows = yield q("search_recent_best", *asked)
+        if len(rows) == asked[2]:
+            return list(rows)
+    return list((yield q("search_best", *asked)))
+
+
+def _hit(row: Row, words: list[str]) -> Hit:
+    _, ordinal, role, created_at, text, turn_id, session_id, title = row
+    excerpt, marks = _excerpt(text, words)
+    return Hit(
+        session_id=session_id,
+        message_id=message_id(turn_id, ordinal),
+        turn_id=turn_id,
+        role=role,
+        title=title,
+        excerpt=excerpt,
+        created_at=created_at,
+        marks=marks,
+    )
+
+
+def _excerpt(text: str, words: list[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    pattern = re.compile("|".join(rf"\b{re.escape(word)}" for word in words), re.IGNORECASE)
+    found = pattern.search(text)
+    start = max(0, (found.start() if found else 0) - EXCERPT_BEFORE_CHARS)
+    if start:
+        space = text.find(" ", start, start + EXCERPT_BEFORE_CHARS)
+        start = space + 1 if space >= 0 else start
+    excerpt = re.sub(r"\s", " ", text[start : start + EXCERPT_CHARS])
+    return excerpt, tuple((match.start(), match.end()) for match in pattern.finditer(excerpt))
+
+
+def _next(tx: Tx, limit: int) -> Script[bool]:
+    if tx.dialect == "postgresql":
+        return bool((yield q("index_waiting")))
+    _, through = yield from indexed()
+    return bool((yield q("index_next", through, limit)))
+
+
+def _index(tx: Tx, limit: int) -> Script[int]:
+    if tx.dialect == "postgresql":
+        rows = yield q("index_take", limit)
+        yield Query("index_add", many=[(*row[:3], word_vector(row[3])) for row in rows])
+        tx.probe.pass_by(Moment.INDEXED)
+        return len(rows)
+    try:
+        return (yield from index_more(tx, limit))
+    except IndexBroken:
+        yield from renew_index()
+        return 1  # there is more to do: everything, once more
+
+
+def index_more(tx: Tx, limit: int) -> Script[int]:
+    """Bring messages behind the watermark into SQLite's indexes; what is not recent any more leaves the small
+    one. Raises IndexBroken into the script."""
+    after, through = yield from indexed()
+    rows = yield q("index_next", through, limit)
+    if not rows:
+        return 0
+    new = [(row[0], row[1]) for row in rows]
+    yield Query("index_add", many=new)
+    recent = max(after, (yield q("newest_number"))[0][0] - RECENT_MAX)
+    leaving = yield q("recent_leaving", after, min(recent, through))
+    yield Query("index_recent_remove", many=[(row[0], row[1]) for row in leaving])
+    yield Query("index_recent_add", many=[row for row in new if row[0] > recent])
+    yield q("meta_put", "recent_after", str(recent))
+    yield q("meta_put", "indexed_through", str(rows[-1][0]))
+    tx.probe.pass_by(Moment.INDEXED)
+    return len(rows)
+
+
+def _drop(tx: Tx) -> Script[None]:
+    if tx.dialect != "postgresql":
+        yield from renew_index()
+        return
+    yield q("index_drop")
+    yield q("index_clear")
+    yield q("index_create")
+    yield q("index_fill")

@@ -1,0 +1,337 @@
+"""Sessions: create, read, list, change, title, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from everturn.domain.errors import Gone, Invalid, KeyReused, NotFound
+from everturn.domain.sessions import Overview, Page, Session, SessionPatch
+from everturn.domain.store import NO_REQUEST, Request
+from everturn.store.scripts.common import (
+    digest_of,
+    locked_session,
+    refuse_stale,
+    reread,
+    say_changed,
+    session_row,
+    unindex,
+)
+from everturn.store.scripts.rows import session_of, to_json
+from everturn.store.scripts.script import Database, Rows, Script, Tx, one, q
+from everturn.store.sessions.titles import (
+    GRAM_CHARS,
+    candidates,
+    drop_title,
+    needle_of,
+    put_title,
+    title_text,
+)
+from everturn.store.turns.endings import end_for_deletion
+
+TITLE_CHARS_MAX = 200
+TAGS_MAX = 32
+LIST_LIMIT_MAX = 200
+LOOK_MAX = 2_000  # sessions that are looked through before the index is asked
+SHORT_LOOK_MAX = 5_000  # sessions among which one or two letters are looked for
+_FAR = (1 << 62, 1 << 62)
+
+
+class Sessions:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def create(
+        self,
+        owner: str,
+        *,
+        title: str = "",
+        key: str = "",
+        private: bool = False,
+        project: str | None = None,
+        profile: str | None = None,
+        model: str | None = None,
+        preferred_profile: str | None = None,
+        request: Request = NO_REQUEST,
+    ) -> Session:
+        title = _checked_title(title)
+        asked = _New(title, key, private, project, profile, model)
+        return await self._db.write(_create, owner, asked, preferred_profile, request)
+
+    async def get(self, owner: str, session_id: str) -> Session:
+        row = await self._db.read(session_row, owner, session_id)
+        return row.session
+
+    async def list(
+        self,
+        owner: str,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        query: str = "",
+        archived: bool | None = False,
+        pinned: bool | None = None,
+        tag: str | None = None,
+        is_shown: Callable[[Session], bool] | None = None,
+    ) -> Page[Session]:
+        limit = max(1, min(limit, LIST_LIMIT_MAX))
+        start = _FAR if cursor is None else _from_cursor(cursor)
+        wanted = _Wanted(query, archived, pinned, tag)
+        return await self._db.read(_list_shown, owner, wanted, start, limit, is_shown)
+
+    async def overview(self, owner: str, *, limit: int, also: Collection[str] = ()) -> Overview:
+        return await self._db.read(_overview, owner, limit, tuple(also))
+
+    async def waiting(self, owner: str) -> Sequence[Session]:
+        """Sessions whose turn waits for the user, whatever page they are on."""
+        return await self._db.read(_waiting, owner)
+
+    async def on_key(self, owner: str, key: str) -> Sequence[str]:
+        """Ids of the sessions that share a session key."""
+        return await self._db.read(_on_key, owner, key)
+
+    async def change(
+        self, owner: str, session_id: str, patch: SessionPatch, *, version: int | None = None
+    ) -> Session:
+        return await self._db.write(_change, owner, session_id, patch, version)
+
+    async def set_title(self, owner: str, session_id: str, title: str) -> Session:
+        return await self._db.write(_set_title, owner, session_id, _checked_title(title))
+
+    async def delete(self, owner: str, session_id: str) -> None:
+        await self._db.write(_delete, owner, session_id)
+
+
+class _New(msgspec.Struct, frozen=True):
+    title: str
+    key: str
+    private: bool
+    project: str | None
+    profile: str | None
+    model: str | None
+
+
+def _create(
+    tx: Tx, owner: str, asked: _New, preferred_profile: str | None, request: Request
+) -> Script[Session]:
+    digest = digest_of("create", asked)
+    if request.key is not None:
+        known = one((yield q("creation_get", owner, request.key)))
+        if known is not None:
+            if known[0] != digest:
+                raise KeyReused(request.key)
+            return (yield from session_row(tx, owner, known[1])).session
+    session_id = tx.ids.session()
+    rows = yield q(
+        "session_insert",
+        session_id,
+        owner,
+        asked.key,
+        tx.now,
+        asked.title,
+        int(bool(asked.title)),
+        int(asked.private),
+        asked.project,
+        asked.profile or preferred_profile,
+        asked.model,
+    )
+    session_no = rows[0][0]
+    yield q("tail_insert", session_no, owner, tx.now)
+    yield from put_title(tx, session_no, title_text(asked.title, ()))
+    if request.key is not None:
+        yield q("creation_put", owner, request.key, digest, session_no)
+    tx.touch(owner, session_id)
+    return (yield from session_row(tx, owner, session_id)).session
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """Which sessions a list is to hold; None: whichever."""
+
+    query: str = ""
+    archived: bool | None = False
+    pinned: bool | None = None
+    tag: str | None = None
+
+
+def _list_shown(
+    tx: Tx,
+    owner: str,
+    wanted: _Wanted,
+    start: tuple[int, int],
+    limit: int,
+    is_shown: Callable[[Session], bool] | None,
+) -> Script[Page[Session]]:
+    """A page whose sessions are all left out is not shown as empty: the reader would think that it is at the
+    end. So pages are read until one has something to show, all of them at the same moment."""
+    while True:
+        page = _page((yield from _matching(tx, owner, wanted, start, limit)), limit)
+        shown = tuple(item for item in page.items if is_shown is None or is_shown(item))
+        if shown or page.cursor is None:
+            return Page(shown, page.cursor)
+        start = _from_cursor(page.cursor)
+
+
+def _matching(
+    tx: Tx, owner: str, wanted: _Wanted, start: tuple[int, int], limit: int
+) -> Script[list[tuple[Session, int]]]:
+    archived, needle = wanted.archived, needle_of(wanted.query)
+    flag = -1 if archived is None else int(archived)
+    place = (owner, flag, *start, limit + 1)
+    pin = -1 if wanted.pinned is None else int(wanted.pinned)
+    narrowed = (*place, pin, to_json(wanted.tag) if wanted.tag else "")
+    if needle:
+        rows = yield from _titled(tx, narrowed, needle)
+    elif archived is not None and wanted.pinned is None and wanted.tag is None:
+        rows = yield q("session_list", *place)
+    else:
+        rows = yield q("session_list_matching", *narrowed)
+    return [(found.session, found.no) for found in map(session_of, rows)]
+
+
+def _titled(tx: Tx, narrowed: tuple[Any, ...], needle: str) -> Script[Rows]:
+    """Sessions with the needle in their title or tags. What many titles hold fills a page from the newest
+    sessions; of what few hold, the index has few candidates. One or two letters have no index."""
+    rows = yield q("session_list_titled", *narrowed, needle, LOOK_MAX)
+    if len(rows) == narrowed[4]:
+        return rows
+    if len(needle) < GRAM_CHARS:
+        return (yield q("session_list_titled", *narrowed, needle, SHORT_LOOK_MAX))
+    return (yield q("session_list_indexed", *narrowed, needle, candidates(tx.dialect, needle)))
+
+
+def _waiting(tx: Tx, owner: str) -> Script[list[Session]]:
+    rows = yield q("waiting_sessions", owner)
+    return [session_of(row).session for row in rows]
+
+
+def _overview(tx: Tx, owner: str, limit: int, also: tuple[str, ...]) -> Script[Overview]:
+    page = _page((yield from _matching(tx, owner, _Wanted(), _FAR, limit)), limit)
+    on_page = {session.id for session in page.items}
+    others = yield from rows_of(tx, owner, [one for one in also if one not in on_page])
+    counts = yield q("session_counts", owner)
+    asks = yield q("asks_open", owner, "")
+    return Overview(page, tuple(others), int(counts[0][0]), int(counts[0][1]), tuple(row[1] for row in asks))
+
+
+def rows_of(tx: Tx, owner: str, ids: Iterable[str]) -> Script[list[tuple[str, Session | None]]]:
+    """These sessions as they are now; None for a deleted one."""
+    found: list[tuple[str, Session | None]] = []
+    for session_id in ids:
+        try:
+            row = yield from session_row(tx, owner, session_id)
+            found.append((session_id, row.session))
+        except (Gone, NotFound):
+            found.append((session_id, None))
+    return found
+
+
+def _on_key(tx: Tx, owner: str, key: str) -> Script[list[str]]:
+    rows = yield q("sessions_on_key", owner, key)
+    return [row[0] for row in rows]
+
+
+def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: int | None) -> Script[Session]:
+    session = yield from locked_session(tx, owner, session_id)
+    refuse_stale(session, version)
+    given = {
+        name: value
+        for name in patch.__struct_fields__
+        if (value := getattr(patch, name)) is not msgspec.UNSET
+    }
+    if set(given) == {"is_unread"}:
+        # Having read a session is not a change of it: other tabs' versions stay good.
+        yield q("session_seen", session.no, int(given["is_unread"]))
+        tx.touch(owner, session_id)
+        return (yield from reread(session))
+    if "title" in given:
+        given["title"] = _checked_title(given["title"])
+        given["is_title_given"] = bool(given["title"])
+    if "tags" in given:
+        given["tags"] = _checked_tags(given["tags"])
+    new = msgspec.structs.replace(session.session, **given)
+    yield q(
+        "session_update",
+        session.no,
+        new.title,
+        int(new.is_title_given),
+        int(new.pinned),
+        int(new.archived),
+        int(new.private),
+        to_json(new.tags),
+        new.project,
+        new.profile,
+        new.model,
+        int(new.is_unread),
+    )
+    if (new.title, new.tags) != (session.session.title, session.session.tags):
+        yield from put_title(tx, session.no, title_text(new.title, new.tags))
+    if new.archived != session.session.archived:
+        yield q("tail_archived", session.no, int(new.archived))
+    tx.touch(owner, session_id)
+    yield from say_changed(tx, session, "settings", session.session.version + 1, session.session.head)
+    return (yield from reread(session))
+
+
+def _set_title(tx: Tx, owner: str, session_id: str, title: str) -> Script[Session]:
+    session = yield from locked_session(tx, owner, session_id)
+    if session.session.is_title_given or not title:
+        return session.session
+    yield q("session_title", session.no, title)
+    yield from put_title(tx, session.no, title_text(title, session.session.tags))
+    tx.touch(owner, session_id)
+    yield from say_changed(tx, session, "title", session.session.version + 1, session.session.head)
+    return (yield from reread(session))
+
+
+def _delete(tx: Tx, owner: str, session_id: str) -> Script[None]:
+    session = yield from locked_session(tx, owner, session_id)
+    yield from end_for_deletion(tx, session)
+    rows = yield q("message_numbers_of_session", session.no)
+    yield from unindex(tx, [(row[0], row[1]) for row in rows])
+    yield q("messages_delete_session", session.no)
+    yield q("events_delete_session", session.no)
+    yield from drop_title(tx, session.no)
+    yield q("tombstone_insert", session_id, owner, tx.now)
+    yield q("session_delete", session.no)
+    # Nothing of the session may be published any more, not even its own end.
+    tx.events.clear()
+    tx.forgets = True
+    tx.touch(owner, session_id)
+
+
+def _checked_title(title: str) -> str:
+    title = " ".join(title.split())
+    if len(title) > TITLE_CHARS_MAX:
+        raise Invalid(
+            f"The title has {len(title)} characters; the limit is {TITLE_CHARS_MAX}.", hint="Shorten it."
+        )
+    return title
+
+
+def _checked_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+    cleaned = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+    if len(cleaned) > TAGS_MAX or any(len(tag) > 64 for tag in cleaned):
+        raise Invalid(f"A session has at most {TAGS_MAX} tags of at most 64 characters.", hint="Use fewer.")
+    return cleaned
+
+
+def _page(rows: list[tuple[Session, int]], limit: int) -> Page[Session]:
+    items = tuple(session for session, _ in rows[:limit])
+    cursor = None
+    if len(rows) > limit:
+        last, number = rows[limit - 1]
+        cursor = f"{last.updated_at}.{number}"
+    return Page(items, cursor)
+
+
+def _from_cursor(cursor: str) -> tuple[int, int]:
+    updated_at, _, number = cursor.partition(".")
+    if not (cursor.isascii() and _is_number(updated_at) and _is_number(number)):
+        raise Invalid("The cursor is not one of this server's.", hint="Start again without a cursor.")
+    return int(updated_at), int(number)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdigit() and len(text) <= len(str(_FAR[0])) and int(text) <= _FAR[0]

@@ -1,0 +1,568 @@
+"""The transcript: reading the path to the head, moving the head, copying paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from everturn.domain.errors import BadImport, Invalid, InvalidId, NotFound, NothingToDo, TextEmpty, WrongState
+from everturn.domain.ids import checked, message_id, turn_id_of_message
+from everturn.domain.messages import Attachment, Message, Role, Summary, Text
+from everturn.domain.probe import Moment
+from everturn.domain.sessions import Page, Session
+from everturn.domain.store import Accepted, Request, TranscriptPage
+from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
+from everturn.store.scripts.common import (
+    add_messages,
+    bump,
+    digest_of,
+    first_answer,
+    keep_answer,
+    locked_session,
+    move_head,
+    preview_of,
+    refresh,
+    refuse_busy,
+    refuse_stale,
+    refuse_text,
+    reread,
+    say_changed,
+    session_row,
+    turn_row,
+)
+from everturn.store.scripts.rows import (
+    SessionRow,
+    TurnRow,
+    message_columns,
+    message_of,
+    session_of,
+    timeline_json,
+    to_json,
+    turn_of,
+)
+from everturn.store.scripts.script import Database, Query, Row, Script, Tx, one, q
+from everturn.store.sessions.import_numbers import refuse_numbers
+from everturn.store.sessions.titles import put_title, title_text
+from everturn.store.turns.endings import queue_turn
+from everturn.store.turns.turns import repeated, with_siblings
+
+PAGE_MESSAGES_MAX = 500
+_WHOLE_PATH = 1 << 30
+
+
+class Transcript:
+    def __init__(self, db: Database, *, text_bytes_max: int) -> None:
+        self._db = db
+        self._text_bytes_max = text_bytes_max
+
+    async def messages(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
+    ) -> Page[Message]:
+        limit = max(1, min(limit, PAGE_MESSAGES_MAX))
+        return await self._db.read(_messages, owner, session_id, before, limit)
+
+    async def page(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
+    ) -> TranscriptPage:
+        limit = max(1, min(limit, PAGE_MESSAGES_MAX))
+        return await self._db.read(_page, owner, session_id, before, limit)
+
+    async def context(self, owner: str, session_id: str, *, upto: str | None = None) -> list[Message]:
+        return await self._db.read(_context, owner, session_id, upto)
+
+    async def undo(self, owner: str, session_id: str, request: Request) -> Session:
+        return await self._db.write(_undo, owner, session_id, request)
+
+    async def redo(self, owner: str, session_id: str, request: Request) -> Session:
+        return await self._db.write(_redo, owner, session_id, request)
+
+    async def clear(self, owner: str, session_id: str, request: Request) -> Session:
+        return await self._db.write(_clear, owner, session_id, request)
+
+    async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
+        return await self._db.write(_select, owner, session_id, turn_id, request)
+
+    async def retry(
+        self,
+        owner: str,
+        session_id: str,
+        turn_id: str | None,
+        request: Request,
+        *,
+        text: str | None = None,
+        model: str | None = None,
+    ) -> Accepted:
+        if text is not None:
+            refuse_text(text, self._text_bytes_max)
+        return await self._db.write(_retry, owner, session_id, turn_id, request, text, model)
+
+    async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
+        return await self._db.write(_branch, owner, session_id, turn_id, request)
+
+    async def import_session(
+        self, owner: str, session: Session, turns: Sequence[Turn], messages: Sequence[Message]
+    ) -> Session:
+        _refuse_broken(session, turns, messages)
+        return await self._db.write(_import, owner, session, tuple(turns), tuple(messages))
+
+    async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
+        return await self._db.read(_export, owner, session_id)
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def _messages(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -> Script[Page[Message]]:
+    session = yield from session_row(tx, owner, session_id)
+    return (yield from _messages_of(session, before, limit))
+
+
+def _messages_of(session: SessionRow, before: str | None, limit: int) -> Script[Page[Message]]:
+    """Walks back from the end: the cost follows the page, not the session."""
+    turn_no, ordinal = session.head_no, _WHOLE_PATH
+    if before is not None:
+        turn_no, ordinal = yield from _from_cursor(session, before)
+    found: list[Message] = []
+    while turn_no is not None and len(found) <= limit:
+        wanted = limit + 1 - len(found)
+        ancestors = wanted // 2  # a turn has two messages at least, as a rule
+        rows = yield q("path_page", turn_no, ancestors, ordinal, wanted + ancestors + 1)
+        found.extend(message_of(row, row[9]) for row in rows if row[0] is not None)
+        turn_no, ordinal = rows[-1][10], _WHOLE_PATH
+    page = tuple(reversed(found[:limit]))
+    return Page(page, page[0].id if len(found) > limit else None)
+
+
+def _from_cursor(session: SessionRow, before: str) -> Script[tuple[int, int]]:
+    turn_id = turn_id_of_message(before)
+    row = one((yield q("turn_row", turn_id)))
+    if row is None or row[21] != session.no:
+        raise Invalid("The cursor is not one of this session's.", hint="Start again without a cursor.")
+    return row[0], int(before.rsplit("-", 1)[1])
+
+
+def _page(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -> Script[TranscriptPage]:
+    session = yield from session_row(tx, owner, session_id)
+    page = yield from _messages_of(session, before, limit)
+    wanted = dict.fromkeys(message.turn_id for message in page.items)
+    if before is None and session.session.active_turn is not None:
+        wanted[session.session.active_turn] = None
+    turns = []
+    for turn_id in wanted:
+        rows = yield q("turn_row", turn_id)
+        turns.append((yield from with_siblings(turn_of(rows[0]))))
+    return TranscriptPage(session.session, page, tuple(turns))
+
+
+def _context(tx: Tx, owner: str, session_id: str, upto: str | None) -> Script[list[Message]]:
+    session = yield from session_row(tx, owner, session_id)
+    end = session.head_no
+    if upto is not None:
+        row = one((yield q("turn_row", upto)))
+        if row is None or row[21] != session.no:
+            raise NotFound("turn", upto)
+        end = row[0]
+    if end is None:
+        return []
+    from_turn, after_ordinal = 0, -1
+    found = one((yield q("newest_summary", end)))
+    if found is not None:
+        summary = message_of(found, found[9])
+        covers = next((part.covers for part in summary.parts if isinstance(part, Summary)), "")
+        if covers:
+            start = one((yield q("turn_row", turn_id_of_message(covers))))
+            if start is not None:
+                from_turn, after_ordinal = start[0], int(covers.rsplit("-", 1)[1])
+    rows = yield q("context_messages", end, from_turn, after_ordinal)
+    return _without_covered_summaries([message_of(row, row[9]) for row in rows], found)
+
+
+def _without_covered_summaries(messages: list[Message], newest: Row | None) -> list[Message]:
+    """Only the newest summary stays: it covers the ones before it."""
+    if newest is None:
+        return messages
+    keep = (newest[9], newest[2])
+    return [m for m in messages if m.role is not Role.SUMMARY or (m.turn_id, m.ordinal) == keep]
+
+
+def _export(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, list[Turn], list[Message]]]:
+    session = yield from session_row(tx, owner, session_id)
+    turn_rows = [turn_of(row) for row in (yield q("turns_of_session", session.no))]
+    ids = {turn.no: turn.id for turn in turn_rows}
+    rows = yield q("messages_of_session", session.no)
+    # Where a message came from is for this store to know, not part of the document: it stays equal (A15).
+    messages = [msgspec.structs.replace(message_of(row, ids[row[1]]), is_imported=False) for row in rows]
+    return session.session, [t.turn for t in turn_rows], messages
+
+
+# --- moving the head ----------------------------------------------------------------------------------
+
+
+def _started(
+    tx: Tx, owner: str, session_id: str, request: Request, digest: str
+) -> Script[tuple[SessionRow, str | None]]:
+    """The locked session and, for a repeated request, its first answer; refuses stale and busy ones."""
+    session = yield from locked_session(tx, owner, session_id)
+    before = yield from first_answer(session, request, digest)
+    if before is None:
+        refuse_stale(session, request.version)
+        yield from refuse_busy(session)
+    return session, before
+
+
+def _moved(tx: Tx, session: SessionRow, request: Request, digest: str, what: str) -> Script[Session]:
+    # A turn that was to be resumed is not the last one any more, or not the one that was meant.
+    yield q("turns_unready", session.no)
+    version = yield from bump(tx, session)
+    yield from refresh(tx, session)
+    head = (yield from reread(session)).head
+    yield from say_changed(tx, session, what, version, head)
+    answer = yield from reread(session)
+    yield from keep_answer(tx, session, request, digest, to_json(answer))
+    tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
+    return answer
+
+
+_session_decoder = msgspec.json.Decoder(Session)
+
+
+def _undo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
+    digest = digest_of("undo")
+    session, before = yield from _started(tx, owner, session_id, request, digest)
+    if before is not None:
+        return _session_decoder.decode(before)
+    if session.head_no is None:
+        raise NothingToDo(f"Session {session_id} has no turn to undo.")
+    head = yield from turn_row(session.head_no)
+    redo = session.redo_no or session.head_no
+    yield from move_head(tx, session, head.parent_no, redo_no=redo)
+    return (yield from _moved(tx, session, request, digest, "undo"))
+
+
+def _redo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
+    digest = digest_of("redo")
+    session, before = yield from _started(tx, owner, session_id, request, digest)
+    if before is not None:
+        return _session_decoder.decode(before)
+    if session.redo_no is None:
+        raise NothingToDo(f"Session {session_id} has nothing to redo.")
+    target = session.redo_no
+    if not session.redo_all:
+        rows = yield q("path", session.redo_no, _WHOLE_PATH)
+        path = [row[0] for row in rows]
+        place = path.index(session.head_no) if session.head_no in path else len(path)
+        target = path[place - 1]
+    left = session.redo_no if target != session.redo_no else None
+    yield from move_head(tx, session, target, redo_no=left)
+    return (yield from _moved(tx, session, request, digest, "redo"))
+
+
+def _clear(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
+    digest = digest_of("clear")
+    session, before = yield from _started(tx, owner, session_id, request, digest)
+    if before is not None:
+        return _session_decoder.decode(before)
+    if session.head_no is None:
+        raise NothingToDo(f"Session {session_id} is empty already.")
+    redo = session.redo_no or session.head_no  # what was undone before comes back with the rest
+    yield from move_head(tx, session, None, redo_no=redo, is_clear=True)
+    return (yield from _moved(tx, session, request, digest, "clear"))
+
+
+def _select(tx: Tx, owner: str, session_id: str, turn_id: str, request: Request) -> Script[Session]:
+    digest = digest_of("select", turn_id)
+    session, before = yield from _started(tx, owner, session_id, request, digest)
+    if before is not None:
+        return _session_decoder.decode(before)
+    turn = yield from _turn_in(session, turn_id)
+    if not turn.has_parent:
+        raise WrongState(f"Turn {turn.id} never began: there is nothing of it to show.")
+    tip = turn.no
+    while child := one((yield q("turn_newest_child", session.no, tip))):
+        tip = child[0]
+    yield from move_head(tx, session, tip)
+    return (yield from _moved(tx, session, request, digest, "select"))
+
+
+def _turn_in(session: SessionRow, turn_id: str | None) -> Script[TurnRow]:
+    """The named turn of this session, or its head."""
+    if turn_id is None:
+        if session.head_no is None:
+            raise NothingToDo(f"Session {session.id} has no turn yet.")
+        return (yield from turn_row(session.head_no))
+    row = one((yield q("turn_row", turn_id)))
+    if row is None or row[21] != session.no:
+        raise NotFound("turn", turn_id)
+    return turn_of(row)
+
+
+def _retry(
+    tx: Tx,
+    owner: str,
+    session_id: str,
+    turn_id: str | None,
+    request: Request,
+    text: str | None,
+    model: str | None,
+) -> Script[Accepted]:
+    digest = digest_of("retry", turn_id, text, model)
+    session, before = yield from _started(tx, owner, session_id, request, digest)
+    if before is not None:
+        return (yield from repeated(before))
+    turn = yield from _turn_in(session, turn_id)
+    if turn.turn.kind is not TurnKind.MESSAGE or not turn.has_parent:
+        raise WrongState(f"Turn {turn.id} is not one that can be asked again.")
+    rows = yield q("message_first", turn.no)
+    old = message_of(rows[0], turn.id)
+    parts = [part for part in old.parts if not isinstance(part, (Summary,))]
+    if text is not None:
+        parts = [part for part in parts if not isinstance(part, Text)]
+        if text.strip():
+            parts.insert(0, Text(text))
+        elif not parts:
+            raise TextEmpty
+    sibling, position = yield from queue_turn(
+        tx,
+        session,
+        parts,  # type: ignore[arg-type]  # a user's message holds text and attachments only
+        created_at=tx.now,
+        model=model or turn.turn.model,
+        profile=turn.turn.profile,
+        parent_no=turn.parent_no,
+        has_parent=True,
+    )
+    yield from bump(tx, session)
+    yield from refresh(tx, session)
+    kept = {"turn_id": sibling.id, "cursor": position}
+    yield from keep_answer(tx, session, request, digest, to_json(kept))
+    tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
+    tx.moments.append((Moment.ACCEPT_COMMITTED, sibling.id))
+    first = yield q("turn_text", sibling.no)
+    return Accepted(msgspec.structs.replace(sibling.turn, text=first[0][0]), position)
+
+
+# --- copying ------------------------------------------------------------------------------------------
+
+
+def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: Request) -> Script[Session]:
+    digest = digest_of("branch", turn_id)
+    session = yield from locked_session(tx, owner, session_id)
+    before = yield from first_answer(session, request, digest)
+    if before is not None:
+        return _session_decoder.decode(before)
+    refuse_stale(session, request.version)
+    if turn_id is None:
+        yield from refuse_busy(session)  # the last turn has not ended: it must be named
+    turn = yield from _turn_in(session, turn_id)
+    if turn.state not in ENDED or not turn.has_parent:
+        yield from refuse_busy(session)
+        raise WrongState(f"Turn {turn.id} is {turn.state}: it has nothing to branch from.")
+    rows = yield q("path", turn.no, _WHOLE_PATH)
+    path = [row[0] for row in reversed(rows)]
+    copy = yield from _copy_session(tx, session)
+    ids = [tx.ids.turn() for _ in path]
+    parents = ["", *ids[:-1]]
+    copied = zip(ids, parents, path, strict=True)
+    yield Query("branch_turn", many=[(new, copy.no, above, old, tx.now) for new, above, old in copied])
+    pairs = zip(ids, path, strict=True)
+    yield Query("branch_messages", many=[(copy.no, new, old) for new, old in pairs])
+    yield q("branch_files", session.no, copy.no)
+    found = yield q("turn_ids", session.no, min(path), max(path))
+    new_ids = dict(zip(path, ids, strict=True))
+    yield from _rename_covers(copy, {row[1]: new_ids[row[0]] for row in found if row[0] in new_ids})
+    head = one((yield q("turn_row", ids[-1])))
+    yield q("session_head", copy.no, head[0] if head else None, None, 0)
+    yield q("session_recount", copy.no)
+    yield q("session_said", copy.no, 0, session.session.preview)
+    yield from refresh(tx, copy)
+    answer = yield from reread(copy)
+    yield from keep_answer(tx, session, request, digest, to_json(answer))
+    tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
+    return answer
+
+
+def _rename_covers(copy: SessionRow, names: Mapping[str, str]) -> Script[None]:
+    """Let copied summaries name the copies of the messages they cover, not the originals."""
+    for row in (yield q("summaries_of_session", copy.no)):
+        _, _, packed = message_columns(_renamed(message_of(row, row[9]), names))
+        yield q("message_parts_update", row[1], row[2], packed)
+
+
+def _renamed(message: Message, names: Mapping[str, str]) -> Message:
+    parts = []
+    for part in message.parts:
+        if isinstance(part, Summary) and part.covers:
+            turn_id = turn_id_of_message(part.covers)
+            ordinal = int(part.covers.rsplit("-", 1)[1])
+            part = msgspec.structs.replace(part, covers=message_id(names.get(turn_id, turn_id), ordinal))
+        parts.append(part)
+    return msgspec.structs.replace(message, parts=tuple(parts))
+
+
+def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
+    value = session.session
+    rows = yield q(
+        "session_insert",
+        tx.ids.session(),
+        session.owner,
+        value.key,
+        tx.now,
+        value.title,
+        int(value.is_title_given),
+        int(value.private),
+        value.project,
+        value.profile,
+        value.model,
+    )
+    yield q("tail_insert", rows[0][0], session.owner, tx.now)
+    yield from put_title(tx, rows[0][0], title_text(value.title, ()))
+    found = yield q("session_row_by_no", rows[0][0])
+    return session_of(found[0])
+
+
+def _refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Message]) -> None:
+    """Refuse a document that says the same thing twice or uses names that are none."""
+    try:
+        checked(session.id, "ses")
+        for turn in turns:
+            checked(turn.id, "trn")
+    except InvalidId as error:
+        raise BadImport(error.message) from error
+    if len({turn.id for turn in turns}) < len(turns):
+        raise BadImport("A turn is in this document twice.")
+    if len({(message.turn_id, message.ordinal) for message in messages}) < len(messages):
+        raise BadImport("Two messages of this document have the same place in their turn.")
+    refuse_numbers(session, turns, messages)
+
+
+def _import(
+    tx: Tx, owner: str, asked: Session, turns: tuple[Turn, ...], messages: tuple[Message, ...]
+) -> Script[Session]:
+    """Import under the exported ids if they are free here, else under new ones."""
+    renamed = yield from _import_names(tx, owner, asked, turns)
+    session_id = renamed.get(asked.id, asked.id)
+    rows = yield q(
+        "session_insert",
+        session_id,
+        owner,
+        asked.key,
+        asked.created_at,
+        asked.title,
+        int(asked.is_title_given),
+        int(asked.private),
+        None,
+        asked.profile,
+        asked.model,
+    )
+    session_no = rows[0][0]
+    yield q("tail_insert", session_no, owner, asked.updated_at)
+    found = yield q("session_row_by_no", session_no)
+    session = session_of(found[0])
+    numbers = yield from _import_turns(session, turns, asked.head, renamed)
+    by_turn: dict[str, list[Message]] = {}
+    for message in messages:
+        if message.turn_id not in numbers:
+            raise BadImport(f"Message {message.id[:60]} belongs to no turn of this document.")
+        own = msgspec.structs.replace(_renamed(message, renamed), is_imported=True)
+        by_turn.setdefault(message.turn_id, []).append(own)
+    for turn_id, of_turn in by_turn.items():
+        of_turn.sort(key=lambda message: message.ordinal)
+        yield from add_messages(tx, session, numbers[turn_id], of_turn)
+        yield from _use_files(session, of_turn)
+    head_no = numbers.get(asked.head or "")
+    head_state = next((turn.state.value for turn in turns if turn.id == asked.head), None)
+    yield q(
+        "import_session",
+        session_no,
+        asked.version,
+        asked.created_at,
+        asked.title,
+        int(asked.is_title_given),
+        int(asked.pinned),
+        int(asked.archived),
+        int(asked.private),
+        to_json(asked.tags),
+        len(messages),
+        preview_of(asked.preview),
+        head_no,
+        head_state,
+    )
+    yield from put_title(tx, session_no, title_text(asked.title, asked.tags))
+    yield q("tail_set", session_no, asked.updated_at, int(asked.archived))
+    tx.touch(owner, session_id)
+    return (yield from reread(session))
+
+
+def _use_files(session: SessionRow, messages: Sequence[Message]) -> Script[None]:
+    """The imported session keeps its attachments from being swept, as far as they came along."""
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, Attachment) and (yield q("file_get", part.file_id, session.owner)):
+            yield q("file_use", part.file_id, session.no)
+
+
+def _import_names(tx: Tx, owner: str, asked: Session, turns: tuple[Turn, ...]) -> Script[dict[str, str]]:
+    """New names for everything if any of the old ones is taken or was deleted here."""
+    taken = bool((yield q("session_row", asked.id, owner))) or bool((yield q("tombstone", asked.id, owner)))
+    for turn in turns:
+        taken = taken or bool((yield q("turn_exists", turn.id)))
+    taken = taken or bool((yield q("session_id_taken", asked.id)))
+    if not taken:
+        return {}
+    renamed = {turn.id: tx.ids.turn() for turn in turns}
+    renamed[asked.id] = tx.ids.session()
+    return renamed
+
+
+def _parents_first(turns: tuple[Turn, ...]) -> list[Turn]:
+    """The turns in an order in which each follows its parent: one that was overtaken in the queue may be
+    older than its parent."""
+    children: dict[str | None, list[Turn]] = {}
+    for turn in turns:
+        children.setdefault(turn.parent_id, []).append(turn)
+    ordered = children.pop(None, [])
+    for turn in ordered:  # grows as it is read
+        ordered += children.pop(turn.id, ())
+    if children:
+        orphan = next(iter(children.values()))[0]
+        raise BadImport(f"The parent of turn {orphan.id[:60]} is missing, or they go in a circle.")
+    return ordered
+
+
+def _import_turns(
+    session: SessionRow, turns: tuple[Turn, ...], head: str | None, renamed: dict[str, str]
+) -> Script[dict[str, int]]:
+    numbers: dict[str, int] = {}
+    in_tree = {head, *(turn.parent_id for turn in turns)}
+    for turn in _parents_first(turns):
+        if turn.state not in ENDED:
+            raise BadImport(f"Turn {turn.id[:60]} is {turn.state}; only ended turns can be imported.")
+        parent = renamed.get(turn.parent_id or "", turn.parent_id)
+        # One that was removed from the queue was never in the tree: without a parent it is no root either.
+        is_in_tree = turn.id in in_tree or parent is not None
+        was_removed = turn.state is TurnState.CANCELLED and turn.started_at is None and not is_in_tree
+        rows = yield q(
+            "import_turn",
+            renamed.get(turn.id, turn.id),
+            session.owner,
+            session.no,
+            parent,
+            turn.kind.value,
+            turn.state.value,
+            turn.epoch,
+            turn.attempts,
+            turn.model,
+            turn.profile,
+            turn.private_note,
+            turn.created_at,
+            turn.started_at,
+            turn.ended_at or turn.created_at,
+            to_json(turn.failure) if turn.failure else None,
+            "final" if turn.recovery == "pending" else turn.recovery.value,
+            turn.recovered_at,
+            to_json(turn.usage),
+            timeline_json(turn.timeline),
+            int(not was_removed),
+        )
+        numbers[turn.id] = rows[0][0]
+    return numbers

@@ -1,0 +1,1 @@
+"""Turns: accepted, claimed, run by a worker, held by asks, ended."""

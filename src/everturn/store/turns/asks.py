@@ -1,0 +1,118 @@
+"""Asks: approvals and questions, durable until they are answered."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
+from everturn.domain.probe import Moment
+from everturn.domain.store import Ask
+from everturn.store.scripts.common import add_events, locked_turn, refresh
+from everturn.store.scripts.rows import ask_body, ask_of
+from everturn.store.scripts.script import Database, Script, Tx, one, q
+
+ANSWER_BYTES_MAX = 64_000
+ARGUMENTS_BYTES_MAX = 1_000_000
+
+
+class Asks:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def open(self, owner: str, session_id: str | None = None) -> list[Ask]:
+        return await self._db.read(_open, owner, session_id or "")
+
+    async def get(self, owner: str, ask_id: str) -> Ask:
+        return await self._db.read(_get, owner, ask_id)
+
+    async def answer(
+        self, owner: str, ask_id: str, answer: str, *, by: str, arguments: str | None = None
+    ) -> Ask:
+        if not answer.strip() or len(answer.encode()) > ANSWER_BYTES_MAX:
+            raise Invalid("The answer is empty or too long.", hint=f"At most {ANSWER_BYTES_MAX} bytes.")
+        if arguments is not None and len(arguments.encode("utf-8", "surrogatepass")) > ARGUMENTS_BYTES_MAX:
+            raise Invalid("The arguments are too long.", hint=f"At most {ARGUMENTS_BYTES_MAX} bytes.")
+        return await self._db.write(_answer, owner, ask_id, answer, by, True, arguments)
+
+    async def expire(self, now_ms: int) -> int:
+        count = 0
+        for ask_id, owner in await self._db.read(_expired, now_ms):
+            try:
+                await self._db.write(_answer, owner, ask_id, "expired", "expiry", False, None)
+                count += 1
+            except (WrongState, NotFound, Gone):
+                continue  # somebody answered it, or deleted its session, since we looked
+        return count
+
+
+def _open(tx: Tx, owner: str, session_id: str) -> Script[list[Ask]]:
+    rows = yield q("asks_open", owner, session_id)
+    return [ask_of(row) for row in rows]
+
+
+def _get(tx: Tx, owner: str, ask_id: str) -> Script[Ask]:
+    row = one((yield q("ask_get", ask_id, owner)))
+    if row is None:
+        raise NotFound("approval or question", ask_id)
+    return ask_of(row)
+
+
+def _expired(tx: Tx, now_ms: int) -> Script[list[tuple[str, str]]]:
+    rows = yield q("asks_expired", now_ms)
+    return [(row[0], row[1]) for row in rows]
+
+
+def _answer(
+    tx: Tx, owner: str, ask_id: str, answer: str, by: str, is_given: bool, edited: str | None
+) -> Script[Ask]:
+    """``is_given``: by somebody, who may only choose among what is offered."""
+    row = one((yield q("ask_get", ask_id, owner)))
+    if row is None:
+        raise NotFound("approval or question", ask_id)
+    session, turn = yield from locked_turn(tx, row[2], owner)
+    # Read again under the lock: two surfaces may answer at once, and the first one holds.
+    rows = yield q("ask_get", ask_id, owner)
+    ask = ask_of(rows[0])
+    if ask.answer is not None:
+        if ask.answer == answer and ask.edited == edited:
+            return ask
+        raise WrongState(
+            f"This was answered already, with {ask.answer[:80]!r}, by {ask.by}.",
+            hint="Nothing more to do.",
+            answer=ask.answer,
+        )
+    if is_given and ask.topic != "question" and ask.choices and answer not in ask.choices:
+        # Only the model's own questions take any words. Elsewhere a word that was not offered would be taken
+        # for one that was: it must decide nothing.
+        offered = ", ".join(ask.choices)
+        raise Invalid(f"{answer[:40]!r} is not offered here.", hint=f"Choose one of: {offered}.")
+    if edited is not None:
+        _refuse_edit(ask, answer)
+        ask = msgspec.structs.replace(ask, edited=edited)
+    yield q("ask_answer", ask_id, answer, by, tx.now, ask_body(ask))
+    number_row = one((yield q("writer_get", turn.no, turn.turn.epoch)))
+    number = (number_row[0] if number_row else 0) + 1
+    yield from add_events(tx, session, turn, turn.turn.epoch, number, [_event(ask, answer, by)])
+    yield q("writer_number", turn.no, turn.turn.epoch, number)
+    still_open = yield q("asks_open_of_turn", turn.no)
+    if still_open[0][0] == 0 and turn.state == "waiting":
+        yield q("turn_ready", turn.no, "answered", tx.now)
+    yield from refresh(tx, session)
+    tx.moments.append((Moment.ANSWER_COMMITTED, turn.id))
+    rows = yield q("ask_get", ask_id, owner)
+    return ask_of(rows[0])
+
+
+def _refuse_edit(ask: Ask, answer: str) -> None:
+    """A changed call is allowed once: what else was offered was offered for the call as it was asked."""
+    if ask.topic != "approval":
+        raise WrongState(f"{ask.id} is a question: there are no arguments to change.")
+    if answer != "once":
+        raise Invalid("A changed call can only be allowed once.", hint="Decide once, or leave it unchanged.")
+
+
+def _event(ask: Ask, answer: str, by: str) -> ev.Payload:
+    if ask.topic == "approval":
+        return ev.ApprovalResolved(ask.id, ask.call_id or "", answer, by, ask.edited)
+    return ev.QuestionAnswered(ask_id=ask.id, answer=answer, by=by, topic=ask.topic, call_id=ask.call_id)

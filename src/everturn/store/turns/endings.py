@@ -1,0 +1,323 @@
+"""How turns end: the scripts that fold a journal into the transcript and give the turn its fate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.errors import Fenced, WrongState
+from everturn.domain.fold import Folded
+from everturn.domain.ids import message_id
+from everturn.domain.messages import Attachment, Message, Role, Text
+from everturn.domain.probe import Moment
+from everturn.domain.turns import ACTIVE, ENDED, Failure, Recovery, Turn, TurnKind, TurnState
+from everturn.store import ledger
+from everturn.store.journal.folded import JournalFold
+from everturn.store.scripts.common import (
+    add_events,
+    add_messages,
+    bump,
+    drop_messages,
+    locked_turn,
+    move_head,
+    next_turn,
+    refresh,
+    say_changed,
+    turn_row,
+)
+from everturn.store.scripts.rows import SessionRow, TurnRow, timeline_json, to_json
+from everturn.store.scripts.script import Script, Tx, one, q
+
+# The number of an end that somebody else wrote while events of the turn's worker may still arrive: it
+# stands after all of them and takes none of their numbers.
+LAST_NUMBER = 1 << 30
+
+_attachments: msgspec.json.Decoder[tuple[Attachment, ...]] = msgspec.json.Decoder(tuple[Attachment, ...])
+
+
+def held_turn(
+    tx: Tx, turn_id: str, epoch: int, number: int | None = None
+) -> Script[tuple[SessionRow, TurnRow]]:
+    """The turn, if this worker still holds it and nothing but what it knows is in the journal."""
+    session, turn = yield from locked_turn(tx, turn_id)
+    if turn.state is not TurnState.RUNNING or turn.turn.epoch != epoch or turn.worker is None:
+        raise Fenced(turn_id, epoch, turn.state, turn.turn.epoch)
+    if number is not None:
+        row = one((yield q("writer_get", turn.no, epoch)))
+        last = row[0] if row else 0
+        if last != number:
+            raise WrongState(
+                f"Turn {turn_id} has event {last} in its journal, its worker counted up to {number}.",
+                hint="The writer must be quiet before the turn changes its state.",
+            )
+    return session, turn
+
+
+def complete(
+    tx: Tx, turn_id: str, epoch: int, number: int, folded: Folded, provider: str | None, handle: str
+) -> Script[Turn]:
+    session, turn = yield from held_turn(tx, turn_id, epoch, number)
+    if (yield q("steering_of_turn", turn.no)):
+        raise WrongState(f"Turn {turn_id} has steering messages that it has not taken.", because="steering")
+    yield from add_messages(tx, session, turn.no, folded.messages)
+    version = yield from bump(tx, session)
+    end = ev.TurnCompleted(usage=folded.usage, version=version)
+    yield from add_events(tx, session, turn, epoch, number + 1, [end])
+    yield q("writer_seal", turn.no, epoch)
+    yield from _close(tx, turn, TurnState.COMPLETED, None, folded, Recovery.NONE, number + 1)
+    if turn.is_late:
+        # They came while the worker ran and are not in its fold: the next read threads them in (C09).
+        yield q("turn_late", turn.no)
+    yield q("session_unread", session.no)
+    if provider is not None and not session.session.private and turn.turn.kind is TurnKind.MESSAGE:
+        yield from ledger.owe(tx, session, turn.no, provider, handle, turn.worker or "")
+    yield from refresh(tx, session)
+    tx.probe.pass_by(Moment.END_WRITTEN, turn_id)
+    tx.moments.append((Moment.END_COMMITTED, turn_id))
+    return msgspec.structs.replace(
+        (yield from turn_row(turn.no)).turn,
+        version_before=session.session.transcript_version,
+        version_after=version,
+    )
+
+
+def fail(
+    tx: Tx, turn_id: str, epoch: int | None, failure: Failure, ahead: JournalFold | None = None
+) -> Script[Turn]:
+    if epoch is None:
+        session, turn = yield from locked_turn(tx, turn_id)
+        if turn.state in ENDED:
+            return turn.turn
+        if turn.state is TurnState.QUEUED:
+            joins = session.active_no is None
+            return (yield from end_queued(tx, session, turn, TurnState.FAILED, failure, joins=joins))
+    else:
+        session, turn = yield from held_turn(tx, turn_id, epoch)
+        yield q("writer_seal", turn.no, epoch)
+    return (yield from end_active(tx, session, turn, TurnState.FAILED, failure, ahead))
+
+
+def interrupt(
+    tx: Tx,
+    turn_id: str,
+    epoch: int | None,
+    failure: Failure,
+    is_sealed: bool,
+    ahead: JournalFold | None = None,
+) -> Script[Turn]:
+    if epoch is None:
+        session, turn = yield from locked_turn(tx, turn_id)
+        if turn.state not in ACTIVE:
+            return turn.turn
+    else:
+        session, turn = yield from held_turn(tx, turn_id, epoch)
+        if is_sealed:
+            yield q("writer_seal", turn.no, epoch)
+    return (yield from end_active(tx, session, turn, TurnState.INTERRUPTED, failure, ahead))
+
+
+def cancel(tx: Tx, owner: str, turn_id: str, by: str, ahead: JournalFold | None = None) -> Script[Turn]:
+    session, turn = yield from locked_turn(tx, turn_id, owner)
+    if turn.turn.is_ready and turn.state is TurnState.INTERRUPTED:
+        # Resumed, and no worker has looked yet: it stays interrupted.
+        yield q("turns_unready", session.no)
+        yield from refresh(tx, session)
+        return (yield from turn_row(turn.no)).turn
+    if turn.state in ENDED:
+        return turn.turn
+    if turn.state is TurnState.QUEUED:
+        return (yield from _cancel_queued(tx, session, turn, by=by))
+    return (yield from end_active(tx, session, turn, TurnState.CANCELLED, None, ahead, by=by))
+
+
+def end_active(
+    tx: Tx,
+    session: SessionRow,
+    turn: TurnRow,
+    state: TurnState,
+    failure: Failure | None,
+    ahead: JournalFold | None = None,
+    *,
+    by: str = "",
+    goes_to_queue: bool = True,
+) -> Script[Turn]:
+    """End a running or waiting turn with what its journal holds, whoever was writing it. Where its worker has
+    not said itself that nothing more will come, what it has spooled may still arrive, and belongs to it.
+
+    ``ahead``: the journal as it was folded before this transaction. Only what came since is read here.
+    """
+    if ahead is None or ahead.turn_id != turn.id:
+        ahead = JournalFold(turn.id)
+    yield from ahead.catch_up(session, turn)
+    is_interrupted = state is TurnState.INTERRUPTED
+    folded = ahead.result(is_recovered=is_interrupted)
+    yield from drop_messages(tx, session, turn.no)
+    yield from add_messages(tx, session, turn.no, folded.messages)
+    recovery = Recovery.NONE
+    if is_interrupted:
+        unsealed = yield q("writers_unsealed", turn.no)
+        is_final = not unsealed and bool(folded.messages)
+        recovery = Recovery.FINAL if is_final else Recovery.PENDING
+    version = yield from bump(tx, session)
+    row = one((yield q("writer_get", turn.no, turn.turn.epoch)))
+    number = (row[0] if row else 0) + 1
+    if row is not None and not row[1]:
+        number = LAST_NUMBER
+    event = _end_event(state, failure, recovery, by, version)
+    yield from add_events(tx, session, turn, turn.turn.epoch, number, [event])
+    yield from _close(tx, turn, state, failure, folded, recovery, number)
+    if goes_to_queue:
+        yield from _steering_to_queue(tx, session, turn)
+    yield from refresh(tx, session)
+    tx.probe.pass_by(Moment.END_WRITTEN, turn.id)
+    tx.moments.append((Moment.END_COMMITTED, turn.id))
+    return (yield from turn_row(turn.no)).turn
+
+
+def end_for_deletion(tx: Tx, session: SessionRow) -> Script[None]:
+    """Nothing to fold: the session's rows are about to go. The worker finds out by its next write."""
+    if session.active_no is not None:
+        yield q("steering_delete", session.active_no)
+        yield q("turn_end", session.active_no, "cancelled", tx.now, None, None, None, "none")
+
+
+def _close(
+    tx: Tx,
+    turn: TurnRow,
+    state: TurnState,
+    failure: Failure | None,
+    folded: Folded,
+    recovery: Recovery,
+    number: int,
+) -> Script[None]:
+    yield q(
+        "turn_end",
+        turn.no,
+        state.value,
+        tx.now,
+        to_json(failure) if failure else None,
+        to_json(folded.usage),
+        timeline_json(folded.timeline),
+        recovery.value,
+    )
+    if number < LAST_NUMBER:
+        yield q("writer_number", turn.no, turn.turn.epoch, number)
+    yield q("asks_close_turn", turn.no, tx.now)
+
+
+def _end_event(
+    state: TurnState, failure: Failure | None, recovery: Recovery, by: str, version: int
+) -> ev.Payload:
+    if state is TurnState.CANCELLED:
+        return ev.TurnCancelled(by=by, version=version)
+    reason = failure or Failure("failed", "The turn failed.")
+    if state is TurnState.FAILED:
+        return ev.TurnFailed(failure=reason, version=version)
+    return ev.TurnInterrupted(failure=reason, recovery=recovery.value, version=version)
+
+
+def _cancel_queued(tx: Tx, session: SessionRow, turn: TurnRow, *, by: str) -> Script[Turn]:
+    """Cancel a turn that no worker has claimed. If it was about to run, its message stays in the transcript:
+    its sender cannot know whether the claim or the cancel came first. One that waits behind others leaves."""
+    following = None if session.active_no is not None else (yield from next_turn(session))
+    joins = following is not None and following.no == turn.no and turn.turn.kind is TurnKind.MESSAGE
+    ended = yield from end_queued(tx, session, turn, TurnState.CANCELLED, None, joins=joins, by=by)
+    if joins:
+        # A page that showed it as waiting reads again where it is now.
+        yield from say_changed(tx, session, "queue", session.session.version + 1, turn.id)
+    return ended
+
+
+def end_queued(
+    tx: Tx,
+    session: SessionRow,
+    turn: TurnRow,
+    state: TurnState,
+    failure: Failure | None,
+    *,
+    joins: bool = False,
+    by: str = "",
+) -> Script[Turn]:
+    """End a turn that never began. ``joins``: the transcript ends with it, with its message and its reason.
+    Otherwise it is in no place of the tree, nor a sibling of those that are."""
+    parent = turn.parent_no if turn.has_parent else session.head_no
+    encoded = to_json(failure) if failure else None
+    place = (parent, 1) if joins else (None, 0)
+    yield q("turn_end_queued", turn.no, state.value, tx.now, encoded, *place)
+    if joins:
+        yield from move_head(tx, session, turn.no)
+    version = yield from bump(tx, session)
+    event = _end_event(state, failure, Recovery.NONE, by, version)
+    yield from add_events(tx, session, turn, 0, 1, [event])
+    yield from refresh(tx, session)
+    return (yield from turn_row(turn.no)).turn
+
+
+def _steering_to_queue(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
+    """What was sent into the turn and not taken is not lost: it becomes the next turns."""
+    waiting = yield q("steering_of_turn", turn.no)
+    for _, text, attachments, created_at in waiting:
+        parts = attachments_parts(text, attachments)
+        yield from queue_turn(
+            tx, session, parts, created_at=created_at, model=turn.turn.model, profile=turn.turn.profile
+        )
+    if waiting:
+        yield q("steering_delete", turn.no)
+
+
+def attachments_parts(text: str, attachments: str) -> tuple[Text | Attachment, ...]:
+    files = _attachments.decode(attachments)
+    return (*((Text(text),) if text else ()), *files)
+
+
+def queue_turn(
+    tx: Tx,
+    session: SessionRow,
+    parts: Sequence[Text | Attachment],
+    *,
+    created_at: int,
+    model: str | None = None,
+    profile: str | None = None,
+    kind: TurnKind = TurnKind.MESSAGE,
+    note: str = "",
+    parent_no: int | None = None,
+    has_parent: bool = False,
+    is_first: bool = False,
+) -> Script[tuple[TurnRow, int]]:
+    """Insert a queued turn with the user's message and its event; return it and the position before."""
+    places = one((yield q("queue_places", session.no)))
+    lowest, highest, before = (places[0], places[1], places[2]) if places else (0, 0, 0)
+    place = lowest - 1 if is_first else highest + 1
+    position_row = one((yield q("session_row_by_no", session.no)))
+    position = position_row[4] if position_row else 0
+    turn_id = tx.ids.turn()
+    rows = yield q(
+        "turn_insert",
+        turn_id,
+        session.owner,
+        session.no,
+        parent_no,
+        int(has_parent),
+        place,
+        kind.value,
+        model,
+        profile,
+        note,
+        created_at,
+        position + 1,
+    )
+    turn = yield from turn_row(rows[0][0])
+    message = Message(
+        id=message_id(turn_id, 0),
+        turn_id=turn_id,
+        role=Role.USER,
+        parts=tuple(parts),
+        created_at=created_at,
+    )
+    if kind is TurnKind.MESSAGE:
+        yield from add_messages(tx, session, turn.no, [message])
+    accepted = ev.TurnAccepted(message=message, place=0 if is_first else before)
+    yield from add_events(tx, session, turn, 0, 0, [accepted])
+    return turn, position

@@ -1,0 +1,135 @@
+"""Workers: who runs turns, who is certainly dead, and what becomes of a dead one's turns.
+
+Each process holds an OS lock on its own file in the data folder. Whoever can take that lock knows that
+its owner is dead, at once and without a clock. Across machines (PostgreSQL) the lease decides.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any
+
+from everturn.domain.errors import StoreRefused
+from everturn.domain.probe import Moment
+from everturn.store.scripts.script import Database, Row, Script, Tx, q
+
+
+class WorkerLock:
+    """An OS lock on one worker's file; it goes when the process goes, however that happens."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def try_take(self) -> bool:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def drop(self, *, and_file: bool) -> None:
+        if and_file:
+            self.path.unlink(missing_ok=True)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class Workers:
+    """``data_dir`` holds the locks. Of a SQLite file that is the folder it lies in: the file may be moved,
+    or restored from a backup, and then no lock beside it is held, whatever its rows say."""
+
+    def __init__(self, db: Database, data_dir: Path) -> None:
+        self._db = db
+        self._folder = data_dir / "workers"
+        self._identity = str(data_dir.resolve())
+        self._locks: dict[str, WorkerLock] = {}
+
+    async def register(self, worker: str) -> None:
+        self._lock(worker)
+        await self._db.write(_register, worker, self._identity, None)
+
+    def _lock(self, worker: str) -> None:
+        """Hold the worker's lock from now on. Raises StoreRefused."""
+        if worker not in self._locks:
+            lock = WorkerLock(self._folder / f"{worker}.lock")
+            if not lock.try_take():
+                raise StoreRefused(f"Worker {worker} is registered by another process.")
+            self._locks[worker] = lock
+
+    async def heartbeat(self, worker: str) -> bool:
+        return True
+
+    async def take_over(self, worker: str) -> int:
+        released = 0
+        for dead, folder in await self._others(worker):
+            if folder == self._identity or self._db.dialect == "sqlite":
+                released += await self._take_over_dead(dead)
+        return released
+
+    async def retire(self, worker: str) -> None:
+        await self._db.write(release, worker, "handed_over", True)
+        lock = self._locks.pop(worker, None)
+        if lock is not None:
+            lock.drop(and_file=True)
+
+    def close(self) -> None:
+        """Let go of the locks without retiring: whoever looks next finds these workers dead."""
+        for lock in self._locks.values():
+            lock.drop(and_file=False)
+        self._locks.clear()
+
+    async def _others(self, worker: str) -> list[tuple[str, str]]:
+        rows = await self._db.read(_all)
+        return [(row[0], row[1]) for row in rows if row[0] != worker and row[0] not in self._locks]
+
+    async def _take_over_dead(self, dead: str) -> int:
+        lock = WorkerLock(self._folder / f"{dead}.lock")
+        if not lock.try_take():
+            return 0
+        try:
+            await self._deliver_spool(dead)
+            return await self._db.write(release, dead, "crash", True)
+        finally:
+            lock.drop(and_file=True)
+
+    async def _deliver_spool(self, dead: str) -> None:
+        """SQLite has no spool: what is not in the database was never acknowledged."""
+
+
+def _register(tx: Tx, worker: str, folder: str, lease_until: int | None) -> Script[None]:
+    yield q("worker_insert", worker, folder, tx.now, lease_until)
+
+
+def _all(tx: Tx) -> Script[list[Row]]:
+    rows = list((yield q("workers_all")))
+    if tx.dialect == "sqlite":
+        # Whoever holds turns without being registered, because its row was taken while it lived, has only
+        # its lock to speak for it.
+        rows += yield q("workers_unknown")
+    return rows
+
+
+def release(tx: Tx, worker: str, reason: str, is_sealed: bool) -> Script[int]:
+    """Make a worker's turns claimable; with ``is_sealed`` say that nothing more will come from it."""
+    locked: tuple[Any, ...] = ()
+    if tx.dialect == "postgresql":
+        yield q("worker_lock", worker)
+        locked = ([row[0] for row in (yield q("sessions_lock_of_worker", worker))],)
+    names = {row[0]: (row[1], row[2]) for row in (yield q("turns_of_worker", worker))}
+    rows = yield q("turns_release", worker, reason, tx.now, *locked)
+    for (turn_id,) in rows:
+        session_id, owner = names[turn_id]
+        tx.touch(owner, session_id)
+        tx.moments.append((Moment.TAKEN_OVER, turn_id))
+    if is_sealed:
+        yield q("writers_seal_worker", worker)
+        yield q("worker_delete", worker)
+    return len(rows)

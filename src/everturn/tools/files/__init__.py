@@ -1,0 +1,1 @@
+"""Tools that read, write, edit, list and search the files of a workspace."""

@@ -1,0 +1,184 @@
+"""A workspace as a person looks at it: what is in a folder, files by a part of their name, one file's text.
+
+Everything is opened beneath a handle of the workspace, as tools do: a link that leads out leads nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from everturn.domain.errors import Denied, Invalid, NotFound
+from everturn.tools.files.paths import Beneath, Escape
+from everturn.tools.files.search_program import Walk
+from everturn.tools.schema import ToolFailed
+
+FOLDER_ENTRIES_MAX = 2_000
+FOUND_MAX = 100
+LOOKED_AT_MAX = 50_000
+LOOK_S = 1.0
+TEXT_BYTES_MAX = 1_000_000
+
+
+class WorkspaceFile(msgspec.Struct, frozen=True):
+    """``kind``: file | folder | link | other. ``path`` begins at the workspace."""
+
+    path: str
+    name: str
+    kind: str
+    size: int
+    modified_at: int
+
+
+class WorkspaceFiles(msgspec.Struct, frozen=True):
+    """``is_cut``: there are more than these."""
+
+    path: str
+    files: tuple[WorkspaceFile, ...]
+    is_cut: bool
+
+
+class WorkspaceText(msgspec.Struct, frozen=True):
+    """``is_cut``: the text goes on; ``size`` is that of the whole file, in bytes."""
+
+    path: str
+    text: str
+    size: int
+    modified_at: int
+    is_cut: bool
+
+
+def files_in(workspace: Path, path: str) -> WorkspaceFiles:
+    """What is in one folder, folders first. Raises NotFound, Invalid, Denied."""
+    with Beneath(workspace) as beneath:
+        name, fd = _opened(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with os.scandir(fd) as entries:
+                names = [entry.name for entry in islice(entries, FOLDER_ENTRIES_MAX + 1)]
+            base = "" if name == "." else f"{name}/"
+            found = [
+                one for each in names[:FOLDER_ENTRIES_MAX] if (one := _stated(fd, base, each)) is not None
+            ]
+        finally:
+            os.close(fd)
+    found.sort(key=lambda one: (one.kind != "folder", one.name.casefold(), one.name))
+    return WorkspaceFiles(name, tuple(found), len(names) > FOLDER_ENTRIES_MAX)
+
+
+def files_named(workspace: Path, path: str, part: str, monotonic: Callable[[], float]) -> WorkspaceFiles:
+    """Files and folders beneath a folder whose path has this part, best first: those whose name begins with
+    it, then those whose name has it. What .gitignore leaves out, and what is hidden, is left out."""
+    wanted = part.casefold()
+    ranked: list[tuple[tuple[int, int, str], WorkspaceFile]] = []
+    with Beneath(workspace) as beneath:
+        name, fd = _opened(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
+        with closing(_Looking(fd, monotonic)) as looking:
+            base = "" if name == "." else f"{name}/"
+            for inner, found in looking.files():
+                one = _of(base, inner, found)
+                rank = _rank(one, wanted)
+                if rank is not None:
+                    ranked.append(((rank, inner.count("/"), inner), one))
+            ranked.sort(key=lambda pair: pair[0])
+            is_cut = looking.is_cut or len(ranked) > FOUND_MAX
+    return WorkspaceFiles(name, tuple(one for _, one in ranked[:FOUND_MAX]), is_cut)
+
+
+def text_of(workspace: Path, path: str) -> WorkspaceText:
+    """The beginning of a text file. Raises NotFound, Invalid, Denied."""
+    with Beneath(workspace) as beneath:
+        # NONBLOCK: a pipe in the workspace must not hold the reader.
+        name, fd = _opened(beneath, path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise Invalid(f"{name} is not a file that can be shown.")
+            with open(fd, "rb", closefd=False) as file:
+                content = file.read(TEXT_BYTES_MAX + 1)
+        finally:
+            os.close(fd)
+    is_cut = len(content) > TEXT_BYTES_MAX
+    if b"\0" in content:
+        raise Invalid(f"{name} is not text.", hint="Ask the agent about it.")
+    # Only at a cut may half a character stand at the end.
+    text = _decoded(content[:TEXT_BYTES_MAX], is_cut)
+    if text is None:
+        raise Invalid(f"{name} is not UTF-8 text.", hint="Ask the agent about it.")
+    return WorkspaceText(name, text, found.st_size, _ms(found), is_cut)
+
+
+class _Looking:
+    """A bounded walk: so many entries, so much time."""
+
+    def __init__(self, root: int, monotonic: Callable[[], float]) -> None:
+        self._root = root
+        self._monotonic = monotonic
+        self.is_cut = False
+
+    def files(self) -> Iterator[tuple[str, os.stat_result]]:
+        until = self._monotonic() + LOOK_S
+        with closing(Walk(self._root, everything=False).files(".", None)) as walk:  # type: ignore[type-var]
+            for count, (path, found, _) in enumerate(walk):
+                if count >= LOOKED_AT_MAX or self._monotonic() > until:
+                    self.is_cut = True
+                    return
+                yield path, found
+
+    def close(self) -> None:
+        os.close(self._root)
+
+
+def _opened(beneath: Beneath, path: str, flags: int) -> tuple[str, int]:
+    try:
+        return beneath.name(path or "."), beneath.open(path or ".", flags)
+    except Escape as error:
+        raise Denied(str(error)) from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFound("file", path[:200]) from error
+    except PermissionError as error:
+        raise Denied(f"{path[:200]} may not be read.") from error
+    except (OSError, ToolFailed, ValueError) as error:
+        raise Invalid(f"{path[:200]!r} cannot be opened: {error}.") from error
+
+
+def _stated(folder: int, base: str, name: str) -> WorkspaceFile | None:
+    try:
+        return _of(base, name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+    except FileNotFoundError:
+        return None  # removed since it was listed
+
+
+def _of(base: str, inner: str, found: os.stat_result) -> WorkspaceFile:
+    kinds = {stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
+    # A name that is no text is shown with a mark, and cannot be opened by it.
+    path = os.fsencode(base + inner).decode("utf-8", "replace")
+    return WorkspaceFile(path, path.rpartition("/")[2], kind, found.st_size, _ms(found))
+
+
+def _rank(one: WorkspaceFile, wanted: str) -> int | None:
+    name = one.name.casefold()
+    if name.startswith(wanted):
+        return 0
+    if wanted in name:
+        return 1
+    return 2 if wanted in one.path.casefold() else None
+
+
+def _ms(found: os.stat_result) -> int:
+    return found.st_mtime_ns // 1_000_000
+
+
+def _decoded(content: bytes, is_cut: bool) -> str | None:
+    for end in range(len(content), len(content) - (4 if is_cut else 1), -1):
+        try:
+            return content[:end].decode()
+        except UnicodeDecodeError:
+            continue
+    return None

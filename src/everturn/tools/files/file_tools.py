@@ -1,0 +1,476 @@
+"""The files of the workspace: read, write, edit, patch, list, search."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+import anyio
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.tool import Emit, ToolCall, ToolResult
+from everturn.tools.files import search_program
+from everturn.tools.files.edits import (
+    FilePatch,
+    apply_hunks,
+    diff_display,
+    lines_of,
+    parse_patch,
+    replace_exact,
+)
+from everturn.tools.files.paths import Beneath, Escape
+from everturn.tools.policy.guarded import guarded_part, real_name
+from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
+from everturn.tools.sandbox.sandbox import Sandbox, View, python_program
+from everturn.tools.schema import Action, ToolFailed
+from everturn.tools.terminal.process import run
+
+_FILE_BYTES_MAX = 8 * 1024 * 1024
+_LINES_MAX = 2000
+_LINE_CHARS_MAX = 2000
+_SEARCH_TIMEOUT_S = 30.0
+_BESIDE_MAX = 20
+
+Whole = Annotated[int, msgspec.Meta(ge=1)]
+# Who looks for a file by its name this way must not take it for missing.
+_NO_MATCH = "[no match in the text of any file; names of files are not searched]"
+FilePath = Annotated[str, "Path of the file, relative to the workspace"]
+
+
+class _Writing(Action):
+    """Base of the tools that change files."""
+
+    name = "_"
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        return judge_writes(self.name, _paths(self.name, arguments), call.workspace)
+
+
+class ReadFile(Action):
+    """Read a text file of the workspace. Lines come with their numbers; ask for a range in long files."""
+
+    name = "read_file"
+    is_safe_to_repeat = True
+    reads_only = True
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        path: FilePath,
+        start: Annotated[Whole, "First line, from 1"] = 1,
+        lines: Annotated[Whole, "How many lines"] = _LINES_MAX,
+    ) -> ToolResult:
+        content = await anyio.to_thread.run_sync(_read_text, call.workspace, path)
+        every = lines_of(content)
+        wanted = every[start - 1 : start - 1 + min(lines, _LINES_MAX)]
+        if every and not wanted:
+            raise ToolFailed(f"{path} has {len(every)} lines; there is no line {start}.")
+        rows, last = _numbered(wanted, start, self.spec.output_bytes_max - 200)
+        text = "\n".join(rows) if rows else "[the file is empty]"
+        if last < len(every):
+            text += f"\n[lines {start} to {last} of {len(every)}; go on with start={last + 1}]"
+        return ToolResult(text, display={"kind": "file", "path": path, "lines": len(rows)})
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        return Judgement(label=one_line(arguments["path"]))
+
+
+class WriteFile(_Writing):
+    """Write a whole file into the workspace, making or replacing it. Folders are made as needed."""
+
+    name = "write_file"
+    is_safe_to_repeat = True
+    is_untrusted = False
+
+    async def act(
+        self, call: ToolCall, emit: Emit, path: FilePath, content: Annotated[str, "The whole content"]
+    ) -> ToolResult:
+        before, is_new = await anyio.to_thread.run_sync(_replace, call.workspace, path, content)
+        lines = _counted(content)
+        # With what it had: who meant to add to a file sees that the rest of it is gone.
+        said = (
+            f"Made {path} ({lines})."
+            if is_new
+            else f"Replaced {path}: it had {_counted(before)}, now {lines}."
+        )
+        return ToolResult(said, display=diff_display(path, before, content))
+
+
+class EditFile(_Writing):
+    """Replace one exact piece of text in a file. The old text must occur exactly once, spaces included."""
+
+    name = "edit_file"
+    is_safe_to_repeat = True  # see replace_exact
+    is_untrusted = False
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        path: FilePath,
+        old: Annotated[str, "The text to replace, exactly as in the file, without line numbers"],
+        new: Annotated[str, "The text to put there"],
+        everywhere: Annotated[bool, "Replace every occurrence"] = False,
+    ) -> ToolResult:
+        def edit() -> tuple[str, str]:
+            before = _read_text(call.workspace, path)
+            after = replace_exact(before, old, new, path, everywhere=everywhere)
+            if after != before:
+                _replace(call.workspace, path, after)
+            return before, after
+
+        before, after = await anyio.to_thread.run_sync(edit)
+        if after == before:
+            return ToolResult(f"{path} has the new text already; nothing was changed.")
+        display = diff_display(path, before, after)
+        return ToolResult(f"Edited {path}: +{display['added']} -{display['removed']}.", display=display)
+
+
+class ApplyPatch(_Writing):
+    """Apply a unified diff to one or more files: all of it, or nothing if any part does not fit."""
+
+    # Not safe to repeat: a crash may leave some files patched and others not, and a patch that only adds
+    # lines can fit twice. If its outcome is unknown, the user is asked.
+    name = "apply_patch"
+    is_untrusted = False
+
+    async def act(
+        self, call: ToolCall, emit: Emit, patch: Annotated[str, "A unified diff (--- a/…, +++ b/…, @@)"]
+    ) -> ToolResult:
+        changes = await anyio.to_thread.run_sync(_apply, call.workspace, parse_patch(patch))
+        displays = [diff_display(path, before, after or "") for path, before, after in changes]
+        words = [
+            f"Deleted {path}." if after is None else f"Patched {path}: +{shown['added']} -{shown['removed']}."
+            for (path, _, after), shown in zip(changes, displays, strict=True)
+        ]
+        first = displays[0]
+        display = first if len(displays) == 1 else {"kind": "diffs", "files": displays}
+        return ToolResult("\n".join(words), display=display)
+
+
+class ListFiles(Action):
+    """List files and folders of the workspace, or find files by glob. What .gitignore names is left out."""
+
+    name = "list_files"
+    is_safe_to_repeat = True
+    reads_only = True
+
+    def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
+        self._sandbox = sandbox
+        self._clock = clock
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        path: Annotated[str, "The folder, relative to the workspace"] = ".",
+        glob: Annotated[str, "Only files that match, e.g. '**/*.py'; searches all levels"] = "",
+        depth: Annotated[Whole, "How many levels deep, without a glob"] = 1,
+        everything: Annotated[bool, "Also hidden and ignored files"] = False,
+    ) -> ToolResult:
+        request = {
+            "what": "list",
+            "path": _inside(call.workspace, path),
+            "globs": [glob] if glob else [],
+            "depth": None if glob else depth,
+            "everything": everything,
+            "limit": 1000,
+        }
+        answer = await _ask_child(self._sandbox, self._clock, call, request)
+        rows = [_entry(entry) for entry in answer["entries"]]
+        text = "\n".join([*rows, _tally(answer["entries"])]) if rows else "[nothing there]"
+        if answer["is_cut"]:
+            text += "\n[more than 1000 entries; narrow it with path or glob]"
+        return ToolResult(text, display={"kind": "list", "path": path, "count": len(rows)})
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        return Judgement(label=one_line(arguments["glob"] or arguments["path"]))
+
+
+class SearchFiles(Action):
+    """Search the workspace's files for a regular expression, line by line, like ripgrep.
+
+    Files that .gitignore names, hidden and binary files are left out.
+    """
+
+    name = "search_files"
+    is_safe_to_repeat = True
+    reads_only = True
+
+    def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
+        self._sandbox = sandbox
+        self._clock = clock
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        pattern: Annotated[str, "Regular expression (Python syntax)"],
+        path: Annotated[str, "The folder to search in"] = ".",
+        glob: Annotated[str, "Only files that match, e.g. '*.py' or '!*.lock'"] = "",
+        context: Annotated[Annotated[int, msgspec.Meta(ge=0, le=20)], "Lines around each match"] = 0,
+        ignore_case: bool = False,
+        literal: Annotated[bool, "Take the pattern as plain text"] = False,
+        everything: Annotated[bool, "Also hidden and ignored files"] = False,
+    ) -> ToolResult:
+        request = {
+            "what": "search",
+            "pattern": pattern,
+            "path": _inside(call.workspace, path),
+            "globs": [glob] if glob else [],
+            "context": context,
+            "ignore_case": ignore_case,
+            "literal": literal,
+            "everything": everything,
+            "limit": 500,
+        }
+        answer = await _ask_child(self._sandbox, self._clock, call, request)
+        text = _found(answer["files"], self.spec.output_bytes_max - 200) or _NO_MATCH
+        if answer["is_cut"]:
+            text += "\n[more matches than are shown; narrow the search]"
+        hits = sum(is_hit for file in answer["files"] for _, _, is_hit in file["lines"])
+        display = {"kind": "search", "matches": hits, "files": len(answer["files"])}
+        return ToolResult(text, display=display)
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        return Judgement(label=one_line(arguments["pattern"]))
+
+
+def judge_writes(name: str, paths: list[str], workspace: Path) -> Judgement:
+    """Writing inside the workspace is what it is for; a few files there reach further."""
+    label = one_line(", ".join(paths) or name)
+    concerns = []
+    with Beneath(workspace) as files:
+        for path in paths:
+            try:
+                inner = files.name(path)
+            except Escape:
+                continue  # the call itself will say so, and do nothing
+            real = real_name(workspace, inner)
+            part = guarded_part(workspace, real)
+            if part and real != os.path.normpath(inner):
+                return Judgement(label=label, denied=_detour(inner, real))
+            if part:
+                concerns.append(Concern(f"{part} can make other programs run things", key=f"write {real}"))
+    return Judgement(label=label, concerns=tuple(concerns))
+
+
+def _writable(workspace: Path) -> Beneath:
+    """The workspace's files for writing. What other programs run is written under its own name only: that
+    is the name that was judged, whatever links have changed since."""
+
+    def check(name: str, real: str) -> None:
+        if real != os.path.normpath(name) and guarded_part(workspace, real):
+            raise ToolFailed(_detour(name, real))
+
+    return Beneath(workspace, check=check)
+
+
+def _detour(name: str, real: str) -> str:
+    return f"{name} leads to {real} through a link; use that path itself. Nothing was changed."
+
+
+def _paths(name: str, arguments: dict[str, Any]) -> list[str]:
+    if name != "apply_patch":
+        return [arguments["path"]]
+    try:
+        return [patch.path for patch in parse_patch(arguments["patch"])]
+    except ToolFailed:
+        return []  # the call will fail with the same words and change nothing
+
+
+def _read_text(workspace: Path, path: str) -> str:
+    with Beneath(workspace) as files:
+        try:
+            content = files.read(path, _FILE_BYTES_MAX)
+        except FileNotFoundError as error:
+            raise ToolFailed(f"There is no file {path}.{_beside(files, path)}") from error
+        except IsADirectoryError as error:
+            raise ToolFailed(f"{path} is a folder; use list_files.") from error
+    if len(content) > _FILE_BYTES_MAX:
+        raise ToolFailed(f"{path} is larger than {_FILE_BYTES_MAX // 1024**2} MiB; use the terminal.")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ToolFailed(f"{path} is not UTF-8 text ({len(content):,} bytes).") from error
+
+
+def _beside(files: Beneath, path: str) -> str:
+    """What is there instead, for who guessed a name."""
+    folder = str(PurePosixPath(path).parent)
+    try:
+        fd = files.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except (OSError, Escape):
+        return ""
+    try:
+        names = sorted(name for name in os.listdir(fd) if not name.startswith("."))
+    finally:
+        os.close(fd)
+    shown = ", ".join(os.fsencode(name).decode("utf-8", "replace") for name in names[:_BESIDE_MAX])
+    more = ", …" if len(names) > _BESIDE_MAX else ""
+    return f" There are: {shown}{more}." if names else " The folder is empty."
+
+
+def _replace(workspace: Path, path: str, content: str) -> tuple[str, bool]:
+    """Write the file; return what was there and whether it is new."""
+    with _writable(workspace) as files:
+        try:
+            before = files.read(path, _FILE_BYTES_MAX).decode("utf-8", "replace")
+        except FileNotFoundError:
+            before = ""
+        return before, files.write(path, content.encode())
+
+
+def _apply(workspace: Path, patches: list[FilePatch]) -> list[tuple[str, str, str | None]]:
+    """Compute every change first, then write them: a hunk that does not fit changes nothing."""
+    changes: list[tuple[str, str, str | None]] = []
+    contents: dict[str, str | None] = {}  # as the patches before this one leave them
+    for patch in _with_one_name_each(workspace, patches):
+        before = _content_before(workspace, patch, contents)
+        after: str | None = apply_hunks(before, patch.hunks, patch.path)
+        if patch.new_path is None:
+            if after and after.removeprefix("\ufeff").strip():
+                raise ToolFailed(
+                    f"{patch.path} has more lines than the patch removes; nothing was changed. To delete a "
+                    "file, a patch has to remove all of its lines."
+                )
+            after = None
+        elif patch.old_path is None and after and not after.endswith("\n"):
+            after += "" if patch.hunks[-1].is_new_open else "\n"
+        if patch.old_path and patch.old_path != patch.new_path:
+            contents[patch.old_path] = None
+        if patch.new_path:
+            contents[patch.new_path] = after
+        changes.append((patch.path, before, after))
+    done: list[str] = []
+    with _writable(workspace) as files:
+        # Removed last: what moves is never in neither place.
+        for path, content in sorted(contents.items(), key=lambda item: item[1] is None):
+            try:
+                files.remove(path) if content is None else files.write(path, content.encode())
+            except OSError as error:
+                raise ToolFailed(
+                    f"{path} could not be changed: {error.strerror or error}. Changed already: "
+                    f"{', '.join(done) or 'nothing'}. The rest was left as it is."
+                ) from error
+            done.append(path)
+    return changes
+
+
+def _with_one_name_each(workspace: Path, patches: list[FilePatch]) -> list[FilePatch]:
+    """The patches with one name for one file, however each of them writes it (``./b``, ``c/../b``, through a
+    link): what follows tells files apart by their names."""
+
+    def named(files: Beneath, path: str | None) -> str | None:
+        if path is None:
+            return None
+        name = files.name(path)
+        real = real_name(workspace, name)
+        if real != os.path.normpath(name) and guarded_part(workspace, real):
+            raise ToolFailed(_detour(name, real))
+        return real
+
+    with Beneath(workspace) as files:
+        return [
+            FilePatch(named(files, patch.old_path), named(files, patch.new_path), patch.hunks)
+            for patch in patches
+        ]
+
+
+def _content_before(workspace: Path, patch: FilePatch, contents: dict[str, str | None]) -> str:
+    """What the patch starts from. Where it makes a file, there must be none."""
+    if patch.new_path and patch.new_path != patch.old_path:
+        with Beneath(workspace) as files:
+            is_known = patch.new_path in contents
+            if contents[patch.new_path] is not None if is_known else files.has(patch.new_path):
+                raise ToolFailed(f"{patch.new_path} is there already; nothing was changed.")
+    if patch.old_path is None:
+        return ""
+    if patch.old_path not in contents:
+        return _read_text(workspace, patch.old_path)
+    content = contents[patch.old_path]
+    if content is None:
+        raise ToolFailed(f"There is no file {patch.old_path} any more at that place of the patch.")
+    return content
+
+
+def _numbered(lines: list[str], start: int, bytes_max: int) -> tuple[list[str], int]:
+    rows: list[str] = []
+    size = 0
+    for number, line in enumerate(lines, start):
+        row = f"{number:>6}\t{line[:_LINE_CHARS_MAX]}{' […]' if len(line) > _LINE_CHARS_MAX else ''}"
+        size += len(row.encode()) + 1
+        if size > bytes_max:
+            break
+        rows.append(row)
+    return rows, start + len(rows) - 1
+
+
+def _counted(content: str) -> str:
+    count = len(lines_of(content))
+    return f"{count} line" if count == 1 else f"{count} lines"
+
+
+def _inside(workspace: Path, path: str) -> str:
+    with Beneath(workspace) as files:
+        return files.name(path)
+
+
+async def _ask_child(sandbox: Sandbox, clock: Clock, call: ToolCall, request: dict[str, Any]) -> Any:
+    """Run ``search_program`` over the workspace, in the sandbox where there is one."""
+
+    async def quiet(_: str) -> None:
+        """The answer is data, not output to be shown."""
+
+    program, folders = python_program()
+    script = Path(search_program.__file__)
+    ran = await run(
+        sandbox,
+        [program, "-I", str(script)],
+        View(workspace=call.workspace, read=(*folders, script), is_read_only=True),
+        emit=quiet,
+        clock=clock,
+        timeout_s=_SEARCH_TIMEOUT_S,
+        stdin=json.dumps(request).encode(),
+    )
+    if ran.is_timed_out:
+        raise ToolFailed(f"The search took longer than {_SEARCH_TIMEOUT_S:g} s and was stopped. Narrow it.")
+    if ran.exit_code:
+        raise ToolFailed(f"The search failed: {ran.output.decode('utf-8', 'replace')[-500:]}")
+    answer = json.loads(ran.output)
+    if "error" in answer:
+        raise ToolFailed(answer["error"])
+    return answer
+
+
+def _entry(entry: dict[str, Any]) -> str:
+    if entry["kind"] == "folder":
+        return f"{entry['path']}/"
+    # With its unit: a bare number was taken for a count of lines.
+    return (
+        f"{entry['path']}\t{entry['size']:,} bytes" if entry["kind"] == "file" else f"{entry['path']}\t(link)"
+    )
+
+
+def _tally(entries: list[dict[str, Any]]) -> str:
+    """How many there are: asked for that, small models count wrong."""
+    folders = sum(entry["kind"] == "folder" for entry in entries)
+    counts = ((len(entries) - folders, "file"), (folders, "folder"))
+    return "[" + ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts if count) + "]"
+
+
+def _found(files: list[dict[str, Any]], bytes_max: int) -> str:
+    rows: list[str] = []
+    size = 0
+    for file in files:
+        for number, line, is_hit in file["lines"]:
+            row = f"{file['path']}{':' if is_hit else '-'}{number}{':' if is_hit else '-'}{line}"
+            size += len(row.encode()) + 1
+            if size > bytes_max:
+                return "\n".join([*rows, "[… more than fits here; narrow the search …]"])
+            rows.append(row)
+    return "\n".join(rows)

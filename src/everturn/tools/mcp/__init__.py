@@ -1,0 +1,1 @@
+"""MCP servers: started on demand, and trusted by what they say about their tools."""

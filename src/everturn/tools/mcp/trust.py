@@ -1,0 +1,114 @@
+"""Which tools of an MCP server the agent gets: those whose description the user has read and accepted.
+
+Whatever a server says about a tool (its name, what it does, its arguments with their names and values) is
+text from outside that steers the model. It gets none of it before the user has accepted that very text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from everturn.domain.tool import Untrusted
+from everturn.tools.mcp.servers import Definition, McpServers, McpTool
+from everturn.tools.policy.trust import Trust
+from everturn.tools.profiles import McpServer
+
+_log = logging.getLogger("everturn.tools")
+_QUESTION_CHARS_MAX = 60_000  # a server with more to say is asked about in parts
+
+
+class McpTrust:
+    def __init__(self, servers: McpServers, trust: Trust) -> None:
+        self._servers = servers
+        self._trust = trust
+
+    async def tools(self, owner: str, server: McpServer, workspace: Path) -> list[McpTool]:
+        """All of the server's tools; those that are not trusted are for asking about, not for the model."""
+        definitions = await self._servers.definitions(owner, server, workspace)
+        return await self._flagged(owner, server, definitions)
+
+    async def known(self, owner: str, server: McpServer) -> list[McpTool]:
+        """The same as far as the server has told before; starts nothing."""
+        return await self._flagged(owner, server, await self._servers.stored(owner, server) or [])
+
+    async def _flagged(
+        self, owner: str, server: McpServer, definitions: Sequence[Definition]
+    ) -> list[McpTool]:
+        tools = [McpTool(self._servers, server, definition) for definition in definitions]
+        for tool in tools:
+            tool.is_trusted = await self._trust.has(owner, _record(tool), tool.definition.digest)
+        return tools
+
+    async def questions(self, owner: str, server: McpServer, workspace: Path) -> list[Untrusted]:
+        """What the user has neither accepted nor declined, whole."""
+        new = [tool for tool in await self.tools(owner, server, workspace) if not tool.is_trusted]
+        return list(texts_of(server, await self._undeclined(owner, new)))
+
+    async def decide(self, owner: str, server: McpServer, workspace: Path, digest: str, *, use: bool) -> bool:
+        """Keep the answer about the text with this digest; False if the server says something else now."""
+        new = [tool for tool in await self.tools(owner, server, workspace) if not tool.is_trusted]
+        # A declined text can still be accepted: it is looked for among all that is not trusted.
+        candidates = [*_batches(new), *_batches(await self._undeclined(owner, new))]
+        found = next((batch for batch in candidates if _digest(batch) == digest), None)
+        for tool in found or ():
+            await self._trust.decide(owner, _record(tool), tool.definition.digest, use=use)
+        return found is not None
+
+    async def _undeclined(self, owner: str, tools: Sequence[McpTool]) -> list[McpTool]:
+        return [
+            tool
+            for tool in tools
+            if not await self._trust.is_declined(owner, _record(tool), tool.definition.digest)
+        ]
+
+
+def _record(tool: McpTool) -> str:
+    return f"mcp {tool.spec.name}"
+
+
+def texts_of(server: McpServer, tools: Sequence[McpTool]) -> tuple[Untrusted, ...]:
+    """What the server says about these tools, whole, in as many parts as it takes."""
+    return tuple(_question(server, batch) for batch in _batches(tools))
+
+
+def _question(server: McpServer, tools: Sequence[McpTool]) -> Untrusted:
+    count = "a tool" if len(tools) == 1 else f"{len(tools)} tools"
+    return Untrusted(
+        name=server.name,
+        question=f"The MCP server {server.name} describes {count} to the agent. Use them?",
+        text="\n\n".join(map(described, tools)),
+        digest=_digest(tools),
+    )
+
+
+def described(tool: McpTool) -> str:
+    """Everything the model would be told about the tool."""
+    schema = tool.spec.schema
+    arguments = msgspec.json.format(msgspec.json.encode(schema.parameters), indent=2).decode()
+    return f"{schema.name}\n{schema.description}\nArguments: {arguments}"
+
+
+def _digest(tools: Sequence[McpTool]) -> str:
+    return hashlib.sha256("".join(tool.definition.digest for tool in tools).encode()).hexdigest()
+
+
+def _batches(tools: Sequence[McpTool]) -> list[list[McpTool]]:
+    """The tools in groups that one question can show whole. What is too long for any is left out."""
+    batches: list[list[McpTool]] = []
+    room = 0
+    for tool in tools:
+        size = len(described(tool))
+        if size > _QUESTION_CHARS_MAX:
+            _log.warning("%s is left out: its description has %d characters", tool.spec.name, size)
+            continue
+        if size > room:
+            batches.append([])
+            room = _QUESTION_CHARS_MAX
+        batches[-1].append(tool)
+        room -= size
+    return batches

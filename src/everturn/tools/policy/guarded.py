@@ -1,0 +1,290 @@
+"""What other programs run outside the sandbox, as a project's owner: hooks, editor tasks, settings of Git.
+
+A command in the sandbox writes to the project, and its owner works there too. Whatever the owner's shell,
+editor or Git picks up by itself would turn that into code that runs as the owner. So:
+
+- file tools ask before they write such a file, and write it only under its own name, not through a link;
+- in the sandbox those that are there are read-only. Git must be able to write beside its settings, so one of
+  them that is missing cannot be made read-only: a command that makes it is ended;
+- what else a command made (a repository in a folder of its own, an editor's folder) is looked at when it has
+  ended, and what would run is renamed, so that nothing finds it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from everturn.tools.files.paths import Beneath
+from everturn.tools.policy.git_config import is_harmless, named, worktrees
+from everturn.tools.policy.repositories import GIT, MARKS, Repositories, is_repository
+
+# At the top of a project: read-only in the sandbox. File tools ask wherever they are.
+_RUN_BY_OWNER = frozenset(
+    {
+        *(".claude", ".cursor", ".devcontainer", ".envrc", ".exrc", ".githooks", ".hg", ".husky", ".idea"),
+        *(".mcp.json", ".nvim.lua", ".pre-commit-config.yaml", ".vscode", ".zed", "lefthook.yml"),
+    }
+)
+# File tools ask for these too: they run elsewhere, or tell the agent what to do.
+_ASKED = _RUN_BY_OWNER | {".git", ".github", ".gitlab-ci.yml", "agents.md"}
+# What of a repository is settings. "commondir" names another folder that has them.
+_FILES = ("config", "config.worktree", "commondir")
+_SETTINGS = (*_FILES, "hooks")
+_MOUNTED_MAX = 50  # repositories; more are looked at while the command runs, and it is ended if they change
+_CONFIG_BYTES_MAX = 256 * 1024
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Something that is mounted only if it is still the same file or folder when the sandbox is ready."""
+
+    option: str
+    path: str
+    identity: str  # device and inode
+
+
+class Guard:
+    """The guarded files of one project while one command runs in it."""
+
+    def __init__(self, workspace: Path, repositories: Repositories, *, is_brief: bool = True) -> None:
+        """Look at the project; this walks through all its folders. ``is_brief``: nothing but the command
+        is likely to write to the project while it runs."""
+        self._root = str(workspace)
+        self._repositories = repositories
+        self._is_brief = is_brief
+        found, self.is_cut, closed = msgspec.structs.astuple(repositories.find())
+        self._known = {path: _identity(path) for path in found}
+        self._closed = {path: _version(path) for path in closed}
+        self._had_repository = os.path.lexists(self._at(GIT))
+        self._absent = [name for name in sorted(_RUN_BY_OWNER) if not os.path.lexists(self._at(name))]
+        self._watched: dict[str, str] = {}  # by path: its version, empty where there is nothing
+        mounted, rest = found[:_MOUNTED_MAX], found[_MOUNTED_MAX:]
+        places: dict[str, Place] = {}
+        for path in (*self._owners_files(), *self._settings_of(mounted)):
+            place = _place("--ro-bind", path)
+            if place is None:
+                self._watched[path] = _version(path)
+            else:
+                places[path] = place
+        for path in mounted:
+            # A mount itself: else it could be moved away and another put in its place.
+            place = _place("--bind", path) if _is_folder(path) else None
+            if place is not None:
+                places[path] = place
+        self._watched.update((path, _version(path)) for path in self._settings_of(rest))
+        # What a place held. The owner's Git replaces a file of settings as a whole, and then the kernel takes
+        # its mount away, in the sandbox too.
+        self._contents = {path: _read(path) or b"" for path in places if os.path.basename(path) in _FILES}
+        self.places = tuple(places[path] for path in sorted(places, key=lambda path: path.count("/")))
+
+    @property
+    def read_only(self) -> tuple[str, ...]:
+        """What a command cannot write to, relative to the project."""
+        return tuple(
+            os.path.relpath(place.path, self._root) for place in self.places if place.option == "--ro-bind"
+        )
+
+    def trespass(self) -> str:
+        """What a running command has made that must not wait until its end; empty if nothing."""
+        for path, before in self._watched.items():
+            if _version(path) != before:
+                return self._shown(path)
+        for place in self.places:
+            if _identity(place.path) != place.identity:
+                return self._shown(place.path)
+        git = self._at(GIT)
+        if not self._had_repository and os.path.lexists(git) and self._harmful(git):
+            return self._shown(git)
+        return ""
+
+    def settle(self) -> list[str]:
+        """After the end of a command: rename what it made and would be run; say what, by the old names."""
+        aside = [path for path, before in self._watched.items() if _version(path) not in ("", before)]
+        aside += self._replaced()
+        if self._is_brief:
+            aside += [self._at(name) for name in self._absent if os.path.lexists(self._at(name))]
+            found = self._repositories.find()
+            for path in found.paths:
+                if self._known.get(path) != _identity(path):
+                    aside += self._harmful(path)
+            # What they hold cannot be looked at, so they count as harmful.
+            aside += [path for path in found.closed if self._closed.get(path) != _version(path)]
+        with Beneath(Path(self._root)) as files:
+            return [self._shown(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
+
+    def _replaced(self) -> list[str]:
+        """Settings that are not the mounted ones any more, and make Git run more than those did."""
+        settings = [place for place in self.places if os.path.basename(place.path) in _SETTINGS]
+        return [
+            place.path
+            for place in settings
+            if _identity(place.path) not in ("", place.identity) and not self._is_harmless_setting(place.path)
+        ]
+
+    def _set_aside(self, files: Beneath, path: str) -> bool:
+        """Rename it, beside its place, so that nothing finds it. Settings that were there come back."""
+        shown = self._shown(path)
+        try:
+            files.rename(shown, f"{os.path.basename(path)}.refused-{secrets.token_hex(3)}")
+        except FileNotFoundError:
+            return False  # a folder above it was renamed already
+        if path in self._contents:
+            files.write(shown, self._contents[path])
+        return True
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self._root, name)
+
+    def _shown(self, path: str) -> str:
+        return os.path.relpath(path, self._root)
+
+    def _owners_files(self) -> Iterator[str]:
+        for name in sorted(_RUN_BY_OWNER - set(self._absent)):
+            yield from self._with_target(self._at(name))
+
+    def _settings_of(self, repositories: Sequence[str]) -> Iterator[str]:
+        """Files and folders to keep as they are, and places where there must be none."""
+        for repository in repositories:
+            if not _is_folder(repository):
+                yield repository  # a file or a link that names the repository
+                continue
+            for name in _SETTINGS:
+                yield from self._with_target(os.path.join(repository, name))
+            yield from self._named_by(repository)
+
+    def _with_target(self, path: str) -> Iterator[str]:
+        """The path, and where it leads to if it is a link to something in the project."""
+        yield path
+        if os.path.islink(path) and self._is_inside(os.path.realpath(path)):
+            yield os.path.realpath(path)
+
+    def _named_by(self, repository: str) -> Iterator[str]:
+        """Hooks, further settings and programs that a repository's settings name in the project."""
+        content = _read(os.path.join(repository, "config"))
+        top = os.path.dirname(repository)
+        for key, word in named(content or b""):
+            for base in (top, repository):  # hooks are relative to the one, further settings to the other
+                path = os.path.realpath(os.path.join(base, word))
+                if self._is_inside(path) and (os.path.isfile(path) or key == "hookspath"):
+                    yield path
+
+    def _is_inside(self, path: str) -> bool:
+        return path.startswith(os.path.realpath(self._root) + "/")
+
+    def _harmful(self, path: str) -> list[str]:
+        """What of a repository that a command made would make Git run something."""
+        if _is_folder(path):
+            return [entry for entry in _setting_paths(path) if not self._is_harmless_setting(entry)]
+        target = _target(path)
+        if target is None or not self._is_inside(target) or not os.path.isdir(target):
+            return [path]
+        return self._harmful(target) if self._known.get(target) != _identity(target) else []
+
+    def _is_harmless_setting(self, path: str) -> bool:
+        name = os.path.basename(path)
+        if os.path.islink(path):
+            return False
+        if name == "hooks":
+            return os.path.isdir(path) and all(hook.endswith(".sample") for hook in os.listdir(path))
+        content = _read(path)
+        if content is None:
+            return False
+        if name != "commondir":
+            known = self._contents.get(path, b"")
+            return is_harmless(content, known) and self._are_worktrees_inside(path, content)
+        # Git's own, for a second working tree, leads to the repository in whose folder it lies.
+        repository = os.path.dirname(path)
+        common = os.path.realpath(os.path.join(repository, os.fsdecode(content.strip())))
+        return os.path.realpath(os.path.dirname(os.path.dirname(repository))) == common
+
+    def _are_worktrees_inside(self, path: str, content: bytes) -> bool:
+        """Whether the repository's files, if it names a folder for them, are in the project."""
+        top = os.path.dirname(path)
+        return all(self._is_inside(os.path.realpath(os.path.join(top, each))) for each in worktrees(content))
+
+
+def guarded_part(root: Path, inner: str) -> str:
+    """Which part of a path in the project makes other programs run something; empty if none does.
+
+    ``inner`` is the path without links, relative to ``root``.
+    """
+    parts = PurePosixPath(inner).parts
+    for part in parts:
+        if part.casefold() in _ASKED:
+            return part
+    for depth, part in enumerate(parts):
+        folder = root.joinpath(*parts[:depth])
+        if is_repository({name for name in MARKS if name == part or os.path.lexists(folder / name)}):
+            return "/".join(parts[:depth]) or str(root)
+    return ""
+
+
+def real_name(root: Path, inner: str) -> str:
+    """A path in the project without the links on the way to it; as it is if it leads outside."""
+    name = PurePosixPath(inner)
+    top = os.path.realpath(root)
+    place = os.path.join(os.path.realpath(os.path.join(top, name.parent)), name.name)
+    found = os.path.relpath(place, top)
+    return str(name) if found.startswith("..") else found
+
+
+def _setting_paths(repository: str) -> list[str]:
+    paths = [os.path.join(repository, name) for name in _SETTINGS]
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def _place(option: str, path: str) -> Place | None:
+    """None for what cannot be a mount: a link, or nothing."""
+    identity = _identity(path)
+    is_mountable = identity and not os.path.islink(path) and "\n" not in path
+    return Place(option, path, identity) if is_mountable else None
+
+
+def _identity(path: str) -> str:
+    """Device and inode, of a link itself; empty where there is nothing."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def _version(path: str) -> str:
+    """Its identity and the time of its last change, which nobody can set."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}:{found.st_ctime_ns}"
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _target(path: str) -> str | None:
+    """Where a link or a file "gitdir: …" leads."""
+    if os.path.islink(path):
+        return os.path.realpath(path)
+    content = _read(path) or b""
+    if not content.startswith(b"gitdir:"):
+        return None
+    return os.path.realpath(os.path.join(os.path.dirname(path), os.fsdecode(content[7:].strip())))
+
+
+def _read(path: str) -> bytes | None:
+    """A small regular file; None for anything else."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        content = file.read(_CONFIG_BYTES_MAX + 1)
+    return content if len(content) <= _CONFIG_BYTES_MAX else None

@@ -1,0 +1,63 @@
+"""What a tool tells the policy about one call: the values between the tools and the policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from everturn.tools.sandbox.limits import Limits
+
+
+class Concern(msgspec.Struct, frozen=True):
+    """One reason to ask.
+
+    ``key`` names what "in this session" and "always" would cover; without a key only "once" is offered.
+    ``covers`` says the same to people, where the key alone does not.
+    ``sends``: data may leave for the network. ``is_outside``: it may reach outside the workspace. Once
+    untrusted output is in the context, stored permission no longer covers those two.
+    ``is_opaque``: nobody can tell what will run, so the hard rules could not be checked.
+    """
+
+    reason: str
+    key: str = ""
+    sends: bool = False
+    is_outside: bool = False
+    is_opaque: bool = False
+    covers: str = ""
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """``label`` is the call in one line for people. ``denied``: a hard rule, nothing overrides it."""
+
+    label: str
+    denied: str = ""
+    concerns: tuple[Concern, ...] = ()
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """Where a call would run, as far as it matters for judging it."""
+
+    workspace: Path
+    home: Path  # the data folder: nothing of it is for tools, the workspace excepted
+    is_sandboxed: bool
+    has_network: bool  # inside the sandbox; outside there always is one
+    has_host_network: bool = False  # not only the web: also this machine and those around it
+    hosts: tuple[str, ...] = ()  # that the profile allows without a question
+    is_tainted: bool = False
+    limits: Limits = Limits()
+
+    @property
+    def is_contained(self) -> bool:
+        """Does the sandbox hold what it runs, and the gate what it sends?"""
+        return self.is_sandboxed and not self.has_host_network
+
+    @property
+    def is_gated(self) -> bool:
+        return self.is_contained and self.has_network
+
+
+def one_line(text: str, limit: int = 80) -> str:
+    """The text as one line of at most ``limit`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 2].rstrip() + " …"

@@ -1,0 +1,1 @@
+"""The sandbox around every process that a tool starts: mounts, system calls, limits, network."""

@@ -1,0 +1,61 @@
+"""Runs inside the sandbox, standard library only: listens where programs look for a proxy, passes on to
+the gate's socket file, and becomes the command that it was given.
+
+Usage: forward.py SOCKET PORT COMMAND [ARGUMENT ...]
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+
+
+def main() -> None:
+    gate, port, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    listener = socket.create_server(("127.0.0.1", port))
+    if os.fork() == 0:
+        # Twice, so that the command does not find a child that it never started.
+        if os.fork() == 0:
+            _let_go()
+            _serve(listener, gate)
+        os._exit(0)
+    os.wait()
+    listener.close()
+    os.execvp(command[0], command)  # noqa: S606 - becoming the command is the purpose
+
+
+def _let_go() -> None:
+    """Hold none of the command's pipes: whoever reads them waits for their end."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nothing, fd)
+
+
+def _serve(listener: socket.socket, gate: str) -> None:
+    while True:
+        client, _ = listener.accept()
+        threading.Thread(target=_connect, args=(client, gate), daemon=True).start()
+
+
+def _connect(client: socket.socket, gate: str) -> None:
+    with client, socket.socket(socket.AF_UNIX) as server:
+        server.connect(gate)
+        back = threading.Thread(target=_copy, args=(server, client), daemon=True)
+        back.start()
+        _copy(client, server)
+        back.join()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        return  # one side is gone; closing both ends the other direction
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""The way to the network from inside the sandbox: a proxy that leads to allowed hosts at public addresses.
+
+A sandbox that simply shared the machine's network would reach everything on loopback: databases, model
+servers, and Everturn itself, where it could approve its own calls. So the sandbox keeps an empty network
+of its own, and what it may reach goes through a socket file to here. Each call has a door of its own, which
+knows what that call may reach; every address is checked as for a web fetch. Programs find the door through
+the usual proxy variables, and there is no other way out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+
+import anyio
+import httpcore2
+from anyio.abc import SocketStream, TaskGroup
+
+from everturn.tools.policy.hosts import host_label, is_host, is_this_machine
+from everturn.tools.schema import ToolFailed
+from everturn.tools.web.fetch import CheckedNetwork
+
+_log = logging.getLogger("everturn.tools")
+
+_HEAD_BYTES_MAX = 64 * 1024
+_HEAD_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 15.0
+_PIECE_BYTES = 64 * 1024
+_LINGER_S = 5.0  # for a client to close after it was told that there is no more
+_REFUSED_MAX = 20  # hosts that are remembered of one call
+# The host is written anew: a front server would go by what the client wrote there, not by what was allowed.
+_HOP_HEADERS = re.compile(rb"^(proxy-[^:]*|connection|keep-alive|host)\s*:", re.I)
+_FOLDED = re.compile(rb"[\r\n]|^[ \t]")
+
+May = Callable[[str], Awaitable[bool]]
+
+
+async def _anywhere(host: str) -> bool:
+    return True
+
+
+class Gate:
+    """An async context manager. ``path`` is a door to all public hosts, for MCP servers with a network."""
+
+    def __init__(self, network: CheckedNetwork) -> None:
+        self._network = network
+        self._stack = AsyncExitStack()
+        self._group: TaskGroup | None = None
+        self._numbers = itertools.count(1)
+        self._folder = Path()
+        self.path = Path()
+
+    async def __aenter__(self) -> Gate:
+        # Not in the data folder: the name of a socket may have no more than about 100 characters.
+        self._folder = Path(await anyio.to_thread.run_sync(tempfile.mkdtemp, None, "everturn-"))
+        self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._group = await self._stack.enter_async_context(anyio.create_task_group())
+        door = await self._stack.enter_async_context(self.door(_anywhere))
+        self.path = door.path
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @asynccontextmanager
+    async def door(self, may: May) -> AsyncIterator[Door]:
+        """A door that is open in the body: to the hosts of which ``may`` says so."""
+        if self._group is None:
+            raise RuntimeError("the gate is used before it was opened")
+        door = Door(self._folder / f"gate-{next(self._numbers)}", self._network, may)
+        listener = await anyio.create_unix_listener(door.path, mode=0o600)
+        scope, is_closed = anyio.CancelScope(), anyio.Event()
+
+        async def serve() -> None:
+            try:
+                with scope:
+                    async with listener:
+                        await listener.serve(door.serve)
+            finally:
+                is_closed.set()
+
+        # In the gate's own group: a group around the body would wrap what the body raises.
+        self._group.start_soon(serve, name="gate")
+        try:
+            yield door
+        finally:
+            scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await is_closed.wait()
+            door.path.unlink(missing_ok=True)
+
+
+class Door:
+    """What one call may reach. ``refused``: the hosts that it was kept from, because nobody allowed them."""
+
+    def __init__(self, path: Path, network: CheckedNetwork, may: May) -> None:
+        self.path = path
+        self.refused: list[str] = []
+        self._network = network
+        self._may = may
+
+    async def serve(self, client: SocketStream) -> None:
+        async with client:
+            try:
+                with anyio.fail_after(_HEAD_TIMEOUT_S):
+                    head, rest = await _head(client)
+                await self._pass_on(client, head, rest)
+            except ToolFailed as error:
+                await _refuse(client, 403, str(error))
+            except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
+                await _refuse(client, 502, f"The connection failed: {error}")
+            except (TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return  # it asked for nothing, or went away
+            except Exception as error:  # the boundary to foreign programs: one of them must not end the gate
+                _log.warning("a request through the gate failed", exc_info=error)
+                await _refuse(client, 500, f"The request could not be passed on: {error!r}")
+
+    async def _pass_on(self, client: SocketStream, head: bytes, rest: bytes) -> None:
+        lines = head.split(b"\r\n")
+        method, target, version = (*lines[0].split(b" "), b"", b"")[:3]
+        if method == b"CONNECT":
+            host, port = _host_and_port(target, 443)
+            request = rest
+        else:
+            found = re.match(rb"^http://([^/]+)(/.*)?$", target)
+            if found is None:
+                raise ToolFailed("Only http addresses and tunnels are passed on.")
+            host, port = _host_and_port(found[1], 80)
+            if any(_FOLDED.search(line) for line in lines):
+                raise ToolFailed("The request has a line that not everybody reads in the same way.")
+            kept = [line for line in lines[1:] if not _HOP_HEADERS.match(line)]
+            first = b" ".join((method, found[2] or b"/", version))
+            own = [b"Host: " + found[1], b"Connection: close"]
+            request = b"\r\n".join([first, *own, *kept]) + b"\r\n\r\n" + rest
+        await self._check(host_label(host, port))
+        server = await self._network.connect_tcp(host, port, timeout=_CONNECT_TIMEOUT_S)
+        try:
+            if method == b"CONNECT":
+                await client.send(b"HTTP/1.1 200 Connected\r\n\r\n")
+            if request:
+                await server.write(request)
+            await _pump(client, server)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await server.aclose()
+
+    async def _check(self, host: str) -> None:
+        """Raise ToolFailed for a host that is not allowed, before its name is even looked up."""
+        if is_this_machine(host):
+            raise ToolFailed(f"{host} is this machine, to which no way leads from here.")
+        if await self._may(host):
+            return
+        if host not in self.refused and len(self.refused) < _REFUSED_MAX:
+            self.refused.append(host)
+        raise ToolFailed(f"{host} is not allowed; it was not contacted.")
+
+
+async def _head(client: SocketStream) -> tuple[bytes, bytes]:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        if len(data) > _HEAD_BYTES_MAX:
+            raise ToolFailed("The request has no end.")
+        data += await client.receive()
+    head, _, rest = data.partition(b"\r\n\r\n")
+    return head, rest
+
+
+async def _pump(client: SocketStream, server: httpcore2.AsyncNetworkStream) -> None:
+    """Carry bytes both ways until the server is done, or either side is gone."""
+    async with anyio.create_task_group() as group:
+
+        async def upwards() -> None:
+            try:
+                async for data in client:
+                    await server.write(data)
+            except (httpcore2.NetworkError, anyio.BrokenResourceError):
+                group.cancel_scope.cancel()
+
+        group.start_soon(upwards, name="gate upwards")
+        try:
+            while data := await server.read(_PIECE_BYTES):
+                await client.send(data)
+            # The client hears that this was all, and closes: that ends the other way by itself. Cancelling it
+            # in the moment when the close arrives would make anyio answer a wait that is over already.
+            await client.send_eof()
+            group.cancel_scope.deadline = anyio.current_time() + _LINGER_S
+        except (httpcore2.NetworkError, anyio.BrokenResourceError):
+            group.cancel_scope.cancel()  # one side is gone; the other follows
+
+
+def _host_and_port(text: bytes, default: int) -> tuple[str, int]:
+    found = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::([0-9]{1,5}))?", text.decode("latin-1"))
+    port = int(found[2] or default) if found else 0
+    if found is None or not is_host(found[1]) or not 0 < port < 65536:
+        raise ToolFailed("That is not the name of a host and a port.")
+    return found[1].strip("[]"), port
+
+
+async def _refuse(client: SocketStream, status: int, words: str) -> None:
+    body = words.encode() + b"\n"
+    head = f"HTTP/1.1 {status} Refused\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
+    try:
+        await client.send(head.encode() + b"Connection: close\r\n\r\n" + body)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return  # nobody is there to hear it

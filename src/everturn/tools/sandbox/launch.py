@@ -1,0 +1,101 @@
+"""Becomes bubblewrap, after what only its parent can do for it. Standard library only, no site packages.
+
+Usage: launch.py LIMITS KEYCTL UID COUNT FD ... PROGRAM [ARGUMENT ...]
+
+LIMITS are pairs KIND=MOST for setrlimit(2), with commas. KEYCTL is the number of keyctl(2) here, 0 if it is
+not known: bubblewrap gets a session keyring of its own, else the sandbox could read the server's. With UID 0
+that is all. Otherwise the caller is root: the mounts in the given descriptors are attached below /sys, in a
+mount namespace of this process alone, and bubblewrap runs as UID.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import stat
+import sys
+
+_NICE = 10
+_JOIN_SESSION_KEYRING = 1
+_CLONE_NEWNS = 0x20000
+_MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV = 0x4000, 0x40000, 2, 4
+_MOVE_MOUNT, _FROM_DESCRIPTOR, _AT_FDCWD = 429, 4, -100
+# Covered in the namespace of this process, because bubblewrap needs nothing of it and it is always there.
+_PLACE = "/sys"
+
+
+def place(index: int) -> str:
+    """Where the mount with this index is attached."""
+    return f"{_PLACE}/{index}"
+
+
+def main() -> None:
+    keyctl, uid, count = (int(word) for word in sys.argv[2:5])
+    mounts = [int(word) for word in sys.argv[5 : 5 + count]]
+    command = sys.argv[5 + count :]
+    _limit(sys.argv[1])
+    libc = ctypes.CDLL(None, use_errno=True)
+    if keyctl:
+        _join_new_keyring(libc, keyctl)
+    if uid:
+        _attach(libc, mounts)
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    os.execve(command[0], command, {})  # noqa: S606 - becoming the command is the purpose
+
+
+def _limit(words: str) -> None:
+    """Set the limits, and let the server go first: it must be able to end what it started."""
+    os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+    for word in words.split(","):
+        kind, most = map(int, word.split("="))
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+
+
+def _join_new_keyring(libc: ctypes.CDLL, keyctl: int) -> None:
+    if libc.syscall(ctypes.c_long(keyctl), ctypes.c_long(_JOIN_SESSION_KEYRING), None) >= 0:
+        return
+    # Where keys cannot be used at all, there is nothing to read. A full quota is no reason to run nothing:
+    # the filter refuses keyctl inside.
+    if ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM, errno.EDQUOT):
+        raise _trouble("a new session keyring")
+
+
+def _attach(libc: ctypes.CDLL, mounts: list[int]) -> None:
+    if libc.unshare(_CLONE_NEWNS):
+        raise _trouble("a mount namespace")
+    if libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None):
+        raise _trouble("private mounts")
+    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
+    if libc.mount(b"tmpfs", _PLACE.encode(), b"tmpfs", flags, b"mode=0755,size=1m"):
+        raise _trouble("a place for mounts")
+    for index, descriptor in enumerate(mounts):
+        target = place(index)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            os.mkdir(target)
+        else:
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
+        if libc.syscall(
+            ctypes.c_long(_MOVE_MOUNT),
+            ctypes.c_int(descriptor),
+            ctypes.c_char_p(b""),
+            ctypes.c_int(_AT_FDCWD),
+            ctypes.c_char_p(target.encode()),
+            ctypes.c_uint(_FROM_DESCRIPTOR),
+        ):
+            raise _trouble(f"mount {index}")
+        os.close(descriptor)  # else the command would have it too
+
+
+def _trouble(what: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{what}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    main()

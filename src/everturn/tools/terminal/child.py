@@ -1,0 +1,165 @@
+"""A process that a tool started, until it has ended with everything that it started in turn."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import time
+from pathlib import Path
+
+import anyio
+import msgspec
+from anyio.abc import Process
+
+from everturn.tools.policy.guarded import Guard
+from everturn.tools.sandbox.control_groups import Group
+from everturn.tools.sandbox.limits import Limits, Used, disk_of, processes_in, used_by
+
+MARK = "EVERTURN_CALL"  # in the environment of what runs without a sandbox
+
+
+class Child:
+    """A process that a tool started, with whatever it starts in turn."""
+
+    def __init__(
+        self,
+        process: Process,
+        *,
+        mark: str = "",
+        first: tuple[int, int] | None = None,
+        workspace: Path | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("the process was started without pipes")
+        self.process = process
+        self.stdin = process.stdin
+        self.stdout = process.stdout
+        self._mark = mark
+        # The first process inside the sandbox, and a handle of it.
+        self._first = first[0] if first else 0
+        self._namespace: int | None = first[1] if first else None
+        self._workspace = workspace
+        self.guard = guard
+        self.set_aside: list[str] = []  # what it made and nothing must run; known when it has ended
+        self._free = disk_of(workspace).free if workspace else 0  # when it started
+        self.is_out_of_memory = False  # known when it has ended
+        self.group: Group | None = None  # that holds its memory and the number of its processes
+
+    @property
+    def is_sandboxed(self) -> bool:
+        return self._namespace is not None
+
+    async def used(self, limits: Limits) -> Used:
+        """What it uses now, with everything it has started. Outside a sandbox nobody can tell."""
+        if self._namespace is None:
+            return Used()
+        processes = processes_in(self._first)
+        if len(processes) >= limits.processes:
+            # Without a closer look: under a fork bomb that would not end while the machine is still ours.
+            used = Used(len(processes))
+        elif self.group is not None and self.group.holds_memory:
+            used = Used(len(processes), is_out_of_memory=self.group.is_out_of_memory())
+        else:
+            used = await anyio.to_thread.run_sync(used_by, self._first, processes, limits)
+        # Once it has ended, its number may already be another's.
+        if self._namespace is None or _is_over(self._namespace):
+            return Used()
+        disk = disk_of(self._workspace, self._free) if self._workspace else None
+        return msgspec.structs.replace(used, disk=disk)
+
+    async def end(self) -> None:
+        """Kill it with everything it started, and wait until all of that is gone.
+
+        In a sandbox the first process of the namespace is killed: the kernel then kills the others, and
+        reports the end of the first only after theirs. Outside, the process group is killed, and then
+        whatever left the group but still carries the mark of the call in its environment.
+        """
+        with anyio.CancelScope(shield=True):
+            if self._namespace is not None:
+                await _kill_namespace(self._namespace)
+                self._namespace = None
+            _kill_group(self.process.pid)
+            if self._mark:
+                await anyio.to_thread.run_sync(_kill_marked, self._mark)
+            await self.process.wait()
+            # Before the group: if that cannot be removed, harmful files must not stay in the project.
+            if self.guard is not None:
+                self.set_aside += await anyio.to_thread.run_sync(self.guard.settle)
+            await self.process.aclose()
+            if self.group is not None:
+                # It may have ended by that before anybody looked.
+                self.is_out_of_memory = self.group.is_out_of_memory()
+                self.group.remove()
+                self.group = None
+
+
+async def first_process(told: int) -> tuple[int, int] | None:
+    """The sandbox's first process and a handle of it; None if bubblewrap could not even start it."""
+    info = b""
+    with anyio.CancelScope(shield=True):
+        # To its end: bubblewrap writes in pieces, and dies of a pipe that closes too early.
+        while not info.rstrip().endswith(b"}"):
+            await anyio.wait_readable(told)
+            piece = os.read(told, 4096)
+            if not piece:
+                break
+            info += piece
+    found = re.search(rb'"child-pid":\s*(\d+)', info)
+    if found is None:
+        return None
+    try:
+        return int(found[1]), os.pidfd_open(int(found[1]))
+    except ProcessLookupError:
+        return None  # it has ended already
+
+
+def _is_over(handle: int) -> bool:
+    return bool(select.select([handle], [], [], 0)[0])
+
+
+async def _kill_namespace(handle: int) -> None:
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        await anyio.wait_readable(handle)
+    except ProcessLookupError:
+        return  # it has ended already, and all others with it
+    finally:
+        os.close(handle)
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return  # already gone, with everything in its group
+
+
+def _kill_marked(mark: str) -> None:
+    """Kill every process that carries the mark, until there is none; one may start another meanwhile."""
+    for _ in range(200):
+        found = _marked(mark)
+        if not found:
+            return
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # it ended by itself
+        time.sleep(0.01)
+
+
+def _marked(mark: str) -> list[int]:
+    needle = f"{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if needle in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue  # it ended meanwhile, or belongs to somebody else
+    return found

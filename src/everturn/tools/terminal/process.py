@@ -1,0 +1,135 @@
+"""Run one process to its end: live output, a time limit, and an end that leaves nothing behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.tool import Emit
+from everturn.tools.sandbox.limits import Limits
+from everturn.tools.sandbox.sandbox import Sandbox, View
+from everturn.tools.terminal.child import Child
+from everturn.tools.terminal.output import Capture, Live
+
+_LOOK_EVERY_S = 0.1  # a fork bomb makes a few hundred processes in that time
+
+
+class Ran(msgspec.Struct, frozen=True):
+    output: bytes
+    exit_code: int
+    is_timed_out: bool = False
+    breach: str = ""  # the limit for which it was ended, in words
+    set_aside: tuple[str, ...] = ()  # what it made that other programs would run, by its old name
+    read_only: tuple[str, ...] = ()  # what it could not write to, for the same reason
+    is_unguarded: bool = False  # the project is too large to find all of that
+
+
+async def run(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    view: View,
+    *,
+    emit: Emit,
+    clock: Clock,
+    timeout_s: float,
+    stdin: bytes = b"",
+    is_sandboxed: bool = True,
+) -> Ran:
+    """Run it. If cancelled, the process and everything it started are dead when this returns."""
+    child = await sandbox.spawn(argv, view, is_sandboxed=is_sandboxed)
+    breach = ""
+    capture = Capture()
+    live = Live(emit, clock)
+    try:
+        with anyio.move_on_after(timeout_s) as limit:
+            breach = await _watched(child, view.limits, lambda: _talk(child, stdin, capture, live))
+    finally:
+        # Also after an ordinary end: what it left in the background must not outlive the call.
+        await child.end()
+    if child.is_out_of_memory:
+        breach = view.limits.memory_breach
+    await live.flush()
+    code = child.process.returncode
+    guard = child.guard
+    return Ran(
+        capture.content(),
+        -1 if code is None else code,
+        limit.cancelled_caught,
+        breach,
+        set_aside=tuple(child.set_aside),
+        read_only=guard.read_only if guard else (),
+        is_unguarded=guard.is_cut if guard else False,
+    )
+
+
+async def _watched(child: Child, limits: Limits, work: Callable[[], Awaitable[None]]) -> str:
+    """Do the work until the process ends or passes a limit; say which."""
+    breach = ""
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            nonlocal breach
+            breach = await until_breach(child, limits)
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch, name="tool limits")
+        await work()
+        await child.process.wait()
+        group.cancel_scope.cancel()
+    return breach
+
+
+async def until_breach(child: Child, limits: Limits) -> str:
+    """Return when the sandbox has passed a limit, and say which; outside a sandbox never."""
+    while True:
+        await anyio.sleep(_LOOK_EVERY_S if child.is_sandboxed else math.inf)
+        breach = limits.breach(await child.used(limits))
+        if breach:
+            return breach
+        made = child.guard.trespass() if child.guard else ""
+        if made:
+            return f"{made} was made or changed, which other programs run outside the sandbox"
+
+
+async def _talk(child: Child, stdin: bytes, capture: Capture, live: Live) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(_feed, child, stdin, name="tool stdin")
+        await _read(child, capture, live)
+        group.cancel_scope.cancel()
+
+
+async def _feed(child: Child, data: bytes) -> None:
+    try:
+        if data:
+            await child.stdin.send(data)
+        await child.stdin.aclose()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return  # it ended without reading everything; its exit code tells the rest
+
+
+async def _read(child: Child, capture: Capture, live: Live) -> None:
+    """Read until the output closes. A background process that holds it open ends the reading when the
+    process itself is gone, because nothing more of the call itself can come then."""
+    async with anyio.create_task_group() as group:
+
+        async def stop_after_exit() -> None:
+            await child.process.wait()
+            group.cancel_scope.deadline = anyio.current_time() + 0.2
+
+        group.start_soon(stop_after_exit, name="tool exit")
+        while True:
+            due = live.due_in_s
+            with anyio.move_on_after(math.inf if due is None else due) as pause:
+                try:
+                    data = await child.stdout.receive()
+                except (anyio.EndOfStream, anyio.BrokenResourceError):
+                    break
+                capture.add(data)
+                await live.add(data)
+            if pause.cancelled_caught:
+                await live.flush()
+        group.cancel_scope.cancel()

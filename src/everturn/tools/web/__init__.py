@@ -1,0 +1,1 @@
+"""The tool that fetches a web page as readable text."""

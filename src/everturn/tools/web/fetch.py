@@ -1,0 +1,237 @@
+"""One GET of a public web page, with the address checked where the connection is made.
+
+The name is resolved once, every address it has must be public, and the connection goes to exactly such
+an address: a name that answers differently the second time gains nothing. Each redirect starts anew.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
+
+import anyio
+import httpcore2
+import httpx2
+import msgspec
+
+from everturn.tools.policy.hosts import host_label
+from everturn.tools.schema import ToolFailed
+
+_REDIRECTS_MAX = 5
+_CONNECT_TIMEOUT_S = 10.0
+_READ_TIMEOUT_S = 20.0
+_HEADERS = {
+    "User-Agent": "Everturn/0.1 (+self-hosted agent)",
+    "Accept": "text/html,text/plain,application/json;q=0.9,*/*;q=0.5",
+    "Accept-Language": "en,*;q=0.5",
+    "Accept-Encoding": "gzip",  # not deflate, which half of the servers take for another format
+}
+# Ranges that carry an IPv4 address inside an IPv6 one: the outer address says nothing about the inner.
+_EMBEDDING = tuple(
+    ipaddress.ip_network(net)
+    for net in ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
+)
+_GLOBAL_IPV6 = ipaddress.ip_network("2000::/3")
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+
+class Page(msgspec.Struct, frozen=True):
+    url: str
+    status: int
+    content_type: str
+    body: bytes
+    is_cut: bool
+
+
+class Fetcher:
+    """``allowed`` names (address, port) pairs that may be reached although they are not public: tests."""
+
+    def __init__(
+        self,
+        *,
+        body_bytes_max: int = 4 * 1024 * 1024,
+        total_timeout_s: float = 45.0,
+        allowed: frozenset[tuple[str, int]] = frozenset(),
+        resolve: Resolve | None = None,
+    ) -> None:
+        self._body_bytes_max = body_bytes_max
+        self._total_timeout_s = total_timeout_s
+        self._context: ssl.SSLContext | None = None
+        self.network = CheckedNetwork(allowed, resolve or _resolve)
+
+    async def get(self, url: str, *, stays: bool = False) -> Page:
+        """``stays``: a redirect to another host is not followed. Raises ToolFailed in words for the model:
+        refused address, timeout, broken connection."""
+        try:
+            with anyio.fail_after(self._total_timeout_s):
+                return await self._follow(_checked_url(url), stays=stays)
+        except TimeoutError as error:
+            raise ToolFailed(f"{url} took longer than {self._total_timeout_s:g} s.") from error
+        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+            raise ToolFailed(f"{url} could not be read: {type(error).__name__} {error}".rstrip()) from error
+
+    async def _follow(self, url: httpx2.URL, *, stays: bool) -> Page:
+        for _ in range(_REDIRECTS_MAX + 1):
+            answer = await self._once(url)
+            if isinstance(answer, Page):
+                return answer
+            target = _checked_url(_joined(url, answer))
+            if stays and _label(target) != _label(url):
+                raise ToolFailed(
+                    f"{url} redirects to {target}, another host, which was not contacted. If you need it, "
+                    "fetch that address: the user will be asked."
+                )
+            url = target
+        raise ToolFailed(f"{url} redirects more than {_REDIRECTS_MAX} times.")
+
+    async def _once(self, url: httpx2.URL) -> Page | str:
+        """The page, or where it has moved to."""
+        timeouts = {"connect": _CONNECT_TIMEOUT_S, "read": _READ_TIMEOUT_S, "write": _READ_TIMEOUT_S}
+        headers = [(b"Host", url.netloc), *((k.encode(), v.encode()) for k, v in _HEADERS.items())]
+        target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        # Without one the pool would load all certificates, for each page, also where nothing is encrypted.
+        context = await self._tls() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        async with (
+            httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=self.network) as pool,
+            pool.stream("GET", target, headers=headers, extensions={"timeout": timeouts}) as response,
+        ):
+            fields = {name.lower(): value.decode("latin-1") for name, value in response.headers}
+            if response.status in (301, 302, 303, 307, 308) and b"location" in fields:
+                return fields[b"location"]
+            body, is_cut = await self._body(response.aiter_stream(), fields.get(b"content-encoding", ""))
+            return Page(str(url), response.status, fields.get(b"content-type", ""), body, is_cut)
+
+    async def _body(self, chunks: AsyncIterator[bytes], encoding: str) -> tuple[bytes, bool]:
+        """The decoded body up to the limit. A bomb stops at the limit too: what is unpacked counts."""
+        unpack = _unpacker(encoding)
+        body = bytearray()
+        async for chunk in chunks:
+            body += unpack(chunk, self._body_bytes_max + 1 - len(body))
+            if len(body) > self._body_bytes_max:
+                return bytes(body[: self._body_bytes_max]), True
+        return bytes(body), False
+
+    async def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            self._context = await anyio.to_thread.run_sync(ssl.create_default_context)
+        return self._context
+
+
+class CheckedNetwork(httpcore2.AsyncNetworkBackend):
+    """Connects to addresses that it has checked itself, never to names."""
+
+    def __init__(self, allowed: frozenset[tuple[str, int]], resolve: Resolve) -> None:
+        self._allowed = allowed
+        self._resolve = resolve
+        self._inner = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the name is httpcore's
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        addresses = await self._addresses(host, port)
+        for address in addresses:
+            if (address, port) not in self._allowed and not is_public(address):
+                raise ToolFailed(
+                    f"{host} is at {address}, which is not a public address; it was not contacted."
+                )
+        error: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
+        for address in addresses[:4]:
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as failed:
+                error = failed
+        raise error or httpcore2.ConnectError(f"{host} has no address")
+
+    async def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
+        raise ToolFailed("Only the network can be reached.")
+
+    async def sleep(self, seconds: float) -> None:
+        await self._inner.sleep(seconds)
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        literal = _literal(host)
+        if literal is not None:
+            return [literal]
+        return await self._resolve(host, port)
+
+
+def is_public(address: str) -> bool:
+    """Can this address only be a host on the open internet?"""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if any(ip.version == net.version and ip in net for net in _EMBEDDING):
+        return False
+    # Of IPv6 only this part is given out for the internet; the rest is reserved, local, or was so once.
+    if ip.version == 6 and ip not in _GLOBAL_IPV6:
+        return False
+    return ip.is_global and not ip.is_multicast and not ip.is_reserved and not ip.is_unspecified
+
+
+def _literal(host: str) -> str | None:
+    """The address that a host names itself, in any spelling that a resolver would take for one."""
+    bare = host.strip("[]")
+    try:
+        return str(ipaddress.ip_address(bare))
+    except ValueError:
+        pass  # not in the usual spelling
+    try:
+        return socket.inet_ntoa(socket.inet_aton(bare))  # 2130706433, 0x7f.1, 0177.0.0.1
+    except (OSError, UnicodeEncodeError):
+        return None
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    try:
+        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # the latter for a name that no name server could know
+        raise ToolFailed(f"The name {host[:100]} cannot be resolved.") from error
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _joined(url: httpx2.URL, target: str) -> str:
+    try:
+        return str(url.join(target))
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise ToolFailed(f"{url} redirects to {target[:200]!r}, which is not an address.") from error
+
+
+def _checked_url(text: str) -> httpx2.URL:
+    try:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL as error:
+        raise ToolFailed(f"{text[:200]!r} is not an address: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ToolFailed(f"{text[:200]!r} cannot be fetched: only http and https addresses can.")
+    if url.userinfo:
+        raise ToolFailed("An address with a user name or password in it is not fetched.")
+    return url
+
+
+def _label(url: httpx2.URL) -> str:
+    return host_label(url.host, url.port or 443)
+
+
+def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
+    kind = encoding.strip().lower()
+    if kind in ("", "identity"):
+        return lambda data, room: data[:room]
+    if kind not in ("gzip", "x-gzip", "deflate"):
+        raise ToolFailed(f"The server answered in an encoding that was not asked for ({kind[:40]}).")
+    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+
+    def decode(data: bytes, room: int) -> bytes:
+        try:
+            return unpack.decompress(data, max(1, room))
+        except zlib.error as error:
+            raise ToolFailed(f"The answer could not be unpacked: {error}") from error
+
+    return decode

@@ -1,0 +1,110 @@
+"""Fetch a web page as readable text."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Annotated, Any
+
+import anyio
+import httpx2
+import msgspec
+
+from everturn.domain.messages import Outcome
+from everturn.domain.tool import Emit, ToolCall, ToolResult
+from everturn.tools.policy.hosts import host_of, is_listed
+from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
+from everturn.tools.schema import Action, ToolFailed
+from everturn.tools.web.fetch import Fetcher, Page
+from everturn.tools.web.readable import Readable, readable
+
+_TEXT_TYPES = re.compile(r"^(text/|application/(.*\+)?(json|xml|javascript|yaml|toml)|$)")
+# Python has others under such names; some take a page's length squared to read it.
+_TEXT_CODECS = re.compile(
+    r"(?:utf-(?:8|16|32)|ascii|iso8859|cp|koi8|mac|gb|hz|big5|euc|shift_jis|iso2022|johab|tis-620|ptcp)[\w-]*"
+)
+_CHARSET = re.compile(rb"""charset\s*=\s*["']?([a-zA-Z0-9_.:-]+)""", re.I)
+
+
+class WebFetch(Action):
+    """Fetch a public http(s) address and return its readable text."""
+
+    name = "web_fetch"
+    is_safe_to_repeat = True
+    reads_only = True
+    timeout_s = 60.0
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+
+    async def act(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        url: Annotated[str, "The address, http or https"],
+        start: Annotated[
+            Annotated[int, msgspec.Meta(ge=0)], "Begin at this character, to go on in a long page"
+        ] = 0,
+    ) -> ToolResult:
+        # The question was about one host. Text from outside may have chosen an address there that leads on.
+        page = await self._fetcher.get(url, stays=call.is_tainted)
+        found = await anyio.to_thread.run_sync(_text, page)
+        text, note = _part(found.text, start, self.spec.output_bytes_max - 500)
+        head = [f"{page.url} ({page.status})"] + ([found.title] if found.title else [])
+        if page.is_cut:
+            note += f"\n[only the first {len(page.body):,} bytes of the page were read]"
+        return ToolResult(
+            "\n".join(head) + "\n\n" + text + note,
+            outcome=Outcome.ERROR if page.status >= 400 else Outcome.OK,
+            display={"kind": "fetch", "url": page.url, "status": page.status, "title": found.title},
+            full_output=found.text.encode() if note else None,
+        )
+
+    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+        url = arguments["url"]
+        if not around.is_tainted:
+            # Nothing but the user's own words can have led here.
+            return Judgement(label=one_line(url))
+        try:
+            host = httpx2.URL(url).host
+        except httpx2.InvalidURL:
+            return Judgement(label=one_line(url))  # the call itself refuses it
+        if is_listed(host_of(host), around.hosts):
+            return Judgement(label=one_line(url))
+        return Judgement(
+            label=one_line(url),
+            concerns=(Concern(f"it sends a request to {host}", f"fetch {host}", sends=True),),
+        )
+
+
+def _text(page: Page) -> Readable:
+    kind = page.content_type.partition(";")[0].strip().lower()
+    if not _TEXT_TYPES.match(kind) or b"\0" in page.body[:4096]:
+        raise ToolFailed(f"{page.url} is not text ({kind or 'unknown type'}, {len(page.body):,} bytes).")
+    text = _decoded(page)
+    if kind in ("text/html", "application/xhtml+xml") or (not kind and text.lstrip()[:1] == "<"):
+        return readable(text)
+    return Readable("", text)
+
+
+def _decoded(page: Page) -> str:
+    named = _CHARSET.search(page.content_type.encode("latin-1", "replace")) or _CHARSET.search(
+        page.body[:2048]
+    )
+    for charset in ([named[1].decode("latin-1")] if named else []) + ["utf-8"]:
+        try:
+            if _TEXT_CODECS.fullmatch(codecs.lookup(charset).name):
+                return page.body.decode(charset, "strict" if not page.is_cut else "ignore")
+        except (LookupError, UnicodeDecodeError):
+            continue  # the page named a charset that does not exist or does not fit
+    return page.body.decode("latin-1")
+
+
+def _part(text: str, start: int, bytes_max: int) -> tuple[str, str]:
+    if start and start >= len(text):
+        raise ToolFailed(f"The page has {len(text):,} characters; there is nothing at {start:,}.")
+    part = text[start:].encode()[:bytes_max].decode("utf-8", "ignore")
+    end = start + len(part)
+    if end >= len(text):
+        return part or "[the page has no text]", ""
+    return part, f"\n[characters {start:,} to {end:,} of {len(text):,}; go on with start={end}]"

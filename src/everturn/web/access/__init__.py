@@ -1,0 +1,1 @@
+"""Who may use the server: accounts, tokens, passwords, throttling, the audit log."""

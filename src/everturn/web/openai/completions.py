@@ -1,0 +1,353 @@
+"""Answers for OpenAI clients: from the agent (a turn of a session) or from a bare model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Union
+
+import anyio
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.clock import Clock
+from everturn.domain.errors import EverturnError, ModelUnknown, NotFound, Retry, WrongState
+from everturn.domain.ids import Ids, message_id
+from everturn.domain.messages import Call, Message, Outcome, Result, Role, Text
+from everturn.domain.model import Finish, Models, ReasoningChunk, TextChunk
+from everturn.domain.sessions import Session
+from everturn.domain.store import Accepted, Request, Submission
+from everturn.domain.turns import ENDED, Turn, TurnState, Usage
+from everturn.engine import Engine
+from everturn.store import Store
+from everturn.web.background import Background
+from everturn.web.deletion import EPHEMERAL, Deletions
+from everturn.web.http.problems import BadRequest
+from everturn.web.openai.chat_wire import (
+    AGENT,
+    FINISHES,
+    ChatMessage,
+    ChatRequest,
+    conversation,
+    image_bytes,
+    model_request,
+    system_of,
+)
+from everturn.web.preferences import PreferencesOf
+
+_log = logging.getLogger("everturn.web.openai.completions")
+_RETRY_S = 2.0
+
+_CAUTIOUS = {"limit": "stop", "repeat": "stop", "doubt": "check", "instructions": "not now"}
+BY = "the API client"
+_NO_ANSWER = "Nobody can answer here. Choose sensibly yourself and say what you chose."
+_RESTART = "\n\n[The connection to the model broke; the answer starts again.]\n\n"
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A part of an answer on its way; the first one of an agent's answer says which turn it is."""
+
+    text: str = ""
+    reasoning: str = ""
+    turn: Turn | None = None
+
+
+class End(msgspec.Struct, frozen=True):
+    finish: str = "stop"
+    calls: tuple[Call, ...] = ()
+    usage: Usage = Usage()
+
+
+Answering = AsyncIterator[Union[Piece, End]]
+
+
+class TurnLost(EverturnError):
+    """The turn behind the answer did not complete."""
+
+    code = "turn_not_completed"
+    status = 502
+
+
+class ModelNotFound(NotFound):
+    code = "model_not_found"
+
+
+class Completions(Background):
+    """Beside the requests: whoever gave up waiting in a durable session left a turn that goes on, and that
+    would wait for ever for somebody who answers what it asks."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        models: Models,
+        deletions: Deletions,
+        preferences: PreferencesOf,
+        clock: Clock,
+        ids: Ids,
+        *,
+        timeout_s: float,
+    ) -> None:
+        super().__init__()
+        self._engine = engine
+        self._store = store
+        self._models = models
+        self._deletions = deletions
+        self._preferences = preferences
+        self._clock = clock
+        self._ids = ids
+        self._timeout_s = timeout_s
+
+    # --- a bare model --------------------------------------------------------------------------------
+
+    async def from_model(self, request: ChatRequest) -> Answering:
+        """Raises what the model raises; a name that nobody knows is ModelNotFound."""
+        asked = model_request(request, self._ids)
+        try:
+            model = await self._models.get(request.model)
+        except ModelUnknown as error:
+            raise ModelNotFound("model", request.model[:100]) from error
+        async with model.stream(asked) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, TextChunk):
+                    yield Piece(text=chunk.text)
+                elif isinstance(chunk, ReasoningChunk):
+                    yield Piece(reasoning=chunk.text)
+                elif isinstance(chunk, Finish):
+                    yield End(FINISHES.get(chunk.reason, "stop"), chunk.calls, chunk.usage)
+
+    # --- the agent -----------------------------------------------------------------------------------
+
+    async def session_named(self, owner: str, name: str) -> Session:
+        """The durable session that a header names: by id, or by a name of the client's own."""
+        if name.startswith("ses_"):
+            return await self._engine.session(owner, name)
+        key = f"v1:{name}"
+        found = await self._store.sessions.on_key(owner, key)
+        if found:
+            return await self._engine.session(owner, found[0])
+        # The creation key makes two first requests at once end up in one session.
+        preferred = (await self._preferences.get(owner)).profile
+        return await self._engine.create_session(
+            owner, key=key, preferred_profile=preferred, request=Request(key=key)
+        )
+
+    async def in_session(
+        self, owner: str, session: Session, request: ChatRequest, key: str | None
+    ) -> Answering:
+        """The last message becomes a turn; the session itself remembers what was before."""
+        submission = await self._submission(session, request, key=key)
+        accepted = await self._engine.submit(owner, session.id, submission)
+        try:
+            async with aclosing(self._answer_of(owner, session.id, accepted)) as answer:  # type: ignore[type-var]
+                async for piece in answer:
+                    yield piece
+        except (GeneratorExit, anyio.get_cancelled_exc_class()):
+            name = f"see out {accepted.turn.id}"
+            self.group.start_soon(self._see_out, owner, session.id, accepted, name=name)
+            raise
+
+    async def _see_out(self, owner: str, session_id: str, accepted: Accepted) -> None:
+        """Nobody listens to the answer any more: what the turn asks is answered as before, until it ends."""
+        while True:
+            try:
+                async with aclosing(self._answer_of(owner, session_id, accepted)) as answer:  # type: ignore[type-var]
+                    async for _ in answer:
+                        pass
+                return
+            except Retry as error:
+                _log.info("turn %s, nobody listens: %s", accepted.turn.id, error.message)
+            except EverturnError as error:  # the turn failed, or was deleted with its session
+                _log.debug("turn %s, nobody listened: %s", accepted.turn.id, error.message)
+                return
+            except Exception:  # the root of a task beside all others
+                _log.exception("turn %s cannot be seen out", accepted.turn.id)
+                return
+            await self._clock.sleep(_RETRY_S)
+
+    async def alone(self, owner: str, request: ChatRequest) -> Answering:
+        """An answer that leaves nothing behind: no session in the list, nothing for memory."""
+        async with self._ephemeral(owner, request) as session:
+            submission = await self._submission(session, request, key=None)
+            accepted = await self._engine.submit(owner, session.id, submission)
+            async with aclosing(self._answer_of(owner, session.id, accepted)) as answer:  # type: ignore[type-var]
+                async for piece in answer:
+                    yield piece
+
+    async def _submission(self, session: Session, request: ChatRequest, *, key: str | None) -> Submission:
+        last = request.messages[-1]
+        if last.role != "user":
+            raise BadRequest("The last message must be the user's.", hint="The agent answers a user.")
+        system = system_of(request.messages)
+        text = f"[Instructions from the application]\n{system}\n\n{last.words}" if system else last.words
+        files = []
+        for number, url in enumerate(last.images, 1):
+            data, media = image_bytes(url)
+            stored = await self._store.files.put(session.owner, f"image-{number}", media, data)
+            files.append(stored.id)
+        preferred = await self._preferences.model_for(session)
+        return Submission(text=text, attachments=tuple(files), preferred_model=preferred, key=key)
+
+    @asynccontextmanager
+    async def _ephemeral(self, owner: str, request: ChatRequest) -> AsyncIterator[Session]:
+        """A private session with the client's history, deleted afterwards whatever happens."""
+        session, turns, messages = self._history(owner, conversation(request.messages)[:-1])
+        preferred = (await self._preferences.get(owner)).profile
+        session = msgspec.structs.replace(session, profile=preferred)
+        # Its deletion is durable before it exists: a crash in between leaves nothing behind.
+        due_at = self._clock.now_ms() + round(self._timeout_s * 1000)
+        await self._deletions.put_off(owner, session.id, due_at)
+        made = await self._store.transcript.import_session(owner, session, turns, messages)
+        try:
+            yield made
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._engine.delete(owner, made.id)
+                await self._deletions.forget(made.id)
+
+    def _history(self, owner: str, talk: list[ChatMessage]) -> tuple[Session, list[Turn], list[Message]]:
+        now = self._clock.now_ms()
+        turns: list[Turn] = []
+        messages: list[Message] = []
+        for one in talk:
+            if one.role == "tool" or not one.words:
+                continue  # the agent has tools of its own; those of others mean nothing to it
+            if one.role == "user" or not turns:
+                parent = turns[-1].id if turns else None
+                turns.append(
+                    Turn(
+                        self._ids.turn(),
+                        "",
+                        owner,
+                        TurnState.COMPLETED,
+                        1,
+                        now,
+                        parent_id=parent,
+                        ended_at=now,
+                    )
+                )
+                ordinal = 0 if one.role == "user" else 1
+            turn = turns[-1]
+            role = Role.USER if one.role == "user" else Role.ASSISTANT
+            messages.append(
+                Message(message_id(turn.id, ordinal), turn.id, role, (Text(one.words),), now, ordinal)
+            )
+            ordinal += 1
+        session_id = self._ids.session()
+        head = turns[-1].id if turns else None
+        session = Session(
+            session_id,
+            owner,
+            1,
+            0,
+            now,
+            now,
+            key=EPHEMERAL + session_id,
+            private=True,
+            archived=True,
+            head=head,
+            title="API",
+            is_title_given=True,
+        )
+        return session, turns, messages
+
+    # --- a turn as an answer -------------------------------------------------------------------------
+
+    async def _answer_of(self, owner: str, session_id: str, accepted: Accepted) -> Answering:
+        yield Piece(turn=accepted.turn)  # accepted: from here on the client may wait
+        turn = accepted.turn
+        if accepted.is_repeat and turn.state in ENDED:
+            for piece in await self._told_again(owner, session_id, turn):
+                yield piece
+            return
+        listener = _Listener(self._engine, owner, turn.id)
+        batches = self._engine.follow(owner, session_id, accepted.cursor)
+        async with aclosing(batches) as closing:  # type: ignore[type-var]
+            async for events in closing:
+                for event in events:
+                    if event.turn_id != turn.id:
+                        continue
+                    async for piece in listener.take(event.payload):
+                        yield piece
+                        if isinstance(piece, End):
+                            return
+
+    async def _told_again(self, owner: str, session_id: str, turn: Turn) -> list[Piece | End]:
+        """A repeated request: its events may be pruned, its messages are there."""
+        if turn.state is not TurnState.COMPLETED:
+            raise TurnLost(f"The turn ended as {turn.state}.", hint="Its session has what was said so far.")
+        path = await self._store.transcript.context(owner, session_id, upto=turn.id)
+        own = [message for message in path if message.turn_id == turn.id]
+        said = [message.text for message in own if message.role is Role.ASSISTANT and message.text]
+        results = [part for message in own for part in message.parts if isinstance(part, Result)]
+        denied = [result.name for result in results if result.outcome is Outcome.DENIED]
+        return [Piece(text="\n\n".join(said) + _note(denied)), End(usage=turn.usage)]
+
+
+class _Listener:
+    """Turns a turn's events into the pieces of one answer, and denies what would need a person."""
+
+    def __init__(self, engine: Engine, owner: str, turn_id: str) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._turn_id = turn_id
+        self._step = 0
+        self._has_said = False
+        self._asked: dict[str, str] = {}  # what needs approval: ask -> name of the tool
+        self._denied: list[str] = []
+
+    async def take(self, payload: Any) -> Answering:
+        match payload:
+            case ev.TextDelta():
+                if self._has_said and payload.step != self._step:
+                    yield Piece(text="\n\n")
+                self._has_said, self._step = True, payload.step
+                yield Piece(text=payload.text)
+            case ev.ReasoningDelta():
+                yield Piece(reasoning=payload.text)
+            case ev.StepAbandoned(continues=False) if self._has_said and payload.step == self._step:
+                self._has_said = False
+                yield Piece(text=_RESTART)
+            case ev.ApprovalRequested():
+                self._asked[payload.ask_id] = payload.name
+                await self._answer(payload.ask_id, "deny")
+            case ev.ApprovalResolved(decision="deny", by=by) if by == BY and payload.ask_id in self._asked:
+                # Also where another listener was faster: a repeated request, or one that has given up.
+                self._denied.append(self._asked[payload.ask_id])
+            case ev.QuestionAsked():
+                await self._answer(payload.ask_id, answer_to(payload))
+            case ev.TurnCompleted():
+                if self._denied:
+                    yield Piece(text=_note(self._denied))
+                yield End(usage=payload.usage)
+            case ev.TurnCancelled():
+                raise TurnLost("The turn was cancelled.", hint="Its session has what was said so far.")
+            case ev.TurnFailed() | ev.TurnInterrupted():
+                raise TurnLost(
+                    payload.failure.message, hint=payload.failure.hint, reason=payload.failure.code
+                )
+
+    async def _answer(self, ask_id: str, answer: str) -> None:
+        try:
+            await self._engine.answer(self._owner, ask_id, answer, by=BY)
+        except WrongState:
+            # Somebody was faster, on the page or when this was asked before. That answer holds.
+            _log.debug("%s is answered already", ask_id)
+
+
+def _note(denied: list[str]) -> str:
+    if not denied:
+        return ""
+    names = ", ".join(dict.fromkeys(denied))
+    return f"\n\n(Denied, because approvals cannot be given over this API: {names}.)"
+
+
+def answer_to(question: ev.QuestionAsked) -> str:
+    """What is said for a person who is not there: stop at limits, repeat nothing whose fate is unknown, and
+    decide nothing about texts from outside."""
+    return _NO_ANSWER if question.topic == "question" else _CAUTIOUS[question.topic]
+
+
+def is_agent(model: str) -> bool:
+    return model == AGENT

@@ -1,0 +1,1 @@
+"""Event streams to browsers and other clients."""
