@@ -11,7 +11,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from everturn.cli.editing import edited
+from everturn.cli.editor import edited
 from everturn.domain.environ import without_secrets
 from everturn.web.access.browser import open_browser
 

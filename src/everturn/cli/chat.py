@@ -15,7 +15,7 @@ import msgspec
 from rich.console import Console
 
 from everturn.cli import prompts
-from everturn.cli.client import Client, Said, Wire
+from everturn.cli.client import Client, ServerRefused, Wire
 from everturn.cli.frame import console, run, tell
 from everturn.cli.screen import Screen
 from everturn.domain.errors import EverturnError
@@ -124,7 +124,7 @@ Ctrl-C during an answer stops it. To send a message that starts with a slash, ty
 async def _require_session(client: Client, session_id: str) -> None:
     try:
         await client.call("GET", f"/api/sessions/{quote(session_id, safe='')}")
-    except Said as error:
+    except ServerRefused as error:
         if error.facts["status"] not in _NO_SESSION:
             raise
         raise click.BadParameter(
@@ -213,7 +213,7 @@ class Conversation:
             try:
                 await self._client.insist("POST", path, body, self._away)  # the same answer twice is one
                 return
-            except Said as error:
+            except ServerRefused as error:
                 tell(error)
                 # Arguments that do not fit the tool leave the question open. Otherwise somebody else has
                 # answered meanwhile, and the turn goes on without us.

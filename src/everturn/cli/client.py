@@ -34,13 +34,13 @@ class Wire(msgspec.Struct, frozen=True):
     turn_id: str | None = None
 
 
-class Said(Refused):
+class ServerRefused(Refused):
     """The server refused; its own words. ``facts``: the ``status`` of its answer, and its ``reason``."""
 
     code = "server_refused"
 
 
-class Away(Retry):
+class ServerUnreachable(Retry):
     code = "server_away"
 
 
@@ -72,7 +72,7 @@ class Client:
         await self._http.__aexit__(kind, error, trace)
 
     async def call(self, method: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
-        """One request. Raises Said with the server's reason, Away if it cannot be reached."""
+        """One request. Raises ServerRefused with the server's reason, or ServerUnreachable."""
         sign_ins = self._sign_ins
         answer = await self._request(method, path, body, key)
         if answer.status_code == 401:
@@ -87,7 +87,7 @@ class Client:
         try:
             return await self._http.request(method, path, json=body, headers=headers)
         except httpx2.TransportError as error:
-            raise Away(
+            raise ServerUnreachable(
                 f"The server at {self._address} cannot be reached ({type(error).__name__}).",
                 hint="Start it with 'everturn serve'.",
             ) from error
@@ -121,7 +121,7 @@ class Client:
         while True:
             try:
                 return await self.call(method, path, body, key=key)
-            except Away:
+            except ServerUnreachable:
                 on_away()
                 await asyncio.sleep(wait)
                 wait = min(RETRY_LONGEST_S, wait * 2)
@@ -182,12 +182,12 @@ def _refusal(answer: httpx2.Response) -> EverturnError:
     try:
         problem = answer.json()
     except ValueError:
-        return Said(f"The server answered {answer.status_code}.", status=answer.status_code)
+        return ServerRefused(f"The server answered {answer.status_code}.", status=answer.status_code)
     detail = problem.get("detail") or problem.get("title") or f"The server answered {answer.status_code}."
     reason, hint = str(problem.get("code")), str(problem.get("hint") or "")
     if answer.status_code == 401:
         hint = _ACCESS_HINT if reason == _ACCESS else _SIGN_IN_HINT
-    return Said(str(detail), hint=hint, status=answer.status_code, reason=reason)
+    return ServerRefused(str(detail), hint=hint, status=answer.status_code, reason=reason)
 
 
 def _is_access(refused: EverturnError) -> bool:

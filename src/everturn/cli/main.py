@@ -20,7 +20,7 @@ COMMANDS = {
     "models": ("models", "List, test and download models."),
     "memory": ("memory", "View, edit and delete memory notes."),
     "export": ("export", "Export a session."),
-    "import": ("importing", "Import sessions."),
+    "import": ("session_import", "Import sessions."),
     "backup": ("backup", "Back up your data; the server can keep running."),
     "restore": ("backup", "Restore a backup into an empty data folder."),
     "doctor": ("doctor", "Check the database and the search index."),

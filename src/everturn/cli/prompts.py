@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from everturn.cli.call_text import exact, print_call, print_told
-from everturn.cli.editing import compact, edited, editor_of
+from everturn.cli.editor import compact, edited, editor_of
 from everturn.domain.errors import Invalid
 from everturn.domain.store import Ask
 

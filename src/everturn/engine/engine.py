@@ -44,7 +44,7 @@ from everturn.engine.settings import EngineSettings
 from everturn.engine.titles import Titler
 from everturn.engine.upkeep import Upkeep
 from everturn.memory import Memory
-from everturn.memory.containing import call_within
+from everturn.memory.threaded_provider import call_within
 
 _log = logging.getLogger("everturn.engine")
 _STILL_OPEN = "Nothing was decided; the question is still open."

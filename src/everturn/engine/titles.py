@@ -12,7 +12,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.engine.asking import ask_model, plain_request
 from everturn.engine.gear import Gear
-from everturn.memory.containing import call_within
+from everturn.memory.threaded_provider import call_within
 
 _SYSTEM = "Write a title of three to six words for the conversation. Only the title, without quotes."
 _CHARS_OF_EACH = 600

@@ -4,12 +4,12 @@ Imports domain, store, models and tools. Start with ``memory.Memory``; ``builtin
 provider that keeps notes.
 """
 
-from everturn.memory.building import BuiltMemory, build_memory
+from everturn.memory.assembly import BuiltMemory, build_memory
 from everturn.memory.commits import Committed, Outcome
-from everturn.memory.containing import ProviderFailed
 from everturn.memory.memory import Drained, Memory
 from everturn.memory.providers import Providers
 from everturn.memory.settings import NOTES, MemorySettings
+from everturn.memory.threaded_provider import ProviderFailed
 
 __all__ = [
     "NOTES",

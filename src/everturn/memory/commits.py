@@ -18,10 +18,10 @@ from everturn.domain.errors import EverturnError
 from everturn.domain.ids import Ids
 from everturn.domain.memory import Begun, Ledger, MemoryProvider, NextCommit
 from everturn.domain.probe import Moment, Probe
-from everturn.memory.containing import ProviderFailed, Watch
 from everturn.memory.handles import Handles
 from everturn.memory.providers import Providers
 from everturn.memory.settings import MemorySettings
+from everturn.memory.threaded_provider import ProviderFailed, ProviderMonitor
 
 _log = logging.getLogger("everturn.memory")
 _RACES_MAX = 20  # other processes that may change what is owed while we look; then the caller is told
@@ -80,7 +80,7 @@ class Commits:
         self._worker = worker
         self._holder = worker or ids.make("mem")
         self._handles = Handles(self._holder)
-        self._watch = Watch(clock)
+        self._monitor = ProviderMonitor(clock)
         self._under_way: dict[str, _UnderWay] = {}
 
     @property
@@ -226,7 +226,7 @@ class Commits:
         is_told = False
         try:
             await self._probe.reach(Moment.MEMORY_STARTED, session_id)
-            await self._watch.call(
+            await self._monitor.call(
                 begun.provider,
                 "commit",
                 self.settings.commit_timeout_s,

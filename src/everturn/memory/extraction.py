@@ -22,7 +22,7 @@ from everturn.domain.store import Records
 from everturn.domain.turns import Usage
 from everturn.memory.notes import one_line
 from everturn.memory.settings import MemorySettings
-from everturn.memory.statements import is_about, statements_in
+from everturn.models.steering import find_self_statements, is_grounded
 
 _SYSTEM = (
     "You keep notes about a user for later conversations. Read the conversation and write down lasting "
@@ -241,7 +241,7 @@ async def _found(
 async def _stated(model: Model, words: str) -> tuple[list[str], Usage]:
     """The facts that a small model finds in what a user says of themselves."""
     answer, cost = await _ask(model, _SMALL_SYSTEM, f"Message:\n{words}", _SMALL_SCHEMA)
-    return [fact.text for fact in answer if is_about(words, fact.text)], cost
+    return [fact.text for fact in answer if is_grounded(words, fact.text)], cost
 
 
 async def _ask(model: Model, system: str, text: str, schema: dict[str, Any]) -> tuple[list[Fact], Usage]:
@@ -287,7 +287,7 @@ def _statements(messages: Sequence[Message]) -> list[tuple[str, str]]:
     for message in messages:
         if message.role is not Role.USER:
             continue
-        words = statements_in(message.text[:_SMALL_CHARS_MAX])
+        words = find_self_statements(message.text[:_SMALL_CHARS_MAX])
         if words:
             found.append((message.turn_id, words))
     return found

@@ -22,9 +22,9 @@ from everturn.domain.memory import Ledger, MemoryProvider, Owing
 from everturn.domain.messages import Message
 from everturn.domain.probe import Probe
 from everturn.memory.commits import NOTHING, Commits, Committed, Outcome
-from everturn.memory.containing import ProviderFailed, ProviderState, call_within
 from everturn.memory.providers import Providers
 from everturn.memory.settings import MemorySettings
+from everturn.memory.threaded_provider import ProviderFailed, ProviderState, call_within
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ class Memory(Commits):
 
     async def _close(self, handle: MemoryProvider) -> None:
         try:
-            await self._watch.call(handle.name, "close", self.settings.close_timeout_s, handle.close)
+            await self._monitor.call(handle.name, "close", self.settings.close_timeout_s, handle.close)
         except ProviderFailed as error:
             _log.warning("%s", error.message)
 
@@ -237,7 +237,7 @@ class Memory(Commits):
             return True
         try:
             return bool(
-                await self._watch.call(
+                await self._monitor.call(
                     handle.name, "look", self.settings.recall_timeout_s, lambda: ask(owner, recalled)
                 )
             )
@@ -248,7 +248,7 @@ class Memory(Commits):
     async def recall(self, handle: MemoryProvider, owner: str, session_key: str, prompt: str) -> str:
         """What the provider has for this prompt; nothing if it fails or takes too long. Never raises."""
         try:
-            text = await self._watch.call(
+            text = await self._monitor.call(
                 handle.name,
                 "recall",
                 self.settings.recall_timeout_s,
@@ -265,7 +265,7 @@ class Memory(Commits):
     ) -> None:
         """Tell the handle of a finished turn. Never raises."""
         try:
-            await self._watch.call(
+            await self._monitor.call(
                 handle.name,
                 "observe",
                 self.settings.observe_timeout_s,
@@ -276,13 +276,13 @@ class Memory(Commits):
 
     def states(self) -> list[ProviderState]:
         """How the providers that were called behaved."""
-        return self._watch.states()
+        return self._monitor.states()
 
     def status(self) -> dict[str, Any]:
         """How memory is, for health pages: providers, commits under way, trouble with the store."""
         return {
             "provider": self.settings.provider,
-            "providers": [msgspec.to_builtins(state) for state in self._watch.states()],
+            "providers": [msgspec.to_builtins(state) for state in self._monitor.states()],
             "under_way": len(self._under_way),
             "sessions_under_way": sorted(self._under_way),
             "tracked": self.tracked,

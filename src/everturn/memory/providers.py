@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from everturn.domain.errors import NotFound
 from everturn.domain.memory import MemoryProvider
-from everturn.memory.containing import Apart, Contained
+from everturn.memory.threaded_provider import LazyProvider, ThreadedProvider
 
 _log = logging.getLogger("everturn.memory")
 
@@ -41,7 +41,7 @@ class Providers:
         if entry is None:
             raise NotFound("memory provider", name)
         # Loaded on its own thread as well: importing a plug-in can take as long as it likes.
-        return Apart(lambda: entry.load()(), name)
+        return ThreadedProvider(lambda: entry.load()(), name)
 
     def _open_own(self, name: str) -> MemoryProvider:
         try:
@@ -50,7 +50,7 @@ class Providers:
             # The boundary to code that is not ours. A turn needs a handle, not a memory that works: each call
             # of this one tries again, and is contained like any call that fails.
             _log.exception("The memory provider %s could not be opened; turns go on without it.", name)
-            return Contained(self._own[name], name)
+            return LazyProvider(self._own[name], name)
 
 
 def _installed() -> dict[str, EntryPoint]:

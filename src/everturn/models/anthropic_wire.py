@@ -32,8 +32,8 @@ from everturn.domain.model import (
 )
 from everturn.domain.turns import Usage
 from everturn.models import failures
-from everturn.models.beginnings import Beginnings
-from everturn.models.history import Asked, Image, Said, arguments_of, told, unique_calls
+from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps, unique_calls
+from everturn.models.history_cache import HistoryCache
 from everturn.models.sse import EventTooLong, SseReader
 from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
 
@@ -144,13 +144,13 @@ class AnthropicModel:
         client: httpx2.AsyncClient,
         clock: Clock,
         price: Price = no_price,
-        beginnings: Beginnings | None = None,
+        cache: HistoryCache | None = None,
     ) -> None:
         self._target = target
         self._caller = Caller(target, client, clock)
         self._price = price
         self._generation = generation_of(target.model)
-        self._beginnings = beginnings or Beginnings()
+        self._history_cache = cache or HistoryCache()
 
     @property
     def name(self) -> str:
@@ -168,7 +168,7 @@ class AnthropicModel:
             "max_tokens": request.output_tokens_max
             or target.abilities.output_tokens
             or generation.output_tokens,
-            "messages": _messages(request, target, self._beginnings),
+            "messages": _messages(request, target, self._history_cache),
             "stream": True,
         }
         if request.system:
@@ -402,8 +402,8 @@ class _OpenBlock:
 # --- the request -----------------------------------------------------------------------------------
 
 
-def _messages(request: ModelRequest, target: Target, beginnings: Beginnings) -> list[Any]:
-    kept, rest = beginnings.split(
+def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> list[Any]:
+    kept, rest = cache.split(
         target, request.messages, partial(_spoken, request, target, is_end=False), spare=_MARKED + 1
     )
     messages = _spoken(request, target, rest)
@@ -423,8 +423,8 @@ def _spoken(
     request: ModelRequest, target: Target, spoken: Sequence[Message], *, is_end: bool = True
 ) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    for step in told(request, spoken, sees_images=target.abilities.images, is_end=is_end):
-        if isinstance(step, Asked):
+    for step in history_steps(request, spoken, sees_images=target.abilities.images, is_end=is_end):
+        if isinstance(step, UserStep):
             _add_user(messages, [_asked(part) for part in step.parts])
         else:
             messages.append({"role": "assistant", "content": _said(step, target)})
@@ -453,7 +453,7 @@ def _asked(part: str | Image) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": data}}
 
 
-def _said(said: Said, target: Target) -> list[dict[str, Any]]:
+def _said(said: ModelStep, target: Target) -> list[dict[str, Any]]:
     content: list[dict[str, Any]] = []
     for thought in said.reasoning:
         # A signature of another model is refused, and unsigned thinking has no place here.
@@ -478,7 +478,7 @@ def _wire_id(call_id: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", call_id)
 
 
-def _results(said: Said) -> list[dict[str, Any]]:
+def _results(said: ModelStep) -> list[dict[str, Any]]:
     return [
         {
             "type": "tool_result",

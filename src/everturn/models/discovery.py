@@ -16,7 +16,7 @@ import httpx2
 import msgspec
 
 from everturn.domain.model import Abilities
-from everturn.models.choosing import can_chat
+from everturn.models.selection import can_chat
 
 _CONNECT_TIMEOUT_S = 0.3
 _ANSWER_TIMEOUT_S = 2.0

@@ -35,13 +35,13 @@ class Image(msgspec.Struct, frozen=True):
     content: bytes
 
 
-class Asked(msgspec.Struct, frozen=True):
+class UserStep(msgspec.Struct, frozen=True):
     """What the user said, one or several messages of it."""
 
     parts: tuple[str | Image, ...]
 
 
-class Said(msgspec.Struct, frozen=True):
+class ModelStep(msgspec.Struct, frozen=True):
     """What the model said and wished in one step, and the results of its wishes."""
 
     reasoning: tuple[Reasoning, ...]
@@ -50,12 +50,12 @@ class Said(msgspec.Struct, frozen=True):
     results: tuple[Result, ...]
 
 
-def told(
+def history_steps(
     request: ModelRequest, messages: Sequence[Message], *, sees_images: bool, is_end: bool = True
-) -> list[Asked | Said]:
+) -> list[UserStep | ModelStep]:
     """Messages of the request as steps: all, or a part of them that stands by itself. ``is_end``: with the
     last ones."""
-    steps: list[Asked | Said] = []
+    steps: list[UserStep | ModelStep] = []
     results = {part.call_id: part for message in messages for part in _results(message)}
     for message in messages:
         if message.role is Role.ASSISTANT:
@@ -64,14 +64,14 @@ def told(
                 steps.append(said)
         elif message.role is not Role.TOOL:
             parts = tuple(_asked(message, request, sees_images))
-            if parts and steps and isinstance(last := steps[-1], Asked):
-                steps[-1] = Asked(last.parts + parts)
+            if parts and steps and isinstance(last := steps[-1], UserStep):
+                steps[-1] = UserStep(last.parts + parts)
             elif parts:
-                steps.append(Asked(parts))
+                steps.append(UserStep(parts))
     if is_end and (
-        not steps or (isinstance(end := steps[-1], Said) and not end.results and not request.prefix)
+        not steps or (isinstance(end := steps[-1], ModelStep) and not end.results and not request.prefix)
     ):
-        steps.append(Asked((GO_ON,)))
+        steps.append(UserStep((GO_ON,)))
     return steps
 
 
@@ -105,7 +105,7 @@ def unique_calls(calls: Sequence[Call], request: ModelRequest, salt: str) -> tup
     return tuple(unique)
 
 
-def joined(parts: Iterable[str | Image]) -> str:
+def join_text(parts: Iterable[str | Image]) -> str:
     """The words of a user's message in one text."""
     return "\n\n".join(part for part in parts if isinstance(part, str))
 
@@ -116,12 +116,12 @@ def _results(message: Message) -> Iterable[Result]:
     return (part for part in message.parts if isinstance(part, Result))
 
 
-def _said(message: Message, results: dict[str, Result]) -> Said | None:
+def _said(message: Message, results: dict[str, Result]) -> ModelStep | None:
     calls = tuple(part for part in message.parts if isinstance(part, Call))
     text = "".join(part.text for part in message.parts if isinstance(part, Text) and not part.is_abandoned)
     if not calls and not text.strip():
         return None
-    return Said(
+    return ModelStep(
         tuple(part for part in message.parts if isinstance(part, Reasoning) and not part.is_abandoned),
         text,
         calls,

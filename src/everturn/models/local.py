@@ -28,7 +28,7 @@ from everturn.domain.errors import EverturnError, ModelDropped, ModelRefused, Mo
 from everturn.domain.model import Abilities, Chunk, Model, ModelRequest, ProgressChunk
 from everturn.models.keys import Secret
 from everturn.models.openai_wire import OpenAIModel
-from everturn.models.text_calls import TextCalls, Told
+from everturn.models.steering import TextCalls, ToolBrief
 from everturn.models.weights import CODER, POCKET, Shelf, Weights
 from everturn.models.wire import Target
 
@@ -51,7 +51,7 @@ class LocalSpec(msgspec.Struct, frozen=True):
     extra: dict[str, Any]
     calls_in_text: bool = False
     hidden_tools: frozenset[str] = frozenset()
-    told_tools: dict[str, Told] = {}
+    tool_briefs: dict[str, ToolBrief] = {}
 
 
 POCKET_SPEC = LocalSpec(
@@ -83,18 +83,20 @@ CODER_SPEC = LocalSpec(
     # a file, it ran the code and wrote none; asked what a file holds, it searched all files for its name.
     hidden_tools=frozenset({"apply_patch", "ask_user", "python", "search_files", "search_sessions", "todo"}),
     # Arguments that can be left out are not told: it fills in every one, with what it takes for a default.
-    told_tools={
-        "edit_file": Told("Change a file: new comes in the place of old.", ("path", "old", "new")),
-        "list_files": Told("List the files of the workspace."),
-        "memory": Told("Only if the user says remember or forget: facts about the user.", ("action", "text")),
-        "read_file": Told("Read a file: to look up, count or understand what is in it.", ("path",)),
-        "terminal": Told(
+    tool_briefs={
+        "edit_file": ToolBrief("Change a file: new comes in the place of old.", ("path", "old", "new")),
+        "list_files": ToolBrief("List the files of the workspace."),
+        "memory": ToolBrief(
+            "Only if the user says remember or forget: facts about the user.", ("action", "text")
+        ),
+        "read_file": ToolBrief("Read a file: to look up, count or understand what is in it.", ("path",)),
+        "terminal": ToolBrief(
             "Run a shell command: run a program, find text in files (grep), add to the end of a file (>>), "
             "rename, move, copy or delete files, count, calculate.",
             ("command",),
         ),
-        "web_fetch": Told("Read a web page that the user names.", ("url",)),
-        "write_file": Told("Make a file that is not there yet.", ("path", "content")),
+        "web_fetch": ToolBrief("Read a web page that the user names.", ("url",)),
+        "write_file": ToolBrief("Make a file that is not there yet.", ("path", "content")),
     },
 )
 
@@ -294,7 +296,7 @@ class LocalModel:
         model = OpenAIModel(target, self._client, self._clock)
         if not self._spec.calls_in_text:
             return model
-        return TextCalls(model, self._spec.hidden_tools, self._spec.told_tools, has_grammar=True)
+        return TextCalls(model, self._spec.hidden_tools, self._spec.tool_briefs, has_grammar=True)
 
 
 def check_runtime(name: str) -> None:

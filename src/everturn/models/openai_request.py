@@ -10,8 +10,8 @@ from typing import Any
 
 from everturn.domain.messages import Call, Message, Role
 from everturn.domain.model import ModelRequest, ToolSchema
-from everturn.models.beginnings import Beginnings
-from everturn.models.history import Asked, Image, Said, arguments_of, told
+from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps
+from everturn.models.history_cache import HistoryCache
 from everturn.models.wire import Target, digest, encode
 
 _ID_CHARS_MAX = 40
@@ -19,11 +19,11 @@ _MISTRAL = re.compile(r"(?:mi|mini|code|dev|magi)stral|(?:mi|pi|vo)xtral", re.IG
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
-def fields_of(request: ModelRequest, target: Target, beginnings: Beginnings) -> dict[str, Any]:
+def fields_of(request: ModelRequest, target: Target, cache: HistoryCache) -> dict[str, Any]:
     """The fields of the request's body."""
     body: dict[str, Any] = {
         "model": target.model,
-        "messages": _messages(request, target, beginnings),
+        "messages": _messages(request, target, cache),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -43,11 +43,11 @@ def fields_of(request: ModelRequest, target: Target, beginnings: Beginnings) -> 
     return {**target.extra, **body}
 
 
-def _messages(request: ModelRequest, target: Target, beginnings: Beginnings) -> list[Any]:
+def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> list[Any]:
     messages: list[Any] = []
     if request.system:
         messages.append({"role": "system", "content": request.system})
-    kept, rest = beginnings.split(target, request.messages, partial(_spoken, request, target, is_end=False))
+    kept, rest = cache.split(target, request.messages, partial(_spoken, request, target, is_end=False))
     messages += [*kept, *_spoken(request, target, rest)]
     if request.prefix and target.continues_by:
         last: dict[str, Any] = {"role": "assistant", "content": request.prefix}
@@ -59,8 +59,8 @@ def _spoken(
     request: ModelRequest, target: Target, spoken: Sequence[Message], *, is_end: bool = True
 ) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    for step in told(request, spoken, sees_images=target.abilities.images, is_end=is_end):
-        if isinstance(step, Asked):
+    for step in history_steps(request, spoken, sees_images=target.abilities.images, is_end=is_end):
+        if isinstance(step, UserStep):
             messages.append({"role": "user", "content": _content(step.parts)})
         else:
             messages.append(_assistant(step, target))
@@ -83,7 +83,7 @@ def _image(image: Image) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
 
 
-def _assistant(said: Said, target: Target) -> dict[str, Any]:
+def _assistant(said: ModelStep, target: Target) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
     if said.calls:
         message["tool_calls"] = [

@@ -28,8 +28,8 @@ from everturn.domain.model import (
 )
 from everturn.domain.turns import Usage
 from everturn.models import failures
-from everturn.models.beginnings import Beginnings
 from everturn.models.history import unique_calls
+from everturn.models.history_cache import HistoryCache
 from everturn.models.openai_request import fields_of, has_called, without
 from everturn.models.sse import EventTooLong, SseReader
 from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
@@ -134,13 +134,13 @@ class OpenAIModel:
         clock: Clock,
         price: Price = no_price,
         refusals: Refusals | None = None,
-        beginnings: Beginnings | None = None,
+        cache: HistoryCache | None = None,
     ) -> None:
         self._target = target
         self._caller = Caller(target, client, clock)
         self._price = price
         self._refusals = refusals or Refusals(clock)
-        self._beginnings = beginnings or Beginnings()
+        self._history_cache = cache or HistoryCache()
 
     @property
     def name(self) -> str:
@@ -152,7 +152,7 @@ class OpenAIModel:
 
     def body(self, request: ModelRequest) -> bytes:
         """The exact bytes of the request; equal requests give equal bytes."""
-        return encode(fields_of(request, self._target, self._beginnings))
+        return encode(fields_of(request, self._target, self._history_cache))
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
@@ -160,7 +160,7 @@ class OpenAIModel:
         if self._target.key is not None:
             headers["authorization"] = "Bearer " + self._target.key.reveal()
         async with AsyncExitStack() as stack:
-            fields = fields_of(request, self._target, self._beginnings)
+            fields = fields_of(request, self._target, self._history_cache)
             # A turn that has called already cannot go on without its tools: it fails with the server's words.
             kept = {"tools"} if has_called(request) else set()
             for field in [name for name in fields if name in self._refusals and name not in kept]:

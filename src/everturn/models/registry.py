@@ -28,12 +28,10 @@ from everturn.domain.model import (
 )
 from everturn.domain.turns import Usage
 from everturn.models.anthropic_wire import AnthropicModel, generation_of
-from everturn.models.beginnings import Beginnings
-from everturn.models.choosing import suggested
 from everturn.models.discovery import Discovery, FoundServer
 from everturn.models.failures import first_sentence
+from everturn.models.history_cache import HistoryCache
 from everturn.models.keys import KeyFound, Keys, Secret, redact
-from everturn.models.listing import Entry, Listings, auth_headers
 from everturn.models.local import (
     CODER_SPEC,
     POCKET_SPEC,
@@ -43,12 +41,14 @@ from everturn.models.local import (
     LocalSpec,
     check_runtime,
 )
+from everturn.models.model_lists import ListedModel, ModelLists, auth_headers
 from everturn.models.network import make_client
 from everturn.models.openai_wire import OpenAIModel, Refusals
 from everturn.models.prices import PriceFacts, Prices
 from everturn.models.providers import DISCOVERED, Provider, checked_address, own_server, resolve
+from everturn.models.selection import suggest_model
 from everturn.models.settings import ModelSettings, ModelsSettings
-from everturn.models.text_calls import TextCalls
+from everturn.models.steering import TextCalls
 from everturn.models.weights import Download, PipDownload, Shelf
 from everturn.models.wire import Target
 
@@ -123,10 +123,10 @@ class ModelRegistry:
         self._named = _canonical(default) if default else None
         self._placed: str | None = None  # what a server named by an address alone serves
         self._discovered: tuple[FoundServer, ...] = ()
-        self._listings = Listings(self._client_of, self._find_key, clock)
+        self._lists = ModelLists(self._client_of, self._find_key, clock)
         self._facts: dict[str, _Found] = {}
         self._refusals: dict[str, Refusals] = {}
-        self._beginnings = Beginnings()
+        self._history_cache = HistoryCache()
         self._servers: dict[str, LlamaServer] = {}
         self._stack = AsyncExitStack()
         self._world: httpx2.AsyncClient | None = None
@@ -242,7 +242,7 @@ class ModelRegistry:
         self._placed = None
         for provider in self._providers.values():
             if provider.is_placed and provider.name not in DISCOVERED:
-                entries = await self._listings.entries(provider, _QUICK_TIMEOUT_S)
+                entries = await self._lists.entries(provider, _QUICK_TIMEOUT_S)
                 if entries:
                     self._placed = f"{provider.name}:{_first_of(entries)}"
                     return
@@ -333,7 +333,7 @@ class ModelRegistry:
         started = self._clock.monotonic()
         secret = Secret(key) if key else None
         try:
-            entries = await self._listings.ask(provider, secret, _LIST_TIMEOUT_S)
+            entries = await self._lists.ask(provider, secret, _LIST_TIMEOUT_S)
         except httpx2.HTTPStatusError as error:
             return _refused(provider, error.response.status_code)
         except (httpx2.HTTPError, httpx2.InvalidURL):
@@ -348,7 +348,7 @@ class ModelRegistry:
 
     def forget(self, provider_name: str) -> None:
         """What was asked of this provider was asked with another key or at another address."""
-        self._listings.forget(provider_name)
+        self._lists.forget(provider_name)
         for name in [one for one in self._facts if one.startswith(f"{provider_name}:")]:
             del self._facts[name]
         for name in [one for one in self._refusals if one.startswith(f"{provider_name}:")]:
@@ -403,7 +403,7 @@ class ModelRegistry:
         """For a server that is named without a model: the one that the provider suggests or serves."""
         if provider.model:
             return provider.model
-        entries = await self._listings.entries(provider, _LIST_TIMEOUT_S)
+        entries = await self._lists.entries(provider, _LIST_TIMEOUT_S)
         if not entries:
             raise ModelUnknown(
                 f"{provider.name} lists no models, and the name says none.",
@@ -452,9 +452,9 @@ class ModelRegistry:
 
         client = self._client_of(provider)
         if provider.wire == "anthropic":
-            return AnthropicModel(target, client, self._clock, price, self._beginnings)
+            return AnthropicModel(target, client, self._clock, price, self._history_cache)
         refusals = self._refusals.setdefault(target.name, Refusals(self._clock))
-        model = OpenAIModel(target, client, self._clock, price, refusals, self._beginnings)
+        model = OpenAIModel(target, client, self._clock, price, refusals, self._history_cache)
         return TextCalls(model) if settings.calls_in_text else model
 
     def _client_of(self, provider: Provider) -> httpx2.AsyncClient:
@@ -486,7 +486,7 @@ class ModelRegistry:
         if provider.name in DISCOVERED:
             abilities = await self._discovery.abilities(provider.name, model)
         elif provider.says_abilities:
-            entries = await self._listings.entries(provider, _QUICK_TIMEOUT_S)
+            entries = await self._lists.entries(provider, _QUICK_TIMEOUT_S)
             abilities = next((e.abilities(provider) for e in entries if e.id == model), None)
         if abilities is None:
             abilities = await self._guessed(provider, model)
@@ -511,7 +511,7 @@ class ModelRegistry:
             note = f"Set {provider.key_variables[0]} or store a key." if provider.key_variables else ""
             name = f"{provider.name}:{provider.model}" if provider.model else f"{provider.name}:"
             return (ModelState(name, provider.name, "needs_key", note=note),)
-        entries = await self._listings.entries(provider, _LIST_TIMEOUT_S)
+        entries = await self._lists.entries(provider, _LIST_TIMEOUT_S)
         if not entries and provider.is_local and not provider.is_placed:
             return ()
         if not entries:
@@ -519,7 +519,7 @@ class ModelRegistry:
             return (ModelState(name, provider.name, "ready", key_source=source, note="It lists no models."),)
         names = [entry.id for entry in entries]
         facts = {} if provider.is_local else await self._prices.facts_of(provider.base_url, names)
-        first = suggested([entry.id for entry in entries if entry.can_chat], provider.model)
+        first = suggest_model([entry.id for entry in entries if entry.can_chat], provider.model)
         return tuple(
             ModelState(
                 f"{provider.name}:{entry.id}",
@@ -535,7 +535,7 @@ class ModelRegistry:
         )
 
     def _list_found(self, server: FoundServer) -> tuple[ModelState, ...]:
-        first = suggested([model.name for model in server.models if model.can_chat])
+        first = suggest_model([model.name for model in server.models if model.can_chat])
         return tuple(
             ModelState(
                 f"{server.provider}:{model.name}",
@@ -583,7 +583,7 @@ def _refused(provider: Provider, status: int) -> Trial:
     return Trial(False, problem=problem, hint="Its address often ends in /v1.", code="model_trouble")
 
 
-def _first_of(entries: Sequence[Entry]) -> str:
+def _first_of(entries: Sequence[ListedModel]) -> str:
     return next((entry.id for entry in entries if entry.can_chat), entries[0].id)
 
 

@@ -23,7 +23,7 @@ import pytest
 
 from everturn.domain.memory import MemoryProvider, Segment
 from everturn.domain.messages import Message, Role, Text
-from everturn.memory.containing import Apart
+from everturn.memory.threaded_provider import ThreadedProvider
 
 RECALL_S_MAX = 1.0  # a turn waits for it
 OBSERVE_S_MAX = 10.0
@@ -133,7 +133,7 @@ class ProviderConformance:
         """As plug-ins live in the server: one thread per agent."""
         if not self.lives_apart:
             pytest.skip("it is no plug-in")
-        handles = [Apart(self.open, "apart") for _ in range(4)]
+        handles = [ThreadedProvider(self.open, "apart") for _ in range(4)]
         with anyio.fail_after(COMMIT_S_MAX):
             async with anyio.create_task_group() as group:
                 for number, handle in enumerate(handles, start=1):

@@ -12,10 +12,10 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.messages import Attachment, Call, Outcome, Result, Role, Text
 from everturn.domain.model import Abilities, ModelRequest, ToolSchema
 from everturn.engine.context import Prefix, build_request, show
-from everturn.models.errands import owes_call
-from everturn.models.grammar import calls_grammar
 from everturn.models.openai_wire import OpenAIModel
-from everturn.models.text_calls import CallReader, TextCalls, Told, as_text
+from everturn.models.steering.grammar import calls_grammar
+from everturn.models.steering.task_progress import must_call
+from everturn.models.steering.text_calls import CallReader, TextCalls, ToolBrief, as_text
 from everturn.models.wire import Target
 from everturn.testing.wires import Answer, WireServer, openai_answer
 from tests.unit.models.samples import TOOLS, asks, called, collect, finish_of, message, text_of, user
@@ -176,7 +176,7 @@ def test_who_looks_at_what_was_done_is_not_told_to_do_it_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "is_look"),
+    ("command", "is_read_only"),
     [
         ("grep -rn teh .", True),
         (" wc -l a", True),
@@ -185,12 +185,12 @@ def test_who_looks_at_what_was_done_is_not_told_to_do_it_again() -> None:
         ("python3 x", False),
     ],
 )
-def test_a_command_that_only_looks_is_a_look(command: str, is_look: bool) -> None:
+def test_a_command_that_only_looks_is_a_look(command: str, is_read_only: bool) -> None:
     steps = called(json.dumps({"command": command}), "x", name="terminal")
     messages = (user("Correct a.txt."), *steps)
-    assert owes_call(messages) is is_look
+    assert must_call(messages) is is_read_only
     last = as_text(ModelRequest("", messages, SHOWN)).messages[-1].text
-    assert ("If a change was asked for" in last) is is_look
+    assert ("If a change was asked for" in last) is is_read_only
 
 
 @pytest.mark.parametrize("is_held", [True, False])
@@ -260,7 +260,7 @@ async def test_a_tool_is_told_in_the_words_and_with_the_arguments_that_were_chos
     server: WireServer, client: httpx2.AsyncClient
 ) -> None:
     wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())
-    model = TextCalls(wire, told={"add": Told("Sum up.", ("a",))})
+    model = TextCalls(wire, told={"add": ToolBrief("Sum up.", ("a",))})
     server.play(Answer(openai_answer(["Hello."])))
     await collect(model, asks(tools=TOOLS))
     body = server.requests[0].json

@@ -11,9 +11,9 @@ from everturn.domain import errors as e
 from everturn.domain.clock import Clock
 from everturn.domain.store import Store
 from everturn.memory import Memory
-from everturn.memory.containing import ProviderState
 from everturn.memory.notebook import Notebooks
 from everturn.memory.notes import Note
+from everturn.memory.threaded_provider import ProviderState
 from everturn.web.access.identity import Scope
 from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing
 

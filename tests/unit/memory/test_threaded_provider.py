@@ -15,7 +15,7 @@ import pytest
 from everturn.domain.errors import NotFound
 from everturn.domain.ids import Ids
 from everturn.memory import Memory, MemorySettings, Outcome, Providers
-from everturn.memory.containing import Apart, ProviderFailed, Watch
+from everturn.memory.threaded_provider import ProviderFailed, ProviderMonitor, ThreadedProvider
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModel, within
 from everturn.testing.harness import OWNER, open_harness
@@ -66,7 +66,7 @@ def blocked() -> Iterator[Callable[..., Blocking]]:
 
 
 def memory_with(store: Store, clock: FakeClock, provider: Blocking) -> Memory:
-    providers = Providers({"blocking": lambda: Apart(lambda: provider, "blocking")}, {})
+    providers = Providers({"blocking": lambda: ThreadedProvider(lambda: provider, "blocking")}, {})
     settings = MemorySettings(provider="blocking", drain_s=3, recall_timeout_s=1.7)
     return Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
 
@@ -190,7 +190,7 @@ async def test_the_traceback_of_a_plug_in_is_in_the_log_once(
     async def fails() -> None:
         raise ZeroDivisionError("a fault of the plug-in")
 
-    watch = Watch(clock)
+    watch = ProviderMonitor(clock)
     for _ in range(2):
         with pytest.raises(ProviderFailed):
             await watch.call("one", "commit", 10, fails)
@@ -206,7 +206,7 @@ async def test_a_plug_in_that_raises_an_interrupt_an_exit_or_a_cancellation_ends
     store: Store, clock: FakeClock, error: BaseException
 ) -> None:
     provider = Raising(error)
-    providers = Providers({"blocking": lambda: Apart(lambda: provider, "blocking")}, {})
+    providers = Providers({"blocking": lambda: ThreadedProvider(lambda: provider, "blocking")}, {})
     settings = MemorySettings(provider="blocking")
     memory = Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
     model = ScriptedModel(clock=clock, then="fine")

@@ -29,7 +29,7 @@ def can_chat(name: str, kind: str = "", outputs: Sequence[str] = (), capabilitie
     return not _OTHER_WORK.search(name)
 
 
-def suggested(names: Sequence[str], known: str = "") -> str | None:
+def suggest_model(names: Sequence[str], known: str = "") -> str | None:
     """The model to begin with: the known one, in the form in which it is listed, or the only one. None where
     several could be meant: then the person chooses."""
     if known in names:

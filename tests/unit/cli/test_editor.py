@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.cli.editing import editor_of
+from everturn.cli.editor import editor_of
 from everturn.domain.errors import Invalid
 
 

@@ -25,9 +25,9 @@ from everturn.domain.messages import (
     Text,
 )
 from everturn.domain.model import Abilities, ModelRequest
-from everturn.models import beginnings as module
+from everturn.models import history_cache as module
 from everturn.models.anthropic_wire import AnthropicModel
-from everturn.models.beginnings import Beginnings
+from everturn.models.history_cache import HistoryCache
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.wire import Target
 
@@ -37,9 +37,9 @@ TARGET = Target(
 )
 
 
-def model_of(wire: Wire, beginnings: Beginnings | None = None) -> OpenAIModel | AnthropicModel:
+def model_of(wire: Wire, cache: HistoryCache | None = None) -> OpenAIModel | AnthropicModel:
     client = cast("httpx2.AsyncClient", None)  # nothing is sent
-    return wire(TARGET, client, SystemClock(), beginnings=beginnings)
+    return wire(TARGET, client, SystemClock(), cache=cache)
 
 
 @pytest.fixture(params=[OpenAIModel, AnthropicModel])
@@ -88,7 +88,7 @@ def test_a_growing_history_is_the_same_bytes_as_one_sent_for_the_first_time(
     wire: Wire, seed: int, has_files: bool
 ) -> None:
     talk, choice = Talk(seed, has_files=has_files), random.Random(seed)
-    warm = model_of(wire, Beginnings())
+    warm = model_of(wire, HistoryCache())
     for _ in range(25):
         talk.turn()
         if choice.random() < 0.2:  # undone, and said in another way
@@ -115,7 +115,7 @@ def test_a_history_that_does_not_go_on_from_the_one_before_is_made_anew(
     talk = Talk(1, has_files=False)
     for _ in range(20):
         talk.turn()
-    warm = model_of(wire, Beginnings())
+    warm = model_of(wire, HistoryCache())
     warm.body(request_of([*talk.messages, _question("and now?")]))
     request = request_of([*change(talk.messages), _question("and now?")])
     assert warm.body(request) == model_of(wire).body(request)
@@ -123,7 +123,7 @@ def test_a_history_that_does_not_go_on_from_the_one_before_is_made_anew(
 
 def test_what_was_encoded_is_not_shaped_again(wire: Wire) -> None:
     messages = [message for n in range(50) for message in (_question(f"q{n}"), _answer(f"a{n}"))]
-    beginnings = Beginnings()
+    cache = HistoryCache()
     shaped: list[int] = []
 
     def build(part: object) -> list[dict[str, str]]:
@@ -131,20 +131,20 @@ def test_what_was_encoded_is_not_shaped_again(wire: Wire) -> None:
         return [{"role": "x"}] * shaped[-1]
 
     for count in (100, 102, 104):
-        pieces, rest = beginnings.split(TARGET, [*messages, _question("now")], build)
+        pieces, rest = cache.split(TARGET, [*messages, _question("now")], build)
         assert (len(pieces), len(rest)) == (count, 1)
         messages += [_question("more"), _answer("of it")]
     assert shaped == [100, 2, 2]
 
 
 def test_the_room_for_beginnings_is_bounded_and_the_longest_unused_goes_first(wire: Wire) -> None:
-    beginnings = Beginnings(bytes_max=3_000)
-    model = model_of(wire, beginnings)
+    cache = HistoryCache(bytes_max=3_000)
+    model = model_of(wire, cache)
     for _ in range(10):
         model.body(
             request_of([*(_answer("x" * 100) for _ in range(8)), _question("now"), *[_question("?")] * 3])
         )
-        assert 0 < beginnings.size <= 3_000
+        assert 0 < cache.size <= 3_000
 
 
 _numbers = iter(range(10**6))

@@ -53,7 +53,7 @@ _OWED_CALLS_MAX = 6
 _SAME_CALLS_MAX = 3
 
 
-def fitting(tools: Sequence[ToolSchema], messages: Sequence[Message]) -> tuple[ToolSchema, ...]:
+def select_tools(tools: Sequence[ToolSchema], messages: Sequence[Message]) -> tuple[ToolSchema, ...]:
     """The tools that can be of use at this place. A small model takes what it was told of for what it is to
     use: it edits a file that it has not seen, replaces one that it was to change, and fetches pages that
     nobody named."""
@@ -68,7 +68,7 @@ def fitting(tools: Sequence[ToolSchema], messages: Sequence[Message]) -> tuple[T
     return tuple(tool for tool in tools if tool.name not in unfit)
 
 
-def owes_call(messages: Sequence[Message]) -> bool:
+def must_call(messages: Sequence[Message]) -> bool:
     """Whether something was asked for that words cannot do, and that was not even tried.
 
     Small models tell what a file says without reading it, and how it should be changed instead of changing
@@ -80,9 +80,9 @@ def owes_call(messages: Sequence[Message]) -> bool:
         return False
     if any(result.outcome in _TO_BE_TOLD for _, result in steps):
         return False
-    has_changed = any(result.outcome is Outcome.OK and not is_look(call) for call, result in steps)
+    has_changed = any(result.outcome is Outcome.OK and not is_read_only(call) for call, result in steps)
     # What was changed after it had run has to run again.
-    acts = [call.name for call, _ in steps if not is_look(call)]
+    acts = [call.name for call, _ in steps if not is_read_only(call)]
     has_run = bool(acts) and acts[-1] in _RUNNING
     return bool(
         (not steps and _names_file(task))
@@ -91,12 +91,12 @@ def owes_call(messages: Sequence[Message]) -> bool:
     )
 
 
-def words_of(message: Message) -> str:
+def request_text(message: Message) -> str:
     """What the user wrote: one text. What memory has recalled stands before it, attached files after it."""
     return next(reversed([text for text in _texts(message) if not _ATTACHED.match(text)]), "")
 
 
-def begins_turn(message: Message) -> bool:
+def starts_turn(message: Message) -> bool:
     """Whether it is a request. What was sent into a running turn adds to one, and takes nothing back."""
     return message.role is Role.USER and not message.is_steering
 
@@ -104,9 +104,9 @@ def begins_turn(message: Message) -> bool:
 def _turn(messages: Sequence[Message]) -> tuple[str, list[tuple[Call, Result]]]:
     """What was asked for last, and the calls since with their results. A file that came with the request is
     in it already, so nothing is asked for there that only a tool could do."""
-    start = max((at for at, one in enumerate(messages) if begins_turn(one)), default=0)
-    task = words_of(messages[start]) if messages and not _has_file(messages[start]) else ""
-    return task, list(steps_of(messages[start:]))
+    start = max((at for at, one in enumerate(messages) if starts_turn(one)), default=0)
+    task = request_text(messages[start]) if messages and not _has_file(messages[start]) else ""
+    return task, list(pair_calls(messages[start:]))
 
 
 def _texts(message: Message) -> list[str]:
@@ -122,7 +122,7 @@ def _has_file(message: Message) -> bool:
 def _has_address(message: Message) -> bool:
     """In the user's words, or in a file that came with them."""
     files = (text for text in _texts(message) if _ATTACHED.match(text))
-    return any(_ADDRESS.search(_MAIL.sub(" ", text)) for text in (words_of(message), *files))
+    return any(_ADDRESS.search(_MAIL.sub(" ", text)) for text in (request_text(message), *files))
 
 
 def _names_file(task: str) -> bool:
@@ -133,7 +133,7 @@ def _is_about_files(task: str) -> bool:
     return _names_file(task) or bool(_FILE_WORD.search(task))
 
 
-def steps_of(messages: Sequence[Message]) -> Iterator[tuple[Call, Result]]:
+def pair_calls(messages: Sequence[Message]) -> Iterator[tuple[Call, Result]]:
     calls: dict[str, Call] = {}
     for message in messages:
         for part in message.parts:
@@ -143,7 +143,7 @@ def steps_of(messages: Sequence[Message]) -> Iterator[tuple[Call, Result]]:
                 yield calls[part.call_id], part
 
 
-def is_look(call: Call) -> bool:
+def is_read_only(call: Call) -> bool:
     """Whether the call changes nothing, as far as its first word tells."""
     command = str(arguments_of(call).get("command", ""))
     return call.name in _LOOKING or (bool(_LOOKING_COMMAND.match(command)) and ">" not in command)
@@ -151,10 +151,10 @@ def is_look(call: Call) -> bool:
 
 def is_repeating(messages: Sequence[Message]) -> bool:
     """Whether the newest calls go round in a circle."""
-    return next(reversed(list(repeats(messages))), False)
+    return next(reversed(list(find_repeats(messages))), False)
 
 
-def repeats(messages: Sequence[Message]) -> Iterator[bool]:
+def find_repeats(messages: Sequence[Message]) -> Iterator[bool]:
     """Of each message whether it is the result of calls that were all made before in the turn, with the same
     arguments and the result that they have now. After a file was changed a call may well be made once more,
     even if nothing else comes of it; the third time is too often. It depends on nothing that comes later."""
@@ -169,7 +169,7 @@ def repeats(messages: Sequence[Message]) -> Iterator[bool]:
         if message.role is not Role.TOOL:
             yield False
             continue
-        steps = list(steps_of((Message("", "", Role.ASSISTANT, tuple(calls.values()), 0), message)))
+        steps = list(pair_calls((Message("", "", Role.ASSISTANT, tuple(calls.values()), 0), message)))
         newest = {(call.name, call.arguments, result.text) for call, result in steps}
         times.update(newest)
         yield bool(newest) and all(one in since_change or times[one] >= _SAME_CALLS_MAX for one in newest)

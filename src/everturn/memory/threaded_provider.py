@@ -63,7 +63,7 @@ async def _expire(clock: Clock, seconds: float, scope: anyio.CancelScope) -> Non
     scope.cancel()
 
 
-class Watch:
+class ProviderMonitor:
     """Calls providers within bounds and remembers how they behaved, by name."""
 
     def __init__(self, clock: Clock) -> None:
@@ -102,7 +102,7 @@ class Watch:
         self._states[name] = ProviderState(name, state, error, failures, self._clock.now_ms())
 
 
-class Contained:
+class LazyProvider:
     """A handle whose provider is opened by its first call, and by the next one if that failed. So an ``open``
     that raises fails the call, which its caller contains, and not the turn that asked for a handle."""
 
@@ -137,7 +137,7 @@ class Contained:
         return await act(self._provider)
 
 
-class Apart(Contained):
+class ThreadedProvider(LazyProvider):
     """A plug-in on a thread and a loop of its own, so that code that blocks holds up nobody else.
 
     Giving a call up leaves it alone: its thread may go on, nobody waits for it.

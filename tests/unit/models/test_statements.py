@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.memory.statements import is_about, statements_in
+from everturn.models.steering.statements import find_self_statements, is_grounded
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from everturn.memory.statements import is_about, statements_in
     ],
 )
 def test_a_statement_is_shown_whole(said: str) -> None:
-    assert statements_in(said) == said
+    assert find_self_statements(said) == said
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_statement_is_shown_whole(said: str) -> None:
     ],
 )
 def test_questions_are_not_shown_nor_tasks_in_a_language_whose_words_we_know(said: str, shown: str) -> None:
-    assert statements_in(said) == shown
+    assert find_self_statements(said) == shown
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_questions_are_not_shown_nor_tasks_in_a_language_whose_words_we_know(sai
     ],
 )
 def test_a_fact_is_compared_word_by_word_also_where_no_spaces_are(words: str, fact: str, is_so: bool) -> None:
-    assert is_about(words, fact) is is_so
+    assert is_grounded(words, fact) is is_so

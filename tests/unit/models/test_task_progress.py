@@ -8,7 +8,7 @@ import pytest
 from everturn.domain.messages import Attachment, Message, Outcome, Role, Text
 from everturn.domain.model import Abilities, ToolSchema
 from everturn.engine.context import Prefix, build_request, show
-from everturn.models.errands import fitting, is_repeating, owes_call, words_of
+from everturn.models.steering.task_progress import is_repeating, must_call, request_text, select_tools
 from tests.unit.models.samples import called, message, user
 
 TOOLS = tuple(
@@ -40,7 +40,7 @@ def test_a_tool_that_cannot_be_of_use_cannot_be_called(
     messages = [user(asked)]
     for name, outcome in done:
         messages += called("{}", "x", name, outcome)
-    assert {tool.name for tool in TOOLS} - {tool.name for tool in fitting(TOOLS, messages)} == unfit
+    assert {tool.name for tool in TOOLS} - {tool.name for tool in select_tools(TOOLS, messages)} == unfit
 
 
 def given(
@@ -67,8 +67,8 @@ def test_a_file_that_came_with_the_request_need_not_be_read(
 ) -> None:
     attached = Attachment("fil_1", "story.txt", media_type, 3)
     asked = message(Role.USER, Text("What does story.txt say?"), attached)
-    assert not owes_call(given(asked, files=files, images=images, recalled=recalled))
-    assert owes_call(given(user("What does story.txt say?"), recalled=recalled))
+    assert not must_call(given(asked, files=files, images=images, recalled=recalled))
+    assert must_call(given(user("What does story.txt say?"), recalled=recalled))
 
 
 def test_what_memory_recalls_is_not_what_was_asked_for() -> None:
@@ -76,26 +76,26 @@ def test_what_memory_recalls_is_not_what_was_asked_for() -> None:
     tools = (ToolSchema("web_fetch", "", {}), ToolSchema("memory", "", {}))
     messages = given(user("Hi."), recalled=notes)
     assert messages[0].text.startswith(notes)
-    assert not owes_call(messages)
-    assert fitting(tools, messages) == (tools[1],)
-    assert words_of(messages[0]) == "Hi."
+    assert not must_call(messages)
+    assert select_tools(tools, messages) == (tools[1],)
+    assert request_text(messages[0]) == "Hi."
 
 
 def test_a_message_sent_into_the_turn_does_not_take_its_task_away() -> None:
     steering = msgspec.structs.replace(user("Be quick."), is_steering=True)
     read = called("{}", "x", "read_file")
-    assert owes_call([user("Change the port in a.ini."), *read, steering])
+    assert must_call([user("Change the port in a.ini."), *read, steering])
     done = called("{}", "x", "edit_file")
     named = msgspec.structs.replace(user("It is in a.ini."), is_steering=True)
-    assert not owes_call([user("Change the port in a.ini."), *done, named])
+    assert not must_call([user("Change the port in a.ini."), *done, named])
 
 
 @pytest.mark.parametrize("outcome", [Outcome.DENIED, Outcome.UNKNOWN, Outcome.CANCELLED])
 @pytest.mark.parametrize("name", ["edit_file", "read_file"])
 def test_who_was_told_no_may_say_so(name: str, outcome: Outcome) -> None:
     asked = user("Change the port in a.ini, and run it.")
-    assert not owes_call([asked, *called("{}", "x", name, outcome)])
-    assert not owes_call(
+    assert not must_call([asked, *called("{}", "x", name, outcome)])
+    assert not must_call(
         [asked, *called("{}", "x", name, outcome), *called("{}", "x", "read_file", Outcome.OK)]
     )
 
@@ -122,7 +122,7 @@ def test_who_was_told_no_may_say_so(name: str, outcome: Outcome) -> None:
     ],
 )
 def test_what_a_file_is_called(words: str, is_file: bool) -> None:
-    assert owes_call([user(words)]) is is_file
+    assert must_call([user(words)]) is is_file
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_what_a_file_is_called(words: str, is_file: bool) -> None:
     ],
 )
 def test_what_an_address_is(words: str, is_address: bool) -> None:
-    assert bool(fitting((ToolSchema("web_fetch", "", {}),), [user(words)])) is is_address
+    assert bool(select_tools((ToolSchema("web_fetch", "", {}),), [user(words)])) is is_address
 
 
 def test_an_address_that_was_named_before_can_be_fetched_again() -> None:
     tools = (ToolSchema("web_fetch", "", {}),)
-    assert fitting(tools, [user("Read www.a.example."), user("And the rest of it?")]) == tools
+    assert select_tools(tools, [user("Read www.a.example."), user("And the rest of it?")]) == tools
 
 
 RAN = Outcome.ERROR  # a program that failed was run all the same
@@ -179,7 +179,7 @@ def test_what_was_asked_for_and_not_tried_is_owed(
     messages = [user("Make a.txt."), message(Role.ASSISTANT, Text("I did.")), user(asked)]
     for name, outcome in done:
         messages += called("{}", "x", name, outcome)
-    assert owes_call(messages) is owes
+    assert must_call(messages) is owes
 
 
 def wrote(content: str, outcome: Outcome = Outcome.OK) -> tuple[Message, Message]:

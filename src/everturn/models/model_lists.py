@@ -11,9 +11,9 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.model import Abilities
 from everturn.models.anthropic_wire import VERSION
-from everturn.models.choosing import can_chat
 from everturn.models.keys import KeyFound, Secret
 from everturn.models.providers import Provider
+from everturn.models.selection import can_chat
 
 _AGE_MAX_S = 60.0
 
@@ -23,7 +23,7 @@ class Architecture(msgspec.Struct, frozen=True):
     output_modalities: tuple[str, ...] = ()
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ListedModel(msgspec.Struct, frozen=True):
     """A model in a provider's list; OpenRouter and vLLM say more than its name."""
 
     id: str
@@ -52,15 +52,15 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class _Listed(msgspec.Struct):
-    data: list[Entry]
+    data: list[ListedModel]
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    entries: tuple[Entry, ...]
+    entries: tuple[ListedModel, ...]
     until: float
 
 
-class Listings:
+class ModelLists:
     """Asks providers for their lists, each at most once a minute."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Listings:
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
 
-    async def entries(self, provider: Provider, timeout_s: float) -> tuple[Entry, ...]:
+    async def entries(self, provider: Provider, timeout_s: float) -> tuple[ListedModel, ...]:
         """The models by name; none if the provider cannot be asked. A failure is not kept."""
         kept = self._kept.get(provider.name)
         if kept is not None and kept.until > self._clock.monotonic():
@@ -88,7 +88,7 @@ class Listings:
             self._kept[provider.name] = _Kept(entries, self._clock.monotonic() + _AGE_MAX_S)
         return entries
 
-    async def ask(self, provider: Provider, key: Secret | None, timeout_s: float) -> tuple[Entry, ...]:
+    async def ask(self, provider: Provider, key: Secret | None, timeout_s: float) -> tuple[ListedModel, ...]:
         """The models by name. Raises HTTPError, InvalidURL, and DecodeError for what is no such list."""
         path = "/v1/models" if provider.wire == "anthropic" else "/models"
         response = await self._client_of(provider).get(

@@ -20,7 +20,7 @@ BYTES_MAX = 24_000_000  # of all conversations together; the longest unused go f
 Build = Callable[[Sequence[Message]], list[dict[str, Any]]]
 
 
-class _Beginning(msgspec.Struct, frozen=True):
+class _CachedHistory(msgspec.Struct, frozen=True):
     first: Message
     last: Message
     count: int  # of the messages it was made of
@@ -28,13 +28,13 @@ class _Beginning(msgspec.Struct, frozen=True):
     size: int
 
 
-class Beginnings:
+class HistoryCache:
     """By model and first message. Two histories of which the same object is at the same place are the same up
     to there, but for the first message, which may be given with other memories."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._kept: dict[tuple[str, str, str], _Beginning] = {}
+        self._kept: dict[tuple[str, str, str], _CachedHistory] = {}
 
     @property
     def size(self) -> int:
@@ -50,7 +50,7 @@ class Beginnings:
         key = (target.name, target.model, messages[0].id)
         kept = self._kept.pop(key, None)
         if kept is None or not _goes_on(kept, messages):
-            kept = _Beginning(messages[0], messages[0], 0, (), 0)
+            kept = _CachedHistory(messages[0], messages[0], 0, (), 0)
         end = _cut(messages, kept.count, spare)
         if end < max(kept.count, MESSAGES_MIN):
             return (), messages
@@ -58,14 +58,14 @@ class Beginnings:
             new = [encode(piece) for piece in build(messages[kept.count : end])]
             pieces = kept.pieces + tuple(map(msgspec.Raw, new))
             size = kept.size + sum(map(len, new))
-            kept = _Beginning(messages[0], messages[end - 1], end, pieces, size)
+            kept = _CachedHistory(messages[0], messages[end - 1], end, pieces, size)
         self._kept[key] = kept
         while self.size > self._bytes_max:
             del self._kept[next(iter(self._kept))]
         return kept.pieces, messages[end:]
 
 
-def _goes_on(kept: _Beginning, messages: Sequence[Message]) -> bool:
+def _goes_on(kept: _CachedHistory, messages: Sequence[Message]) -> bool:
     is_there = kept.count <= len(messages) and messages[kept.count - 1] is kept.last
     return is_there and messages[0] == kept.first
 

@@ -19,18 +19,18 @@ import msgspec
 
 from everturn.domain.messages import AnyPart, Call, Message, Outcome, Result, Role, Text
 from everturn.domain.model import Abilities, Chunk, Finish, Model, ModelRequest, TextChunk, ToolSchema
-from everturn.models.errands import (
-    begins_turn,
-    fitting,
-    is_look,
-    is_repeating,
-    owes_call,
-    repeats,
-    steps_of,
-    words_of,
-)
-from everturn.models.grammar import calls_grammar
 from everturn.models.history import arguments_of, unique_calls
+from everturn.models.steering.grammar import calls_grammar
+from everturn.models.steering.task_progress import (
+    find_repeats,
+    is_read_only,
+    is_repeating,
+    must_call,
+    pair_calls,
+    request_text,
+    select_tools,
+    starts_turn,
+)
 from everturn.models.wire import digest, encode
 
 _HELD_CHARS_MAX = 64_000
@@ -93,7 +93,7 @@ _SHOWN: tuple[tuple[str, Any], ...] = (
 _SHOWN_TOOLS = frozenset({"edit_file", "read_file", "terminal", "write_file"})
 
 
-class Told(msgspec.Struct, frozen=True):
+class ToolBrief(msgspec.Struct, frozen=True):
     """A tool as a small model is told of it: these arguments, in this order, and these words."""
 
     about: str
@@ -111,7 +111,7 @@ class TextCalls:
         self,
         model: Model,
         hidden: frozenset[str] = frozenset(),
-        told: Mapping[str, Told] | None = None,
+        told: Mapping[str, ToolBrief] | None = None,
         *,
         has_grammar: bool = False,
     ) -> None:
@@ -137,9 +137,9 @@ class TextCalls:
         if self._has_grammar:
             # A small model that goes round in a circle does so until its limits: it is made to answer.
             is_round = is_repeating(request.messages)
-            callable_ = () if is_round else fitting(tools, request.messages)
+            callable_ = () if is_round else select_tools(tools, request.messages)
         if self._has_grammar and tools:
-            grammar = calls_grammar(callable_, has_words=not callable_ or not owes_call(request.messages))
+            grammar = calls_grammar(callable_, has_words=not callable_ or not must_call(request.messages))
             written = msgspec.structs.replace(written, grammar=grammar)
         async with (
             self._model.stream(written) as chunks,
@@ -256,20 +256,20 @@ def _plain(messages: Sequence[Message], is_held: bool) -> Iterator[Message]:
     so that the text of a longer conversation begins with that of a shorter one."""
     task, has_acted = "", False
     calls: Sequence[Message] = ()
-    for message, is_repeat in zip(messages, repeats(messages), strict=True):
+    for message, is_repeat in zip(messages, find_repeats(messages), strict=True):
         if message.role is not Role.TOOL:
-            if begins_turn(message):
-                task, has_acted = " ".join(words_of(message).split())[:_TASK_CHARS_MAX], False
+            if starts_turn(message):
+                task, has_acted = " ".join(request_text(message).split())[:_TASK_CHARS_MAX], False
             calls = (message,)
             yield _called(message)
             continue
-        steps = list(steps_of((*calls, message)))
-        has_looked = all(is_look(call) for call, _ in steps)
+        steps = list(pair_calls((*calls, message)))
+        has_looked = all(is_read_only(call) for call, _ in steps)
         has_acted = has_acted or any(
-            result.outcome is Outcome.OK and not is_look(call) for call, result in steps
+            result.outcome is Outcome.OK and not is_read_only(call) for call, result in steps
         )
         results = [part for part in message.parts if isinstance(part, Result)]
-        after = _after(results, task, is_look=has_looked and not has_acted)
+        after = _after(results, task, is_read_only=has_looked and not has_acted)
         yield _answered(message, _AFTER_REPEAT if is_held and is_repeat else after)
 
 
@@ -283,11 +283,11 @@ def _called(message: Message) -> Message:
     return msgspec.structs.replace(message, parts=(*rest, Text(written)))
 
 
-def _after(results: Sequence[Result], task: str, *, is_look: bool) -> str:
+def _after(results: Sequence[Result], task: str, *, is_read_only: bool) -> str:
     """Having looked, it is to act; having acted and looked at that, it is not to begin again."""
     if all(result.outcome is Outcome.ERROR for result in results):
         return _AFTER_FAILURE
-    return (_AFTER_LOOKING if is_look else _AFTER_RESULT).format(task=task)
+    return (_AFTER_LOOKING if is_read_only else _AFTER_RESULT).format(task=task)
 
 
 def _answered(message: Message, after: str) -> Message:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.models.choosing import can_chat, suggested
+from everturn.models.selection import can_chat, suggest_model
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_what_the_provider_says_counts_before_the_name() -> None:
 
 
 def test_the_known_one_comes_first_then_the_only_one_and_else_the_person_chooses() -> None:
-    assert suggested(["gpt-4o", "gpt-5-mini"], "gpt-5-mini") == "gpt-5-mini"
+    assert suggest_model(["gpt-4o", "gpt-5-mini"], "gpt-5-mini") == "gpt-5-mini"
     dated = ["claude-sonnet-4-5-20250929", "claude-sonnet-4-5-20260101", "claude-opus-4-1"]
-    assert suggested(dated, "claude-sonnet-4-5") == "claude-sonnet-4-5-20260101"
-    assert suggested(["qwen3:8b"]) == "qwen3:8b"
-    assert suggested(["a", "b"]) is None
-    assert suggested([]) is None
+    assert suggest_model(dated, "claude-sonnet-4-5") == "claude-sonnet-4-5-20260101"
+    assert suggest_model(["qwen3:8b"]) == "qwen3:8b"
+    assert suggest_model(["a", "b"]) is None
+    assert suggest_model([]) is None

@@ -46,7 +46,7 @@ _WORD = re.compile(rf"(?=[^\W\d_])[{_SIGNS}]|[^\W\d_{_SIGNS}]+")
 _LATIN = re.compile("[a-zà-ɏ]", re.IGNORECASE)
 
 
-def statements_in(text: str) -> str:
+def find_self_statements(text: str) -> str:
     """The sentences that may say something of the user: no question; and in a language whose words we know,
     none without a word for it. In another one every sentence may, also where names in it are Latin."""
     sentences = [sentence.strip() for sentence in _SENTENCE.findall(text)]
@@ -68,7 +68,7 @@ _PLAIN = frozenset(("the", "a", "user", "is", "are", "was", "has", "their", "her
 _COMPARED = re.compile(rf"(?=\w)[{_SIGNS}]|[^\W{_SIGNS}]+")
 
 
-def is_about(words: str, fact: str) -> bool:
+def is_grounded(words: str, fact: str) -> bool:
     """Whether anything of the fact is in the words that it is said to come from; what a small model has made
     up, or knows from elsewhere, is not. Words are compared by how they begin, Chinese ones by their signs."""
     begins = {word[:4] for word in _COMPARED.findall(words.casefold())}
