@@ -131,3 +131,41 @@ async def test_a_title_that_is_being_changed_leaves_the_page_its_heading(data_di
         await page.locator(".bar h1").dblclick()
         await expect(page.locator(".bar .title")).to_be_focused()
         await expect(page.get_by_role("heading", level=1)).to_have_count(1)
+
+
+async def test_parts_that_load_later_are_there_when_the_server_is_away(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        for part in ("Roll", "SignIn", "Palette", "Keys", "Panel", "Settings"):
+            await page.wait_for_function(
+                "(part) => performance.getEntriesByType('resource').some((entry) => entry.name.includes(`/${part}-`) && entry.name.endsWith('.js'))",
+                arg=part,
+            )
+        await house.kill()
+        await say(page, "written while the server is away")
+        await expect(page.locator(".you.failed")).to_have_count(1)
+        await page.locator("body").press("Control+k")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await page.goto(f"{house.url}#/settings/keyboard")
+        await expect(page.locator(".keys")).to_be_visible()
+        assert house.complaints == []
+
+
+async def test_a_part_that_could_not_be_loaded_is_asked_for_again(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        session = (await house.api("POST", "api/sessions", json={}))["id"]
+        await house.api("POST", f"api/sessions/{session}/turns", json={"text": "hello"})
+        page = await (await house.context()).new_page()
+        refused = 0
+
+        async def refuse_once(route: Route) -> None:
+            nonlocal refused
+            refused += 1
+            await (route.abort() if refused == 1 else route.continue_())
+
+        await page.route(re.compile(r"/assets/Roll-[\w-]+\.js"), refuse_once)
+        await page.goto(f"{house.url}#/s/{session}")
+        await expect(page.locator("article")).to_contain_text("You said: hello")
+        assert refused > 1
+        assert house.complaints == []
