@@ -19,7 +19,7 @@ import msgspec
 from benchmarks.printing import Report, median, percentile
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
-from everturn.engine.agents import CacheBounds
+from everturn.engine.agent_cache import CacheBounds
 from everturn.memory import Memory, MemorySettings, Providers, build_memory
 from everturn.store import Store, open_store
 from everturn.testing import ScriptedModel, ScriptedModels

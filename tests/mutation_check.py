@@ -120,8 +120,8 @@ MUTATIONS = [
     Mutation(
         "b11",
         MEMORY,
-        "            done = await self.commit(owner, session_id)\n            if done.outcome is Outcome.NO",
-        "            done = await self.commit(owner, session_id, wait=False)\n            if done.outcome is Outcome.NO",
+        "            done = await self.commit(owner, session_id)\n            if done.outcome is CommitOutcome.NO",
+        "            done = await self.commit(owner, session_id, wait=False)\n            if done.outcome is CommitOutcome.NO",
     ),
     Mutation(
         "b11",
@@ -162,7 +162,9 @@ MUTATIONS = [
         "            await self._settle_each(new, self.commit, rounds)\n",
         "            await self._settle_each(new, self.commit, rounds)\n            return\n",
     ),
-    Mutation("b16", MEMORY, "            if done.outcome is Outcome.NO_HANDLE:\n", "            if False:\n"),
+    Mutation(
+        "b16", MEMORY, "            if done.outcome is CommitOutcome.NO_HANDLE:\n", "            if False:\n"
+    ),
     Mutation("b16", MEMORY, '        await self._contained("start-up", self._settle_left)\n', ""),
     Mutation(
         "b16",
@@ -437,7 +439,7 @@ MUTATIONS = [
         "d02",
         PREFIX,
         "        if not kept or kept[-1].turn_id == turn.id:\n            return list(kept)\n",
-        "        if True:\n            return await load_history(self._gear, session, turn)\n",
+        "        if True:\n            return await load_history(self._services, session, turn)\n",
     ),
     Mutation(
         "d03",
@@ -504,7 +506,10 @@ MUTATIONS = [
         "        if True:\n            self._handles.nothing_owed",
     ),
     Mutation(
-        "b04", MEMORY, "            if done.outcome is Outcome.NOTHING:\n", "            if not done.left:\n"
+        "b04",
+        MEMORY,
+        "            if done.outcome is CommitOutcome.NOTHING:\n",
+        "            if not done.left:\n",
     ),
     Mutation(
         "b05",

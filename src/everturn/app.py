@@ -13,7 +13,7 @@ from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
 from everturn.engine import Engine, EngineSettings
-from everturn.engine import Profile as EngineProfile
+from everturn.engine import TurnProfile as EngineProfile
 from everturn.memory import NOTES, BuiltMemory, build_memory
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry

@@ -18,7 +18,7 @@ from everturn.domain.tool import Instructions, Verdict
 from everturn.engine.resume import DOUBT_CHOICES, AskWhether
 from everturn.engine.workspace import CHOICES
 from everturn.store import Store
-from everturn.testing import Call, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
+from everturn.testing import CallTool, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
 from everturn.testing.models import Answer, Pause, Say, Trouble, Wait
 from everturn.testing.web_server import PATIENCE_S, Running, run_web
 from everturn.web.openai.completions import answer_to
@@ -128,7 +128,7 @@ async def test_a_call_that_needs_approval_is_denied_and_the_answer_says_so(
     store: Store, tmp_path: Path, streams: bool
 ) -> None:
     tool = FakeTool("deploy")
-    script = ([Call("deploy", {})], "I could not deploy.")
+    script = ([CallTool("deploy", {})], "I could not deploy.")
     rules = {"deploy": Verdict.ASK}
     async with (
         run_web(store, tmp_path, *script, tools=[tool], rules=rules) as server,
@@ -207,7 +207,7 @@ async def test_a_turn_that_its_client_has_left_in_a_session_is_denied_what_it_as
 ) -> None:
     """It would wait for an approval for ever, and whatever is asked in the session next would wait for it."""
     goes_on, tool = anyio.Event(), FakeTool("deploy")
-    script = ([Say("Slowly. "), Wait(goes_on), Call("deploy", {})], "I could not deploy.")
+    script = ([Say("Slowly. "), Wait(goes_on), CallTool("deploy", {})], "I could not deploy.")
     body = {"model": "everturn", "messages": asking(), "stream": is_streamed}
     async with run_web(store, tmp_path, *script, tools=[tool], rules={"deploy": Verdict.ASK}) as server:
         with anyio.fail_after(PATIENCE_S):
@@ -246,7 +246,7 @@ async def test_client_tools_work_on_a_bare_model_and_not_on_the_agent(store: Sto
             "function": {"name": "weather", "description": "d", "parameters": {"type": "object"}},
         }
     ]
-    model = ScriptedModel([Call("weather", {"city": "Rome"}, id="c1")], "Sunny.", name="acme:one")
+    model = ScriptedModel([CallTool("weather", {"city": "Rome"}, id="c1")], "Sunny.", name="acme:one")
     async with run_web(store, tmp_path, models=ScriptedModels(model)) as server, client_of(server) as client:
         with pytest.raises(openai.BadRequestError, match="own tools"):
             await client.chat.completions.create(model="everturn", messages=asking(), tools=tools)
@@ -268,7 +268,7 @@ async def test_client_tools_work_on_a_bare_model_and_not_on_the_agent(store: Sto
 
 async def test_a_bare_model_streams_tool_calls_and_says_when_it_breaks(store: Store, tmp_path: Path) -> None:
     broken = [Say("Half an ans"), Trouble(RateLimited("Slow down."))]
-    models = one_model([Say("Let me see."), Call("look", {"at": 1}, id="c9")], broken)
+    models = one_model([Say("Let me see."), CallTool("look", {"at": 1}, id="c9")], broken)
     async with run_web(store, tmp_path, models=models) as server, client_of(server) as client:
         calls, text, finish = [], "", None
         stream = await client.chat.completions.create(model="acme:one", messages=asking(), stream=True)

@@ -10,7 +10,7 @@ import pytest
 
 from everturn.domain.tool import Verdict
 from everturn.store import Store
-from everturn.testing import Call, FakeClock, FakeTool
+from everturn.testing import CallTool, FakeClock, FakeTool
 from everturn.testing.models import Say, Wait
 from everturn.testing.web_server import PATIENCE_S, run_web
 
@@ -201,7 +201,7 @@ async def test_a_running_turn_is_cancelled_and_the_queue_is_edited(store: Store,
 
 async def test_an_approval_is_listed_decided_and_audited(store: Store, tmp_path: Path) -> None:
     tool = FakeTool("deploy", "deployed")
-    script = ([Call("deploy", {"to": "production"})], "It is live.")
+    script = ([CallTool("deploy", {"to": "production"})], "It is live.")
     async with run_web(store, tmp_path, *script, tools=[tool], rules={"deploy": Verdict.ASK}) as server:
         session_id = (await server.new_session())["id"]
         frames = await server.run(session_id)
@@ -222,7 +222,7 @@ async def test_an_approval_is_listed_decided_and_audited(store: Store, tmp_path:
 async def test_an_approved_call_can_be_changed_first(store: Store, tmp_path: Path) -> None:
     parameters = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
     tool = FakeTool("deploy", "deployed", parameters=parameters)
-    script = ([Call("deploy", {"to": "production"})], "It is on trial.")
+    script = ([CallTool("deploy", {"to": "production"})], "It is on trial.")
     async with run_web(store, tmp_path, *script, tools=[tool], rules={"deploy": Verdict.ASK}) as server:
         session_id = (await server.new_session())["id"]
         await server.run(session_id)

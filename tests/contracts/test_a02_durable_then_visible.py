@@ -13,7 +13,7 @@ from everturn.domain.sessions import Session
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.engine.resume import DOUBT_CHOICES
 from everturn.store import Store
-from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe
+from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
 from tests.acting import ME, append, new_session, positions, start
 from tests.conftest import OpenAnother
@@ -100,7 +100,7 @@ async def test_a02_output_that_was_seen_is_there_after_stop_and_after_pruning(
     store: Store, clock: FakeClock
 ) -> None:
     asked: list[Message] = []
-    build = Call("build", id="c1")
+    build = CallTool("build", id="c1")
     async with open_harness(store, [build], "Never mind.", tools=[printing_tool()], clock=clock) as h:
         session = await h.new_session()
         accepted = await h.send(session, "build it")
@@ -123,7 +123,7 @@ async def test_a02_output_that_was_seen_is_there_after_a_crash_whatever_is_answe
     store: Store, open_another: OpenAnother, clock: FakeClock, answer: str
 ) -> None:
     tools = [printing_tool()]
-    async with crashing_harness(store, [Call("build", id="c1")], tools=tools, clock=clock) as h:
+    async with crashing_harness(store, [CallTool("build", id="c1")], tools=tools, clock=clock) as h:
         session = await h.new_session()
         await h.send(session, "build it")
         await h.seen(session, "tool.output")

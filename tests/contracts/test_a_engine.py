@@ -16,7 +16,7 @@ from everturn.domain.tool import Verdict
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import (
-    Call,
+    CallTool,
     Chunks,
     FakeClock,
     FakeTool,
@@ -142,8 +142,8 @@ async def test_a04_a_turn_reads_its_history_once_however_much_it_says(
     store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
-        [Chunks("x", 300), Call("look")],
-        [Chunks("y", 300), Call("look", {"n": 1})],
+        [Chunks("x", 300), CallTool("look")],
+        [Chunks("y", 300), CallTool("look", {"n": 1})],
         [Chunks("z", 300)],
     )
     async with open_harness(store, *script, tools=[FakeTool("look")], clock=clock) as h:
@@ -352,7 +352,7 @@ async def test_a12_a_cancel_by_another_process_ends_the_work_here(
             ended.set()
 
     tools = [FakeTool("forever", forever, timeout_s=1e9)]
-    async with open_harness(store, [Call("forever")], tools=tools, clock=clock) as h:
+    async with open_harness(store, [CallTool("forever")], tools=tools, clock=clock) as h:
         session = await h.new_session()
         accepted = await h.send(session)
         await h.seen(session, "tool.started")
@@ -367,7 +367,7 @@ async def test_a12_a_cancel_by_another_process_ends_the_work_here(
 async def test_a13_undo_and_retry_are_refused_while_a_turn_runs_or_waits(
     store: Store, clock: FakeClock
 ) -> None:
-    script = ("first", [Call("pay")], [Say("x"), Pause(FOREVER)])
+    script = ("first", [CallTool("pay")], [Say("x"), Pause(FOREVER)])
     async with open_harness(
         store, *script, tools=[FakeTool("pay")], rules={"pay": Verdict.ASK}, clock=clock
     ) as h:
@@ -483,7 +483,7 @@ async def test_a14_a_summary_that_fails_is_said_and_changes_nothing(store: Store
 async def test_a16_queued_steering_and_asked_survive_a_crash(store: Store, clock: FakeClock) -> None:
     pay = FakeTool("pay")
     rules = {"pay": Verdict.ASK}
-    async with crashing_harness(store, [Call("pay")], tools=[pay], rules=rules, clock=clock) as h:
+    async with crashing_harness(store, [CallTool("pay")], tools=[pay], rules=rules, clock=clock) as h:
         session = await h.new_session()
         turn = await h.run(session, "pay it")
         ask = await h.ask(session)
@@ -519,7 +519,7 @@ async def test_a17_deleting_a_session_ends_its_turn_and_nothing_reappears(
             ended.set()
 
     tools = [FakeTool("forever", forever)]
-    async with open_harness(store, [Say("x"), Call("forever")], tools=tools, clock=clock) as h:
+    async with open_harness(store, [Say("x"), CallTool("forever")], tools=tools, clock=clock) as h:
         session = await h.new_session()
         accepted = await h.send(session, "unforgettable")
         await h.seen(session, "tool.started")

@@ -14,7 +14,7 @@ import pytest
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.probe import Moment
-from everturn.memory import Outcome
+from everturn.memory import CommitOutcome
 from everturn.store import open_store
 from everturn.testing import ScriptedModel
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
@@ -128,7 +128,7 @@ async def test_b10_b16_what_another_process_commits_is_left_to_it_until_it_is_de
             other.begins(f"leave {session.id}")
             other.stops()
             before = taken_in(taken)
-            assert (await memory.settle(OWNER, session.id)).outcome is Outcome.BUSY
+            assert (await memory.settle(OWNER, session.id)).outcome is CommitOutcome.BUSY
             assert taken_in(taken) == before, "nobody else was called meanwhile"
             if lives_on:
                 other.goes_on()

@@ -11,7 +11,7 @@ import pytest
 
 from everturn.domain.errors import ModelOverloaded
 from everturn.domain.store import Request
-from everturn.engine.agents import CacheBounds
+from everturn.engine.agent_cache import CacheBounds
 from everturn.memory import Memory
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, Say, ScriptedModel, Trouble, within

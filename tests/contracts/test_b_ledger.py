@@ -13,7 +13,7 @@ from everturn.domain.messages import Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.store import Request
-from everturn.memory import Memory, Outcome
+from everturn.memory import CommitOutcome, Memory
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, within
 from everturn.testing.memory import RecordingProvider
@@ -35,7 +35,7 @@ async def test_b01_an_opened_session_owes_nothing_and_its_commit_calls_nobody(
     session = await acting.new_session(store)
     memory.register(session.id, handle)
     assert not await owes(memory, session.id)
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.NOTHING
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NOTHING
     assert handle.calls == []
 
 
@@ -54,7 +54,7 @@ async def test_b01_a_turn_that_did_not_complete_is_not_owed(store: Store, clock:
         await store.turns.interrupt(held.turn.id, held.epoch, acting.CRASHED)
     assert not await memory.mark_completed(ME, session.id, held.turn.id)
     assert not await owes(memory, session.id)
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.NOTHING
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NOTHING
     assert handle.calls == []
 
 
@@ -74,7 +74,7 @@ async def test_b01_a_private_session_owes_nothing(store: Store, clock: Clock) ->
     assert not await memory.mark_completed(ME, session.id, turn)
     assert not await owes(memory, session.id)
     assert await store.ledger.owing(ME) == []
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.NOTHING
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NOTHING
     assert handle.calls == []
 
 
@@ -116,7 +116,7 @@ async def test_b01_words_in_a_tools_message_of_an_imported_session_are_not_hande
     )
     imported = await store.transcript.import_session(ME, session, turns, [*messages, planted])
     assert await memory.mark_completed(ME, imported.id)
-    assert (await memory.commit(ME, imported.id, handle)).outcome is Outcome.SETTLED
+    assert (await memory.commit(ME, imported.id, handle)).outcome is CommitOutcome.SETTLED
     # Nor is what the agent said: an imported session is text from outside, and so are the answers after it.
     assert [message.text for message in handle.calls[0].messages] == ["look it up"]
 
@@ -129,7 +129,7 @@ async def test_b01_a_session_that_becomes_private_is_not_committed(store: Store,
     await store.sessions.change(ME, session.id, SessionPatch(private=True))
     assert not await owes(memory, session.id)
     assert await store.ledger.owing(ME) == []
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.NOTHING
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NOTHING
     assert handle.calls == []
 
 
@@ -141,7 +141,7 @@ async def test_b01_a_turn_is_not_owed_while_it_is_undone(store: Store, clock: Cl
     await said(store, memory, session.id, "undone")
     await store.transcript.undo(ME, session.id, Request())
     assert [owing.turns for owing in await store.ledger.owing(ME)] == [1]
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert handle.words == ["kept"]
     assert not await owes(memory, session.id)
     assert await store.ledger.owing(ME) == []
@@ -164,7 +164,7 @@ async def test_b01_clearing_keeps_its_turns_owed_and_not_those_undone_before(
     await store.transcript.clear(ME, session.id, Request())
     assert [owing.turns for owing in await store.ledger.owing(ME)] == [2]
     await said(store, memory, session.id, "anew")
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert handle.words == ["one", "two", "anew"]
     assert not await owes(memory, session.id)
 
@@ -206,9 +206,9 @@ async def test_b01_b16_a_turn_that_is_undone_after_a_failed_commit_is_not_in_the
     memory.register(session.id, handle)
     await said(store, memory, session.id, "kept")
     await said(store, memory, session.id, "undone")
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.FAILED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.FAILED
     await store.transcript.undo(ME, session.id, Request())
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert handle.words == ["kept"]
     assert handle.calls[0].key == handle.calls[1].key
 
@@ -259,7 +259,7 @@ async def test_b02_marking_twice_or_after_the_commit_owes_once(store: Store, clo
     assert not await memory.mark_completed(ME, session.id)
     assert (await memory.commit(ME, session.id)).turns == 1
     assert not await memory.mark_completed(ME, session.id)
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.NOTHING
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NOTHING
     assert len(handle.calls) == 1
 
 
@@ -274,12 +274,12 @@ async def test_b03_several_turns_become_one_commit_and_the_second_says_nothing_n
     memory.register(session.id, handle)
     turns = [await said(store, memory, session.id, text) for text in ("one", "two", "three")]
     done = await memory.commit(ME, session.id)
-    assert (done.outcome, done.turns, done.left) == (Outcome.SETTLED, 3, 0)
+    assert (done.outcome, done.turns, done.left) == (CommitOutcome.SETTLED, 3, 0)
     (segment,) = handle.calls
     assert segment.turns == tuple(turns)
     assert (segment.from_turn, segment.to_turn) == (turns[0], turns[2])
     assert segment.key == f"{session.id}:{turns[0]}:{turns[2]}"
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.NOTHING
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NOTHING
     assert len(handle.calls) == 1
 
 
@@ -298,7 +298,7 @@ async def test_b04_a_turn_that_completes_during_a_commit_stays_owed_and_the_next
     assert handle.words == ["before"]
     assert await owes(memory, session.id)
     done = await memory.commit(ME, session.id)
-    assert (done.outcome, done.turns) == (Outcome.SETTLED, 1)
+    assert (done.outcome, done.turns) == (CommitOutcome.SETTLED, 1)
     assert handle.words == ["before", "during"]
 
 
@@ -312,7 +312,7 @@ async def test_b05_a_failed_commit_leaves_all_owed_with_its_handle(store: Store,
     await said(store, memory, session.id, "one")
     await said(store, memory, session.id, "two")
     failed = await memory.commit(ME, session.id)
-    assert (failed.outcome, failed.left) == (Outcome.FAILED, 2)
+    assert (failed.outcome, failed.left) == (CommitOutcome.FAILED, 2)
     assert "the provider is away" in failed.error
     assert await owes(memory, session.id)
     assert (await memory.commit(ME, session.id)).turns == 2
@@ -325,9 +325,9 @@ async def test_b05_a_retry_finds_the_handle_that_was_given_only_for_the_failed_c
     memory, handle = memory_over(store, clock), RecordingProvider(failures=1)
     session = await acting.new_session(store)
     await said(store, memory, session.id, "one")
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.NO_HANDLE
-    assert (await memory.commit(ME, session.id, handle)).outcome is Outcome.FAILED
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NO_HANDLE
+    assert (await memory.commit(ME, session.id, handle)).outcome is CommitOutcome.FAILED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert handle.words == ["one"]
     assert memory.current(session.id) is None, "it was given for the commit, not for the session"
 
@@ -370,7 +370,7 @@ async def test_b07_asked_for_with_the_new_handle_the_old_segment_is_settled_firs
     memory, old, new = memory_over(store, clock), RecordingProvider(), RecordingProvider()
     session_id = await two_segments(store, memory, old, new)
     first = await memory.commit(ME, session_id, new)
-    assert (first.outcome, first.turns, first.left) == (Outcome.SETTLED, 1, 1)
+    assert (first.outcome, first.turns, first.left) == (CommitOutcome.SETTLED, 1, 1)
     assert (old.words, new.words) == (["seen by old"], [])
     assert await owes(memory, session_id)
 
@@ -396,8 +396,8 @@ async def test_b06_turns_owed_to_the_old_handle_are_not_the_new_ones(store: Stor
     memory.register(session.id, old)
     await said(store, memory, session.id, "seen by old")
     memory.register(session.id, new)
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.FAILED
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.FAILED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert (old.words, new.calls) == (["seen by old"], [])
 
 
@@ -411,9 +411,9 @@ async def test_b09_unregistering_forgets_nothing_and_supplying_the_handle_settle
     assert memory.unregister(session.id, handle)
     assert not memory.unregister(session.id, handle)
     assert await owes(memory, session.id)
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.NO_HANDLE
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NO_HANDLE
     assert handle.calls == []
-    assert (await memory.commit(ME, session.id, handle)).outcome is Outcome.SETTLED
+    assert (await memory.commit(ME, session.id, handle)).outcome is CommitOutcome.SETTLED
     assert handle.words == ["one"]
 
 
@@ -421,7 +421,7 @@ async def test_b09_a_handle_of_another_provider_settles_nothing(store: Store, cl
     memory, other = memory_over(store, clock), RecordingProvider("other")
     session = await acting.new_session(store)
     await said(store, memory, session.id, "one")
-    assert (await memory.commit(ME, session.id, other)).outcome is Outcome.NO_HANDLE
+    assert (await memory.commit(ME, session.id, other)).outcome is CommitOutcome.NO_HANDLE
     assert other.calls == []
     assert await owes(memory, session.id)
 
@@ -436,7 +436,7 @@ async def test_b10_a_second_commit_is_told_or_waits_and_the_provider_is_called_o
     session = await acting.new_session(store)
     memory.register(session.id, handle)
     await said(store, memory, session.id, "one")
-    waited: list[Outcome] = []
+    waited: list[CommitOutcome] = []
 
     async def wait_for_it() -> None:
         waited.append((await memory.commit(ME, session.id)).outcome)
@@ -446,11 +446,11 @@ async def test_b10_a_second_commit_is_told_or_waits_and_the_provider_is_called_o
             group.start_soon(memory.commit, ME, session.id)
             await handle.entered()
             with within("who does not want to wait is told at once that a commit is under way"):
-                assert (await memory.commit(ME, session.id, wait=False)).outcome is Outcome.BUSY
+                assert (await memory.commit(ME, session.id, wait=False)).outcome is CommitOutcome.BUSY
             group.start_soon(wait_for_it)
             await others_have_gone_on(store)
             assert waited == []
-    assert waited == [Outcome.NOTHING]
+    assert waited == [CommitOutcome.NOTHING]
     assert len(handle.calls) == 1
 
 
@@ -464,7 +464,7 @@ async def test_b10_another_process_is_told_that_a_commit_is_under_way(store: Sto
         with handle.held():
             group.start_soon(mine.commit, ME, session.id)
             await handle.entered()
-            assert (await theirs.commit(ME, session.id, other)).outcome is Outcome.BUSY
+            assert (await theirs.commit(ME, session.id, other)).outcome is CommitOutcome.BUSY
     assert (len(handle.calls), len(other.calls)) == (1, 0)
 
 
@@ -496,7 +496,7 @@ async def test_b10_of_two_processes_that_looked_at_once_one_begins_and_the_other
     session = await acting.new_session(store)
     first.register(session.id, handle)
     await said(store, first, session.id, "one")
-    outcomes: list[Outcome] = []
+    outcomes: list[CommitOutcome] = []
 
     async def commit(memory: Memory, given: RecordingProvider) -> None:
         outcomes.append((await memory.commit(ME, session.id, given)).outcome)
@@ -512,9 +512,9 @@ async def test_b10_of_two_processes_that_looked_at_once_one_begins_and_the_other
             with within("the second is told, while the first is at work"):
                 while not outcomes:
                     await others_have_gone_on(store)
-            assert outcomes == [Outcome.BUSY]
-            assert (await second.commit(ME, session.id, other)).outcome is Outcome.BUSY
-    assert outcomes == [Outcome.BUSY, Outcome.SETTLED]
+            assert outcomes == [CommitOutcome.BUSY]
+            assert (await second.commit(ME, session.id, other)).outcome is CommitOutcome.BUSY
+    assert outcomes == [CommitOutcome.BUSY, CommitOutcome.SETTLED]
     assert (len(handle.calls), len(other.calls)) == (1, 0)
     assert ledger.begins == 1, "who sees that a commit is under way does not try to begin one"
 
@@ -531,9 +531,9 @@ async def test_b10_a_commit_whose_process_went_silent_is_taken_over_after_its_ti
     async with anyio.create_task_group() as group:
         group.start_soon(silent.commit, ME, session.id)
         await probe.reached(Moment.MEMORY_STARTED)
-        assert (await next_one.commit(ME, session.id, handle)).outcome is Outcome.BUSY
+        assert (await next_one.commit(ME, session.id, handle)).outcome is CommitOutcome.BUSY
         await clock.advance(next_one.settings.commit_timeout_s + 11)
-        assert (await next_one.commit(ME, session.id, handle)).outcome is Outcome.SETTLED
+        assert (await next_one.commit(ME, session.id, handle)).outcome is CommitOutcome.SETTLED
         probe.release(Moment.MEMORY_STARTED)
     assert handle.words == ["one"]
     assert [segment.key for segment in lost.calls] == [segment.key for segment in handle.calls]
@@ -589,7 +589,7 @@ async def test_b11_what_does_not_fit_into_the_time_of_a_drain_stays_owed(
     # Another process finds it, at once, and offers it under the same key.
     later, fresh = memory_over(store, clock), RecordingProvider()
     assert await owes(later, session.id)
-    assert (await later.commit(ME, session.id, fresh)).outcome is Outcome.SETTLED
+    assert (await later.commit(ME, session.id, fresh)).outcome is CommitOutcome.SETTLED
     assert fresh.words == ["too slow"]
 
 
@@ -643,7 +643,7 @@ async def test_b13_after_a_clean_eviction_nothing_of_the_handle_is_left(store: S
     assert (memory.tracked, memory.name_of(handle)) == (0, "")
     await said(store, memory, session.id, "after, without a handle")
     assert await owes(memory, session.id)
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.NO_HANDLE
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NO_HANDLE
     assert handle.words == ["before"]
 
 
@@ -664,8 +664,8 @@ async def test_b15_a_missing_session_id_is_a_safe_no_op(
     assert not memory.unregister(nobody, handle)  # type: ignore[arg-type]
     assert not await memory.mark_completed(ME, nobody)  # type: ignore[arg-type]
     assert not await memory.has_uncommitted_work(ME, nobody)  # type: ignore[arg-type]
-    assert (await memory.commit(ME, nobody, handle)).outcome is Outcome.NOTHING  # type: ignore[arg-type]
-    assert (await memory.settle(ME, nobody)).outcome is Outcome.NOTHING  # type: ignore[arg-type]
+    assert (await memory.commit(ME, nobody, handle)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
+    assert (await memory.settle(ME, nobody)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
     memory.forget(nobody)  # type: ignore[arg-type]
     assert (handle.calls, memory.tracked) == ([], 0)
 
@@ -675,7 +675,7 @@ async def test_b15_a_session_that_does_not_exist_is_a_safe_no_op(store: Store, c
     nowhere = "ses_00000000000000000000000000"
     assert not await memory.mark_completed(ME, nowhere)
     assert not await memory.has_uncommitted_work(ME, nowhere)
-    assert (await memory.commit(ME, nowhere, handle)).outcome is Outcome.NOTHING
+    assert (await memory.commit(ME, nowhere, handle)).outcome is CommitOutcome.NOTHING
     assert handle.calls == []
 
 
@@ -689,7 +689,7 @@ async def test_b16_after_a_restart_a_plain_commit_opens_nothing_but_a_settling_o
     turns = [await said(store, died, session.id, text) for text in ("one", "two")]
 
     restarted = memory_over(store, clock, opened=[fresh])
-    assert (await restarted.commit(ME, session.id)).outcome is Outcome.NO_HANDLE
+    assert (await restarted.commit(ME, session.id)).outcome is CommitOutcome.NO_HANDLE
     assert fresh.calls == []
     assert (await restarted.settle(ME, session.id)).turns == 2
     (segment,) = fresh.calls
@@ -765,11 +765,11 @@ async def test_b16_after_a_commit_nothing_of_it_is_held_against_the_next_process
     session = await acting.new_session(store)
     mine.register(session.id, handle)
     await said(store, mine, session.id, "one")
-    assert (await mine.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await mine.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     theirs.register(session.id, other)
     await said(store, theirs, session.id, "two")
     assert await theirs.look() == 0, "it is not idle yet, and there is nothing to retry"
-    assert (await theirs.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await theirs.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert (handle.words, other.words) == (["one"], ["two"])
 
 
@@ -841,7 +841,7 @@ async def test_b17_nothing_is_kept_about_settled_and_deleted_sessions(store: Sto
             await store.sessions.delete(ME, session.id)
             memory.forget(session.id)
         else:
-            assert (await memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+            assert (await memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert memory.tracked == 0
     assert await store.ledger.owing(ME) == []
 
@@ -863,6 +863,6 @@ async def test_b17_a_session_that_is_deleted_during_its_commit_leaves_nothing(
             group.start_soon(settle)
             await handle.entered()
             await store.sessions.delete(ME, session.id)
-    assert done[0].outcome is Outcome.SETTLED
+    assert done[0].outcome is CommitOutcome.SETTLED
     assert memory.tracked == 0
     assert await store.ledger.owing(ME) == []

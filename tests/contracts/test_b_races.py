@@ -13,7 +13,7 @@ from everturn.domain.errors import StoreAway
 from everturn.domain.memory import NextCommit
 from everturn.domain.probe import Moment
 from everturn.domain.store import Request
-from everturn.memory import Drained, Memory, Outcome
+from everturn.memory import CommitOutcome, Drained, Memory
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, within
 from everturn.testing.memory import RecordingProvider
@@ -69,9 +69,9 @@ async def test_b04_a_turn_marked_with_its_handle_during_that_handles_commit_is_t
             group.start_soon(memory.commit, ME, session.id)
             await handle.entered()
             await marked(store, memory, session.id, "during", handle)
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert handle.words == ["before", "during"]
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.NOTHING
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NOTHING
     assert memory.tracked == 0, "it was given for those turns, not for the session"
 
 
@@ -107,7 +107,7 @@ async def test_b05_a_turn_marked_while_the_ledger_answers_that_nothing_is_owed_k
             await ledger.waits.wait()
         await marked(store, memory, session.id, "one", handle)
         ledger.may_go_on.set()
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert handle.words == ["one"]
 
 
@@ -136,7 +136,7 @@ async def test_b05_a_turn_that_is_being_marked_when_the_ledger_says_that_nothing
                 while not await has_come(store, memory):
                     await others_have_gone_on(store)
             await others_have_gone_on(store)
-    assert (await memory.commit(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert handle.words == ["one"]
 
 
@@ -156,7 +156,7 @@ async def test_b06_turns_that_two_handles_saw_in_turns_are_each_committed_by_the
     for text, handle in (("one", ada), ("two", eve), ("three", ada), ("four", eve)):
         await marked(store, memory, session.id, text, handle)
     outcomes = [(await memory.commit(ME, session.id)).outcome for _ in range(5)]
-    assert outcomes == [Outcome.SETTLED] * 4 + [Outcome.NOTHING]
+    assert outcomes == [CommitOutcome.SETTLED] * 4 + [CommitOutcome.NOTHING]
     assert (ada.words, eve.words) == (["one", "three"], ["two", "four"])
     assert memory.tracked == 0
 
@@ -244,7 +244,7 @@ async def test_b16_a_commit_that_is_given_up_while_it_begins_is_not_held_against
             await ledger.waits.wait()
         group.cancel_scope.cancel()
         ledger.may_go_on.set()
-    assert (await theirs.commit(ME, session.id, other)).outcome is Outcome.SETTLED
+    assert (await theirs.commit(ME, session.id, other)).outcome is CommitOutcome.SETTLED
     assert other.words == ["one"]
     assert len({segment.key for segment in [*handle.calls, *other.calls]}) == 1
 

@@ -13,7 +13,7 @@ from everturn.domain.probe import Moment, Probe
 from everturn.domain.store import Submission
 from everturn.domain.turns import TurnState
 from everturn.store import Store, StoreSettings, open_store
-from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe, Say, within
+from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe, Say, within
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
 from everturn.testing.models import Wait
 from everturn.testing.postgres_proxy import PostgresProxy
@@ -41,7 +41,7 @@ async def test_c04_a_turn_streams_into_the_spool_and_starts_no_tool_until_it_is_
     store: Store, spooling: Store, proxy: PostgresProxy, probe: HoldingProbe, clock: FakeClock
 ) -> None:
     pay = FakeTool("pay", "paid")
-    script = ([Say("one two three four", size=4), Call("pay")], "All done.")
+    script = ([Say("one two three four", size=4), CallTool("pay")], "All done.")
     async with open_harness(spooling, *script, tools=[pay], clock=clock, probe=probe) as harness:
         session = await harness.new_session()
         probe.hold(Moment.DELTA_OFFERED)

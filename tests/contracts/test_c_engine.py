@@ -16,17 +16,16 @@ import pytest
 
 from everturn.domain.events import Event
 from everturn.domain.fold import fold
-from everturn.domain.messages import Call as CallPart
-from everturn.domain.messages import Outcome, Result, Role, Text
+from everturn.domain.messages import Call, Outcome, Result, Role, Text
 from everturn.domain.model import Abilities, ModelRequest
 from everturn.domain.probe import Moment
 from everturn.domain.store import Request
 from everturn.domain.tool import Emit, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import Recovery, TurnState
-from everturn.engine.facts import STOP
+from everturn.engine.progress import STOP
 from everturn.store import Store
 from everturn.testing import (
-    Call,
+    CallTool,
     CountingTool,
     FakeClock,
     FakeTool,
@@ -96,7 +95,7 @@ async def test_c01_a_dead_processs_turn_is_found_when_its_session_is_read(
 async def test_c02_a_finished_call_is_not_run_again(store: Store, clock: FakeClock, tmp_path: Path) -> None:
     pay = CountingTool("pay", tmp_path / "effects")
     session, turn_id = await _crash_at(
-        store, clock, Moment.TOOL_FINISHED, [Say("Paying. "), Call("pay")], tools=[pay]
+        store, clock, Moment.TOOL_FINISHED, [Say("Paying. "), CallTool("pay")], tools=[pay]
     )
     async with open_harness(store, "Paid.", tools=[pay], clock=clock) as h:
         assert (await h.settled(turn_id)).state is TurnState.COMPLETED
@@ -121,7 +120,7 @@ async def test_c02_a_call_in_doubt_asks_the_user(
     outcome: Outcome,
 ) -> None:
     pay = CountingTool("pay", tmp_path / "effects")
-    session, turn_id = await _crash_at(store, clock, moment, [Call("pay")], tools=[pay])
+    session, turn_id = await _crash_at(store, clock, moment, [CallTool("pay")], tools=[pay])
     before = sum(count_effects(tmp_path / "effects").values())
     async with open_harness(store, "I see.", tools=[pay], clock=clock) as h:
         turn = await h.settled(turn_id)
@@ -141,7 +140,7 @@ async def test_c02_run_again_allows_one_run_and_a_crash_in_it_asks_again(
 ) -> None:
     pay = CountingTool("pay", tmp_path / "effects")
     more: dict[str, Any] = {"tools": [pay], "clock": clock}
-    session, turn_id = await _crash_at(store, clock, Moment.TOOL_RAN, [Call("pay")], tools=[pay])
+    session, turn_id = await _crash_at(store, clock, Moment.TOOL_RAN, [CallTool("pay")], tools=[pay])
     async with crashing_harness(store, "never", probe=probe, **more) as h:
         assert (await h.settled(turn_id)).state is TurnState.WAITING
         first = await h.ask(session)
@@ -164,7 +163,7 @@ async def test_c02_a_call_in_doubt_is_rerun_if_that_is_declared_safe(
     store: Store, clock: FakeClock, tmp_path: Path, ability: str, effects: int
 ) -> None:
     pay = CountingTool("pay", tmp_path / "effects", **{ability: True})
-    _, turn_id = await _crash_at(store, clock, Moment.TOOL_RAN, [Call("pay")], tools=[pay])
+    _, turn_id = await _crash_at(store, clock, Moment.TOOL_RAN, [CallTool("pay")], tools=[pay])
     async with open_harness(store, "Done.", tools=[pay], clock=clock) as h:
         assert (await h.settled(turn_id)).state is TurnState.COMPLETED
         counted = count_effects(tmp_path / "effects")
@@ -177,9 +176,9 @@ async def test_c02_an_approval_survives_the_crash_and_holds_for_its_call_only(
     pay = CountingTool("pay", tmp_path / "effects")
     rules = {"pay": Verdict.ASK}
     session, turn_id = await _crash_at(
-        store, clock, Moment.ASK_COMMITTED, [Call("pay", {"sum": 5})], tools=[pay], rules=rules
+        store, clock, Moment.ASK_COMMITTED, [CallTool("pay", {"sum": 5})], tools=[pay], rules=rules
     )
-    script = ([Call("pay", {"sum": 5})], "never")
+    script = ([CallTool("pay", {"sum": 5})], "never")
     async with open_harness(store, *script, tools=[pay], rules=rules, clock=clock) as h:
         turn = await h.answer(session, "once")
         assert turn.id == turn_id
@@ -194,7 +193,7 @@ async def test_c02_a_call_that_the_user_changed_runs_changed_after_a_crash_too(
     pay = FakeTool("pay", is_safe_to_repeat=True)
     rules = {"pay": Verdict.ASK}
     more = {"tools": [pay], "rules": rules, "clock": clock}
-    async with crashing_harness(store, [Call("pay", {"sum": 500})], probe=probe, **more) as h:
+    async with crashing_harness(store, [CallTool("pay", {"sum": 500})], probe=probe, **more) as h:
         session = await h.new_session()
         turn = await h.run(session)
         ask = await h.ask(session)
@@ -218,7 +217,7 @@ async def test_c02_an_in_doubt_question_that_expires_becomes_unknown_outcome(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
     pay = CountingTool("pay", tmp_path / "effects")
-    session, turn_id = await _crash_at(store, clock, Moment.TOOL_RAN, [Call("pay")], tools=[pay])
+    session, turn_id = await _crash_at(store, clock, Moment.TOOL_RAN, [CallTool("pay")], tools=[pay])
     settings = quiet_settings(ask_expires_s=60)
     async with open_harness(store, "I see.", tools=[pay], clock=clock, settings=settings) as h:
         assert (await h.settled(turn_id)).state is TurnState.WAITING
@@ -285,7 +284,7 @@ async def test_c02_a_finished_step_refills_the_budget(store: Store, clock: FakeC
     tools = [FakeTool("look", is_safe_to_repeat=True)]
     _, turn_id = await _crash_at(store, clock, Moment.MODEL_CALLED, tools=tools, settings=settings)
     await _crash_again(store, clock, Moment.MODEL_CALLED, tools=tools, settings=settings)
-    await _crash_again(store, clock, Moment.STEP_FINISHED, [Call("look")], tools=tools, settings=settings)
+    await _crash_again(store, clock, Moment.STEP_FINISHED, [CallTool("look")], tools=tools, settings=settings)
     await _crash_again(store, clock, Moment.TOOL_STARTED, tools=tools, settings=settings)
     async with open_harness(store, "done", tools=tools, clock=clock, settings=settings) as h:
         turn = await h.settled(turn_id)
@@ -299,7 +298,7 @@ async def test_c02_a_turn_past_its_age_is_interrupted_and_waiting_does_not_count
     day = 24 * 3600
     tools = [FakeTool("pay")]
     session, turn_id = await _crash_at(
-        store, clock, Moment.ASK_COMMITTED, [Call("pay")], tools=tools, rules={"pay": Verdict.ASK}
+        store, clock, Moment.ASK_COMMITTED, [CallTool("pay")], tools=tools, rules={"pay": Verdict.ASK}
     )
     await clock.jump(3 * day)
     async with open_harness(store, "Paid.", tools=tools, rules={"pay": Verdict.ASK}, clock=clock) as h:
@@ -319,7 +318,7 @@ async def test_c02_a_wall_clock_that_is_set_while_a_turn_runs_neither_ages_it_no
 ) -> None:
     """It is set during the model call; then the turn asks, is answered, and works on."""
     tools, rules = [FakeTool("pay"), FakeTool("look")], {"pay": Verdict.ASK}
-    script = ([Call("pay")], [Call("look")], "Paid.")
+    script = ([CallTool("pay")], [CallTool("look")], "Paid.")
     settings = quiet_settings(minutes_max=10.0)
     async with open_harness(
         store, *script, tools=tools, rules=rules, clock=clock, probe=probe, settings=settings
@@ -352,7 +351,7 @@ async def test_c02_minutes_are_counted_by_a_clock_that_nobody_sets(store: Store,
         return ToolResult("done")
 
     tools = [FakeTool("pay", slow)]
-    script = ([Call("pay")], [Call("pay")], "Paid.")
+    script = ([CallTool("pay")], [CallTool("pay")], "Paid.")
     settings = quiet_settings(minutes_max=10.0)
     async with open_harness(
         store, *script, tools=tools, rules={"pay": Verdict.ASK}, clock=clock, settings=settings
@@ -371,7 +370,7 @@ async def test_c02_a_stop_at_a_limit_survives_a_crash(store: Store, clock: FakeC
     settings = quiet_settings(steps_max=1)
     tools = [FakeTool("look")]
     session, _turn_id = await _crash_at(
-        store, clock, Moment.ASK_COMMITTED, [Call("look")], tools=tools, settings=settings
+        store, clock, Moment.ASK_COMMITTED, [CallTool("look")], tools=tools, settings=settings
     )
     async with open_harness(store, tools=tools, settings=settings, clock=clock) as h:
         assert (await h.answer(session, STOP)).state is TurnState.CANCELLED
@@ -385,7 +384,7 @@ async def test_c03_an_interrupted_turn_shows_what_it_had_and_frees_the_session(
     store: Store, clock: FakeClock
 ) -> None:
     settings = quiet_settings(resume_attempts_max=0)
-    script = ([Say("First. "), Call("look")], [Say("Then half"), Pause(FOREVER)])
+    script = ([Say("First. "), CallTool("look")], [Say("Then half"), Pause(FOREVER)])
     async with crashing_harness(store, *script, tools=[FakeTool("look", "seen")], clock=clock) as h:
         session = await h.new_session()
         accepted = await h.send(session)
@@ -428,7 +427,7 @@ async def test_c08_the_transcript_is_the_fold_of_the_journal_also_after_a_crash(
 ) -> None:
     tools = [FakeTool("look", "seen")]
     session, turn_id = await _crash_at(
-        store, clock, Moment.STEP_FINISHED, [Think("hm"), Say("Let me see. "), Call("look")], tools=tools
+        store, clock, Moment.STEP_FINISHED, [Think("hm"), Say("Let me see. "), CallTool("look")], tools=tools
     )
     async with open_harness(store, "It is a cat.", tools=tools, clock=clock) as h:
         await h.settled(turn_id)
@@ -453,14 +452,14 @@ async def test_c09_a_worker_that_was_thought_dead_starts_nothing_and_writes_noth
     other = await open_another()
     tools = [CountingTool("pay", effects)]
     async with open_harness(
-        store, [Call("pay")], "zombie", tools=tools, clock=clock, probe=zombie_probe
+        store, [CallTool("pay")], "zombie", tools=tools, clock=clock, probe=zombie_probe
     ) as z:
         session = await z.new_session()
         accepted = await z.send(session)
         await zombie_probe.reached(moment)
         asked = len(z.model.requests)
         store.workers.close()  # as if its process were gone
-        survivors = () if moment is Moment.STEP_FINISHED else ([Call("pay")],)
+        survivors = () if moment is Moment.STEP_FINISHED else ([CallTool("pay")],)
         async with open_harness(other, *survivors, "survivor", tools=tools, clock=clock) as h:
             assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED
             before = await h.events(session)
@@ -481,7 +480,7 @@ async def test_c09_a_worker_that_cannot_renew_its_lease_waits_before_it_starts_a
         pytest.skip("SQLite has no leases: there the lock decides")
     look = FakeTool("look")
     probe.hold(Moment.TOOL_STARTED)
-    async with open_harness(store, [Call("look")], "ok", tools=[look], clock=clock, probe=probe) as h:
+    async with open_harness(store, [CallTool("look")], "ok", tools=[look], clock=clock, probe=probe) as h:
         session = await h.new_session()
         accepted = await h.send(session)
         await probe.reached(Moment.TOOL_STARTED)
@@ -545,8 +544,8 @@ async def test_c11_whatever_moment_the_crash_chose_the_model_gets_a_valid_histor
         pytest.skip("one process claims a turn once")
     effects = tmp_path / "effects"
     tools = [CountingTool("pay", effects), FakeTool("look", "seen", is_safe_to_repeat=True)]
-    calls = [Say("Two things. "), Call("pay", {"sum": 1}), Call("look")]
-    script = (calls, [Say("And one more. "), Call("look", {"n": 2})], "All done.")
+    calls = [Say("Two things. "), CallTool("pay", {"sum": 1}), CallTool("look")]
+    script = (calls, [Say("And one more. "), CallTool("look", {"n": 2})], "All done.")
     session, turn_id = await _crash_at(store, clock, moment, *script, nth=nth, tools=tools)
     model = ScriptedModel(then="All done.")
     async with open_harness(store, model=model, tools=tools, clock=clock) as h:
@@ -567,7 +566,7 @@ def _check_valid(request: ModelRequest) -> None:
     for message in request.messages:
         results = [part.call_id for part in message.parts if isinstance(part, Result)]
         assert sorted(results) == sorted(open_calls)
-        open_calls = [part.id for part in message.parts if isinstance(part, CallPart)]
+        open_calls = [part.id for part in message.parts if isinstance(part, Call)]
         assert not any(getattr(part, "is_abandoned", False) for part in message.parts)
     assert open_calls == []
     assert request.messages[0].role is Role.USER
@@ -578,7 +577,11 @@ async def test_c11_a_cancelled_tool_call_is_stated_as_unknown(store: Store, cloc
         await anyio.sleep_forever()
 
     async with open_harness(
-        store, [Call("forever"), Call("forever")], "ok", tools=[FakeTool("forever", forever)], clock=clock
+        store,
+        [CallTool("forever"), CallTool("forever")],
+        "ok",
+        tools=[FakeTool("forever", forever)],
+        clock=clock,
     ) as h:
         session = await h.new_session()
         accepted = await h.send(session)
@@ -621,7 +624,7 @@ async def test_a_turn_that_may_not_run_more_at_once_waits_for_its_place(
 
     # One turn may be given several of the calls, and is not to be asked about it.
     settings = quiet_settings(owner_turns_max=2, repeats_max=10)
-    model = ScriptedModel(*[[Call("held")]] * 4, then="ok")
+    model = ScriptedModel(*[[CallTool("held")]] * 4, then="ok")
     async with open_harness(
         store, model=model, tools=[FakeTool("held", held)], clock=clock, settings=settings
     ) as h:

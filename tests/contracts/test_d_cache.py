@@ -18,12 +18,12 @@ from everturn.domain.store import Request, Submission
 from everturn.domain.tool import ToolResult
 from everturn.domain.turns import Usage
 from everturn.engine import EngineSettings
-from everturn.engine.agents import AgentCache, CacheBounds, Entry
-from everturn.engine.prefix import Warm, _signature, key_of
-from everturn.engine.settings import Profile
+from everturn.engine.agent_cache import AgentCache, CacheBounds, CacheEntry
+from everturn.engine.agents import WarmAgent, _signature, key_of
+from everturn.engine.settings import TurnProfile
 from everturn.memory import Memory
 from everturn.store import Store
-from everturn.testing import Call, FakeClock, FakeTool, ScriptedModel, ScriptedModels, within
+from everturn.testing import CallTool, FakeClock, FakeTool, ScriptedModel, ScriptedModels, within
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.memory import RecordingProvider
 from everturn.testing.models import End, Say
@@ -161,7 +161,9 @@ async def test_d02_a_generated_title_and_a_queued_message_do_not_look_foreign(
 
 
 async def test_d02_the_kept_history_is_what_the_store_would_give(store: Store, clock: FakeClock) -> None:
-    model = ScriptedModel([Call("look")], "first", [Call("look")], "second", then="third", clock=clock)
+    model = ScriptedModel(
+        [CallTool("look")], "first", [CallTool("look")], "second", then="third", clock=clock
+    )
     async with engine(store, clock, model=model, tools=[FakeTool("look", "seen")]) as h:
         session = await h.new_session()
         for text in ("one", "two", "three"):
@@ -263,7 +265,7 @@ async def test_d05_the_refresh_after_a_turn_touches_only_its_own_session(
 
 async def test_d06_a_turn_writes_only_to_its_own_session(store: Store, clock: FakeClock) -> None:
     tool = FakeTool("look", "seen")
-    script = [[Call("look")], "for a", [Call("look")], "for b", [Call("look")], "for a again"]
+    script = [[CallTool("look")], "for a", [CallTool("look")], "for b", [CallTool("look")], "for a again"]
     async with engine(store, clock, model=ScriptedModel(*script, clock=clock), tools=[tool]) as h:
         a, b = await h.new_session(key=KEY), await h.new_session(key=KEY)
         turns = [await h.run(a, "a1"), await h.run(b, "b1"), await h.run(a, "a2")]
@@ -288,7 +290,7 @@ async def test_d06_turns_of_two_sessions_at_once_on_one_agent_do_not_mix(
         await gates[call.session_id].wait()
         return ToolResult(call.session_id)
 
-    script = [[Call("slow")], [Call("slow")], "one done", "other done"]
+    script = [[CallTool("slow")], [CallTool("slow")], "one done", "other done"]
     async with engine(
         store, clock, model=ScriptedModel(*script, clock=clock), tools=[FakeTool("slow", slow)]
     ) as h:
@@ -444,7 +446,7 @@ async def test_d09_closing_retires_an_agent_that_was_not_built_to_its_end(clock:
     assert (bench.retired, bench.cache.status()["leaving"]) == (["half-built"], 0)
 
 
-async def history_of(bench: Bench, entry: Entry[str], session_id: str, version: int | None) -> str:
+async def history_of(bench: Bench, entry: CacheEntry[str], session_id: str, version: int | None) -> str:
     async def load() -> list[Message]:
         return [_message("loaded")]
 
@@ -664,7 +666,7 @@ async def test_d10_what_changes_the_prefix_builds_a_new_agent_and_what_does_not_
 
 
 async def test_d10_another_system_prompt_is_another_agent(store: Store, clock: FakeClock) -> None:
-    profiles = {"terse": Profile("terse", system_prompt="Be terse.")}
+    profiles = {"terse": TurnProfile("terse", system_prompt="Be terse.")}
     async with engine(store, clock, settings=quiet_settings(profiles=profiles)) as h:
         session = await h.new_session(key=KEY)
         await h.run(session)
@@ -697,7 +699,7 @@ async def test_d10_another_policy_of_what_memory_shows_is_another_agent(
 
 @pytest.mark.parametrize("part", ["system", "small", "schemas"])
 def test_d10_every_part_of_the_prefix_is_in_the_signature(part: str) -> None:
-    plain = Warm("Be kind.", "Be brief.", (ToolSchema("look", "Looks.", {}),))
+    plain = WarmAgent("Be kind.", "Be brief.", (ToolSchema("look", "Looks.", {}),))
     other = {"system": "Be terse.", "small": "Be terse.", "schemas": ()}
     changed = msgspec.structs.replace(plain, **{part: other[part]})
     assert _signature(plain, "m", None, 0) == _signature(msgspec.structs.replace(plain), "m", None, 0)

@@ -28,7 +28,7 @@ from everturn.engine.resume import TAKE_AS_DONE
 from everturn.memory import Memory, MemorySettings, Providers
 from everturn.store import Store
 from everturn.testing import (
-    Call,
+    CallTool,
     CountingTool,
     FakeToolbox,
     Say,
@@ -159,9 +159,9 @@ class Life:
 def script() -> list[Answer]:
     return [
         [Think("a greeting "), Say("Good morning to you", 4)],
-        [Say("Both at once. "), Call("charge", {"n": 1}), Call("book", {"n": 2})],
+        [Say("Both at once. "), CallTool("charge", {"n": 1}), CallTool("book", {"n": 2})],
         "Charged and booked.",
-        [Say("I need your word. "), Call("sign", {"n": 3})],
+        [Say("I need your word. "), CallTool("sign", {"n": 3})],
         "Signed.",
         [Say("and on and on "), Wait(asyncio.Event())],
         "A summary of all that.",

@@ -15,7 +15,7 @@ from everturn.domain.sessions import Session
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.domain.turns import TurnState
 from everturn.store import Store, open_store
-from everturn.testing import Call, FakeClock, FakeTool, HoldingProbe, Say, ScriptedModel
+from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe, Say, ScriptedModel
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.models import Chunks, Wait
@@ -90,8 +90,8 @@ async def test_turns_in_every_place_wait_for_a_full_disk_and_go_on_by_themselves
     may_stream, may_wish = anyio.Event(), anyio.Event()
     script = (
         [Say("One, "), Wait(may_stream), Say("two, "), Say("three.")],
-        [Call("pay")],
-        [Say("Let me see. "), Wait(may_wish), Call("look")],
+        [CallTool("pay")],
+        [Say("Let me see. "), Wait(may_wish), CallTool("look")],
     )
     model = ScriptedModel(*script, clock=clock, then="Done.")
     pay = Slow("pay", ToolResult("paid", full_output=b"the whole bill"))
@@ -155,7 +155,7 @@ async def test_a_step_whose_start_is_journaled_waits_before_the_model_is_called(
 ) -> None:
     """The store fails for somebody else between the start of the step and the call."""
     tool = FakeTool("look", "a cat")
-    async with open_harness(store, [Call("look")], "A cat.", tools=[tool], clock=clock, probe=probe) as h:
+    async with open_harness(store, [CallTool("look")], "A cat.", tools=[tool], clock=clock, probe=probe) as h:
         session = await h.new_session()
         probe.hold(Moment.TOOL_STARTED)
         accepted = await h.send(session)

@@ -8,7 +8,7 @@ from everturn.domain.errors import Invalid
 from everturn.domain.tool import Ruling, Verdict
 from everturn.domain.turns import TurnState
 from everturn.store import Store
-from everturn.testing import Call, CountingTool, FakeClock, count_effects
+from everturn.testing import CallTool, CountingTool, FakeClock, count_effects
 from everturn.testing.harness import OWNER, open_harness
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ async def test_c02_a_word_that_was_not_offered_allows_nothing(
 ) -> None:
     pay = CountingTool("pay", tmp_path / "effects")
     async with open_harness(
-        store, [Call("pay")], "I see.", tools=[pay], rules={"pay": _only_once}, clock=clock
+        store, [CallTool("pay")], "I see.", tools=[pay], rules={"pay": _only_once}, clock=clock
     ) as h:
         session = await h.new_session()
         accepted = await h.send(session)

@@ -22,10 +22,10 @@ from everturn.domain.model import Chunk, ModelRequest
 from everturn.domain.probe import Moment, Probe
 from everturn.engine import Engine, EngineSettings
 from everturn.store import StoreSettings, open_store
-from everturn.testing import Call, CountingTool, FakeToolbox, Say, ScriptedModel, ScriptedModels
+from everturn.testing import CallTool, CountingTool, FakeToolbox, Say, ScriptedModel, ScriptedModels
 
 LEASE_S = 2.0
-STEPS = {"work": [Say("Working. "), Call("pay")], "done": "Done."}
+STEPS = {"work": [Say("Working. "), CallTool("pay")], "done": "Done."}
 
 
 class StoppingProbe(Probe):

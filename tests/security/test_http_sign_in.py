@@ -18,7 +18,7 @@ from everturn.engine import Preferences, write_preferences
 from everturn.models import Keys, ModelRegistry
 from everturn.models.settings import parse_settings
 from everturn.store import Store
-from everturn.testing import Call, FakeClock, FakeTool, FakeToolbox
+from everturn.testing import CallTool, FakeClock, FakeTool, FakeToolbox
 from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web, web_settings
 from everturn.tools import EverturnToolbox, parse_profiles
 from everturn.web import LOCAL_OWNER, Scope, StartRefused, open_accounts
@@ -470,7 +470,7 @@ async def test_a_chat_token_cannot_approve_or_touch_keys_settings_tokens_or_poli
     store: Store, tmp_path: Path
 ) -> None:
     tool = FakeTool("deploy")
-    script = ([Call("deploy", {})], "Done.")
+    script = ([CallTool("deploy", {})], "Done.")
     async with run_web(
         store, tmp_path, *script, settings=LOCKED, tools=[tool], rules={"deploy": Verdict.ASK}
     ) as server:

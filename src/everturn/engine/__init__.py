@@ -6,6 +6,6 @@ Imports domain, store, models, tools and memory through their contracts; used by
 
 from everturn.engine.engine import Engine
 from everturn.engine.preferences import Preferences, read_preferences, write_preferences
-from everturn.engine.settings import EngineSettings, Profile
+from everturn.engine.settings import EngineSettings, TurnProfile
 
-__all__ = ["Engine", "EngineSettings", "Preferences", "Profile", "read_preferences", "write_preferences"]
+__all__ = ["Engine", "EngineSettings", "Preferences", "TurnProfile", "read_preferences", "write_preferences"]

@@ -1,410 +1,270 @@
-"""The agent cache: what is expensive to build, or must stay byte-identical, kept warm per session key.
+"""Builds what stays the same from turn to turn: system prompt, tool schemas, memory, and the history.
 
-A warm agent belongs to no session: a turn binds it, and lets it go at its end. What the cache knows about
-a session is its baseline: the transcript's version after the last turn that ran here, with the history as
-it was then. A version that has moved on means that somebody else wrote, so the history is read again.
-
-An entry that leaves the cache leaves the map at once; its end (commit what memory is owed, close) runs
-apart, so that nobody waits for a slow provider.
+The one place where these are built. What it builds is kept per session key (``agents``); a turn binds it
+and gets an ``BoundAgent``, which knows both.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Generic, TypeVar
 
-import anyio
 import msgspec
 
-from everturn.domain.clock import Clock
+from everturn.domain.memory import MemoryProvider, Recalled
 from everturn.domain.messages import Message
-from everturn.domain.turns import Usage
-from everturn.engine.context import Shown
+from everturn.domain.model import Abilities, Model, ToolSchema
+from everturn.domain.sessions import Session
+from everturn.domain.store import Claim
+from everturn.domain.tool import Instructions, Tool
+from everturn.domain.turns import Turn, Usage
+from everturn.engine.agent_cache import AgentCache, CacheEntry
+from everturn.engine.context import Prefix, Shown, estimate_tokens, show
+from everturn.engine.services import TurnServices
+from everturn.memory import Memory
 
-A = TypeVar("A")
-
-Start = Callable[..., object]  # (name, coroutine function, *arguments): run it in the background if possible
-
-
-class CacheBounds(msgspec.Struct, frozen=True, kw_only=True):
-    agents_max: int = 64
-    bytes_max: int = 64_000_000  # prefixes and histories
-    idle_s: float = 1800.0
-    look_s: float = 45.0
-    # When a provider should have a prefix in its cache: it saw it so recently, and it is long enough.
-    provider_keeps_s: float = 300.0
-    provider_tokens_min: int = 1024
+_WEB = "agent:main:web"  # the session key of whoever names none
 
 
-class Baseline(msgspec.Struct, frozen=True):
-    """A session as this process left it."""
+class WarmAgent(msgspec.Struct, frozen=True):
+    """What is kept per session key. Holds nothing of any one session."""
 
-    version: int
-    history: tuple[Message, ...]
-    size: int
-    given: Shown | None = None  # what of it the last model call was given
-
-
-class Entry(Generic[A]):
-    """One warm agent. ``agent`` None: it is still being built."""
-
-    def __init__(self, key: str, signature: str, used_at: float) -> None:
-        self.key = key
-        self.signature = signature
-        self.agent: A | None = None
-        self.size = 0
-        self.ready = anyio.Event()
-        self.turns = 0  # that run with it now
-        self.used_at = used_at
-        self.is_doomed = False
-        self.retiring: anyio.Event | None = None
-        self.is_retired = False
-        self.baselines: OrderedDict[str, Baseline] = OrderedDict()  # the least recently used first
-        self._history_bytes = 0
-        # An entry of an older release has one version and does not say of which session; or none at all.
-        self.version_of_any: int | None = None
-        self.is_tracked = True
-        self.sent: dict[str, tuple[float, str, int]] = {}  # model -> when, session, input tokens
+    system: str
+    small: str
+    schemas: tuple[ToolSchema, ...]
+    handle: MemoryProvider | None = None
+    recalled: str = ""  # the part of the system prompt that memory gave
 
     @property
-    def is_pending(self) -> bool:
-        return self.agent is None
-
-    @property
-    def is_free(self) -> bool:
-        return not self.is_pending and self.turns == 0
-
-    @property
-    def bytes(self) -> int:
-        return self.size + self._history_bytes
-
-    def keep(self, session_id: str, baseline: Baseline) -> None:
-        self.drop(session_id)
-        self.baselines[session_id] = baseline
-        self._history_bytes += baseline.size
-
-    def drop(self, session_id: str) -> None:
-        before = self.baselines.pop(session_id, None)
-        if before is not None:
-            self._history_bytes -= before.size
-
-    def read_again(self, session_id: str) -> None:
-        """The session's history may be another than what was last sent: of that, only the prefix can be
-        expected in the provider's cache."""
-        for model, (at, sent_for, tokens) in self.sent.items():
-            if sent_for == session_id:
-                self.sent[model] = (at, "", tokens)
-
-    def given(self, session_id: str) -> Shown | None:
-        baseline = self.baselines.get(session_id)
-        return baseline.given if baseline is not None else None
-
-    def is_foreign(self, session_id: str, version: int | None) -> bool:
-        """Whether somebody else has written the session since its baseline. Unknown is never foreign."""
-        if not version or not self.is_tracked:
-            return False
-        baseline = self.baselines.get(session_id)
-        if baseline is not None:
-            return baseline.version != version
-        return self.version_of_any is not None and self.version_of_any != version
+    def tokens(self) -> int:
+        return estimate_tokens(Prefix(self.system, self.schemas))
 
 
-class AgentCache(Generic[A]):
-    """``retire`` ends an agent that left the cache; ``start`` runs that in the background."""
+class BoundAgent:
+    """A warm agent bound to one turn."""
 
     def __init__(
         self,
-        *,
-        clock: Clock,
-        retire: Callable[[A], Awaitable[None]],
-        start: Start,
-        bounds: CacheBounds | None = None,
+        cache: AgentCache[WarmAgent],
+        entry: CacheEntry[WarmAgent],
+        warm: WarmAgent,
+        services: TurnServices,
+        session: Session,
+        turn: Turn,
+        tools: Mapping[str, Tool],
+        recalled: str,
+        own: Message | None,
     ) -> None:
-        self._clock = clock
-        self._retire = retire
-        self._start = start
-        self._bounds = bounds or CacheBounds()
-        self._entries: OrderedDict[str, Entry[A]] = OrderedDict()  # the least recently used first
-        self._leaving: set[Entry[A]] = set()
-        self.counts: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        self._cache = cache
+        self._entry = entry
+        self._warm = warm
+        self._services = services
+        self._session = session
+        self._turn = turn
+        self._own = own
+        self._recalled = recalled
+        self._given: Shown | None = entry.given(session.id)
+        self.tools = tools
 
     @property
-    def bytes(self) -> int:
-        return sum(entry.bytes for entry in self._entries.values())
+    def handle(self) -> MemoryProvider | None:
+        return self._warm.handle
 
-    def peek(self, key: str) -> Entry[A] | None:
-        return self._entries.get(key)
+    @property
+    def owed_to(self) -> tuple[str | None, str]:
+        """The provider and the handle to which the turn will be owed."""
+        memory, handle = self._services.memory, self._warm.handle
+        if memory is None or self._session.private:
+            return None, ""
+        return (memory.provider, "") if handle is None else (handle.name, memory.name_of(handle))
 
-    def status(self) -> dict[str, Any]:
-        """Counts since the start, by what happened, and how full it is."""
-        return {
-            "agents": len(self._entries),
-            "leaving": len(self._leaving),
-            "bytes": self.bytes,
-            **{name: self.counts[name] for name in sorted(self.counts)},
-        }
+    def prefix(self, abilities: Abilities) -> Prefix:
+        """The prefix as this model gets it; always the same bytes for the same agent and model."""
+        if abilities.is_small:
+            return Prefix(self._warm.small)
+        system = self._warm.system
+        if abilities.is_brief:
+            system = self._services.settings.shortened(system)
+        return Prefix(system, self._warm.schemas, self._recalled)
 
-    # --- a turn ------------------------------------------------------------------------------------
+    async def history(self) -> list[Message]:
+        """The messages before the turn, and its own first one."""
+        session, turn = self._session, self._turn
+        kept = await self._cache.history(
+            self._entry,
+            session.id,
+            session.transcript_version,
+            lambda: load_history(self._services, session, turn),
+        )
+        if not kept or kept[-1].turn_id == turn.id:
+            return list(kept)
+        if self._own is None or kept[-1].turn_id != turn.parent_id:
+            # The turn does not go on from where the kept history ends.
+            return await load_history(self._services, session, turn)
+        return [*kept, self._own]
+
+    def given(self, history: Sequence[Message], model: Model, files: Mapping[str, bytes]) -> Shown:
+        """The history before the turn as this model is given it. In a long session nearly all of it was
+        given to the model in the turn before."""
+        self._given = show(
+            history, model=model.name, abilities=model.abilities, files=files, before=self._given
+        )
+        return self._given
+
+    def completed(self, turn: Turn, history: Sequence[Message]) -> None:
+        """The turn's end is its session's new baseline; other sessions' are left alone."""
+        self._cache.refresh(
+            self._entry,
+            self._session.id,
+            seen=self._session.transcript_version,
+            before=turn.version_before,
+            after=turn.version_after,
+            history=history,
+            given=self._given,
+        )
+
+    def missed_cache(self, model: Model, usage: Usage) -> bool:
+        """Take a model call down; True if the provider should have had its prefix in its cache."""
+        return self._cache.note_sent(
+            self._entry,
+            model.name,
+            self._session.id,
+            usage,
+            0 if model.abilities.is_small else self._warm.tokens,
+        )
+
+
+async def load_history(services: TurnServices, session: Session, turn: Turn) -> list[Message]:
+    """The messages before the turn, and its own first one, as the store has them."""
+    messages = await services.store.transcript.context(session.owner, session.id, upto=turn.id)
+    # What an interrupted turn already said is in its journal too; the journal is what is continued.
+    return [message for message in messages if message.turn_id != turn.id or message.ordinal == 0]
+
+
+async def instructions_of(services: TurnServices, session: Session) -> Instructions:
+    """What the session's workspace says to agents; nothing, where no tool could work in one."""
+    workspace = await services.toolbox.workspace(session.owner, session.id, session.project)
+    return await services.toolbox.instructions(session.owner, workspace)
+
+
+class Agents:
+    """Gives each turn its agent, warm where there is one."""
+
+    def __init__(self, services: TurnServices, cache: AgentCache[WarmAgent]) -> None:
+        self._services = services
+        self._cache = cache
 
     @asynccontextmanager
-    async def bound(
-        self, key: str, signature: str, build: Callable[[], Awaitable[tuple[A, int]]]
-    ) -> AsyncIterator[Entry[A]]:
-        """The key's agent for one turn, built (with its size) if there is none with this signature.
+    async def bound(self, claim: Claim, default_model: str) -> AsyncIterator[BoundAgent]:
+        """The agent for this turn; it is not evicted inside."""
+        services, session, turn = self._services, claim.session, claim.turn
+        profile = turn.profile or session.profile
+        tools = await services.toolbox.tools(session.owner, session.id, profile)
+        system = services.settings.profile(profile).system_prompt or services.settings.system_prompt
+        told = await instructions_of(services, session)
+        if told.is_trusted:
+            system = f"{system}\n\nInstructions of this workspace (AGENTS.md):\n{told.text}"
+        memory = None if session.private else services.memory
+        is_new = self._cache.peek(key_of(session, profile)) is None
+        known = await self._known(session, profile, memory)
+        plain = WarmAgent(system, services.settings.small_prompt, tuple(tool.spec.schema for tool in tools))
+        signature = _signature(plain, self._model(session, turn, default_model), memory, known.forgotten)
+        async with self._cache.bound(
+            key_of(session, profile), signature, lambda: self._build(plain, session, memory)
+        ) as entry:
+            warm = entry.agent or plain
+            recalled = await self._recalled(session, turn, memory, warm, known, is_new)
+            by_name = {tool.spec.name: tool for tool in tools}
+            yield BoundAgent(
+                self._cache, entry, warm, services, session, turn, by_name, recalled, claim.message
+            )
 
-        Inside, it is not evicted. Two that ask at once get one agent. Raises what ``build`` raises.
-        """
-        entry = await self._take(key, signature, build)
-        try:
-            yield entry
-        finally:
-            entry.turns -= 1
-            entry.used_at = self._clock.monotonic()
-            if entry.is_doomed and entry.is_free:
-                self._let_go(entry)
-            self._trim()
+    async def _known(self, session: Session, profile: str | None, memory: Memory | None) -> Recalled:
+        """What was recalled for the session before. If the user has deleted something of what a warm agent
+        says, that is dropped here, and so the agent is built anew."""
+        if memory is None:
+            return Recalled()
+        known = await memory.ledger.recalled(session.owner, session.id)
+        entry = self._cache.peek(key_of(session, profile))
+        warm = entry.agent if entry is not None else None
+        if warm is None or warm.handle is None:
+            return known
+        return await self._still_held(session, memory, warm.handle, warm.recalled, known)
 
-    async def _take(
-        self, key: str, signature: str, build: Callable[[], Awaitable[tuple[A, int]]]
-    ) -> Entry[A]:
-        reason = "new"
-        while True:
-            entry = self._entries.get(key)
-            if entry is None:
-                return await self._build(key, signature, build, reason)
-            if entry.is_pending:
-                # Whoever builds it tells; if that fails, the next one builds.
-                await entry.ready.wait()
-                continue
-            if entry.signature != signature:
-                reason = "changed"
-                self.evict(key, "changed")
-                continue
-            self.counts["hits"] += 1
-            entry.turns += 1
-            self._touch(entry)
-            return entry
+    async def _still_held(
+        self, session: Session, memory: Memory, handle: MemoryProvider, recalled: str, known: Recalled
+    ) -> Recalled:
+        """What is known, if the user has deleted nothing of it; else what is left after dropping it."""
+        if await memory.holds(handle, session.owner, "\n".join(filter(None, (recalled, known.text)))):
+            return known
+        await memory.ledger.drop_recalled(session.owner)
+        return await memory.ledger.recalled(session.owner, session.id)
+
+    async def history(self, session: Session, turn: Turn) -> list[Message]:
+        return await load_history(self._services, session, turn)
+
+    def evict(self, session: Session) -> None:
+        """Take the session's agent out of the cache, without waiting for its end."""
+        self._cache.evict(key_of(session, session.profile), "cleared")
 
     async def _build(
-        self, key: str, signature: str, build: Callable[[], Awaitable[tuple[A, int]]], reason: str
-    ) -> Entry[A]:
-        # In the map before the first await: whoever comes meanwhile sees that it is being built.
-        entry = self._entries[key] = Entry(key, signature, self._clock.monotonic())
-        try:
-            agent, size = await build()
-        except BaseException:
-            del self._entries[key]
-            raise
-        else:
-            entry.agent, entry.size, entry.turns = agent, size, 1
-            self.counts[f"builds_{reason}"] += 1
-        finally:
-            entry.ready.set()
-        self._trim()
-        return entry
-
-    def _touch(self, entry: Entry[A]) -> None:
-        entry.used_at = self._clock.monotonic()
-        self._entries.move_to_end(entry.key)
-
-    def put(
-        self,
-        key: str,
-        signature: str,
-        agent: A,
-        *,
-        size: int = 0,
-        session_id: str | None = None,
-        version: int | None = None,
-    ) -> Entry[A]:
-        """Take in an agent that was built elsewhere, e.g. handed over by an older release.
-
-        With a version but no session, it is checked against whatever session comes; without a version
-        it is never checked and never gets a baseline.
-        """
-        if key in self._entries:
-            self.evict(key, "replaced")
-        entry = self._entries[key] = Entry(key, signature, self._clock.monotonic())
-        entry.agent, entry.size = agent, size
-        entry.ready.set()
-        entry.is_tracked = version is not None
-        if version is not None and session_id is not None:
-            entry.keep(session_id, Baseline(version, (), 0))
-        else:
-            entry.version_of_any = version
-        return entry
-
-    # --- a session's history -----------------------------------------------------------------------
-
-    async def history(
-        self,
-        entry: Entry[A],
-        session_id: str,
-        version: int | None,
-        load: Callable[[], Awaitable[Sequence[Message]]],
-    ) -> tuple[Message, ...]:
-        """The history as the baseline has it; read again where somebody else has written, or none is kept."""
-        if entry.is_foreign(session_id, version):
-            self.counts["reloads_foreign"] += 1
-            entry.drop(session_id)
-            entry.read_again(session_id)
-            return tuple(await load())
-        baseline = entry.baselines.get(session_id)
-        if baseline is None or not baseline.history:
-            self.counts["reloads_first"] += 1
-            entry.read_again(session_id)
-            return tuple(await load())
-        self.counts["histories_kept"] += 1
-        entry.baselines.move_to_end(session_id)
-        return baseline.history
-
-    def refresh(
-        self,
-        entry: Entry[A],
-        session_id: str,
-        *,
-        seen: int,
-        before: int,
-        after: int,
-        history: Sequence[Message],
-        given: Shown | None = None,
-    ) -> None:
-        """A turn of this session has completed here: its end is the session's new baseline.
-
-        ``seen`` is the transcript's version that the turn began with, ``before`` the one that its end
-        found. If they differ, somebody else wrote while it ran, and the history we have is not the truth.
-        """
-        if entry.is_pending or not entry.is_tracked:
-            return
-        if seen != before:
-            entry.drop(session_id)
-            return
-        kept = tuple(history)
-        size = _size_after(entry.baselines.get(session_id), kept)
-        entry.keep(session_id, Baseline(after, kept, size, given))
-        entry.version_of_any = None
-        self._trim()
-
-    def forget_session(self, session_id: str) -> None:
-        """The session was deleted."""
-        for entry in self._entries.values():
-            entry.drop(session_id)
-
-    # --- the provider's own cache ------------------------------------------------------------------
-
-    def note_sent(
-        self, entry: Entry[A], model: str, session_id: str, usage: Usage, prefix_tokens: int
-    ) -> bool:
-        """Take a model call down; True if its prefix should have been in the provider's cache and was not."""
-        now = self._clock.monotonic()
-        before = entry.sent.get(model)
-        entry.sent[model] = (now, session_id, usage.input_tokens or 0)
-        if before is None or usage.cached_tokens is None:
-            return False
-        at, last_session, last_tokens = before
-        # In one session the whole request before is the beginning of this one; else only the prefix is.
-        shared = max(prefix_tokens, last_tokens) if last_session == session_id else prefix_tokens
-        bounds = self._bounds
-        if now - at > bounds.provider_keeps_s or shared < bounds.provider_tokens_min:
-            return False
-        is_missed = usage.cached_tokens == 0
-        self.counts["provider_misses" if is_missed else "provider_hits"] += 1
-        return is_missed
-
-    # --- leaving -----------------------------------------------------------------------------------
-
-    def evict(self, key: str, reason: str) -> bool:
-        """Take the agent out. One in the middle of a turn serves it to its end. A pending one stays."""
-        entry = self._entries.get(key)
-        if entry is None or entry.is_pending:
-            return False
-        del self._entries[key]
-        self.counts[f"evictions_{reason}"] += 1
-        entry.is_doomed = True
-        self._leaving.add(entry)
-        if entry.is_free:
-            self._let_go(entry)
-        return True
-
-    def discard(self, agent: A) -> None:
-        """End an agent that was not built to its end and so never was in the cache."""
-        entry: Entry[A] = Entry("", "", self._clock.monotonic())
-        entry.agent = agent
-        self._leaving.add(entry)
-        self._let_go(entry)
-
-    def look(self) -> None:
-        """Evict what has been idle for too long."""
-        oldest = self._clock.monotonic() - self._bounds.idle_s
-        for entry in list(self._entries.values()):
-            if entry.is_free and entry.used_at <= oldest:
-                self.evict(entry.key, "idle")
-
-    async def run(self) -> None:
-        while True:
-            await self._clock.sleep(self._bounds.look_s)
-            self.look()
-
-    async def close(self) -> None:
-        """Evict everything and wait until it is retired. Nothing may be in a turn any more."""
-        for key in list(self._entries):
-            self.evict(key, "closed")
-        async with anyio.create_task_group() as group:
-            for entry in list(self._leaving):
-                if entry.is_free:
-                    group.start_soon(self._retired, entry, name=f"retire {entry.key}")
-
-    def _trim(self) -> None:
-        """Keep the bounds: histories go first, because reading them again is cheap."""
-        while self.bytes > self._bounds.bytes_max and self._drop_history():
-            self.counts["histories_dropped"] += 1
-        # Those at work or being built stay: the bound is kept when they end.
-        for oldest in [entry for entry in self._entries.values() if entry.is_free]:
-            if len(self._entries) <= self._bounds.agents_max and self.bytes <= self._bounds.bytes_max:
-                return
-            self.evict(oldest.key, "full")
-
-    def _drop_history(self) -> bool:
-        for entry in self._entries.values():
-            if entry.baselines:
-                entry.drop(next(iter(entry.baselines)))
-                return True
-        return False
-
-    def _let_go(self, entry: Entry[A]) -> None:
-        # If nothing can be started any more, ``close`` retires it.
-        self._start(f"retire {entry.key}", self._retired, entry)
-
-    async def _retired(self, entry: Entry[A]) -> None:
-        """Retire the entry, or wait for who does. One whose retirement was cut short is retired again."""
-        while not entry.is_retired:
-            if entry.retiring is not None:
-                await entry.retiring.wait()
-                continue
-            ended = entry.retiring = anyio.Event()
+        self, plain: WarmAgent, session: Session, memory: Memory | None
+    ) -> tuple[WarmAgent, int]:
+        warm = plain
+        if memory is not None and memory.provider is not None:
+            handle = await memory.open()
             try:
-                if entry.agent is not None:
-                    await self._retire(entry.agent)
-                entry.is_retired = True
-                self._leaving.discard(entry)
-            finally:
-                entry.retiring = None
-                ended.set()
+                known = await memory.recall(handle, session.owner, session.key, "")
+            except BaseException:
+                # The turn was cancelled: nobody will use the handle, and it may have a thread of its own.
+                self._cache.discard(msgspec.structs.replace(plain, handle=handle))
+                raise
+            system = f"{plain.system}\n\n{known}" if known else plain.system
+            warm = msgspec.structs.replace(plain, system=system, handle=handle, recalled=known)
+        return warm, len(warm.system) + len(warm.small) + len(msgspec.json.encode(warm.schemas))
+
+    async def _recalled(
+        self,
+        session: Session,
+        turn: Turn,
+        memory: Memory | None,
+        warm: WarmAgent,
+        known: Recalled,
+        is_new: bool,
+    ) -> str:
+        """What memory has for the session's first prompt, frozen from then on. ``is_new``: the agent was
+        cold, so that nobody has looked yet whether what was recalled before still holds."""
+        if memory is None or warm.handle is None:
+            return ""
+        if known.text is not None and is_new:
+            known = await self._still_held(session, memory, warm.handle, "", known)
+        if known.text is not None:
+            return known.text
+        return await memory.recall_frozen(warm.handle, session.owner, session.id, session.key, turn.text)
+
+    def _model(self, session: Session, turn: Turn, default: str) -> str:
+        profile = self._services.settings.profile(turn.profile or session.profile)
+        return turn.model or session.model or profile.model or default
 
 
-def _size_after(before: Baseline | None, history: tuple[Message, ...]) -> int:
-    """About what the history takes; only what is new is counted, where it goes on from the one before."""
-    known = len(before.history) if before is not None else 0
-    if before is None or not 0 < known <= len(history) or before.history[-1] is not history[known - 1]:
-        return sum(map(_size_of, history))
-    return before.size + sum(map(_size_of, history[known:]))
+def key_of(session: Session, profile: str | None) -> str:
+    """Where the session's owner talks. Owners never share an agent, nor do private sessions and others."""
+    place = session.key or f"{_WEB}:{profile or 'default'}:{session.model or ''}"
+    # The owner's length stands before it: whatever is in a name or a place, it never reads as another's.
+    return f"{len(session.owner)} {session.owner}\n{place}\n{'private' if session.private else ''}"
 
 
-def _size_of(message: Message) -> int:
-    """About what a message takes in memory."""
-    return 200 + sum(200 + len(getattr(part, "text", "")) for part in message.parts)
+def _signature(plain: WarmAgent, model: str, memory: Memory | None, forgotten: int) -> str:
+    """A digest of everything that changes the prefix, and of nothing that does not."""
+    policy = None
+    if memory is not None:
+        settings = memory.settings
+        policy = (settings.provider, settings.profile_facts_max, settings.recall_chars_max, forgotten)
+    facts = (plain.system, plain.small, plain.schemas, model, policy)
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
+
+
+def is_tainted(messages: Iterable[Message]) -> bool:
+    """Whether text from outside may be in the context."""
+    return any(message.brings_outside_text for message in messages)

@@ -13,7 +13,7 @@ from everturn.domain.errors import FileUnreadable, Gone, NotFound
 from everturn.domain.messages import Attachment, Message
 from everturn.domain.model import Abilities
 from everturn.engine.context import PDF, is_text
-from everturn.engine.gear import Gear
+from everturn.engine.services import TurnServices
 
 _log = logging.getLogger("everturn.engine")
 
@@ -21,14 +21,14 @@ _log = logging.getLogger("everturn.engine")
 class Attachments:
     """Keeps what it has read for the length of one turn."""
 
-    def __init__(self, gear: Gear, owner: str) -> None:
-        self._gear = gear
+    def __init__(self, services: TurnServices, owner: str) -> None:
+        self._services = services
         self._owner = owner
         self._read: dict[str, bytes | None] = {}
 
     async def load(self, history: Sequence[Message], abilities: Abilities) -> dict[str, bytes]:
         """Contents by file id, newest first until the bound is reached."""
-        left = self._gear.settings.attachment_bytes_max
+        left = self._services.settings.attachment_bytes_max
         loaded: dict[str, bytes] = {}
         for part in _attached(history):
             is_image = part.media_type.startswith("image/")
@@ -47,7 +47,9 @@ class Attachments:
 
     async def _read_file(self, part: Attachment) -> bytes | None:
         try:
-            return await self._read_from(await self._gear.store.files.path(self._owner, part.file_id), part)
+            return await self._read_from(
+                await self._services.store.files.path(self._owner, part.file_id), part
+            )
         except (NotFound, Gone):
             return None
         except (FileNotFoundError, PermissionError) as error:
@@ -62,12 +64,12 @@ class Attachments:
 
     async def _read_from(self, path: Path, part: Attachment) -> bytes | None:
         if part.media_type == PDF:
-            limit = self._gear.settings.attachment_text_chars_max
+            limit = self._services.settings.attachment_text_chars_max
             return (await anyio.to_thread.run_sync(pdf_text, path, limit)).encode()
         if is_text(part.media_type):
             async with await anyio.open_file(path, "rb") as file:
-                return await file.read(self._gear.settings.attachment_text_chars_max)
-        if part.size > self._gear.settings.attachment_bytes_max:
+                return await file.read(self._services.settings.attachment_text_chars_max)
+        if part.size > self._services.settings.attachment_bytes_max:
             return None
         return await anyio.Path(path).read_bytes()
 

@@ -26,11 +26,11 @@ from everturn.domain.tool import (
     Verdict,
 )
 from everturn.domain.turns import Turn
+from everturn.engine.agents import BoundAgent, is_tainted
 from everturn.engine.context import head_and_tail, storable
-from everturn.engine.facts import digest_of
-from everturn.engine.gear import Gear
-from everturn.engine.prefix import Agent, is_tainted
-from everturn.engine.resume import DOUBT_CHOICES, AskDoubt, Judge, Run, Settle, next_for_call
+from everturn.engine.progress import digest_of
+from everturn.engine.resume import DOUBT_CHOICES, AskDoubt, GiveResult, Judge, RunCall, next_for_call
+from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 
 _log = logging.getLogger("everturn.engine")
@@ -51,7 +51,7 @@ class _Ready(msgspec.Struct, frozen=True):
     state: CallState
     tool: Tool
     call: ToolCall
-    run: Run
+    run: RunCall
     ruling: Ruling
 
 
@@ -60,15 +60,15 @@ class Calls:
 
     def __init__(
         self,
-        gear: Gear,
+        services: TurnServices,
         log: TurnLog,
         session: Session,
         turn: Turn,
-        agent: Agent,
+        agent: BoundAgent,
         *,
         is_tainted: bool,
     ) -> None:
-        self._gear = gear
+        self._services = services
         self._log = log
         self._session = session
         self._turn = turn
@@ -114,20 +114,20 @@ class Calls:
 
     async def _ready(self, state: CallState, tool: Tool) -> _Ready | None:
         move = next_for_call(state, tool.spec)
-        if not isinstance(move, (Judge, Run)) or state.decision in _REACHES_FURTHER:
+        if not isinstance(move, (Judge, RunCall)) or state.decision in _REACHES_FURTHER:
             return None
         call = await self._call(state)
         if isinstance(call, ToolResult):
             return None
-        run = move if isinstance(move, Run) else Run(1)
-        ruling = await self._gear.toolbox.rule(call, tool.spec)
+        run = move if isinstance(move, RunCall) else RunCall(1)
+        ruling = await self._services.toolbox.rule(call, tool.spec)
         may_run = ruling.verdict is Verdict.ALLOW or (ruling.verdict is Verdict.ASK and run.is_approved)
         return _Ready(state, tool, call, run, ruling) if may_run else None
 
     async def _settle(self, state: CallState) -> Question | None:
         tool = self._agent.tools.get(state.call.name)
         move = next_for_call(state, tool.spec if tool else None)
-        if isinstance(move, Settle):
+        if isinstance(move, GiveResult):
             await self._finish(state, ToolResult(move.text, Outcome(move.outcome)), is_untrusted=False)
             return None
         if tool is None:
@@ -139,11 +139,13 @@ class Calls:
         if isinstance(call, ToolResult):
             await self._finish(state, call, is_untrusted=False)
             return None
-        run = move if isinstance(move, Run) else Run(1)
+        run = move if isinstance(move, RunCall) else RunCall(1)
         return await self._judge_and_run(state, tool, call, run)
 
-    async def _judge_and_run(self, state: CallState, tool: Tool, call: ToolCall, run: Run) -> Question | None:
-        ruling = await self._gear.toolbox.rule(call, tool.spec)
+    async def _judge_and_run(
+        self, state: CallState, tool: Tool, call: ToolCall, run: RunCall
+    ) -> Question | None:
+        ruling = await self._services.toolbox.rule(call, tool.spec)
         if ruling.verdict is Verdict.DENY:
             text = f"This call is not allowed: {ruling.reason}"
             await self._finish(state, ToolResult(text, Outcome.DENIED), is_untrusted=False)
@@ -151,7 +153,7 @@ class Calls:
         if ruling.verdict is Verdict.ASK and not run.is_approved:
             return self._approval(state, ruling)
         if state.decision in _REACHES_FURTHER and run.is_approved:
-            await self._gear.toolbox.remember(call, state.decision)
+            await self._services.toolbox.remember(call, state.decision)
         return await self._run(_Ready(state, tool, call, run, ruling))
 
     async def _question_ahead(self, state: CallState) -> Question | None:
@@ -165,7 +167,7 @@ class Calls:
         call = await self._call(state)
         if isinstance(call, ToolResult):
             return None
-        ruling = await self._gear.toolbox.rule(call, tool.spec)
+        ruling = await self._services.toolbox.rule(call, tool.spec)
         return self._approval(state, ruling) if ruling.verdict is Verdict.ASK else None
 
     # --- running -----------------------------------------------------------------------------------
@@ -199,14 +201,14 @@ class Calls:
     async def _start(self, several: Sequence[_Ready]) -> None:
         # Durable before the effect: a call that may have run is never taken for one that did not.
         await self._log.append(*map(_started, several))
-        await self._gear.probe.reach(Moment.TOOL_STARTED, self._turn.id)
-        await self._gear.may_start()
+        await self._services.probe.reach(Moment.TOOL_STARTED, self._turn.id)
+        await self._services.may_start()
 
     async def _perform(self, ready: _Ready) -> Question | None:
         """Run a call whose start is in the journal, and give it its result."""
         state, tool, call = ready.state, ready.tool, ready.call
         result = await self._run_tool(tool, call)
-        await self._gear.probe.reach(Moment.TOOL_RAN, self._turn.id)
+        await self._services.probe.reach(Moment.TOOL_RAN, self._turn.id)
         if isinstance(result, ToolQuestion):
             return self._ask(state, "question", result.text, result.choices)
         result = msgspec.structs.replace(result, text=storable(result.text))
@@ -228,7 +230,7 @@ class Calls:
         return None
 
     async def _run_tool(self, tool: Tool, call: ToolCall) -> ToolResult | ToolQuestion:
-        output = LiveOutput(self._gear, self._log, call.id)
+        output = LiveOutput(self._services, self._log, call.id)
         timeout_s = tool.spec.timeout_s
         result: ToolResult | ToolQuestion = ToolResult(
             f"{call.name} took longer than {timeout_s:g} seconds and was ended.", Outcome.ERROR
@@ -249,7 +251,7 @@ class Calls:
         return result
 
     async def _end_after(self, seconds: float, scope: anyio.CancelScope) -> None:
-        await self._gear.clock.sleep(seconds)
+        await self._services.clock.sleep(seconds)
         scope.cancel()
 
     async def _kept_when_there_is_room(
@@ -257,7 +259,7 @@ class Calls:
     ) -> tuple[str | None, str]:
         """A disk that is full for a moment does not cost the output. The result does not wait for longer: a
         crash before it is in the journal would leave the call in doubt."""
-        clock, settings = self._gear.clock, self._gear.settings
+        clock, settings = self._services.clock, self._services.settings
         until = clock.monotonic() + settings.output_patience_s
         while True:
             try:
@@ -275,7 +277,7 @@ class Calls:
             full = result.text.encode()
         if full is None:
             return None, text
-        file = await self._gear.store.files.put(
+        file = await self._services.store.files.put(
             self._session.owner,
             f"{call.name}-{call.id}.txt",
             "text/plain",
@@ -298,7 +300,7 @@ class Calls:
             is_untrusted,
         )
         await self._log.append(finished)
-        await self._gear.probe.reach(Moment.TOOL_FINISHED, self._turn.id)
+        await self._services.probe.reach(Moment.TOOL_FINISHED, self._turn.id)
 
     async def _call(self, state: CallState) -> ToolCall | ToolResult:
         """The call with its parsed arguments, or the error that the model is told instead."""
@@ -306,7 +308,7 @@ class Calls:
         if isinstance(arguments, str):
             return ToolResult(arguments, Outcome.ERROR)
         if self._workspace is None:
-            self._workspace = await self._gear.toolbox.workspace(
+            self._workspace = await self._services.toolbox.workspace(
                 self._session.owner, self._session.id, self._session.project
             )
         return ToolCall(
@@ -353,7 +355,7 @@ class Calls:
         label: str = "",
     ) -> Ask:
         return new_ask(
-            self._gear,
+            self._services,
             self._turn,
             topic,
             text,
@@ -369,12 +371,12 @@ class Calls:
 class LiveOutput:
     """Shows a tool's output while it runs: so many events a second and so many bytes, not more."""
 
-    def __init__(self, gear: Gear, log: TurnLog, call_id: str) -> None:
+    def __init__(self, services: TurnServices, log: TurnLog, call_id: str) -> None:
         self._log = log
-        self._clock = gear.clock
-        self._pause_s = 1 / gear.settings.tool_output_events_per_s
+        self._clock = services.clock
+        self._pause_s = 1 / services.settings.tool_output_events_per_s
         self._call_id = call_id
-        self._left = gear.settings.tool_output_bytes_max
+        self._left = services.settings.tool_output_bytes_max
         self._pieces: list[str] = []
         self._has_some = anyio.Event()
 
@@ -402,11 +404,13 @@ class LiveOutput:
             await self._log.offer(ev.ToolOutput(self._call_id, text))
 
 
-def new_ask(gear: Gear, turn: Turn, topic: str, text: str, choices: tuple[str, ...], **more: Any) -> Ask:
-    now = gear.clock.now_ms()
-    lasts_s = gear.settings.ask_expires_s
+def new_ask(
+    services: TurnServices, turn: Turn, topic: str, text: str, choices: tuple[str, ...], **more: Any
+) -> Ask:
+    now = services.clock.now_ms()
+    lasts_s = services.settings.ask_expires_s
     return Ask(
-        id=gear.ids.ask(),
+        id=services.ids.ask(),
         session_id=turn.session_id,
         turn_id=turn.id,
         topic=topic,
@@ -436,6 +440,6 @@ def parse_arguments(text: str) -> dict[str, Any] | str:
     return value
 
 
-def _unknown_tool(state: CallState, agent: Agent) -> ToolResult:
+def _unknown_tool(state: CallState, agent: BoundAgent) -> ToolResult:
     names = ", ".join(sorted(agent.tools)) or "none"
     return ToolResult(f"There is no tool {state.call.name!r}. The tools are: {names}.", Outcome.ERROR)

@@ -12,9 +12,9 @@ from everturn.domain.messages import Attachment, Call, Message, Result, Role, Su
 from everturn.domain.model import Model
 from everturn.domain.probe import Moment
 from everturn.domain.turns import Usage
-from everturn.engine.asking import ask_model, plain_request
 from everturn.engine.context import head_and_tail, since_summary, tokens_of
-from everturn.engine.gear import Gear
+from everturn.engine.model_call import ask_model, plain_request
+from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 
 _WINDOW_TOKENS_GUESS = 8_000  # of a model whose window nobody knows
@@ -27,14 +27,16 @@ _SYSTEM = (
 )
 
 
-class Cut(msgspec.Struct, frozen=True):
+class HistorySplit(msgspec.Struct, frozen=True):
     """Where to cut: ``old`` is summarised, ``kept`` follows it verbatim."""
 
     old: tuple[Message, ...]
     kept: tuple[Message, ...]
 
 
-def cut_history(history: Sequence[Message], keep_tokens: int, keep_messages_min: int) -> Cut | None:
+def split_history(
+    history: Sequence[Message], keep_tokens: int, keep_messages_min: int
+) -> HistorySplit | None:
     """The cut that keeps as much as fits into ``keep_tokens``; None if there is nothing to summarise.
 
     A cut lies before a user's message, or before an assistant's that follows results: never between a
@@ -48,7 +50,7 @@ def cut_history(history: Sequence[Message], keep_tokens: int, keep_messages_min:
     fitting = [index for index in allowed if sum(map(tokens_of, messages[index:])) <= keep_tokens]
     roomy = [index for index in fitting if len(messages) - index >= keep_messages_min]
     index = roomy[0] if roomy else (fitting[0] if fitting else allowed[-1])
-    return Cut(tuple(messages[:index]), tuple(messages[index:]))
+    return HistorySplit(tuple(messages[:index]), tuple(messages[index:]))
 
 
 def _may_cut(messages: Sequence[Message], index: int) -> bool:
@@ -59,16 +61,16 @@ def _may_cut(messages: Sequence[Message], index: int) -> bool:
 
 
 class Compactor:
-    def __init__(self, gear: Gear) -> None:
-        self._gear = gear
+    def __init__(self, services: TurnServices) -> None:
+        self._services = services
 
     async def compact(
         self, log: TurnLog, turn_id: str, model: Model, history: Sequence[Message], *, focus: str = ""
     ) -> None:
         """Summarise and journal the summary. Raises ModelTrouble or NothingToDo; nothing is lost then."""
-        settings = self._gear.settings
+        settings = self._services.settings
         window = model.abilities.context_tokens or _WINDOW_TOKENS_GUESS
-        cut = cut_history(history, round(window * settings.keep_recent), settings.keep_messages_min)
+        cut = split_history(history, round(window * settings.keep_recent), settings.keep_messages_min)
         if cut is None:
             raise NothingToDo("There is nothing to compact yet.", hint="Go on; it is short enough.")
         await log.append(ev.Progress("Summarising the conversation", 0, len(cut.old)))
@@ -81,23 +83,23 @@ class Compactor:
             tokens_before=before,
             tokens_after=sum(map(tokens_of, cut.kept)) + len(text) // 4,
         )
-        await self._gear.probe.reach(Moment.SUMMARY_MADE, turn_id)
+        await self._services.probe.reach(Moment.SUMMARY_MADE, turn_id)
         message = Message(
             id="",
             turn_id=turn_id,
             role=Role.SUMMARY,
             parts=(summary,),
-            created_at=self._gear.clock.now_ms(),
+            created_at=self._services.clock.now_ms(),
             model=model.name,
         )
-        spent = ev.StepUsage(log.facts.step, model.name, usage)
+        spent = ev.StepUsage(log.progress.step, model.name, usage)
         await log.append(spent, ev.MessageAdded(message))
 
     async def _summarise(
         self, model: Model, old: Sequence[Message], focus: str, subject: str
     ) -> tuple[str, Usage]:
         """Piece by piece where the old part itself is longer than the model's window."""
-        settings = self._gear.settings
+        settings = self._services.settings
         window = model.abilities.context_tokens or _WINDOW_TOKENS_GUESS
         spent = Usage()
         summary = ""
@@ -107,9 +109,9 @@ class Compactor:
             request = plain_request(
                 _SYSTEM, f"{known}{piece}{wish}\n\nSummarise.", settings.summary_tokens_max
             )
-            await self._gear.may_start()
+            await self._services.may_start()
             summary, usage = await ask_model(
-                model, request, clock=self._gear.clock, settings=settings, subject=subject
+                model, request, clock=self._services.clock, settings=settings, subject=subject
             )
             spent = spent.plus(usage)
         return summary, spent

@@ -31,18 +31,18 @@ from everturn.domain.store import (
 )
 from everturn.domain.tool import Toolbox
 from everturn.domain.turns import Turn, TurnKind, TurnState
-from everturn.engine.agents import AgentCache
+from everturn.engine.agent_cache import AgentCache
+from everturn.engine.agents import Agents, WarmAgent
+from everturn.engine.arguments import find_misfit
 from everturn.engine.calls import parse_arguments
-from everturn.engine.fitting import misfit
-from everturn.engine.gear import Gear
 from everturn.engine.lease import lease_of
 from everturn.engine.loop import Ended
+from everturn.engine.maintenance import Maintenance
 from everturn.engine.preferences import read_preferences
-from everturn.engine.prefix import Agents, Warm
 from everturn.engine.runner import Runner
+from everturn.engine.services import TurnServices
 from everturn.engine.settings import EngineSettings
 from everturn.engine.titles import Titler
-from everturn.engine.upkeep import Upkeep
 from everturn.memory import Memory
 from everturn.memory.threaded_provider import call_within
 
@@ -76,16 +76,18 @@ class Engine:
         self._toolbox = toolbox
         self._memory = memory
         self._lease = lease_of(store, clock, settings)
-        gear = Gear(store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory)
-        self._cache: AgentCache[Warm] = AgentCache(
+        services = TurnServices(
+            store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory
+        )
+        self._cache: AgentCache[WarmAgent] = AgentCache(
             clock=clock, retire=self._retire, start=self._start_keeping, bounds=settings.cache
         )
-        self._agents = Agents(gear, self._cache)
-        self._runner = Runner(gear, self._agents, ids.worker(), self._turn_ended)
+        self._agents = Agents(services, self._cache)
+        self._runner = Runner(services, self._agents, ids.worker(), self._turn_ended)
         if memory is not None:
             memory.belong_to(self._runner.worker)
-        self._titler = Titler(gear)
-        self._upkeep = Upkeep(gear, self._runner.nudge)
+        self._titler = Titler(services)
+        self._upkeep = Maintenance(services, self._runner.nudge)
         self._exits = AsyncExitStack()
         self._background: anyio.abc.TaskGroup | None = None
         self._keeping: anyio.abc.TaskGroup | None = None
@@ -178,12 +180,12 @@ class Engine:
         the changed call before it runs.
         """
         if arguments is not None:
-            await self._refuse_misfit(owner, ask_id, arguments)
+            await self._check_arguments(owner, ask_id, arguments)
         ask = await self.store.asks.answer(owner, ask_id, answer, by=by, arguments=arguments)
         self._runner.nudge()
         return ask
 
-    async def _refuse_misfit(self, owner: str, ask_id: str, arguments: str) -> None:
+    async def _check_arguments(self, owner: str, ask_id: str, arguments: str) -> None:
         ask = await self.store.asks.get(owner, ask_id)
         given = parse_arguments(arguments)
         if isinstance(given, str):
@@ -192,7 +194,7 @@ class Engine:
         session = await self.store.sessions.get(owner, ask.session_id)
         tools = await self._toolbox.tools(owner, session.id, turn.profile or session.profile)
         spec = next((tool.spec for tool in tools if tool.spec.name == ask.name), None)
-        wrong = None if spec is None else misfit(spec.schema.parameters, given)
+        wrong = None if spec is None else find_misfit(spec.schema.parameters, given)
         if wrong is not None:
             raise Invalid(f"The arguments do not fit {ask.name}: {wrong}.", hint=_STILL_OPEN)
 
@@ -394,7 +396,7 @@ class Engine:
         if self._memory is not None:
             await self._memory.close()
 
-    async def _retire(self, warm: Warm) -> None:
+    async def _retire(self, warm: WarmAgent) -> None:
         if self._memory is not None and warm.handle is not None:
             await self._memory.release(warm.handle, is_last=self._is_stopped)
 

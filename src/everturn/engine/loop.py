@@ -18,11 +18,10 @@ from everturn.domain.model import Model
 from everturn.domain.probe import Moment
 from everturn.domain.store import Claim
 from everturn.domain.turns import Failure, Turn, TurnKind
+from everturn.engine.agents import Agents, BoundAgent, is_tainted
 from everturn.engine.calls import Calls, Question, new_ask
 from everturn.engine.compaction import Compactor
-from everturn.engine.gear import Gear
 from everturn.engine.preferences import read_preferences
-from everturn.engine.prefix import Agent, Agents, is_tainted
 from everturn.engine.resume import (
     AbandonAttempt,
     AskWhether,
@@ -34,6 +33,7 @@ from everturn.engine.resume import (
     budget_spent,
     next_move,
 )
+from everturn.engine.services import TurnServices
 from everturn.engine.step import ModelSteps, failure_of, model_chain
 from everturn.engine.turn_log import TurnLog
 from everturn.engine.workspace import Workspace
@@ -51,9 +51,14 @@ class Ended(msgspec.Struct, frozen=True):
 
 class TurnLoop:
     def __init__(
-        self, gear: Gear, agents: Agents, claim: Claim, log: TurnLog, should_stop: Callable[[], bool]
+        self,
+        services: TurnServices,
+        agents: Agents,
+        claim: Claim,
+        log: TurnLog,
+        should_stop: Callable[[], bool],
     ) -> None:
-        self._gear = gear
+        self._services = services
         self._agents = agents
         self._claim = claim
         self._turn = claim.turn
@@ -61,19 +66,19 @@ class TurnLoop:
         self._should_stop = should_stop
         self._steps: ModelSteps | None = None
         self._history: Sequence[Message] = ()
-        self._agent: Agent | None = None
+        self._agent: BoundAgent | None = None
 
     async def run(self) -> Ended:
         """Take the turn as far as it goes. Raises Fenced when it is somebody else's now."""
-        preferred = await read_preferences(self._gear.store.records, self._turn.owner)
+        preferred = await read_preferences(self._services.store.records, self._turn.owner)
         # For this run of the turn: whoever is asked at a limit and raises it goes on with the new one.
-        self._gear = msgspec.structs.replace(
-            self._gear, settings=preferred.over(self._gear.settings), preferred_model=preferred.model
+        self._services = msgspec.structs.replace(
+            self._services, settings=preferred.over(self._services.settings), preferred_model=preferred.model
         )
-        spent = budget_spent(self._log.facts, self._log.now_ms(), self._gear.settings)
+        spent = budget_spent(self._log.progress, self._log.now_ms(), self._services.settings)
         if spent is not None:
             await self._log.writer.quiet()
-            turn = await self._gear.store.turns.interrupt(self._turn.id, self._claim.epoch, spent)
+            turn = await self._services.store.turns.interrupt(self._turn.id, self._claim.epoch, spent)
             return Ended(turn)
         if self._turn.kind is TurnKind.COMPACTION:
             return await self._compact()
@@ -90,17 +95,19 @@ class TurnLoop:
     # --- an answer ---------------------------------------------------------------------------------
 
     async def _answer(self) -> Ended:
-        question = await Workspace(self._gear, self._claim).question()
+        question = await Workspace(self._services, self._claim).question()
         if question is not None:
             return await self._wait([question])
-        async with self._agents.bound(self._claim, self._gear.default_model) as self._agent:
+        async with self._agents.bound(self._claim, self._services.default_model) as self._agent:
             return await self._answer_with(self._agent)
 
-    async def _answer_with(self, agent: Agent) -> Ended:
+    async def _answer_with(self, agent: BoundAgent) -> Ended:
         session = self._claim.session
         self._history = await agent.history()
-        steps = ModelSteps(self._gear, self._log, session, self._turn, agent, self._history)
-        calls = Calls(self._gear, self._log, session, self._turn, agent, is_tainted=is_tainted(self._history))
+        steps = ModelSteps(self._services, self._log, session, self._turn, agent, self._history)
+        calls = Calls(
+            self._services, self._log, session, self._turn, agent, is_tainted=is_tainted(self._history)
+        )
         self._steps = steps
         while True:
             if self._should_stop():
@@ -112,7 +119,7 @@ class TurnLoop:
 
     async def _move(self, steps: ModelSteps, calls: Calls) -> Ended | None:
         """Do the next thing; return the end, or None to go on."""
-        move = next_move(self._log.folded(), self._log.facts, self._log.now_ms(), self._gear.settings)
+        move = next_move(self._log.folded(), self._log.progress, self._log.now_ms(), self._services.settings)
         match move:
             case AbandonAttempt(step):
                 await steps.abandon_crashed(step)
@@ -122,14 +129,14 @@ class TurnLoop:
             case RunCalls(wished):
                 return await self._run_calls(calls, wished)
             case AskWhether():
-                ask = new_ask(self._gear, self._turn, move.topic, move.text, move.choices)
+                ask = new_ask(self._services, self._turn, move.topic, move.text, move.choices)
                 return await self._wait(
                     [Question(ask, ev.QuestionAsked(ask.id, move.text, move.choices, move.topic))]
                 )
             case Fail(failure):
                 return await self._fail(failure)
             case Stop(by):
-                return Ended(await self._gear.store.turns.cancel(self._turn.owner, self._turn.id, by=by))
+                return Ended(await self._services.store.turns.cancel(self._turn.owner, self._turn.id, by=by))
             case Complete():
                 return await self._complete()
         return None
@@ -140,24 +147,26 @@ class TurnLoop:
 
     async def _take_steering(self) -> None:
         """What the user said into the turn joins it between two steps."""
-        if self._log.facts.steps_finished:
+        if self._log.progress.steps_finished:
             await self._join_steering()
 
     async def _join_steering(self) -> None:
         await self._log.writer.quiet()
         number = self._log.writer.number + 1
-        self._log.joined(await self._gear.store.turns.take_steering(self._turn.id, self._claim.epoch, number))
+        self._log.joined(
+            await self._services.store.turns.take_steering(self._turn.id, self._claim.epoch, number)
+        )
 
     # --- ends --------------------------------------------------------------------------------------
 
     async def _complete(self) -> Ended | None:
         """Fold and end. None: somebody said something at the last moment, so it is not the end."""
         await self._log.writer.quiet()
-        await self._gear.probe.reach(Moment.WRITER_QUIET, self._turn.id)
+        await self._services.probe.reach(Moment.WRITER_QUIET, self._turn.id)
         folded = self._log.folded(is_ended=True)
         provider, handle = self._agent.owed_to if self._agent is not None else (None, "")
         try:
-            turn = await self._gear.store.turns.complete(
+            turn = await self._services.store.turns.complete(
                 self._turn.id,
                 self._claim.epoch,
                 self._log.writer.number,
@@ -184,30 +193,30 @@ class TurnLoop:
         steps = self._steps
         if steps is None or not steps.window:
             return False
-        return steps.input_tokens > steps.window * self._gear.settings.compact_at
+        return steps.input_tokens > steps.window * self._services.settings.compact_at
 
     async def _fail(self, failure: Failure) -> Ended:
         await self._log.writer.quiet()
-        await self._gear.probe.reach(Moment.WRITER_QUIET, self._turn.id)
-        return Ended(await self._gear.store.turns.fail(self._turn.id, self._claim.epoch, failure))
+        await self._services.probe.reach(Moment.WRITER_QUIET, self._turn.id)
+        return Ended(await self._services.store.turns.fail(self._turn.id, self._claim.epoch, failure))
 
     async def _wait(self, questions: Sequence[Question]) -> Ended:
         """Ask, durably, and let go of the turn: it is claimed again when it was answered."""
         await self._log.writer.quiet()
-        turn = await self._gear.store.turns.wait(
+        turn = await self._services.store.turns.wait(
             self._turn.id,
             self._claim.epoch,
             self._log.writer.number + 1,
             [question.ask for question in questions],
             [question.payload for question in questions],
-            worked_ms=self._log.facts.works_ms(self._log.now_ms()),
+            worked_ms=self._log.progress.works_ms(self._log.now_ms()),
         )
-        await self._gear.probe.reach(Moment.ASK_COMMITTED, self._turn.id)
+        await self._services.probe.reach(Moment.ASK_COMMITTED, self._turn.id)
         return Ended(turn)
 
     async def _hand_over(self) -> Ended:
         await self._log.writer.quiet()
-        return Ended(await self._gear.store.turns.hand_over(self._turn.id, self._claim.epoch))
+        return Ended(await self._services.store.turns.hand_over(self._turn.id, self._claim.epoch))
 
     # --- a compaction ------------------------------------------------------------------------------
 
@@ -231,7 +240,7 @@ class TurnLoop:
         history = await self._agents.history(self._claim.session, self._turn)
         try:
             model = await self._model()
-            await Compactor(self._gear).compact(
+            await Compactor(self._services).compact(
                 self._log, self._turn.id, model, history, focus=self._turn.private_note
             )
         except NothingToDo as error:
@@ -244,9 +253,9 @@ class TurnLoop:
     async def _model(self) -> Model:
         """The first model of the chain that can be had."""
         trouble: ModelTrouble | None = None
-        for name in model_chain(self._gear, self._claim.session, self._turn):
+        for name in model_chain(self._services, self._claim.session, self._turn):
             try:
-                return await self._gear.models.get(name)
+                return await self._services.models.get(name)
             except ModelTrouble as error:
                 trouble = error
         raise trouble or ModelTrouble("No model is configured.")

@@ -16,7 +16,7 @@ from everturn.domain.messages import Role, Text
 from everturn.domain.model import Abilities
 from everturn.domain.tool import ToolSpec
 from everturn.domain.turns import Failure
-from everturn.engine.facts import EXPIRED, GO_ON, STOP, Facts, digest_of
+from everturn.engine.progress import EXPIRED, GO_ON, STOP, TurnProgress, digest_of
 from everturn.engine.settings import EngineSettings
 
 CHECK = "check"
@@ -68,15 +68,15 @@ class Fail(msgspec.Struct, frozen=True):
 Move = Union[CallModel, AbandonAttempt, RunCalls, AskWhether, Complete, Stop, Fail]
 
 
-def budget_spent(facts: Facts, now_ms: int, settings: EngineSettings) -> Failure | None:
-    """Why a claimed turn may not be resumed once more, if so. Its claim is already in the facts."""
-    if facts.crashes > settings.resume_attempts_max:
+def budget_spent(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Failure | None:
+    """Why a claimed turn may not be resumed once more, if so. Its claim is already in the progress."""
+    if progress.crashes > settings.resume_attempts_max:
         return Failure(
             "resume_attempts",
             f"The turn was resumed {settings.resume_attempts_max} times without finishing a step.",
             "Press Resume to try again.",
         )
-    if facts.is_taken_up and facts.age_ms(now_ms) > settings.resume_age_max_s * 1000:
+    if progress.is_taken_up and progress.age_ms(now_ms) > settings.resume_age_max_s * 1000:
         hours = settings.resume_age_max_s / 3600
         return Failure(
             "resume_age", f"The turn began more than {hours:g} hours ago.", "Press Resume to go on with it."
@@ -84,12 +84,12 @@ def budget_spent(facts: Facts, now_ms: int, settings: EngineSettings) -> Failure
     return None
 
 
-def next_move(folded: Folded, facts: Facts, now_ms: int, settings: EngineSettings) -> Move:
+def next_move(folded: Folded, progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Move:
     """Where the turn stands, and so what comes next."""
-    if facts.is_stopped:
-        return Stop(facts.stopped_by)
-    if facts.is_attempt_open:
-        return AbandonAttempt(facts.step)
+    if progress.is_stopped:
+        return Stop(progress.stopped_by)
+    if progress.is_attempt_open:
+        return AbandonAttempt(progress.step)
     if folded.open_step is not None and folded.open_step.step > folded.steps:
         return CallModel(folded.open_step.step)
     missing = tuple(call for call in folded.calls if call.result is None)
@@ -97,7 +97,7 @@ def next_move(folded: Folded, facts: Facts, now_ms: int, settings: EngineSetting
         return RunCalls(missing)
     if folded.steps and not folded.calls and not _has_new_word(folded):
         return Complete() if _answers(folded) else Fail(_silent(folded))
-    question = _limit_reached(facts, now_ms, settings) or _repeats(facts, settings)
+    question = _limit_reached(progress, now_ms, settings) or _repeats(progress, settings)
     return question or CallModel(folded.steps + 1)
 
 
@@ -127,15 +127,15 @@ def _silent(folded: Folded) -> Failure:
     )
 
 
-def _limit_reached(facts: Facts, now_ms: int, settings: EngineSettings) -> AskWhether | None:
+def _limit_reached(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> AskWhether | None:
     """Each "continue" grants the whole allowance once more."""
-    shares = facts.grants + 1
-    minutes = facts.worked_ms(now_ms) / 60_000
-    tokens = (facts.usage.input_tokens or 0) + (facts.usage.output_tokens or 0)
-    cost = facts.usage.cost_usd or 0.0
+    shares = progress.grants + 1
+    minutes = progress.worked_ms(now_ms) / 60_000
+    tokens = (progress.usage.input_tokens or 0) + (progress.usage.output_tokens or 0)
+    cost = progress.usage.cost_usd or 0.0
     said = ""
-    if facts.steps_finished >= settings.steps_max * shares:
-        said = f"{facts.steps_finished} steps"
+    if progress.steps_finished >= settings.steps_max * shares:
+        said = f"{progress.steps_finished} steps"
     elif minutes >= settings.minutes_max * shares:
         said = f"{minutes:.0f} minutes"
     elif settings.tokens_max is not None and tokens >= settings.tokens_max * shares:
@@ -145,24 +145,24 @@ def _limit_reached(facts: Facts, now_ms: int, settings: EngineSettings) -> AskWh
     return AskWhether("limit", f"This turn has used {said}. Shall it go on?") if said else None
 
 
-def _repeats(facts: Facts, settings: EngineSettings) -> AskWhether | None:
-    if facts.repeats < settings.repeats_max:
+def _repeats(progress: TurnProgress, settings: EngineSettings) -> AskWhether | None:
+    if progress.repeats < settings.repeats_max:
         return None
-    times = facts.repeats
+    times = progress.repeats
     return AskWhether("repeat", f"The same call gave the same result {times} times. Shall it go on?")
 
 
 # --- one call -----------------------------------------------------------------------------------------
 
 
-class Run(msgspec.Struct, frozen=True):
+class RunCall(msgspec.Struct, frozen=True):
     """Run it. ``attempt`` counts from 1; ``is_approved``: the user has allowed exactly this call."""
 
     attempt: int
     is_approved: bool = False
 
 
-class Settle(msgspec.Struct, frozen=True):
+class GiveResult(msgspec.Struct, frozen=True):
     """It has its result without being run."""
 
     outcome: str
@@ -179,7 +179,7 @@ class Judge(msgspec.Struct, frozen=True):
     """It has not started: the policy decides."""
 
 
-CallMove = Union[Run, Settle, AskDoubt, Judge]
+CallMove = Union[RunCall, GiveResult, AskDoubt, Judge]
 
 
 def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
@@ -189,7 +189,7 @@ def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
     if state.started_at is None:
         return _from_decision(state)
     if spec is not None and (spec.is_safe_to_repeat or spec.takes_key or spec.reads_only):
-        return Run(state.attempt + 1, is_approved=True)
+        return RunCall(state.attempt + 1, is_approved=True)
     if state.doubt is not None:
         return _from_doubt(state)
     return AskDoubt(
@@ -199,8 +199,8 @@ def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
 
 def _from_answer(answer: str) -> CallMove:
     if answer == EXPIRED:
-        return Settle("error", "The user did not answer in time.")
-    return Settle("ok", answer)
+        return GiveResult("error", "The user did not answer in time.")
+    return GiveResult("ok", answer)
 
 
 def _from_decision(state: CallState) -> CallMove:
@@ -209,24 +209,24 @@ def _from_decision(state: CallState) -> CallMove:
     if not state.decision or not is_for_this:
         return Judge()
     if state.decision == EXPIRED:
-        return Settle("denied", "Nobody allowed this call in time. It was not run.")
+        return GiveResult("denied", "Nobody allowed this call in time. It was not run.")
     if state.decision == "deny":
-        return Settle("denied", "The user did not allow this call. It was not run.")
-    return Run(1, is_approved=True)
+        return GiveResult("denied", "The user did not allow this call. It was not run.")
+    return RunCall(1, is_approved=True)
 
 
 def _from_doubt(state: CallState) -> CallMove:
     if state.doubt == RUN_AGAIN:
-        return Run(state.attempt + 1, is_approved=True)
+        return RunCall(state.attempt + 1, is_approved=True)
     if state.doubt == TAKE_AS_DONE:
-        return Settle("ok", "The user says that this call took effect. Its output is not known.")
+        return GiveResult("ok", "The user says that this call took effect. Its output is not known.")
     if state.doubt == CHECK:
-        return Settle(
+        return GiveResult(
             "unknown",
             "Outcome unknown: the call started and the server stopped before it reported back. "
             "Check whether it took effect before you do it again.",
         )
-    return Settle("unknown", "Outcome unknown: the call started and never reported back.")
+    return GiveResult("unknown", "Outcome unknown: the call started and never reported back.")
 
 
 # --- one model call -----------------------------------------------------------------------------------
@@ -237,14 +237,14 @@ def continues(folded: Folded, abilities: Abilities) -> bool:
     return abilities.continues and folded.open_step is not None and bool(folded.open_step.open_text)
 
 
-def choose_model(chain: Sequence[str], facts: Facts, attempts_max: int) -> str | None:
+def choose_model(chain: Sequence[str], progress: TurnProgress, attempts_max: int) -> str | None:
     """The first model of the chain that has attempts left in this step; None when all are spent.
 
     A turn stays with the model that finished its last step: going back and forth would cost each
     step the retries of a model that is known to be away.
     """
-    start = chain.index(facts.finished_model) if facts.finished_model in chain else 0
+    start = chain.index(progress.finished_model) if progress.finished_model in chain else 0
     for name in [*chain[start:], *chain[:start]]:
-        if name not in facts.given_up and facts.attempts.get(name, 0) < attempts_max:
+        if name not in progress.given_up and progress.attempts.get(name, 0) < attempts_max:
             return name
     return None

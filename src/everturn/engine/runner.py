@@ -27,9 +27,9 @@ from everturn.domain.errors import (
 from everturn.domain.probe import Moment
 from everturn.domain.store import Accepted, Claim, Submission
 from everturn.domain.turns import Failure
-from everturn.engine.gear import Gear
+from everturn.engine.agents import Agents
 from everturn.engine.loop import Ended, TurnLoop
-from everturn.engine.prefix import Agents
+from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 from everturn.engine.turn_writer import TurnWriter
 
@@ -68,9 +68,13 @@ class Runner:
     """
 
     def __init__(
-        self, gear: Gear, agents: Agents, worker: str, on_end: Callable[[Claim, Ended], Awaitable[None]]
+        self,
+        services: TurnServices,
+        agents: Agents,
+        worker: str,
+        on_end: Callable[[Claim, Ended], Awaitable[None]],
     ) -> None:
-        self._gear = gear
+        self._services = services
         self._agents = agents
         self.worker = worker
         self._on_end = on_end
@@ -124,7 +128,7 @@ class Runner:
             # to run it, which would hold its session up for as long as this process lives.
             self._group.start_soon(self._accept_here, owner, session_id, submission, heard, name="accept")
             return await heard
-        accepted = await self._gear.store.turns.accept(owner, session_id, submission)
+        accepted = await self._services.store.turns.accept(owner, session_id, submission)
         if is_interrupting and not accepted.is_repeat:
             self.drop_session(session_id, but=accepted.turn.id)
         self.nudge()
@@ -135,11 +139,11 @@ class Runner:
         always known: a claim that PostgreSQL may or may not have made would have nobody to run it. Of many
         messages at once only the first few: the others are claimed in bounded batches, so that the turns
         that run already do not wait while hundreds begin in one transaction."""
-        settings = self._gear.settings
+        settings = self._services.settings
         return (
-            self._gear.store.kind == "sqlite"
+            self._services.store.kind == "sqlite"
             and not self.is_stopping
-            and self._gear.lease.is_held
+            and self._services.lease.is_held
             and self._accepting < _ACCEPTING_MAX
             and len(self._turns) + self._accepting < settings.server_turns_max
             and self._owners[owner] < settings.owner_turns_max
@@ -150,7 +154,7 @@ class Runner:
     ) -> None:
         claim: Claim | None = None
         try:
-            accepted, claim = await self._gear.store.turns.accept_and_claim(
+            accepted, claim = await self._services.store.turns.accept_and_claim(
                 self.worker, owner, session_id, submission
             )
             if not heard.done():  # or the caller has gone
@@ -174,18 +178,22 @@ class Runner:
     # --- life --------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        store = self._gear.store
+        store = self._services.store
         await store.workers.register(self.worker)
         await self._renew()
         await store.workers.take_over(self.worker)
         async with anyio.create_task_group() as group:
             self._group = group
             group.start_soon(self._claims, name="claims")
-            group.start_soon(self._every, self._gear.settings.heartbeat_s, self._renew, name="lease")
-            group.start_soon(self._every, self._gear.settings.take_over_s, self.take_over, name="take-over")
-            group.start_soon(self._every, self._gear.settings.lost_poll_s, self._look_for_lost, name="lost")
+            group.start_soon(self._every, self._services.settings.heartbeat_s, self._renew, name="lease")
             group.start_soon(
-                self._every, self._gear.settings.lost_poll_s, self._look_for_silence, name="silence"
+                self._every, self._services.settings.take_over_s, self.take_over, name="take-over"
+            )
+            group.start_soon(
+                self._every, self._services.settings.lost_poll_s, self._look_for_lost, name="lost"
+            )
+            group.start_soon(
+                self._every, self._services.settings.lost_poll_s, self._look_for_silence, name="silence"
             )
             task_status.started()
 
@@ -198,7 +206,7 @@ class Runner:
                 await self._until_idle()
                 group.cancel_scope.cancel()
         # A claim that is made after the worker has retired would leave its turn with nobody.
-        with anyio.move_on_after(self._gear.settings.drain_s):
+        with anyio.move_on_after(self._services.settings.drain_s):
             await self._claimed.wait()
         for running in list(self._turns.values()):
             running.is_handing_over = True
@@ -207,20 +215,20 @@ class Runner:
         if self._group is not None:
             self._group.cancel_scope.cancel()
         try:
-            await self._gear.store.workers.retire(self.worker)
+            await self._services.store.workers.retire(self.worker)
         except (Retry, Stopped) as error:
             # Its lock goes with this process; the next start finds it dead and takes its turns over.
             _log.warning("worker %s could not retire: %s", self.worker, error.message)
 
     async def take_over(self) -> int:
         """Release the turns of dead workers, and look for work if there were any."""
-        count = await self._gear.store.workers.take_over(self.worker)
+        count = await self._services.store.workers.take_over(self.worker)
         if count:
             self.nudge()
         return count
 
     async def _end_after(self, seconds: float, scope: anyio.CancelScope) -> None:
-        await self._gear.clock.sleep(seconds)
+        await self._services.clock.sleep(seconds)
         scope.cancel()
 
     async def _until_idle(self) -> None:
@@ -248,15 +256,15 @@ class Runner:
 
     async def _until_nudged(self) -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(self._end_after, self._gear.settings.poll_s, group.cancel_scope, name="poll")
+            group.start_soon(self._end_after, self._services.settings.poll_s, group.cancel_scope, name="poll")
             await self._nudged.wait()
             group.cancel_scope.cancel()
 
     async def _claim_some(self) -> bool:
         """Take what may run now; True if there may be more."""
-        settings = self._gear.settings
+        settings = self._services.settings
         room = settings.server_turns_max - len(self._turns) - self._accepting
-        if room <= 0 or not self._gear.lease.is_held or self._group is None:
+        if room <= 0 or not self._services.lease.is_held or self._group is None:
             return False
         full = tuple(owner for owner, count in self._owners.items() if count >= settings.owner_turns_max)
         limit = min(room, settings.claim_batch_max)
@@ -265,7 +273,7 @@ class Runner:
         self._claimed = anyio.Event()
         try:
             await self._let_go_unheard()
-            claims = await self._gear.store.turns.claim(self.worker, limit=limit, without_owners=full)
+            claims = await self._services.store.turns.claim(self.worker, limit=limit, without_owners=full)
             self.trouble = ""
         except (Retry, Stopped) as error:
             self._may_hold_more = self._may_hold_more or isinstance(error, OutcomeUnknown)
@@ -280,10 +288,10 @@ class Runner:
     async def _let_go_unheard(self) -> None:
         """Release turns that a claim took whose answer was lost: nobody runs them."""
         if self._may_hold_more:
-            for turn_id, epoch in await self._gear.store.turns.held(self.worker):
+            for turn_id, epoch in await self._services.store.turns.held(self.worker):
                 if turn_id not in self._turns:
                     with contextlib.suppress(*_NOT_OURS):  # ended or deleted since we looked
-                        await self._gear.store.turns.hand_over(turn_id, epoch)
+                        await self._services.store.turns.hand_over(turn_id, epoch)
             self._may_hold_more = False
 
     def _say_trouble(self, error: EverturnError) -> None:
@@ -293,7 +301,7 @@ class Runner:
 
     def _start(self, claim: Claim) -> None:
         assert self._group is not None  # noqa: S101 - claims are made only while the group is open
-        running = RunningTurn(claim, self._gear.clock)
+        running = RunningTurn(claim, self._services.clock)
         self._turns[running.id] = running
         self._by_session[claim.turn.session_id] = running
         self._owners[claim.turn.owner] += 1
@@ -304,7 +312,7 @@ class Runner:
     async def _hold(self, running: RunningTurn) -> None:
         """The root of a turn's task: whatever happens inside ends here."""
         try:
-            await self._gear.probe.reach(Moment.CLAIM_COMMITTED, running.id)
+            await self._services.probe.reach(Moment.CLAIM_COMMITTED, running.id)
             ended = await self._drive(running)
         finally:
             self._forget(running)
@@ -327,20 +335,20 @@ class Runner:
 
     async def _drive(self, running: RunningTurn) -> Ended | None:
         """Run the loop beside its writer; give the turn an end if the loop could not."""
-        claim, gear = running.claim, self._gear
+        claim, services = running.claim, self._services
         writer = TurnWriter(
-            gear.store.journal,
+            services.store.journal,
             claim.turn.id,
             claim.epoch,
             claim.number,
-            clock=gear.clock,
-            outstanding_bytes_max=gear.settings.outstanding_bytes_max,
-            retry_s=gear.settings.store_retry_s,
+            clock=services.clock,
+            outstanding_bytes_max=services.settings.outstanding_bytes_max,
+            retry_s=services.settings.store_retry_s,
             on_failure=running.scope.cancel,
             on_durable=running.touched,
         )
-        running.log = TurnLog(claim, writer, gear.clock)
-        running.loop = TurnLoop(gear, self._agents, claim, running.log, lambda: self.is_stopping)
+        running.log = TurnLog(claim, writer, services.clock)
+        running.loop = TurnLoop(services, self._agents, claim, running.log, lambda: self.is_stopping)
         result: Ended | None = None
         error: Exception | None = None
         async with anyio.create_task_group() as group:
@@ -372,7 +380,7 @@ class Runner:
         that has to mend first is waited for: the result of a finished tool may be among them."""
         is_resting = False
         while not is_resting:
-            with anyio.move_on_after(self._gear.settings.drain_s) as scope:
+            with anyio.move_on_after(self._services.settings.drain_s) as scope:
                 try:
                     await writer.quiet()
                 except Exception as error:
@@ -382,10 +390,10 @@ class Runner:
             is_resting = not waits
 
     async def _hand_over(self, running: RunningTurn, writer: TurnWriter) -> None:
-        with anyio.move_on_after(self._gear.settings.drain_s):
+        with anyio.move_on_after(self._services.settings.drain_s):
             try:
                 await writer.quiet()
-                await self._gear.store.turns.hand_over(running.id, running.claim.epoch)
+                await self._services.store.turns.hand_over(running.id, running.claim.epoch)
             except EverturnError as error:
                 # Its lock or lease goes with this process, and the next one takes the turn over then.
                 _log.warning("turn %s was not handed over: %s", running.id, error.message)
@@ -397,14 +405,14 @@ class Runner:
         elif isinstance(error, Retry):
             # Nothing is wrong with the turn: whoever claims it next goes on from its journal.
             _log.warning("turn %s is let go: %s", running.id, error.message)
-            await self._insist(running, self._gear.store.turns.hand_over)
+            await self._insist(running, self._services.store.turns.hand_over)
         elif isinstance(error, Stopped):
             # What is in the journal is safe; the user goes on with it once a person has looked.
-            await self._insist(running, self._gear.store.turns.interrupt, _failure(error))
+            await self._insist(running, self._services.store.turns.interrupt, _failure(error))
         else:
             if not isinstance(error, EverturnError):
                 _log.error("turn %s failed", running.id, exc_info=error)
-            await self._insist(running, self._gear.store.turns.fail, _failure(error))
+            await self._insist(running, self._services.store.turns.fail, _failure(error))
 
     async def _insist(
         self, running: RunningTurn, act: Callable[..., Awaitable[object]], *args: object
@@ -432,14 +440,14 @@ class Runner:
                 said = repr(error)
             if running.is_handing_over:
                 return
-            await self._gear.clock.sleep(self._gear.settings.store_patience_s)
+            await self._services.clock.sleep(self._services.settings.store_patience_s)
 
     # --- looking after things ----------------------------------------------------------------------
 
     async def _every(self, seconds: float, act: Callable[[], Awaitable[object]]) -> None:
         """Do something regularly; what the store refuses now it may allow the next time."""
         while True:
-            await self._gear.clock.sleep(seconds)
+            await self._services.clock.sleep(seconds)
             try:
                 await act()
             except (Retry, Stopped) as error:
@@ -449,39 +457,39 @@ class Runner:
                 _log.exception("%s failed", getattr(act, "__name__", "task"))
 
     async def _renew(self) -> None:
-        asked_at = self._gear.clock.monotonic()
-        if self._gear.store.kind == "sqlite":
-            self._gear.lease.endless()
+        asked_at = self._services.clock.monotonic()
+        if self._services.store.kind == "sqlite":
+            self._services.lease.endless()
             return
-        if await self._gear.store.workers.heartbeat(self.worker):
-            self._gear.lease.renewed(asked_at)
+        if await self._services.store.workers.heartbeat(self.worker):
+            self._services.lease.renewed(asked_at)
             return
         # Others may have our turns: let go of all of them, then begin again under the same name.
-        self._gear.lease.lost()
+        self._services.lease.lost()
         for running in list(self._turns.values()):
             _log.warning("turn %s is not ours any more: the lease ran out", running.id)
             running.scope.cancel()
         await self._until_idle()
-        await self._gear.store.workers.register(self.worker)
-        self._gear.lease.renewed(asked_at)
+        await self._services.store.workers.register(self.worker)
+        self._services.lease.renewed(asked_at)
         self.nudge()
 
     async def _look_for_lost(self) -> None:
         """Notice turns that another process has ended or taken. Those that append find out by that."""
-        now = self._gear.clock.monotonic()
+        now = self._services.clock.monotonic()
         quiet = [
             (running.id, running.claim.epoch)
             for running in self._turns.values()
-            if now - running.appended_at >= self._gear.settings.lost_poll_s
+            if now - running.appended_at >= self._services.settings.lost_poll_s
         ]
         if quiet:
-            for turn_id in await self._gear.store.turns.lost(quiet):
+            for turn_id in await self._services.store.turns.lost(quiet):
                 _log.info("turn %s is not ours any more: another process has written it", turn_id)
                 self.drop(turn_id)
 
     async def _look_for_silence(self) -> None:
         """End model calls that have sent nothing for too long; each is then an attempt that timed out."""
-        latest = self._gear.clock.monotonic() - self._gear.settings.model_silence_max_s
+        latest = self._services.clock.monotonic() - self._services.settings.model_silence_max_s
         for running in list(self._turns.values()):
             if running.log is None or running.loop is None or running.log.writer.is_full:
                 continue  # it does not begin before the store takes what the model has said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from everturn.engine.agents import CacheBounds
+from everturn.engine.agent_cache import CacheBounds
 
 SYSTEM_PROMPT = (
     "You are Everturn, a careful assistant. Answer in the user's language. Use a tool when it helps, "
@@ -14,7 +14,7 @@ SYSTEM_PROMPT = (
 SMALL_PROMPT = "You are a helpful assistant. Answer briefly and clearly."
 
 
-class Profile(msgspec.Struct, frozen=True):
+class TurnProfile(msgspec.Struct, frozen=True):
     """A named way to work. What is None comes from the settings."""
 
     name: str
@@ -90,16 +90,16 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     system_prompt: str = SYSTEM_PROMPT
     small_prompt: str = SMALL_PROMPT
     short_prompts: dict[str, str] = {}  # the short form of a system prompt, for small models with tools
-    profiles: dict[str, Profile] = {}
+    profiles: dict[str, TurnProfile] = {}
 
     cache: CacheBounds = CacheBounds()
 
     stop_grace_s: float = 5.0
     drain_s: float = 3.0  # what a turn may take to make its last events durable when it is handed over
 
-    def profile(self, name: str | None) -> Profile:
+    def profile(self, name: str | None) -> TurnProfile:
         """The profile of this name; an unknown one behaves like the default."""
-        return self.profiles.get(name or "default", Profile(name or "default"))
+        return self.profiles.get(name or "default", TurnProfile(name or "default"))
 
     def shortened(self, system: str) -> str:
         """The system prompt in its short form, where it has one; what was added to it stays."""

@@ -28,13 +28,13 @@ from everturn.domain.model import (
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.domain.turns import Failure, Turn
-from everturn.engine.asking import backoff_s
+from everturn.engine.agents import BoundAgent
 from everturn.engine.attachments import Attachments
 from everturn.engine.compaction import Compactor
 from everturn.engine.context import build_request, estimate_tokens, show, storable
-from everturn.engine.gear import Gear
-from everturn.engine.prefix import Agent
+from everturn.engine.model_call import backoff_s
 from everturn.engine.resume import choose_model, continues
+from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 
 _FULL = 0.95  # of the window: more is not even tried
@@ -45,31 +45,31 @@ class ModelSteps:
 
     def __init__(
         self,
-        gear: Gear,
+        services: TurnServices,
         log: TurnLog,
         session: Session,
         turn: Turn,
-        agent: Agent,
+        agent: BoundAgent,
         history: Sequence[Message],
     ) -> None:
-        self._gear = gear
+        self._services = services
         self._log = log
         self._turn = turn
         self._agent = agent
         self._history = history
-        self._compactor = Compactor(gear)
-        self._attachments = Attachments(gear, session.owner)
-        self._chain = model_chain(gear, session, turn)
+        self._compactor = Compactor(services)
+        self._attachments = Attachments(services, session.owner)
+        self._chain = model_chain(services, session, turn)
         self.scope: anyio.CancelScope | None = None  # of the stream that is open now
         self.input_tokens = 0  # of the newest request, as estimated
         self.window: int | None = None
 
     async def run(self, step: int) -> Failure | None:
         """Take the step to its end. Returns why the turn must fail, if no model could do it."""
-        self._log.facts.enter(step)
+        self._log.progress.enter(step)
         last: ModelTrouble | None = None
         while True:
-            name = choose_model(self._chain, self._log.facts, self._gear.settings.model_attempts_max)
+            name = choose_model(self._chain, self._log.progress, self._services.settings.model_attempts_max)
             if name is None:
                 return self._spent(last)
             try:
@@ -90,30 +90,30 @@ class ModelSteps:
         await self._log.append(ev.StepAbandoned(step, "crash", continues=goes_on, model=name))
 
     async def _attempt(self, step: int, name: str) -> None:
-        started = ev.StepStarted(step, name, self._log.facts.attempt + 1)
+        started = ev.StepStarted(step, name, self._log.progress.attempt + 1)
         try:
-            model = await self._gear.models.get(name)
+            model = await self._services.models.get(name)
         except ModelTrouble:
             # Counted as an attempt, or a model that is never ready would be waited for without end.
             await self._log.append(started)
             raise
         request = await self._request(step, model)
         await self._log.append(started)
-        await self._gear.may_start()
-        await self._gear.probe.reach(Moment.MODEL_CALLED, self._turn.id)
+        await self._services.may_start()
+        await self._services.probe.reach(Moment.MODEL_CALLED, self._turn.id)
         finish = await self._stream(step, model, request)
         calls = tuple(self._named_apart(call, step) for call in finish.calls)
         await self._log.append(
             ev.StepFinished(step, finish.reason, calls, finish.reasoning),
             ev.StepUsage(step, model.name, finish.usage, self._agent.missed_cache(model, finish.usage)),
         )
-        await self._gear.probe.reach(Moment.STEP_FINISHED, self._turn.id)
+        await self._services.probe.reach(Moment.STEP_FINISHED, self._turn.id)
 
     async def _request(self, step: int, model: Model) -> ModelRequest:
         """The request, after making room where the window would be too small for it."""
         request = await self._build(step, model)
         self.window = model.abilities.context_tokens
-        if self.window and self.input_tokens > self.window * _FULL and not self._log.facts.compactions:
+        if self.window and self.input_tokens > self.window * _FULL and not self._log.progress.compactions:
             await self._make_room(model)
             request = await self._build(step, model)
         return request
@@ -144,7 +144,7 @@ class ModelSteps:
 
     async def _stream(self, step: int, model: Model, request: ModelRequest) -> Finish:
         """Journal what the model says while it says it. Raises ModelTrouble."""
-        log, probe, turn_id = self._log, self._gear.probe, self._turn.id
+        log, probe, turn_id = self._log, self._services.probe, self._turn.id
         finish: Finish | None = None
         with anyio.CancelScope() as self.scope:
             async with model.stream(request) as chunks:
@@ -164,23 +164,23 @@ class ModelSteps:
         if finish is not None:
             return finish
         if scope.cancelled_caught:
-            silence_s = self._gear.settings.model_silence_max_s
+            silence_s = self._services.settings.model_silence_max_s
             raise ModelTimeout(f"{model.name} sent nothing for {silence_s:g} seconds.")
         raise StreamCut(f"The stream of {model.name} ended without its proper end.")
 
     async def _abandon(self, step: int, name: str, error: ModelTrouble) -> None:
         """Journal that the attempt ended, whether and when it is made again, and wait until then."""
-        facts, settings = self._log.facts, self._gear.settings
+        progress, settings = self._log.progress, self._services.settings
         if isinstance(error, RoomNotMade):
             await self._log.append(ev.StepAbandoned(step, error.reason, error.message, model=name))
             raise error
-        if isinstance(error, ContextTooLong) and not facts.compactions:
+        if isinstance(error, ContextTooLong) and not progress.compactions:
             await self._log.append(
                 ev.StepAbandoned(step, error.reason, error.message, retry_in_ms=0, model=name)
             )
-            await self._make_room(await self._gear.models.get(name))
+            await self._make_room(await self._services.models.get(name))
             return
-        attempt = facts.attempts.get(name, 0)
+        attempt = progress.attempts.get(name, 0)
         wait_s = backoff_s(settings, self._turn.id, attempt, error)
         if attempt >= settings.model_attempts_max:
             wait_s = None
@@ -190,11 +190,11 @@ class ModelSteps:
             ev.StepAbandoned(step, error.reason, error.message, goes_on, retry_in_ms, name)
         )
         if wait_s is not None:
-            await self._gear.clock.sleep(wait_s)
+            await self._services.clock.sleep(wait_s)
 
     async def _can_continue(self, name: str) -> bool:
         try:
-            model = await self._gear.models.get(name)
+            model = await self._services.models.get(name)
         except ModelTrouble:
             return False  # a model that cannot be had now cannot go on
         return continues(self._log.folded(), model.abilities)
@@ -218,12 +218,12 @@ class ModelSteps:
     def _spent(self, last: ModelTrouble | None) -> Failure:
         if last is not None:
             return failure_of(last)
-        reason, message = self._log.facts.trouble or ("trouble", "No model could be called.")
+        reason, message = self._log.progress.trouble or ("trouble", "No model could be called.")
         return Failure(f"model_{reason}", message, "Retry, or choose another model.")
 
     def _named_apart(self, call: Call, step: int) -> Call:
         """Some models use one id for several calls; the journal needs them told apart."""
-        taken = self._log.facts.call_ids
+        taken = self._log.progress.call_ids
         ident = call.id
         while not ident or ident in taken:
             ident = f"{call.id or 'call'}_{step}_{len(taken) + 1}"
@@ -238,11 +238,11 @@ class RoomNotMade(ModelTrouble):
     reason = "compaction_failed"
 
 
-def model_chain(gear: Gear, session: Session, turn: Turn) -> list[str]:
+def model_chain(services: TurnServices, session: Session, turn: Turn) -> list[str]:
     """The model that was asked for, then the fallbacks, each once."""
-    settings = gear.settings
+    settings = services.settings
     profile = settings.profile(turn.profile or session.profile)
-    first = turn.model or session.model or profile.model or gear.default_model
+    first = turn.model or session.model or profile.model or services.default_model
     rest = settings.fallback_models if profile.fallback_models is None else profile.fallback_models
     return list(dict.fromkeys([first, *rest]))
 

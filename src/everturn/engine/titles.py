@@ -10,8 +10,8 @@ from everturn.domain.messages import Message, Role
 from everturn.domain.model import Model
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
-from everturn.engine.asking import ask_model, plain_request
-from everturn.engine.gear import Gear
+from everturn.engine.model_call import ask_model, plain_request
+from everturn.engine.services import TurnServices
 from everturn.memory.threaded_provider import call_within
 
 _SYSTEM = "Write a title of three to six words for the conversation. Only the title, without quotes."
@@ -20,22 +20,22 @@ _TITLE_TOKENS = 40
 
 
 class Titler:
-    def __init__(self, gear: Gear) -> None:
-        self._gear = gear
+    def __init__(self, services: TurnServices) -> None:
+        self._services = services
 
     def wants_title(self, session: Session) -> bool:
-        return self._gear.settings.makes_titles and not session.title and not session.is_title_given
+        return self._services.settings.makes_titles and not session.title and not session.is_title_given
 
     async def name(self, session: Session, model: Model, messages: Sequence[Message]) -> None:
         """Make a title and write it, unless the user has named the session meanwhile."""
         title = await self._title(session, model, messages)
         if not title:
             return
-        await self._gear.probe.reach(Moment.TITLE_MADE, session.id)
-        await self._gear.store.sessions.set_title(session.owner, session.id, title)
+        await self._services.probe.reach(Moment.TITLE_MADE, session.id)
+        await self._services.store.sessions.set_title(session.owner, session.id, title)
 
     async def _title(self, session: Session, model: Model, messages: Sequence[Message]) -> str:
-        settings = self._gear.settings
+        settings = self._services.settings
         asked = next((message.text for message in messages if message.role is Role.USER), "")
         answered = next((message.text for message in messages if message.role is Role.ASSISTANT), "")
         if model.abilities.is_small:
@@ -44,11 +44,11 @@ class Titler:
         text = f"User: {asked[:_CHARS_OF_EACH]}\n\nAssistant: {answered[:_CHARS_OF_EACH]}"
         request = plain_request(_SYSTEM, text, _TITLE_TOKENS)
         ask = partial(
-            ask_model, model, request, clock=self._gear.clock, settings=settings, subject=session.id
+            ask_model, model, request, clock=self._services.clock, settings=settings, subject=session.id
         )
-        await self._gear.may_start()
+        await self._services.may_start()
         try:
-            said, _ = await call_within(self._gear.clock, settings.title_timeout_s, ask)
+            said, _ = await call_within(self._services.clock, settings.title_timeout_s, ask)
         except (ModelTrouble, TimeoutError):
             # A title is a convenience: the user's own words are one that needs no model.
             said = asked

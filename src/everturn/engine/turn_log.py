@@ -7,7 +7,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.fold import Fold, Folded
 from everturn.domain.messages import Message
 from everturn.domain.store import Claim
-from everturn.engine.facts import Facts
+from everturn.engine.progress import TurnProgress
 from everturn.engine.turn_writer import TurnWriter
 
 
@@ -18,16 +18,16 @@ class TurnLog:
         self.writer = writer
         self._clock = clock
         self._fold = Fold(claim.turn.id)
-        self.facts = Facts()
+        self.progress = TurnProgress()
         self._opened_at = self.last_sign_at = clock.monotonic()
         self._opened_ms = clock.now_ms()
         for event in sorted(claim.journal, key=lambda event: (event.epoch, event.number)):
             is_superseded = event.is_late and event.epoch < claim.epoch
             self._fold.feed(event, is_superseded=is_superseded)
             if not is_superseded:
-                self.facts.take(event.payload, event.at)
+                self.progress.take(event.payload, event.at)
         # The claim is the newest event, and the wall clock may have been set since.
-        self._opened_ms = self.facts.works_since or self._opened_ms
+        self._opened_ms = self.progress.works_since or self._opened_ms
 
     def now_ms(self) -> int:
         """The time by which the work of a turn is measured: the wall clock when it was claimed, since then
@@ -65,7 +65,7 @@ class TurnLog:
     def _take(self, payload: ev.Payload) -> None:
         at = self._clock.now_ms()
         self._fold.take(payload, at)
-        self.facts.take(payload, self.now_ms())
+        self.progress.take(payload, self.now_ms())
         self.last_sign_at = self._clock.monotonic()
 
     def _take_delta(self, payload: ev.TextDelta | ev.ReasoningDelta) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from everturn.domain import events as ev
 from everturn.domain.store import Claim
+from everturn.engine.agents import instructions_of
 from everturn.engine.calls import Question, new_ask
-from everturn.engine.gear import Gear
-from everturn.engine.prefix import instructions_of
+from everturn.engine.services import TurnServices
 
 TOPIC = "instructions"
 USE = "use them"
@@ -17,8 +17,8 @@ CHOICES = (USE, LEAVE, LATER)
 
 
 class Workspace:
-    def __init__(self, gear: Gear, claim: Claim) -> None:
-        self._gear = gear
+    def __init__(self, services: TurnServices, claim: Claim) -> None:
+        self._services = services
         self._claim = claim
 
     async def question(self) -> Question | None:
@@ -30,8 +30,8 @@ class Workspace:
         return await self._about_folder() or await self._about_servers()
 
     async def _about_folder(self) -> Question | None:
-        session, toolbox = self._claim.session, self._gear.toolbox
-        told = await instructions_of(self._gear, session)
+        session, toolbox = self._claim.session, self._services.toolbox
+        told = await instructions_of(self._services, session)
         if not told.is_there or told.is_trusted or told.is_declined:
             return None
         answer = await self._answered(told.digest)
@@ -45,7 +45,7 @@ class Workspace:
         return None
 
     async def _about_servers(self) -> Question | None:
-        session, turn, toolbox = self._claim.session, self._claim.turn, self._gear.toolbox
+        session, turn, toolbox = self._claim.session, self._claim.turn, self._services.toolbox
         for told in await toolbox.untrusted(session.owner, session.id, turn.profile or session.profile):
             answer = await self._answered(told.digest)
             if answer is None:
@@ -58,7 +58,7 @@ class Workspace:
 
     def _ask(self, question: str, about: str, digest: str) -> Question:
         text = f"{question}\n\n{about}"
-        ask = new_ask(self._gear, self._claim.turn, TOPIC, text, CHOICES, digest=digest)
+        ask = new_ask(self._services, self._claim.turn, TOPIC, text, CHOICES, digest=digest)
         return Question(ask, ev.QuestionAsked(ask.id, text, CHOICES, TOPIC))
 
     async def _answered(self, digest: str) -> str | None:
@@ -66,7 +66,7 @@ class Workspace:
         for event in reversed(self._claim.journal):
             payload = event.payload
             if isinstance(payload, ev.QuestionAnswered) and payload.topic == TOPIC:
-                ask = await self._gear.store.asks.get(self._claim.turn.owner, payload.ask_id)
+                ask = await self._services.store.asks.get(self._claim.turn.owner, payload.ask_id)
                 if ask.digest == digest:
                     return payload.answer
         return None

@@ -5,7 +5,7 @@ provider that keeps notes.
 """
 
 from everturn.memory.assembly import BuiltMemory, build_memory
-from everturn.memory.commits import Committed, Outcome
+from everturn.memory.commits import CommitOutcome, Committed
 from everturn.memory.memory import Drained, Memory
 from everturn.memory.providers import Providers
 from everturn.memory.settings import NOTES, MemorySettings
@@ -14,11 +14,11 @@ from everturn.memory.threaded_provider import ProviderFailed
 __all__ = [
     "NOTES",
     "BuiltMemory",
+    "CommitOutcome",
     "Committed",
     "Drained",
     "Memory",
     "MemorySettings",
-    "Outcome",
     "ProviderFailed",
     "Providers",
     "build_memory",

@@ -29,7 +29,7 @@ _GRACE_MS = 10_000  # a holder's word outlives its timeout by this, so that it c
 _LAST_WORD_S = 2.0
 
 
-class Outcome(StrEnum):
+class CommitOutcome(StrEnum):
     SETTLED = "settled"  # one segment was taken in
     NOTHING = "nothing"  # nothing is owed; no provider was called
     BUSY = "busy"  # another commit of the session is under way
@@ -40,14 +40,14 @@ class Outcome(StrEnum):
 class Committed(msgspec.Struct, frozen=True):
     """What a commit came to. ``left``: turns of the session that are still owed, where known."""
 
-    outcome: Outcome
+    outcome: CommitOutcome
     turns: int = 0
     left: int = 0
     error: str = ""
 
 
-NOTHING = Committed(Outcome.NOTHING)
-_BUSY = Committed(Outcome.BUSY, error="Somebody else commits it just now.")
+NOTHING = Committed(CommitOutcome.NOTHING)
+_BUSY = Committed(CommitOutcome.BUSY, error="Somebody else commits it just now.")
 
 
 class _UnderWay:
@@ -189,7 +189,7 @@ class Commits:
                 return _BUSY
             picked = self._pick(session_id, found, given)
             if picked is None:
-                return Committed(Outcome.NO_HANDLE, left=found.turns)
+                return Committed(CommitOutcome.NO_HANDLE, left=found.turns)
             # Said before the commit is begun: whoever releases the handle from now on waits for it.
             own.handle, handle = picked
             begun = await self._begin(owner, session_id, found, own.handle)
@@ -239,7 +239,7 @@ class Commits:
         except ProviderFailed as error:
             await self._failed(begun, error.message)
             is_told = True
-            return Committed(Outcome.FAILED, left=len(begun.segment.turns), error=error.message)
+            return Committed(CommitOutcome.FAILED, left=len(begun.segment.turns), error=error.message)
         finally:
             if not is_told:
                 # Cancelled, or the store went away: the outcome is unknown. Said at once where possible, so
@@ -249,7 +249,7 @@ class Commits:
         if not left:
             self._handles.nothing_owed(session_id, moment)
         await self._probe.reach(Moment.MEMORY_SETTLED, session_id)
-        return Committed(Outcome.SETTLED, turns=len(begun.segment.turns), left=left)
+        return Committed(CommitOutcome.SETTLED, turns=len(begun.segment.turns), left=left)
 
     async def _failed(self, begun: Begun, error: str) -> None:
         retry_at = self._clock.now_ms() + round(1000 * self._backoff_s(begun.attempts))

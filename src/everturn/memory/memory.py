@@ -21,7 +21,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.memory import Ledger, MemoryProvider, Owing
 from everturn.domain.messages import Message
 from everturn.domain.probe import Probe
-from everturn.memory.commits import NOTHING, Commits, Committed, Outcome
+from everturn.memory.commits import NOTHING, CommitOutcome, Commits, Committed
 from everturn.memory.providers import Providers
 from everturn.memory.settings import MemorySettings
 from everturn.memory.threaded_provider import ProviderFailed, ProviderState, call_within
@@ -72,13 +72,13 @@ class Memory(Commits):
         for _ in range(_SEGMENTS_MAX):
             moment = self._handles.moment
             done = await self.commit(owner, session_id)
-            if done.outcome is Outcome.NO_HANDLE:
+            if done.outcome is CommitOutcome.NO_HANDLE:
                 done = await self._commit_with_spare(owner, session_id)
             turns += done.turns
-            if done.outcome is Outcome.NOTHING:
+            if done.outcome is CommitOutcome.NOTHING:
                 self._handles.at_rest(session_id, moment)
-                return Committed(Outcome.SETTLED if turns else Outcome.NOTHING, turns=turns)
-            if done.outcome is not Outcome.SETTLED:
+                return Committed(CommitOutcome.SETTLED if turns else CommitOutcome.NOTHING, turns=turns)
+            if done.outcome is not CommitOutcome.SETTLED:
                 break
         return msgspec.structs.replace(done, turns=turns)
 
@@ -89,7 +89,7 @@ class Memory(Commits):
         try:
             spare = await self._spare(found.provider)
         except NotFound as error:
-            return Committed(Outcome.NO_HANDLE, left=found.turns, error=error.message)
+            return Committed(CommitOutcome.NO_HANDLE, left=found.turns, error=error.message)
         return await self.commit(owner, session_id, spare)
 
     async def _spare(self, provider: str) -> MemoryProvider:
@@ -310,7 +310,7 @@ class _Rounds:
 
     def took(self, owing: Owing, done: Committed | None) -> None:
         self.turns += done.turns if done is not None else 0
-        if done is not None and done.outcome is Outcome.SETTLED:
+        if done is not None and done.outcome is CommitOutcome.SETTLED:
             self.stuck.pop(owing.session_id, None)
         else:
             self.stuck[owing.session_id] = owing.turns

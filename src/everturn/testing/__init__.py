@@ -5,7 +5,7 @@ May import anything; imported only by tests and benchmarks. Nothing here is used
 
 from everturn.testing.clock import FakeClock
 from everturn.testing.models import (
-    Call,
+    CallTool,
     Chunks,
     Cut,
     Pause,
@@ -20,7 +20,7 @@ from everturn.testing.tools import CountingTool, FakeTool, FakeToolbox, count_ef
 from everturn.testing.waiting import within
 
 __all__ = [
-    "Call",
+    "CallTool",
     "Chunks",
     "CountingTool",
     "Cut",

@@ -48,7 +48,7 @@ class Think(msgspec.Struct, frozen=True):
     opaque: Any = None
 
 
-class Call(msgspec.Struct, frozen=True):
+class CallTool(msgspec.Struct, frozen=True):
     """A tool call. A string as arguments is sent as it is, however broken."""
 
     name: str
@@ -92,7 +92,7 @@ class End(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
 
 
-ScriptStep = Union[Say, Chunks, Think, Call, Pause, Wait, Trouble, Cut, Preparing, End]
+ScriptStep = Union[Say, Chunks, Think, CallTool, Pause, Wait, Trouble, Cut, Preparing, End]
 Answer = Union[str, ModelTrouble, ScriptStep, Sequence[ScriptStep]]
 
 
@@ -168,7 +168,7 @@ class ScriptedModel:
                     yield ReasoningChunk(text)
                     if opaque is not None:
                         reasoning.append(Reasoning(text, opaque=opaque, model=self._name))
-                case Call():
+                case CallTool():
                     calls.append(self._call(step))
                 case Pause(seconds):
                     await self._clock.sleep(seconds)
@@ -186,7 +186,7 @@ class ScriptedModel:
         usage = end.usage if end and end.usage != Usage() else self._usage
         yield Finish(reason, tuple(calls), tuple(reasoning), usage)
 
-    def _call(self, step: Call) -> messages.Call:
+    def _call(self, step: CallTool) -> messages.Call:
         self._calls += 1
         arguments = step.arguments if isinstance(step.arguments, str) else json.dumps(step.arguments)
         return messages.Call(step.id or f"call_{self._calls}", step.name, arguments)

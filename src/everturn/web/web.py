@@ -27,8 +27,8 @@ from everturn.web.http.routing import (
     NOTHING,
     Answer,
     AnyEndpoint,
+    ApiCall,
     BodyReader,
-    Call,
     ClientGone,
     Raw,
     Streaming,
@@ -151,7 +151,7 @@ class Web:
             raise ScopeMissing(endpoint.scope)
         return caller
 
-    async def perform(self, endpoint: AnyEndpoint, call: Call[Any, Any]) -> Any:
+    async def perform(self, endpoint: AnyEndpoint, call: ApiCall[Any, Any]) -> Any:
         """Run the endpoint, if the server is not busy beyond its bound."""
         if self.is_stopping and endpoint.writes:
             raise Stopping
@@ -257,7 +257,7 @@ class _Exchange:
         self._endpoint = match.endpoint
         caller = await self._web.identify(match.endpoint, headers, visitor)
         query = decoded_query(match.endpoint, self._scope["query_string"])
-        call: Call[Any, Any] = Call(
+        call: ApiCall[Any, Any] = ApiCall(
             self._scope, self._take, headers, visitor, caller, match.path, query, NOTHING
         )
         return await self._web.perform(match.endpoint, call)

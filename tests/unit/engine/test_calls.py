@@ -9,7 +9,7 @@ from everturn.domain.errors import DiskFull, StoreAway, StoreBroken
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import ToolResult, Verdict
 from everturn.domain.turns import TurnState
-from everturn.testing import Call, FakeTool
+from everturn.testing import CallTool, FakeTool
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +45,7 @@ async def results(harness, session):
 
 async def test_calls_that_only_read_run_side_by_side_and_keep_their_order(store, clock):
     meeting = Meeting(3)
-    script = ([Call("look", {"at": 1}), Call("look", {"at": 2}), Call("peek")], "Seen.")
+    script = ([CallTool("look", {"at": 1}), CallTool("look", {"at": 2}), CallTool("peek")], "Seen.")
     tools = [reading("look", meeting), reading("peek", meeting)]
     async with open_harness(store, *script, tools=tools, clock=clock) as h:
         session = await h.new_session()
@@ -66,7 +66,7 @@ async def test_a_read_behind_a_change_waits_for_it(store, clock):
         order.append(f"end {call.name}")
         return ToolResult("done")
 
-    script = ([Call("look"), Call("write"), Call("peek"), Call("glance")], "Done.")
+    script = ([CallTool("look"), CallTool("write"), CallTool("peek"), CallTool("glance")], "Done.")
     tools = [reading("look", work), FakeTool("write", work), reading("peek", work), reading("glance", work)]
     async with open_harness(store, *script, tools=tools, clock=clock) as h:
         await h.run(await h.new_session())
@@ -76,7 +76,7 @@ async def test_a_read_behind_a_change_waits_for_it(store, clock):
 
 async def test_a_read_that_has_to_be_asked_about_runs_only_when_it_was_allowed(store, clock):
     look, peek = reading("look"), reading("peek")
-    script = ([Call("look"), Call("look"), Call("peek"), Call("look")], "Done.")
+    script = ([CallTool("look"), CallTool("look"), CallTool("peek"), CallTool("look")], "Done.")
     rules = {"peek": Verdict.ASK}
     async with open_harness(store, *script, tools=[look, peek], rules=rules, clock=clock) as h:
         session = await h.new_session()
@@ -97,7 +97,7 @@ async def test_reads_that_a_crash_ended_run_again_and_the_one_with_a_result_does
         return ToolResult("read at last")
 
     slow = reading("slow", wait)
-    script = [Call("quick"), Call("slow")]
+    script = [CallTool("quick"), CallTool("slow")]
     async with crashing_harness(store, script, tools=[quick, slow], clock=clock, probe=probe) as h:
         session = await h.new_session()
         accepted = await h.send(session)
@@ -120,7 +120,7 @@ async def test_a_failure_of_the_store_beside_other_calls_is_told_as_it_is(store,
         raise StoreBroken("the disk failed")
 
     monkeypatch.setattr(store.files, "put", full)
-    script = [Call("look"), Call("peek")]
+    script = [CallTool("look"), CallTool("peek")]
     tools = [reading("look", long), reading("peek", Meeting(2))]
     async with open_harness(store, script, tools=tools, clock=clock) as h:
         session = await h.new_session()
@@ -145,7 +145,7 @@ async def test_a_call_whose_whole_output_cannot_be_kept_is_not_in_doubt(store, c
     pay = FakeTool("pay", long)
     with monkeypatch.context() as broken:
         broken.setattr(store.files, "put", refused)
-        async with open_harness(store, [Call("pay")], "Done.", tools=[pay], clock=clock) as h:
+        async with open_harness(store, [CallTool("pay")], "Done.", tools=[pay], clock=clock) as h:
             session = await h.new_session()
             turn = await h.run(session)
     async with open_harness(store, "Done.", tools=[pay], clock=clock) as h:
@@ -168,7 +168,9 @@ async def test_a_result_does_not_wait_for_ever_for_room_for_the_whole_output(sto
     monkeypatch.setattr(store.files, "put", refused)
     settings = quiet_settings(output_patience_s=2.0, store_patience_s=0.7)
     pay = FakeTool("pay", long)
-    async with open_harness(store, [Call("pay")], "Done.", tools=[pay], clock=clock, settings=settings) as h:
+    async with open_harness(
+        store, [CallTool("pay")], "Done.", tools=[pay], clock=clock, settings=settings
+    ) as h:
         session = await h.new_session()
         accepted = await h.send(session)
         for _ in range(3):

@@ -4,11 +4,10 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.errors import Invalid, WrongState
-from everturn.domain.messages import Call as Wish
-from everturn.domain.messages import Outcome, Result
+from everturn.domain.messages import Call, Outcome, Result
 from everturn.domain.tool import Ruling, ToolQuestion, Verdict
 from everturn.domain.turns import TurnState
-from everturn.testing import Call, FakeTool
+from everturn.testing import CallTool, FakeTool
 from everturn.testing.harness import OWNER, open_harness
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +18,7 @@ PARAMETERS = {
     "required": ["path"],
     "additionalProperties": False,
 }
-ASKED = [Call("wipe", {"path": "/srv"})]
+ASKED = [CallTool("wipe", {"path": "/srv"})]
 
 
 def not_the_root(call, spec):
@@ -64,7 +63,7 @@ async def test_the_model_is_told_and_its_own_wish_is_left_as_it_was(store, clock
         )
         await h.settled(turn.id)
         parts = [part for message in h.model.requests[1].messages for part in message.parts]
-        (wish,) = [part for part in parts if isinstance(part, Wish)]
+        (wish,) = [part for part in parts if isinstance(part, Call)]
         (told,) = [part for part in parts if isinstance(part, Result)]
         assert wish.arguments == '{"path": "/srv"}'
         before, _, output = told.text.partition("<untrusted")
@@ -129,7 +128,7 @@ async def test_a_question_has_no_arguments_to_change(store, clock):
     async def asks(call, emit):
         return ToolQuestion("Which?", ("a", "b"))
 
-    async with open_harness(store, [Call("ask")], "Ok.", tools=[FakeTool("ask", asks)], clock=clock) as h:
+    async with open_harness(store, [CallTool("ask")], "Ok.", tools=[FakeTool("ask", asks)], clock=clock) as h:
         session = await h.new_session()
         await h.run(session)
         with pytest.raises(WrongState):

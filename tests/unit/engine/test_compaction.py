@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everturn.domain.messages import Call, Message, Result, Role, Summary, Text
-from everturn.engine.compaction import cut_history
+from everturn.engine.compaction import split_history
 
 
 def said(ident, role, *parts):
@@ -28,28 +28,28 @@ def used_tool(n):
 
 def test_as_much_as_fits_is_kept():
     history = [m for n in range(10) for m in (user(n), answer(n))]
-    cut = cut_history(history, keep_tokens=140, keep_messages_min=2)
+    cut = split_history(history, keep_tokens=140, keep_messages_min=2)
     assert [m.id for m in cut.kept] == ["u8", "a8", "u9", "a9"]
     assert cut.old[-1].id == "a7"
 
 
 def test_a_cut_inside_a_long_turn_lies_after_results():
     history = [user(0), *used_tool(1), *used_tool(2), *used_tool(3)]
-    cut = cut_history(history, keep_tokens=120, keep_messages_min=1)
+    cut = split_history(history, keep_tokens=120, keep_messages_min=1)
     assert cut.kept[0].id == "c2" or cut.kept[0].id == "c3"
     assert cut.old[-1].role is Role.TOOL
 
 
 def test_there_is_nothing_to_summarise_in_one_message_or_behind_a_summary():
-    assert cut_history([user(0)], 10, 1) is None
-    assert cut_history([], 10, 1) is None
+    assert split_history([user(0)], 10, 1) is None
+    assert split_history([], 10, 1) is None
     summary = said("s", Role.SUMMARY, Summary("short", covers="x"))
-    assert cut_history([summary, user(1)], 10, 1) is None
+    assert split_history([summary, user(1)], 10, 1) is None
 
 
 def test_an_older_summary_goes_into_the_newer_one():
     summary = said("s", Role.SUMMARY, Summary("short", covers="x"))
-    cut = cut_history([summary, user(1), answer(1), user(2), answer(2)], 80, 2)
+    cut = split_history([summary, user(1), answer(1), user(2), answer(2)], 80, 2)
     assert [m.id for m in cut.old] == ["s", "u1", "a1"]
 
 
@@ -64,7 +64,7 @@ def test_no_cut_separates_a_call_from_its_result(turns, keep_tokens):
         for place, kind in enumerate(steps):
             ident = f"{number}.{place}"
             history.extend(used_tool(ident) if kind == "tool" else [answer(ident)])
-    cut = cut_history(history, keep_tokens, 1)
+    cut = split_history(history, keep_tokens, 1)
     if cut is None:
         return
     assert [*cut.old, *cut.kept] == history

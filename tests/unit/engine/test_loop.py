@@ -19,7 +19,7 @@ from everturn.domain.messages import Outcome, Result, Role
 from everturn.domain.model import Abilities
 from everturn.domain.tool import ToolQuestion, ToolResult, Verdict
 from everturn.domain.turns import TurnState, Usage
-from everturn.testing import Call, FakeTool, Pause, Say, ScriptedModel, ScriptedModels, Think, Trouble
+from everturn.testing import CallTool, FakeTool, Pause, Say, ScriptedModel, ScriptedModels, Think, Trouble
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
 from everturn.testing.models import End, Preparing
 
@@ -39,7 +39,7 @@ async def test_a_plain_answer_is_folded_into_the_transcript(store, clock):
 
 async def test_a_tool_call_runs_between_two_steps(store, clock):
     look = FakeTool("look", "a cat")
-    script = ([Say("Let me look."), Call("look", {"at": "photo"})], "It is a cat.")
+    script = ([Say("Let me look."), CallTool("look", {"at": "photo"})], "It is a cat.")
     async with open_harness(store, *script, tools=[look], clock=clock) as h:
         session = await h.new_session()
         turn = await h.run(session, "what is it?")
@@ -76,7 +76,7 @@ async def test_queued_messages_run_one_after_the_other(store, clock):
 
 async def test_bad_arguments_and_unknown_tools_are_told_to_the_model(store, clock):
     look = FakeTool("look")
-    script = ([Call("look", "{broken"), Call("lok", {}), Call("look", "[1]")], "I see.")
+    script = ([CallTool("look", "{broken"), CallTool("lok", {}), CallTool("look", "[1]")], "I see.")
     async with open_harness(store, *script, tools=[look], clock=clock) as h:
         session = await h.new_session()
         turn = await h.run(session)
@@ -92,8 +92,8 @@ async def test_bad_arguments_and_unknown_tools_are_told_to_the_model(store, cloc
 async def test_calls_with_one_id_are_told_apart(store, clock):
     look = FakeTool("look", "x")
     script = (
-        [Call("look", {"n": 1}, id="same"), Call("look", {"n": 2}, id="same")],
-        [Call("look", {"n": 3}, id="same")],
+        [CallTool("look", {"n": 1}, id="same"), CallTool("look", {"n": 2}, id="same")],
+        [CallTool("look", {"n": 3}, id="same")],
         "done",
     )
     async with open_harness(store, *script, tools=[look], clock=clock) as h:
@@ -109,7 +109,9 @@ async def test_a_raising_tool_is_contained(store, clock):
     async def broken(call, emit):
         raise KeyError("oops")
 
-    async with open_harness(store, [Call("bad")], "sorry", tools=[FakeTool("bad", broken)], clock=clock) as h:
+    async with open_harness(
+        store, [CallTool("bad")], "sorry", tools=[FakeTool("bad", broken)], clock=clock
+    ) as h:
         session = await h.new_session()
         assert (await h.run(session)).state is TurnState.COMPLETED
         (result,) = [p for m in await h.messages(session) for p in m.parts if isinstance(p, Result)]
@@ -127,7 +129,7 @@ async def test_a_tool_that_takes_too_long_is_ended(store, clock):
             ended.append(True)
 
     tools = [FakeTool("slow", slow, timeout_s=30)]
-    async with open_harness(store, [Call("slow")], "ok", tools=tools, clock=clock) as h:
+    async with open_harness(store, [CallTool("slow")], "ok", tools=tools, clock=clock) as h:
         session = await h.new_session()
         accepted = await h.send(session)
         await clock.someone_sleeps(30)
@@ -145,7 +147,7 @@ async def test_live_output_is_bounded_and_the_whole_is_an_artifact(store, clock)
         return ToolResult("y" * 100_000, full_output=b"z" * 500_000)
 
     tools = [FakeTool("noisy", noisy, output_bytes_max=3000)]
-    async with open_harness(store, [Call("noisy")], "ok", tools=tools, clock=clock) as h:
+    async with open_harness(store, [CallTool("noisy")], "ok", tools=tools, clock=clock) as h:
         session = await h.new_session()
         await h.run(session)
         shown = [e.payload for e in await h.events(session) if e.kind == "tool.output"]
@@ -165,7 +167,7 @@ async def test_live_output_has_at_most_ten_events_a_second(store, clock):
         return ToolResult("done")
 
     tools = [FakeTool("ticking", ticking)]
-    async with open_harness(store, [Call("ticking")], "ok", tools=tools, clock=clock) as h:
+    async with open_harness(store, [CallTool("ticking")], "ok", tools=tools, clock=clock) as h:
         session = await h.new_session()
         await h.run(session)
         shown = [e.payload for e in await h.events(session) if e.kind == "tool.output"]
@@ -178,7 +180,7 @@ async def test_live_output_has_at_most_ten_events_a_second(store, clock):
 
 async def test_an_approved_call_runs_and_a_denied_one_does_not(store, clock):
     pay, wipe = FakeTool("pay"), FakeTool("wipe")
-    script = ([Call("pay", {"sum": 5}), Call("wipe")], "done")
+    script = ([CallTool("pay", {"sum": 5}), CallTool("wipe")], "done")
     rules = {"pay": Verdict.ASK, "wipe": Verdict.ASK}
     async with open_harness(store, *script, tools=[pay, wipe], rules=rules, clock=clock) as h:
         session = await h.new_session()
@@ -200,7 +202,7 @@ async def test_an_approved_call_runs_and_a_denied_one_does_not(store, clock):
 
 async def test_an_answer_that_reaches_further_is_remembered(store, clock):
     pay = FakeTool("pay")
-    script = ([Call("pay", {"n": 1})], [Call("pay", {"n": 2})], "done")
+    script = ([CallTool("pay", {"n": 1})], [CallTool("pay", {"n": 2})], "done")
     async with open_harness(store, *script, tools=[pay], rules={"pay": Verdict.ASK}, clock=clock) as h:
         session = await h.new_session()
         await h.run(session)
@@ -212,7 +214,7 @@ async def test_an_answer_that_reaches_further_is_remembered(store, clock):
 
 async def test_once_holds_for_one_call_only(store, clock):
     pay = FakeTool("pay")
-    script = ([Call("pay", {"n": 1})], [Call("pay", {"n": 1})], "done")
+    script = ([CallTool("pay", {"n": 1})], [CallTool("pay", {"n": 1})], "done")
     async with open_harness(store, *script, tools=[pay], rules={"pay": Verdict.ASK}, clock=clock) as h:
         session = await h.new_session()
         await h.run(session)
@@ -223,7 +225,7 @@ async def test_once_holds_for_one_call_only(store, clock):
 async def test_a_denied_rule_never_asks(store, clock):
     wipe = FakeTool("wipe")
     async with open_harness(
-        store, [Call("wipe")], "ok", tools=[wipe], rules={"wipe": Verdict.DENY}, clock=clock
+        store, [CallTool("wipe")], "ok", tools=[wipe], rules={"wipe": Verdict.DENY}, clock=clock
     ) as h:
         session = await h.new_session()
         assert (await h.run(session)).state is TurnState.COMPLETED
@@ -235,7 +237,7 @@ async def test_a_tools_question_becomes_its_result(store, clock):
         return ToolQuestion("Red or blue?", ("red", "blue"))
 
     tools = [FakeTool("ask", asks, is_untrusted=False)]
-    async with open_harness(store, [Call("ask")], "Blue it is.", tools=tools, clock=clock) as h:
+    async with open_harness(store, [CallTool("ask")], "Blue it is.", tools=tools, clock=clock) as h:
         session = await h.new_session()
         turn = await h.run(session)
         assert turn.state is TurnState.WAITING
@@ -249,7 +251,13 @@ async def test_an_expired_approval_is_a_denial(store, clock):
     pay = FakeTool("pay")
     settings = quiet_settings(ask_expires_s=60)
     async with open_harness(
-        store, [Call("pay")], "ok", tools=[pay], rules={"pay": Verdict.ASK}, clock=clock, settings=settings
+        store,
+        [CallTool("pay")],
+        "ok",
+        tools=[pay],
+        rules={"pay": Verdict.ASK},
+        clock=clock,
+        settings=settings,
     ) as h:
         session = await h.new_session()
         turn = await h.run(session)
@@ -265,7 +273,7 @@ async def test_an_expired_approval_is_a_denial(store, clock):
 @pytest.mark.parametrize(("decision", "outcome"), [("deny", "denied"), ("session", "ok")])
 async def test_the_transcript_keeps_what_an_approval_was_answered(store, clock, decision, outcome):
     tools, rules = [FakeTool("pay")], {"pay": Verdict.ASK}
-    async with open_harness(store, [Call("pay")], "ok", tools=tools, rules=rules, clock=clock) as h:
+    async with open_harness(store, [CallTool("pay")], "ok", tools=tools, rules=rules, clock=clock) as h:
         session = await h.new_session()
         await h.run(session)
         assert (await h.answer(session, decision)).state is TurnState.COMPLETED
@@ -275,7 +283,7 @@ async def test_the_transcript_keeps_what_an_approval_was_answered(store, clock, 
 
 async def test_the_same_call_with_the_same_result_three_times_asks(store, clock):
     look = FakeTool("look", "nothing")
-    script = [[Call("look", {"at": 1})] for _ in range(6)]
+    script = [[CallTool("look", {"at": 1})] for _ in range(6)]
     async with open_harness(store, *script, "gave up", tools=[look], clock=clock) as h:
         session = await h.new_session()
         turn = await h.run(session)
@@ -292,7 +300,7 @@ async def test_the_same_call_with_the_same_result_three_times_asks(store, clock)
 
 async def test_the_step_limit_asks_and_a_grant_doubles_it(store, clock):
     look = FakeTool("look", "x")
-    script = [[Call("look", {"n": n})] for n in range(5)]
+    script = [[CallTool("look", {"n": n})] for n in range(5)]
     settings = quiet_settings(steps_max=2)
     async with open_harness(store, *script, tools=[look], clock=clock, settings=settings) as h:
         session = await h.new_session()
@@ -310,7 +318,7 @@ async def test_the_minutes_limit_counts_work_and_not_waiting(store, clock):
         return ToolResult("ok")
 
     tools = [FakeTool("long", long, timeout_s=1e9), FakeTool("ask", "ok")]
-    script = ([Call("ask")], [Call("long", {"n": 1})], [Call("long", {"n": 2})], "done")
+    script = ([CallTool("ask")], [CallTool("long", {"n": 1})], [CallTool("long", {"n": 2})], "done")
     async with open_harness(store, *script, tools=tools, rules={"ask": Verdict.ASK}, clock=clock) as h:
         session = await h.new_session()
         turn = await h.run(session)
@@ -325,7 +333,7 @@ async def test_the_minutes_limit_counts_work_and_not_waiting(store, clock):
 )
 async def test_token_and_cost_limits_ask(store, clock, limit, said):
     usage = Usage(input_tokens=10, output_tokens=5, cost_usd=0.25)
-    model = ScriptedModel(*[[Call("look", {"n": n})] for n in range(4)], usage=usage)
+    model = ScriptedModel(*[[CallTool("look", {"n": n})] for n in range(4)], usage=usage)
     async with open_harness(
         store, model=model, tools=[FakeTool("look")], clock=clock, settings=quiet_settings(**limit)
     ) as h:
@@ -382,7 +390,7 @@ async def test_a_model_that_can_goes_on_from_its_own_words(store, clock):
 
 async def test_after_its_attempts_the_next_model_of_the_chain_answers(store, clock):
     first = ScriptedModel(then=ModelOverloaded("busy", retry_after_s=9.0), name="a:first", clock=clock)
-    second = ScriptedModel([Call("look")], "from the second", name="b:second", clock=clock)
+    second = ScriptedModel([CallTool("look")], "from the second", name="b:second", clock=clock)
     settings = quiet_settings(fallback_models=("b:second",), model_attempts_max=3)
     async with open_harness(
         store,
@@ -508,7 +516,7 @@ async def test_steering_joins_between_steps(store, clock):
         return ToolResult("ok")
 
     async with open_harness(
-        store, [Call("slow")], "As you wish.", tools=[FakeTool("slow", slow)], clock=clock
+        store, [CallTool("slow")], "As you wish.", tools=[FakeTool("slow", slow)], clock=clock
     ) as h:
         session = await h.new_session()
         accepted = await h.send(session, "go")
@@ -605,7 +613,7 @@ async def test_past_the_threshold_a_compaction_follows_by_itself(store, clock):
 
 async def test_halves_of_characters_from_a_model_or_a_tool_do_not_fail_the_turn(store, clock):
     broken = FakeTool("look", "bad \udcff")
-    script = ([Say("half \ud83d"), Call("look", {})], "Done.")
+    script = ([Say("half \ud83d"), CallTool("look", {})], "Done.")
     async with open_harness(store, *script, tools=[broken], clock=clock) as h:
         session = await h.new_session()
         assert (await h.run(session, "go")).state is TurnState.COMPLETED

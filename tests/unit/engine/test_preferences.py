@@ -7,7 +7,7 @@ from everturn.domain.store import Request
 from everturn.domain.turns import TurnState
 from everturn.engine import EngineSettings, Preferences, read_preferences, write_preferences
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
-from everturn.testing.models import Call, ScriptedModel, ScriptedModels
+from everturn.testing.models import CallTool, ScriptedModel, ScriptedModels
 from everturn.testing.tools import FakeTool
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ async def test_they_are_read_as_they_were_written_and_those_of_others_are_not(st
 
 
 async def test_a_limit_that_is_raised_while_a_turn_waits_at_it_is_the_one_it_goes_on_with(store, clock):
-    script = [[Call("look", {"n": n})] for n in range(5)]
+    script = [[CallTool("look", {"n": n})] for n in range(5)]
     await write_preferences(store.records, OWNER, Preferences(steps_max=2))
     async with open_harness(
         store, *script, "done", tools=[FakeTool("look")], clock=clock, settings=quiet_settings()

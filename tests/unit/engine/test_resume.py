@@ -9,7 +9,7 @@ from everturn.domain.messages import Call, Message, Outcome, Role, Text
 from everturn.domain.model import Abilities, ToolSchema
 from everturn.domain.tool import ToolSpec
 from everturn.domain.turns import Usage
-from everturn.engine.facts import Facts, digest_of
+from everturn.engine.progress import TurnProgress, digest_of
 from everturn.engine.resume import (
     AbandonAttempt,
     AskDoubt,
@@ -17,10 +17,10 @@ from everturn.engine.resume import (
     CallModel,
     Complete,
     Fail,
+    GiveResult,
     Judge,
-    Run,
+    RunCall,
     RunCalls,
-    Settle,
     Stop,
     budget_spent,
     choose_model,
@@ -35,19 +35,19 @@ LOOK = Call("c1", "look", '{"at":1}')
 
 
 def told(*payloads, step_ms=1000):
-    """Fold and facts after these events, one second apart."""
-    fold, facts = Fold("trn_01jxt21q000zwpqvg0vhza8ktm"), Facts()
+    """Fold and progress after these events, one second apart."""
+    fold, progress = Fold("trn_01jxt21q000zwpqvg0vhza8ktm"), TurnProgress()
     at = 0
     for payload in (ev.TurnStarted(1, "w"), *payloads):
         fold.take(payload, at)
-        facts.take(payload, at)
+        progress.take(payload, at)
         at += step_ms
-    return fold.result(), facts, at
+    return fold.result(), progress, at
 
 
 def move(*payloads, settings=SETTINGS):
-    folded, facts, now = told(*payloads)
-    return next_move(folded, facts, now, settings)
+    folded, progress, now = told(*payloads)
+    return next_move(folded, progress, now, settings)
 
 
 def step(number, *calls, text="ok", finish=None):
@@ -158,66 +158,66 @@ def crash():
 
 
 def test_attempts_are_counted_since_the_last_finished_step():
-    _, facts, now = told(*[crash()] * 10)
-    assert budget_spent(facts, now, SETTINGS) is None
-    _, facts, now = told(*[crash()] * 11)
-    assert budget_spent(facts, now, SETTINGS).code == "resume_attempts"
-    _, facts, now = told(*[crash()] * 10, *step(1, LOOK), *[crash()] * 10)
-    assert budget_spent(facts, now, SETTINGS) is None
-    _, facts, now = told(*step(1, LOOK), *[crash()] * 10, finished(LOOK), crash())
-    assert facts.crashes == 1
+    _, progress, now = told(*[crash()] * 10)
+    assert budget_spent(progress, now, SETTINGS) is None
+    _, progress, now = told(*[crash()] * 11)
+    assert budget_spent(progress, now, SETTINGS).code == "resume_attempts"
+    _, progress, now = told(*[crash()] * 10, *step(1, LOOK), *[crash()] * 10)
+    assert budget_spent(progress, now, SETTINGS) is None
+    _, progress, now = told(*step(1, LOOK), *[crash()] * 10, finished(LOOK), crash())
+    assert progress.crashes == 1
 
 
 def test_hand_overs_and_answers_cost_no_attempt():
     others = [ev.TurnResumed(2, "w", reason) for reason in ("handed_over", "answered")]
-    _, facts, now = told(*others * 20)
-    assert facts.crashes == 0
-    assert budget_spent(facts, now, SETTINGS) is None
+    _, progress, now = told(*others * 20)
+    assert progress.crashes == 0
+    assert budget_spent(progress, now, SETTINGS) is None
 
 
 DAY = 24 * 3600 * 1000
 
 
 def test_age_does_not_count_waiting():
-    _, facts, now = told(ev.TurnWaiting(("a",)))
-    assert facts.age_ms(now + 2 * DAY) <= 2000
-    facts.take(ev.TurnResumed(2, "w", "answered"), now + 2 * DAY)
-    assert facts.age_ms(now + 2 * DAY) <= 2000
+    _, progress, now = told(ev.TurnWaiting(("a",)))
+    assert progress.age_ms(now + 2 * DAY) <= 2000
+    progress.take(ev.TurnResumed(2, "w", "answered"), now + 2 * DAY)
+    assert progress.age_ms(now + 2 * DAY) <= 2000
 
 
 @pytest.mark.parametrize("reason", ["crash", "handed_over"])
 def test_age_counts_work_and_the_time_without_a_worker(reason):
-    _, facts, now = told(ev.StepStarted(1, "m"))
-    facts.take(ev.TurnResumed(2, "w", reason, stopped_at=now), now + DAY - 10_000)
-    assert budget_spent(facts, now + DAY - 10_000, SETTINGS) is None
-    facts.take(ev.TurnResumed(3, "w", reason, stopped_at=now + DAY - 10_000), now + DAY + 10_000)
-    assert budget_spent(facts, now + DAY + 10_000, SETTINGS).code == "resume_age"
+    _, progress, now = told(ev.StepStarted(1, "m"))
+    progress.take(ev.TurnResumed(2, "w", reason, stopped_at=now), now + DAY - 10_000)
+    assert budget_spent(progress, now + DAY - 10_000, SETTINGS) is None
+    progress.take(ev.TurnResumed(3, "w", reason, stopped_at=now + DAY - 10_000), now + DAY + 10_000)
+    assert budget_spent(progress, now + DAY + 10_000, SETTINGS).code == "resume_age"
 
 
 def test_a_turn_that_never_lost_its_worker_has_no_age_to_exceed():
-    _, facts, now = told(ev.TurnWaiting(("a",), worked_ms=3 * DAY))
-    facts.take(ev.TurnResumed(2, "w", "answered"), now)
-    assert budget_spent(facts, now, SETTINGS) is None
+    _, progress, now = told(ev.TurnWaiting(("a",), worked_ms=3 * DAY))
+    progress.take(ev.TurnResumed(2, "w", "answered"), now)
+    assert budget_spent(progress, now, SETTINGS) is None
 
 
 def test_measured_work_counts_and_not_what_the_wall_clock_says():
-    facts = Facts()
-    facts.take(ev.TurnStarted(1, "w"), 0)
-    facts.take(ev.TurnWaiting(("a",), worked_ms=1000), DAY)
-    assert facts.worked_ms(2 * DAY) == 1000
-    facts.take(ev.TurnResumed(2, "w", "crash", stopped_at=DAY), DAY + 5000)
-    assert facts.age_ms(DAY + 5000) == 6000
+    progress = TurnProgress()
+    progress.take(ev.TurnStarted(1, "w"), 0)
+    progress.take(ev.TurnWaiting(("a",), worked_ms=1000), DAY)
+    assert progress.worked_ms(2 * DAY) == 1000
+    progress.take(ev.TurnResumed(2, "w", "crash", stopped_at=DAY), DAY + 5000)
+    assert progress.age_ms(DAY + 5000) == 6000
 
 
 def test_pressing_resume_starts_the_budget_anew():
     day = 24 * 3600 * 1000
-    _, facts, now = told(*[crash()] * 11)
-    facts.take(ev.TurnResumed(3, "w", "manual"), now + 2 * day)
-    assert budget_spent(facts, now + 2 * day, SETTINGS) is None
+    _, progress, now = told(*[crash()] * 11)
+    progress.take(ev.TurnResumed(3, "w", "manual"), now + 2 * day)
+    assert budget_spent(progress, now + 2 * day, SETTINGS) is None
 
 
 def test_working_time_leaves_out_waiting_and_the_time_the_server_was_down():
-    facts = Facts()
+    progress = TurnProgress()
     for at, payload in (
         (0, ev.TurnStarted(1, "w")),
         (1000, ev.TurnWaiting(("a",))),
@@ -225,8 +225,8 @@ def test_working_time_leaves_out_waiting_and_the_time_the_server_was_down():
         (7000, ev.StepStarted(1, "m")),
         (90_000, ev.TurnResumed(3, "w", "crash", stopped_at=8000)),
     ):
-        facts.take(payload, at)
-    assert facts.worked_ms(91_000) == 1000 + 3000 + 1000
+        progress.take(payload, at)
+    assert progress.worked_ms(91_000) == 1000 + 3000 + 1000
 
 
 # --- one call -----------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_a_call_that_never_started_is_judged():
 
 def test_an_approval_holds_for_its_digest_only():
     allowed = ev.ApprovalResolved("ask", "c1", "once", "ada")
-    assert next_for_call(state_after(requested(), allowed), spec()) == Run(1, is_approved=True)
+    assert next_for_call(state_after(requested(), allowed), spec()) == RunCall(1, is_approved=True)
     other = requested(digest_of("look", "{}"))
     assert next_for_call(state_after(other, allowed), spec()) == Judge()
 
@@ -266,13 +266,13 @@ def test_an_approval_holds_for_its_digest_only():
 def test_a_denied_or_expired_approval_settles_the_call(decision):
     resolved = ev.ApprovalResolved("ask", "c1", decision, "ada")
     after = next_for_call(state_after(requested(), resolved), spec())
-    assert isinstance(after, Settle)
+    assert isinstance(after, GiveResult)
     assert after.outcome == "denied"
 
 
 @pytest.mark.parametrize("ability", ["is_safe_to_repeat", "takes_key"])
 def test_a_call_in_doubt_is_rerun_only_if_that_is_safe(ability):
-    assert next_for_call(state_after(STARTED), spec(**{ability: True})) == Run(2, is_approved=True)
+    assert next_for_call(state_after(STARTED), spec(**{ability: True})) == RunCall(2, is_approved=True)
     assert isinstance(next_for_call(state_after(STARTED), spec()), AskDoubt)
     assert isinstance(next_for_call(state_after(STARTED), None), AskDoubt)
 
@@ -280,7 +280,7 @@ def test_a_call_in_doubt_is_rerun_only_if_that_is_safe(ability):
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("run again", Run(2, is_approved=True)),
+        ("run again", RunCall(2, is_approved=True)),
         ("take it as done", "ok"),
         ("check", "unknown"),
         ("expired", "unknown"),
@@ -312,23 +312,23 @@ def test_only_words_can_be_gone_on_from():
 
 def test_the_chain_is_walked_when_attempts_are_spent():
     chain = ["a", "b"]
-    _, facts, _ = told(ev.StepStarted(1, "a"), ev.StepAbandoned(1, "dropped", retry_in_ms=1, model="a"))
-    assert choose_model(chain, facts, 2) == "a"
-    facts.take(ev.StepStarted(1, "a", 2), 0)
-    facts.take(ev.StepAbandoned(1, "dropped", model="a"), 0)
-    assert choose_model(chain, facts, 2) == "b"
-    facts.take(ev.StepStarted(1, "b", 3), 0)
-    facts.take(ev.StepAbandoned(1, "refused", model="b"), 0)
-    assert choose_model(chain, facts, 2) is None
+    _, progress, _ = told(ev.StepStarted(1, "a"), ev.StepAbandoned(1, "dropped", retry_in_ms=1, model="a"))
+    assert choose_model(chain, progress, 2) == "a"
+    progress.take(ev.StepStarted(1, "a", 2), 0)
+    progress.take(ev.StepAbandoned(1, "dropped", model="a"), 0)
+    assert choose_model(chain, progress, 2) == "b"
+    progress.take(ev.StepStarted(1, "b", 3), 0)
+    progress.take(ev.StepAbandoned(1, "refused", model="b"), 0)
+    assert choose_model(chain, progress, 2) is None
 
 
 def test_a_crash_is_not_the_models_fault():
-    _, facts, _ = told(ev.StepStarted(1, "a"), ev.StepAbandoned(1, "crash", model="a"))
-    assert facts.attempts["a"] == 0
-    assert choose_model(["a"], facts, 1) == "a"
+    _, progress, _ = told(ev.StepStarted(1, "a"), ev.StepAbandoned(1, "crash", model="a"))
+    assert progress.attempts["a"] == 0
+    assert choose_model(["a"], progress, 1) == "a"
 
 
 def test_a_turn_stays_with_the_model_that_works():
-    _, facts, _ = told(ev.StepStarted(1, "b"), ev.StepFinished(1, "calls", (LOOK,)))
-    facts.enter(2)
-    assert choose_model(["a", "b"], facts, 2) == "b"
+    _, progress, _ = told(ev.StepStarted(1, "b"), ev.StepFinished(1, "calls", (LOOK,)))
+    progress.enter(2)
+    assert choose_model(["a", "b"], progress, 2) == "b"

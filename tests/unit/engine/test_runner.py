@@ -8,7 +8,7 @@ import pytest
 from everturn.domain.errors import DiskFull, NothingToDo, StoreAway, StoreBroken
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
-from everturn.testing import Call, FakeTool, HoldingProbe, Pause, Say, ScriptedModel
+from everturn.testing import CallTool, FakeTool, HoldingProbe, Pause, Say, ScriptedModel
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
 from everturn.testing.models import Wait
 from tests.waiting import others_have_gone_on
@@ -153,7 +153,7 @@ async def test_a_broken_store_interrupts_the_turn_and_resume_goes_on(store, cloc
         await more.wait()
         return await FakeTool("x", "seen").run(call, emit)
 
-    script = ([Say("Let me see. "), Call("slow")], "It is a cat.")
+    script = ([Say("Let me see. "), CallTool("slow")], "It is a cat.")
     async with open_harness(
         store, *script, tools=[FakeTool("slow", slow, is_safe_to_repeat=True)], clock=clock
     ) as h:
@@ -204,7 +204,9 @@ async def test_a_stop_lets_running_turns_finish_within_the_grace(store, clock):
         await gate.wait()
         return await FakeTool("x").run(call, emit)
 
-    async with open_harness(store, [Call("slow")], "end", tools=[FakeTool("slow", slow)], clock=clock) as h:
+    async with open_harness(
+        store, [CallTool("slow")], "end", tools=[FakeTool("slow", slow)], clock=clock
+    ) as h:
         session = await h.new_session()
         accepted = await h.send(session)
         await h.seen(session, "tool.started")

@@ -18,11 +18,11 @@ from everturn.domain.model import Abilities
 from everturn.domain.probe import Moment
 from everturn.domain.store import Request
 from everturn.engine import Preferences, write_preferences
-from everturn.memory import BuiltMemory, MemorySettings, Outcome, build_memory
+from everturn.memory import BuiltMemory, CommitOutcome, MemorySettings, build_memory
 from everturn.memory.notes import source_of
 from everturn.store import Store
 from everturn.store.files.disk import Disk
-from everturn.testing import Call, FakeClock, HoldingProbe, ScriptedModel, ScriptedModels
+from everturn.testing import CallTool, FakeClock, HoldingProbe, ScriptedModel, ScriptedModels
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.tools import FakeToolbox
 from tests import acting
@@ -129,7 +129,7 @@ async def test_a_model_that_fails_the_check_extracts_nothing_and_says_so(
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing in a choir")
-    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert await texts(built) == []
     assert "failed the extraction check" in await store.records.get(ME, "memory", "notice")
     assert len(model.requests) == 1
@@ -184,7 +184,7 @@ async def test_a_pocket_model_takes_the_check_like_any_other(
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing in a choir")
     await owed_turn(store, session.id, "and I paint")
-    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert len(model.requests) == 2, "the two messages of the check that state something"
     notice = str(await store.records.get(ME, "memory", "notice"))
     assert "it missed facts that the user stated" in notice
@@ -234,9 +234,9 @@ async def test_what_a_small_model_has_read_is_done_when_it_is_cut_short(
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
     await owed_turn(store, session.id, "I paint")
-    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.FAILED
+    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.FAILED
     assert await texts(built) == ["The user sings."]
-    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert await texts(built) == ["The user sings.", "The user paints."]
     assert len(model.requests) == 5
 
@@ -250,8 +250,8 @@ async def test_a_small_model_goes_on_with_the_check_where_it_was_cut_short(
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
-    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.FAILED
-    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.FAILED
+    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert await texts(built) == ["The user sings."]
     assert len(model.requests) == 4
 
@@ -303,7 +303,7 @@ async def test_a_model_that_says_its_facts_over_and_over_passes_if_they_are_righ
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing in a choir")
-    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert await texts(built) == ["Sings in a choir."]
     schema = model.requests[0].json_schema
     assert schema is not None
@@ -318,9 +318,9 @@ async def test_a_model_that_is_away_leaves_everything_owed(
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
     failed = await built.memory.settle(ME, session.id)
-    assert failed.outcome is Outcome.FAILED
+    assert failed.outcome is CommitOutcome.FAILED
     assert await texts(built) == []
-    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert await texts(built) == ["The user sings."]
 
 
@@ -347,11 +347,11 @@ async def test_a_commit_that_stops_anywhere_between_notes_and_their_mark_is_note
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
     await owed_turn(store, session.id, "and dance")
-    assert (await built.memory.settle(ME, session.id)).outcome is Outcome.FAILED
+    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.FAILED
     # Another process, which extracts in other words, finds what the first one has done.
     again = ScriptedModel(clock=clock, then=facts("The user is a singer.", "The user is a dancer."))
     restarted = built_over(store, clock, tmp_path, again)
-    assert (await restarted.memory.settle(ME, session.id)).outcome is Outcome.SETTLED
+    assert (await restarted.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert len(await texts(restarted)) == 2
     left = [path.name for path in built.notebooks.folder_of(ME).iterdir()]
     assert sorted(left) == [".lock", ".taken", "2025-06.md"]
@@ -530,9 +530,9 @@ async def test_the_agents_tool_remembers_looks_up_and_forgets(
     clock = SystemClock()  # a claim that meets a commit's lock on the session looks again, by the clock
     store = await open_another(clock=clock)
     model = ScriptedModel(
-        [Call("memory", {"action": "remember", "text": "Sings in a choir."})],
+        [CallTool("memory", {"action": "remember", "text": "Sings in a choir."})],
         "noted",
-        [Call("memory", {"action": "look_up", "text": "choir"})],
+        [CallTool("memory", {"action": "look_up", "text": "choir"})],
         "found",
         clock=clock,
     )
@@ -546,10 +546,10 @@ async def test_the_agents_tool_remembers_looks_up_and_forgets(
         assert (note.session_id, note.turn_id) == (session.id, turn.id)
         await h.run(session, "What do you know about choirs?")
         assert note.id in str(model.requests[-1].messages[-1])
-        model.add([Call("memory", {"action": "forget", "text": note.id})], "gone")
+        model.add([CallTool("memory", {"action": "forget", "text": note.id})], "gone")
         await h.run(session, "Forget it")
         assert await texts(built, OWNER) == []
-        model.add([Call("memory", {"action": "forget", "text": "not_nothing"})], "sorry")
+        model.add([CallTool("memory", {"action": "forget", "text": "not_nothing"})], "sorry")
         await h.run(session, "Forget it again")
         assert "There is no note" in str(model.requests[-1].messages[-1])
 

@@ -14,7 +14,7 @@ import pytest
 
 from everturn.domain.errors import NotFound
 from everturn.domain.ids import Ids
-from everturn.memory import Memory, MemorySettings, Outcome, Providers
+from everturn.memory import CommitOutcome, Memory, MemorySettings, Providers
 from everturn.memory.threaded_provider import ProviderFailed, ProviderMonitor, ThreadedProvider
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModel, within
@@ -97,7 +97,7 @@ async def test_a_plug_in_that_blocks_its_thread_is_given_up_in_time_and_all_stay
         assert (await store.sessions.get(ME, session_id)).id == session_id
         assert memory.status()["under_way"] == 1
         await clock.advance(memory.settings.commit_timeout_s)
-    assert results[0].outcome is Outcome.FAILED
+    assert results[0].outcome is CommitOutcome.FAILED
     assert "did not commit within 120 s" in results[0].error
     (state,) = memory.states()
     assert (state.state, state.failures) == ("silent", 1)
@@ -215,7 +215,7 @@ async def test_a_plug_in_that_raises_an_interrupt_an_exit_or_a_cancellation_ends
         for text in ("one", "two"):
             assert (await h.run(session, text)).state == "completed"
         done = await memory.commit(OWNER, session.id)
-        assert done.outcome is Outcome.FAILED
+        assert done.outcome is CommitOutcome.FAILED
         assert type(error).__name__ in done.error
     (owing,) = await store.ledger.owing()
     assert owing.turns == 2
@@ -264,7 +264,7 @@ async def test_a_plug_in_that_cannot_be_loaded_fails_its_commits_and_says_why(
     )
     session_id = await owed(store)
     done = await memory.settle(ME, session_id)
-    assert done.outcome is Outcome.FAILED
+    assert done.outcome is CommitOutcome.FAILED
     assert "no_such_module" in done.error
     assert memory.states()[0].state == "failing"
 
@@ -275,7 +275,7 @@ async def test_a_provider_that_is_not_installed_any_more_leaves_all_owed(
     memory = Memory(store.ledger, Providers({}, {}), clock=clock, ids=Ids(clock))
     session_id = await owed(store)
     done = await memory.settle(ME, session_id)
-    assert done.outcome is Outcome.NO_HANDLE
+    assert done.outcome is CommitOutcome.NO_HANDLE
     assert "blocking" in done.error
     assert len(await store.ledger.owing()) == 1
 
@@ -333,7 +333,7 @@ async def test_a_provider_of_the_program_that_cannot_be_opened_fails_no_turn_and
         (state,) = memory.status()["providers"]
         assert state["state"] == "failing"
         assert "the index is locked" in state["error"]
-        assert (await memory.settle(OWNER, session.id)).outcome is Outcome.FAILED
+        assert (await memory.settle(OWNER, session.id)).outcome is CommitOutcome.FAILED
         assert await memory.has_uncommitted_work(OWNER, session.id)
         is_broken = False
         assert (await h.run(session, "two")).state == "completed"

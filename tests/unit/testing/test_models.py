@@ -2,7 +2,7 @@ import pytest
 
 from everturn.domain.errors import ModelRefused, ModelUnknown, RateLimited, StreamCut
 from everturn.domain.model import Finish, ModelRequest, ReasoningChunk, TextChunk
-from everturn.testing import Call, Cut, Say, ScriptedModel, ScriptedModels, Think, Trouble
+from everturn.testing import CallTool, Cut, Say, ScriptedModel, ScriptedModels, Think, Trouble
 
 pytestmark = pytest.mark.anyio
 REQUEST = ModelRequest(system="", messages=())
@@ -14,7 +14,7 @@ async def play(model):
 
 
 async def test_text_reasoning_and_calls_end_with_a_finish():
-    model = ScriptedModel([Think("hm", opaque="sig"), Say("abcd", 2), Call("look", {"a": 1})])
+    model = ScriptedModel([Think("hm", opaque="sig"), Say("abcd", 2), CallTool("look", {"a": 1})])
     chunks = await play(model)
     assert chunks[:3] == [ReasoningChunk("hm"), TextChunk("ab"), TextChunk("cd")]
     finish = chunks[3]

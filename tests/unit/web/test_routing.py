@@ -9,8 +9,8 @@ from msgspec import Meta
 from everturn.domain.errors import Invalid, InvalidId
 from everturn.web.http.problems import BadJson, BodyTooLarge, MethodNotAllowed, NoRoute, NotJson
 from everturn.web.http.routing import (
+    ApiCall,
     BodyReader,
-    Call,
     Endpoint,
     Nothing,
     Table,
@@ -38,7 +38,7 @@ class Loose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str = "default"
 
 
-async def nothing(call: Call[Any, Any]) -> None: ...
+async def nothing(call: ApiCall[Any, Any]) -> None: ...
 
 
 def endpoint(method: str, path: str, **more: Any) -> Endpoint[Any, Any]:

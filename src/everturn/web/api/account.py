@@ -22,7 +22,7 @@ from everturn.web.access.audit import Audit, Entry
 from everturn.web.access.identity import LOCAL_OWNER, Scope
 from everturn.web.access.passwords import PASSWORD_LENGTH_MIN
 from everturn.web.http.problems import AccessNeeded, OldPasswordWrong, ScopeMissing, Throttled, WrongPassword
-from everturn.web.http.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.streams.streams import Streams
 
 _SIGN_IN_BYTES_MAX = 16_384  # nobody has signed in yet: strangers get no more of our memory
@@ -189,7 +189,7 @@ class AccountApi:
             ),
         ]
 
-    async def sign_in(self, call: Call[Nothing, SignIn]) -> Answer:
+    async def sign_in(self, call: ApiCall[Nothing, SignIn]) -> Answer:
         if not await self._accounts.is_sign_in_on():
             raise e.WrongState("This server has no sign-in.", hint="'everturn password' switches it on.")
         address = call.visitor.address
@@ -209,7 +209,7 @@ class AccountApi:
         me = Me(LOCAL_OWNER, "cookie", tuple(Scope), __version__)
         return Answer(me, headers=(set_cookie(cookie, call.visitor), set_browser(browser, call.visitor)))
 
-    async def enter(self, call: Call[Nothing, Enter]) -> Answer:
+    async def enter(self, call: ApiCall[Nothing, Enter]) -> Answer:
         if await self._accounts.is_sign_in_on():
             raise e.WrongState("This server has a password.", hint="Sign in with it.")
         host, port = call.scope["server"]
@@ -219,7 +219,7 @@ class AccountApi:
         me = Me(LOCAL_OWNER, "access", tuple(Scope), __version__)
         return Answer(me, headers=(set_cookie(cookie, call.visitor),))
 
-    async def sign_out(self, call: Call[Nothing, SignOut]) -> Answer:
+    async def sign_out(self, call: ApiCall[Nothing, SignOut]) -> Answer:
         caller = call.caller
         if call.body.everywhere:
             if not caller.may(Scope.ADMIN):
@@ -232,7 +232,7 @@ class AccountApi:
         await self._audit.write(what, caller.name, address=caller.address)
         return Answer(None, headers=(clear_cookie(call.visitor),))
 
-    async def change_password(self, call: Call[Nothing, ChangePassword]) -> Answer:
+    async def change_password(self, call: ApiCall[Nothing, ChangePassword]) -> Answer:
         await self._refuse_change()
         caller, agent = call.caller, call.headers.get("user-agent", "")
         try:
@@ -258,28 +258,28 @@ class AccountApi:
                 hint="Change it there.",
             )
 
-    async def me(self, call: Call[Nothing, Nothing]) -> Me:
+    async def me(self, call: ApiCall[Nothing, Nothing]) -> Me:
         caller = call.caller
         scopes = tuple(scope for scope in Scope if caller.may(scope))
         return Me(caller.owner, caller.way, scopes, __version__)
 
-    async def tokens(self, call: Call[Nothing, Nothing]) -> Tokens:
+    async def tokens(self, call: ApiCall[Nothing, Nothing]) -> Tokens:
         return Tokens(tuple(await self._accounts.tokens(call.owner)))
 
-    async def create_token(self, call: Call[Nothing, CreateToken]) -> NewToken:
+    async def create_token(self, call: ApiCall[Nothing, CreateToken]) -> NewToken:
         body = call.body
         info, text = await self._accounts.create_token(call.owner, body.label, body.scopes, days=body.days)
         detail = f"{info.id} {','.join(body.scopes)}"
         await self._audit.write("token.created", call.caller.name, address=call.caller.address, detail=detail)
         return NewToken(info, text)
 
-    async def revoke_token(self, call: Call[Nothing, Nothing]) -> None:
+    async def revoke_token(self, call: ApiCall[Nothing, Nothing]) -> None:
         await self._accounts.revoke_token(call.owner, call.path["token"])
         await self._streams.end_unwelcome()
         detail = call.path["token"]
         await self._audit.write("token.revoked", call.caller.name, address=call.caller.address, detail=detail)
 
-    async def audit(self, call: Call[AuditQuery, Nothing]) -> AuditPage:
+    async def audit(self, call: ApiCall[AuditQuery, Nothing]) -> AuditPage:
         return AuditPage(tuple(await self._audit.newest(call.query.limit)))
 
 

@@ -23,7 +23,7 @@ from everturn.web.api.sessions import (
 )
 from everturn.web.http.guard import FILE_POLICY
 from everturn.web.http.problems import ScopeMissing
-from everturn.web.http.routing import JSON, Answer, AnyEndpoint, Call, Endpoint, Nothing, Raw
+from everturn.web.http.routing import JSON, Answer, AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.preferences import PreferencesOf
 from everturn.web.uploads import safe_name, sniffed
 
@@ -88,7 +88,7 @@ class DocumentsApi:
             ),
         ]
 
-    async def search(self, call: Call[SearchQuery, Nothing]) -> Hits:
+    async def search(self, call: ApiCall[SearchQuery, Nothing]) -> Hits:
         query = call.query
         # Before the search: a session leaves the store before it leaves the hidden ones.
         hidden = await self._sessions.hidden()
@@ -99,7 +99,7 @@ class DocumentsApi:
 
     # --- export --------------------------------------------------------------------------------------
 
-    async def export(self, call: Call[ExportQuery, Nothing]) -> Raw:
+    async def export(self, call: ApiCall[ExportQuery, Nothing]) -> Raw:
         session = await self._sessions.visible(call.owner, call.path["session"])
         if call.query.format == "json":
             document = await documents.export_document(self._store, call.owner, session.id)
@@ -114,12 +114,12 @@ class DocumentsApi:
 
     # --- import --------------------------------------------------------------------------------------
 
-    async def import_(self, call: Call[Nothing, Document]) -> Answer:
+    async def import_(self, call: ApiCall[Nothing, Document]) -> Answer:
         _check(call)
         document = await self._placed(call)
         return tagged(await documents.import_document(self._store, call.owner, document, _described))
 
-    async def _placed(self, call: Call[Nothing, Document]) -> Document:
+    async def _placed(self, call: ApiCall[Nothing, Document]) -> Document:
         """The document under the preferred profile, if the caller may not choose one: a document that names
         none would lead out of it."""
         if call.caller.may(Scope.ADMIN):
@@ -129,7 +129,7 @@ class DocumentsApi:
         return msgspec.structs.replace(call.body, session=session)
 
 
-def _check(call: Call[Nothing, Document]) -> None:
+def _check(call: ApiCall[Nothing, Document]) -> None:
     """What a document says about its session is bound as it is when a session is made or changed."""
     session = call.body.session
     profiles = (session.profile, *(turn.profile for turn in call.body.turns))

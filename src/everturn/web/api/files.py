@@ -18,7 +18,7 @@ from everturn.web.access.identity import Scope
 from everturn.web.http.guard import FILE_POLICY
 from everturn.web.http.page_files import FileAnswer
 from everturn.web.http.problems import BadRequest, NotJson
-from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.uploads import FORM, RAW, SHOWN, Uploads
 
 _CONTENTS = dict.fromkeys((RAW, *sorted(SHOWN)), bytes)
@@ -76,12 +76,12 @@ class FilesApi:
             ),
         ]
 
-    async def upload(self, call: Call[UploadQuery, Nothing]) -> Uploaded:
+    async def upload(self, call: ApiCall[UploadQuery, Nothing]) -> Uploaded:
         async with self._uploads.receive(call.headers, call.receive, call.query.name) as upload:
             file = await self._store.files.put(call.owner, upload.name, upload.media_type, upload.path)
         return Uploaded(file.id, file.name, file.media_type, file.size)
 
-    async def get(self, call: Call[Nothing, Nothing]) -> FileAnswer:
+    async def get(self, call: ApiCall[Nothing, Nothing]) -> FileAnswer:
         file = await self._store.files.get(call.owner, call.path["file"])
         path = await self._store.files.path(call.owner, file.id)
         size = await anyio.to_thread.run_sync(_readable_size, path, file)

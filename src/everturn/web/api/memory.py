@@ -15,7 +15,7 @@ from everturn.memory.notebook import Notebooks
 from everturn.memory.notes import Note
 from everturn.memory.threaded_provider import ProviderState
 from everturn.web.access.identity import Scope
-from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 NOTES_MAX = 1_000
 _NoteText = Annotated[str, Meta(min_length=1, max_length=2_000)]
@@ -144,7 +144,7 @@ class MemoryApi:
             ),
         ]
 
-    async def read(self, call: Call[NotesQuery, Nothing]) -> Remembered:
+    async def read(self, call: ApiCall[NotesQuery, Nothing]) -> Remembered:
         owner, query = call.owner, call.query
         notes, cursor = await self._page(owner, query)
         owing, settled = await self._memory.ledger.standing(owner)
@@ -185,7 +185,7 @@ class MemoryApi:
         shown = notes[: query.limit]
         return shown, shown[-1].id if len(notes) > len(shown) else None
 
-    async def put(self, call: Call[Nothing, PutNote]) -> ShownNote:
+    async def put(self, call: ApiCall[Nothing, PutNote]) -> ShownNote:
         body = call.body
         if body.id is None:
             return _shown(await self._notebooks.remember(call.owner, body.text, self._clock.now_ms()))
@@ -193,11 +193,11 @@ class MemoryApi:
         await self._memory.ledger.drop_recalled(call.owner)
         return _shown(note)
 
-    async def forget(self, call: Call[WhichNote, Nothing]) -> None:
+    async def forget(self, call: ApiCall[WhichNote, Nothing]) -> None:
         await self._notebooks.forget(call.owner, call.query.id)
         await self._memory.ledger.drop_recalled(call.owner)
 
-    async def commit(self, call: Call[Nothing, CommitNow]) -> CommittedNow:
+    async def commit(self, call: ApiCall[Nothing, CommitNow]) -> CommittedNow:
         wanted = call.body.session_id
         owing = await self._memory.ledger.owing(call.owner) if wanted is None else []
         turns, errors = 0, []

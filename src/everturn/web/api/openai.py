@@ -16,7 +16,7 @@ from everturn.web.access.identity import Scope
 from everturn.web.http import problems
 from everturn.web.http.idempotency import Answers, digest_of
 from everturn.web.http.problems import BadRequest
-from everturn.web.http.routing import Answer, AnyEndpoint, Call, ClientGone, Endpoint, Nothing, key_from
+from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, ClientGone, Endpoint, Nothing, key_from
 from everturn.web.openai import chat_wire as wire
 from everturn.web.openai.completions import (
     Answering,
@@ -100,11 +100,11 @@ class OpenAiApi:
             ),
         ]
 
-    async def models(self, call: Call[Nothing, Nothing]) -> ModelList:
+    async def models(self, call: ApiCall[Nothing, Nothing]) -> ModelList:
         names = [wire.AGENT, *(name for name in await self._names(call.owner) if name != wire.AGENT)]
         return ModelList("list", tuple(ModelOut(name, "model", 0, "everturn") for name in names))
 
-    async def complete(self, call: Call[Nothing, wire.ChatRequest]) -> Any:
+    async def complete(self, call: ApiCall[Nothing, wire.ChatRequest]) -> Any:
         request, named, key = call.body, call.headers.get(SESSION_HEADER), key_from(call.headers)
         _check(request, named)
         if named is not None:
@@ -122,7 +122,7 @@ class OpenAiApi:
             await stack.aclose()
             raise
 
-    async def _once(self, call: Call[Nothing, wire.ChatRequest], key: str, stack: AsyncExitStack) -> Any:
+    async def _once(self, call: ApiCall[Nothing, wire.ChatRequest], key: str, stack: AsyncExitStack) -> Any:
         """The first answer to this key, or the one that was given then."""
         plainly = msgspec.structs.replace(call.body, stream=False, stream_options=None)
         digest = digest_of(plainly)
@@ -150,7 +150,7 @@ class _Reply:
     def __init__(
         self,
         api: OpenAiApi,
-        call: Call[Nothing, wire.ChatRequest],
+        call: ApiCall[Nothing, wire.ChatRequest],
         headers: tuple[tuple[bytes, bytes], ...] = (),
         *,
         keep: Callable[[wire.Completion], Awaitable[None]] | None = None,

@@ -13,7 +13,7 @@ from everturn.engine import Engine
 from everturn.store import Store
 from everturn.web.http import docs_page
 from everturn.web.http.problems import NotReady
-from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing, Raw
+from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.metrics import Metrics, writer_figures
 from everturn.web.streams.streams import Streams
 
@@ -95,10 +95,10 @@ class ServerApi:
             ),
         ]
 
-    async def health(self, call: Call[Nothing, Nothing]) -> Health:
+    async def health(self, call: ApiCall[Nothing, Nothing]) -> Health:
         return Health("ok", __version__)
 
-    async def ready(self, call: Call[Nothing, Nothing]) -> Health:
+    async def ready(self, call: ApiCall[Nothing, Nothing]) -> Health:
         if self._is_stopping():
             raise NotReady("The server is shutting down.", hint="Ask another one, or wait.")
         try:
@@ -112,7 +112,7 @@ class ServerApi:
             )
         return Health("ready", __version__)
 
-    async def metrics(self, call: Call[Nothing, Nothing]) -> Raw:
+    async def metrics(self, call: ApiCall[Nothing, Nothing]) -> Raw:
         gauges: dict[str, Any] = {
             "streams": {"open": len(self._streams), "cut_off_total": self._streams.cut_off},
             "engine": self._engine.status(),
@@ -125,10 +125,10 @@ class ServerApi:
         }
         return Raw(self._metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
-    async def openapi(self, call: Call[Nothing, Nothing]) -> Raw:
+    async def openapi(self, call: ApiCall[Nothing, Nothing]) -> Raw:
         return Raw(msgspec.json.encode(self._described()), "application/json")
 
-    async def docs(self, call: Call[Nothing, Nothing]) -> Raw:
+    async def docs(self, call: ApiCall[Nothing, Nothing]) -> Raw:
         headers = ((b"content-security-policy", _DOCS_POLICY.encode()),)
         return Raw(docs_page.page(self._described()), "text/html; charset=utf-8", 200, headers)
 

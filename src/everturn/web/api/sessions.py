@@ -18,7 +18,7 @@ from everturn.store import Store
 from everturn.web.access.identity import Scope
 from everturn.web.deletion import EPHEMERAL, Deletions, is_ephemeral
 from everturn.web.http.problems import PreconditionNeeded, ScopeMissing
-from everturn.web.http.routing import Answer, AnyEndpoint, Call, Endpoint, Nothing, key_from, version_from
+from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import ModelName, PreferencesOf
 
 T = TypeVar("T")
@@ -252,7 +252,7 @@ class SessionsApi:
 
     # --- the list ------------------------------------------------------------------------------------
 
-    async def create(self, call: Call[Nothing, CreateSession]) -> Answer:
+    async def create(self, call: ApiCall[Nothing, CreateSession]) -> Answer:
         body = call.body
         check_place(call, is_named=body.project is not None or body.profile is not None)
         check_key(body.key)
@@ -270,7 +270,7 @@ class SessionsApi:
         )
         return tagged(session)
 
-    async def list(self, call: Call[ListQuery, Nothing]) -> Page[Session]:
+    async def list(self, call: ApiCall[ListQuery, Nothing]) -> Page[Session]:
         query = call.query
         hidden = await self._deletions.hidden()
         return await self._store.sessions.list(
@@ -284,7 +284,7 @@ class SessionsApi:
             is_shown=lambda session: session.id not in hidden and not is_ephemeral(session),
         )
 
-    async def get(self, call: Call[Nothing, Nothing]) -> Answer:
+    async def get(self, call: ApiCall[Nothing, Nothing]) -> Answer:
         return tagged(await self.visible(call.owner, call.path["session"]))
 
     async def visible(self, owner: str, session_id: str) -> Session:
@@ -301,7 +301,7 @@ class SessionsApi:
         """Sessions that are being deleted: nobody is shown anything of them."""
         return await self._deletions.hidden()
 
-    async def change(self, call: Call[Nothing, ChangeSession]) -> Answer:
+    async def change(self, call: ApiCall[Nothing, ChangeSession]) -> Answer:
         body = call.body
         # Null is a choice too: it leads out of the profile or the folder that the session has.
         check_place(call, is_named=body.project is not UNSET or body.profile is not UNSET)
@@ -314,17 +314,17 @@ class SessionsApi:
         )
         return tagged(await self._with_current(call, changed))
 
-    async def delete(self, call: Call[Nothing, Nothing]) -> Deleted:
+    async def delete(self, call: ApiCall[Nothing, Nothing]) -> Deleted:
         await self._refuse_hidden(call.path["session"])
         session = await self._store.sessions.get(call.owner, call.path["session"])
         return Deleted(session.id, await self._deletions.delete(call.owner, session))
 
-    async def restore(self, call: Call[Nothing, Nothing]) -> Answer:
+    async def restore(self, call: ApiCall[Nothing, Nothing]) -> Answer:
         return tagged(await self._deletions.restore(call.owner, call.path["session"]))
 
     # --- reading -------------------------------------------------------------------------------------
 
-    async def messages(self, call: Call[MessagesQuery, Nothing]) -> Messages:
+    async def messages(self, call: ApiCall[MessagesQuery, Nothing]) -> Messages:
         await self._refuse_hidden(call.path["session"])
         page = await self._engine.page(
             call.owner, call.path["session"], before=call.query.before, limit=call.query.limit
@@ -342,45 +342,45 @@ class SessionsApi:
 
     # --- moves ---------------------------------------------------------------------------------------
 
-    async def undo(self, call: Call[Nothing, Nothing]) -> Answer:
+    async def undo(self, call: ApiCall[Nothing, Nothing]) -> Answer:
         session_id, request = await self._move(call)
         return tagged(await self._with_current(call, self._engine.undo(call.owner, session_id, request)))
 
-    async def redo(self, call: Call[Nothing, Nothing]) -> Answer:
+    async def redo(self, call: ApiCall[Nothing, Nothing]) -> Answer:
         session_id, request = await self._move(call)
         return tagged(await self._with_current(call, self._engine.redo(call.owner, session_id, request)))
 
-    async def clear(self, call: Call[Nothing, Nothing]) -> Answer:
+    async def clear(self, call: ApiCall[Nothing, Nothing]) -> Answer:
         session_id, request = await self._move(call)
         return tagged(await self._with_current(call, self._engine.clear(call.owner, session_id, request)))
 
-    async def select(self, call: Call[Nothing, Select]) -> Answer:
+    async def select(self, call: ApiCall[Nothing, Select]) -> Answer:
         session_id, request = await self._move(call)
         moved = self._engine.select(call.owner, session_id, call.body.turn_id, request)
         return tagged(await self._with_current(call, moved))
 
-    async def retry(self, call: Call[Nothing, Retry]) -> Accepted:
+    async def retry(self, call: ApiCall[Nothing, Retry]) -> Accepted:
         session_id, request = await self._move(call)
         body = call.body
         moved = self._engine.retry(call.owner, session_id, body.turn_id, request, model=body.model)
         return await self._with_current(call, moved)
 
-    async def edit(self, call: Call[Nothing, Edit]) -> Accepted:
+    async def edit(self, call: ApiCall[Nothing, Edit]) -> Accepted:
         session_id, request = await self._move(call)
         moved = self._engine.retry(call.owner, session_id, call.body.turn_id, request, text=call.body.text)
         return await self._with_current(call, moved)
 
-    async def branch(self, call: Call[Nothing, OfTurn]) -> Answer:
+    async def branch(self, call: ApiCall[Nothing, OfTurn]) -> Answer:
         session_id, request = await self._move(call)
         moved = self._engine.branch(call.owner, session_id, call.body.turn_id, request)
         return tagged(await self._with_current(call, moved))
 
-    async def compact(self, call: Call[Nothing, Compact]) -> Accepted:
+    async def compact(self, call: ApiCall[Nothing, Compact]) -> Accepted:
         session_id, request = await self._move(call)
         moved = self._engine.compact(call.owner, session_id, focus=call.body.focus, request=request)
         return await self._with_current(call, moved)
 
-    async def _move(self, call: Call[Any, Any]) -> tuple[str, Request]:
+    async def _move(self, call: ApiCall[Any, Any]) -> tuple[str, Request]:
         """Raises PreconditionNeeded: without a key or a version a repeat would move twice."""
         session_id = call.path["session"]
         request = Request(key=key_from(call.headers), version=version_from(call.headers))
@@ -389,7 +389,7 @@ class SessionsApi:
         await self._refuse_hidden(session_id)
         return session_id, request
 
-    async def _with_current(self, call: Call[Any, Any], change: Awaitable[T]) -> T:
+    async def _with_current(self, call: ApiCall[Any, Any], change: Awaitable[T]) -> T:
         """A stale tab hears how the session is now, so that it need not ask."""
         try:
             return await change
@@ -412,7 +412,7 @@ def check_key(key: str) -> None:
         )
 
 
-def check_place(call: Call[Any, Any], *, is_named: bool) -> None:
+def check_place(call: ApiCall[Any, Any], *, is_named: bool) -> None:
     """Tokens that may only chat choose neither the folder nor the profile. ``is_named``: the request does."""
     if is_named and not call.caller.may(Scope.ADMIN):
         raise ScopeMissing(Scope.ADMIN)

@@ -20,7 +20,7 @@ from everturn.web.access.audit import Audit
 from everturn.web.access.identity import Caller, Scope
 from everturn.web.api.sessions import SessionId
 from everturn.web.http.problems import ServerNotUsable
-from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.preferences import ChangePreferences, PreferencesOf
 
 _DAY_MS = 86_400_000
@@ -380,10 +380,10 @@ class SettingsApi:
 
     # --- settings ------------------------------------------------------------------------------------
 
-    async def settings(self, call: Call[Nothing, Nothing]) -> Settings:
+    async def settings(self, call: ApiCall[Nothing, Nothing]) -> Settings:
         return await self._settings(await self._preferences.get(call.owner))
 
-    async def change(self, call: Call[Nothing, ChangePreferences]) -> Settings:
+    async def change(self, call: ApiCall[Nothing, ChangePreferences]) -> Settings:
         body = call.body
         if isinstance(body.profile, str):
             self._toolbox.profiles.get(body.profile)  # raises Invalid for one that is not there
@@ -426,7 +426,7 @@ class SettingsApi:
         except e.ModelUnknown:
             return None  # a provider without an address cannot be used, with or without a key
 
-    async def usage(self, call: Call[UsageQuery, Nothing]) -> UsageReport:
+    async def usage(self, call: ApiCall[UsageQuery, Nothing]) -> UsageReport:
         since = self._clock.now_ms() - call.query.days * _DAY_MS
         rows = await self._store.upkeep.usage(call.owner, since)
         by_model: dict[str, list[Spent]] = {}
@@ -438,7 +438,7 @@ class SettingsApi:
 
     # --- models and keys -----------------------------------------------------------------------------
 
-    async def models(self, call: Call[Nothing, Nothing]) -> Models:
+    async def models(self, call: ApiCall[Nothing, Nothing]) -> Models:
         chosen = (await self._preferences.get(call.owner)).model
         default = chosen or self._registry.default
         return Models(default, tuple(_model_line(state, default) for state in await self._registry.list()))
@@ -447,7 +447,7 @@ class SettingsApi:
         """For GET /v1/models: what can be used right now."""
         return [state.name for state in await self._registry.list() if state.state == "ready"]
 
-    async def test_model(self, call: Call[Nothing, TestModel]) -> ModelTrial:
+    async def test_model(self, call: ApiCall[Nothing, TestModel]) -> ModelTrial:
         trial = await self._registry.test(call.body.name)
         return ModelTrial(
             trial.is_ok,
@@ -459,7 +459,7 @@ class SettingsApi:
             trial.first_token_ms,
         )
 
-    async def put_key(self, call: Call[Nothing, PutKey]) -> None:
+    async def put_key(self, call: ApiCall[Nothing, PutKey]) -> None:
         provider, body = call.path["provider"], call.body
         if body.base_url is not None:
             await self._connect(provider, body.base_url, body.key)
@@ -480,7 +480,7 @@ class SettingsApi:
         self._registry.forget(provider)
         await self._registry.discover()
 
-    async def delete_key(self, call: Call[Nothing, Nothing]) -> None:
+    async def delete_key(self, call: ApiCall[Nothing, Nothing]) -> None:
         provider = call.path["provider"]
         if not await anyio.to_thread.run_sync(self._keys.delete, provider):
             raise e.NotFound("stored key for", provider)
@@ -488,7 +488,7 @@ class SettingsApi:
         await self._registry.discover()
         await self._note("key.deleted", call.caller, provider)
 
-    async def test_key(self, call: Call[Nothing, TestKey]) -> KeyTrial:
+    async def test_key(self, call: ApiCall[Nothing, TestKey]) -> KeyTrial:
         provider, body = call.path["provider"], call.body
         if body.base_url is not None:
             trial, _ = await self._registry.test_server(provider, body.base_url, body.key)
@@ -506,7 +506,7 @@ class SettingsApi:
 
     # --- tools ---------------------------------------------------------------------------------------
 
-    async def profiles(self, call: Call[Nothing, Nothing]) -> ProfilesOut:
+    async def profiles(self, call: ApiCall[Nothing, Nothing]) -> ProfilesOut:
         found = self._toolbox.profiles.profiles
         return ProfilesOut(
             tuple(
@@ -523,7 +523,7 @@ class SettingsApi:
             )
         )
 
-    async def tools(self, call: Call[ToolsQuery, Nothing]) -> ToolsOut:
+    async def tools(self, call: ApiCall[ToolsQuery, Nothing]) -> ToolsOut:
         found = await self._toolbox.known_tools(call.owner, call.query.profile)
         return ToolsOut(
             tuple(
@@ -543,10 +543,10 @@ class SettingsApi:
         state = self._toolbox.sandbox_state()
         return Sandboxed(state.works, state.level, state.detail, state.hint)
 
-    async def servers(self, call: Call[Nothing, Nothing]) -> Servers:
+    async def servers(self, call: ApiCall[Nothing, Nothing]) -> Servers:
         return Servers(tuple(_server_out(state) for state in await self._toolbox.servers(call.owner)))
 
-    async def trust_server(self, call: Call[Nothing, TrustServer]) -> ServerOut:
+    async def trust_server(self, call: ApiCall[Nothing, TrustServer]) -> ServerOut:
         name, digest = call.path["server"], call.body.digest
         session = await self._store.sessions.get(call.owner, call.body.session_id)
         state = await self._toolbox.trust_server(call.owner, name, session.id, digest)
@@ -554,10 +554,10 @@ class SettingsApi:
             await self._note("mcp.trusted", call.caller, name)
         return _server_out(state)
 
-    async def rules(self, call: Call[Nothing, Nothing]) -> Rules:
+    async def rules(self, call: ApiCall[Nothing, Nothing]) -> Rules:
         return Rules(tuple(await self._toolbox.policy.rules(call.owner)))
 
-    async def revoke(self, call: Call[RevokeQuery, Nothing]) -> Revoked:
+    async def revoke(self, call: ApiCall[RevokeQuery, Nothing]) -> Revoked:
         policy = self._toolbox.policy
         if call.query.id is not None:
             if not await policy.revoke(call.owner, call.query.id):

@@ -20,7 +20,7 @@ from everturn.domain.store import Trouble
 from everturn.engine import Engine
 from everturn.store import Store
 from everturn.web.deletion import Deletions, is_ephemeral
-from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.streams import sse
 from everturn.web.streams.news import Counts, ListSnapshot, Newsroom, SessionNews, StoreNews
 from everturn.web.streams.streams import EventStream, Streams
@@ -93,7 +93,7 @@ class StreamsApi:
 
     # --- one session ---------------------------------------------------------------------------------
 
-    async def follow(self, call: Call[FollowQuery, Nothing]) -> EventStream:
+    async def follow(self, call: ApiCall[FollowQuery, Nothing]) -> EventStream:
         session_id = call.path["session"]
         # The header wins: a browser that reconnects repeats the old address with a newer header.
         given = call.headers.get("last-event-id")
@@ -134,7 +134,7 @@ class StreamsApi:
 
     # --- one connection for everything ---------------------------------------------------------------
 
-    async def shared(self, call: Call[SharedQuery, Nothing]) -> EventStream:
+    async def shared(self, call: ApiCall[SharedQuery, Nothing]) -> EventStream:
         wanted = [checked(item, "ses") for item in call.query.sessions.split(",") if item]
         wanted = list(dict.fromkeys(wanted))
         if len(wanted) > self._sessions_max:

@@ -17,7 +17,7 @@ from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import Name, SessionId
 from everturn.web.deletion import Deletions
 from everturn.web.http.problems import ScopeMissing
-from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing, key_from, version_from
+from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import PreferencesOf
 
 FileId = Annotated[str, Meta(pattern=r"^fil_[0-9a-hjkmnp-tv-z]{26}$")]
@@ -214,7 +214,7 @@ class TurnsApi:
 
     # --- turns ---------------------------------------------------------------------------------------
 
-    async def submit(self, call: Call[Nothing, Submit]) -> Accepted:
+    async def submit(self, call: ApiCall[Nothing, Submit]) -> Accepted:
         body, session_id = call.body, call.path["session"]
         if body.profile is not None and not call.caller.may(Scope.ADMIN):
             raise ScopeMissing(Scope.ADMIN)
@@ -235,13 +235,13 @@ class TurnsApi:
             return None
         return await self._preferences.model_for(await self._store.sessions.get(owner, session_id))
 
-    async def get(self, call: Call[Nothing, Nothing]) -> Turn:
+    async def get(self, call: ApiCall[Nothing, Nothing]) -> Turn:
         return await self._store.turns.get(call.owner, call.path["turn"])
 
-    async def cancel(self, call: Call[Nothing, Nothing]) -> Turn:
+    async def cancel(self, call: ApiCall[Nothing, Nothing]) -> Turn:
         return await self._engine.cancel(call.owner, call.path["turn"], by=call.caller.name)
 
-    async def resume(self, call: Call[Nothing, Nothing]) -> Turn:
+    async def resume(self, call: ApiCall[Nothing, Nothing]) -> Turn:
         return await self._engine.resume(call.owner, call.path["turn"])
 
     async def _check_visible(self, session_id: str) -> None:
@@ -250,14 +250,14 @@ class TurnsApi:
 
     # --- the queue -----------------------------------------------------------------------------------
 
-    async def queue(self, call: Call[Nothing, Nothing]) -> Queue:
+    async def queue(self, call: ApiCall[Nothing, Nothing]) -> Queue:
         await self._check_visible(call.path["session"])
         return Queue(tuple(await self._store.turns.queue(call.owner, call.path["session"])))
 
-    async def queued(self, call: Call[Nothing, Nothing]) -> Turn:
+    async def queued(self, call: ApiCall[Nothing, Nothing]) -> Turn:
         return await self._queued(call)
 
-    async def edit_queued(self, call: Call[Nothing, EditQueued]) -> Turn:
+    async def edit_queued(self, call: ApiCall[Nothing, EditQueued]) -> Turn:
         body = call.body
         if body.text is None and body.place is None:
             raise e.Invalid("There is nothing to change.", hint="Send text, place or both.")
@@ -266,11 +266,11 @@ class TurnsApi:
             call.owner, turn.id, body.text, place=body.place, version=version_from(call.headers)
         )
 
-    async def remove_queued(self, call: Call[Nothing, Nothing]) -> None:
+    async def remove_queued(self, call: ApiCall[Nothing, Nothing]) -> None:
         turn = await self._queued(call)
         await self._store.turns.remove_queued(call.owner, turn.id)
 
-    async def _queued(self, call: Call[Any, Any]) -> Turn:
+    async def _queued(self, call: ApiCall[Any, Any]) -> Turn:
         waiting = await self._store.turns.queue(call.owner, call.path["session"])
         for turn in waiting:
             if turn.id == call.path["turn"]:
@@ -279,12 +279,12 @@ class TurnsApi:
 
     # --- approvals and questions ---------------------------------------------------------------------
 
-    async def asks(self, call: Call[AsksQuery, Nothing]) -> Asks:
+    async def asks(self, call: ApiCall[AsksQuery, Nothing]) -> Asks:
         hidden = await self._deletions.hidden()
         found = await self._store.asks.open(call.owner, call.query.session)
         return Asks(tuple(ask for ask in found if ask.session_id not in hidden))
 
-    async def decide(self, call: Call[Nothing, Decide]) -> Ask:
+    async def decide(self, call: ApiCall[Nothing, Decide]) -> Ask:
         ask = await self._store.asks.get(call.owner, call.path["ask"])
         if ask.topic != "approval":
             raise e.WrongState(f"{ask.id} is a question.", hint="POST its answer to /api/questions.")
@@ -296,7 +296,7 @@ class TurnsApi:
         await self._audit.write("approval", call.caller.name, address=call.caller.address, detail=detail)
         return answered
 
-    async def answer(self, call: Call[Nothing, AnswerQuestion]) -> Ask:
+    async def answer(self, call: ApiCall[Nothing, AnswerQuestion]) -> Ask:
         if not call.caller.may(Scope.CHAT) and not call.caller.may(Scope.APPROVE):
             raise ScopeMissing(Scope.CHAT)
         ask = await self._store.asks.get(call.owner, call.path["ask"])

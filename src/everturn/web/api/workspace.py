@@ -22,7 +22,7 @@ from everturn.tools import (
 )
 from everturn.web.access.identity import Scope
 from everturn.web.deletion import Deletions
-from everturn.web.http.routing import AnyEndpoint, Call, Endpoint, Nothing
+from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 _PATH_CHARS_MAX = 500  # as a query: up to 12 bytes for each
 
@@ -75,7 +75,7 @@ class WorkspaceApi:
             ),
         ]
 
-    async def files(self, call: Call[FilesQuery, Nothing]) -> WorkspaceFiles:
+    async def files(self, call: ApiCall[FilesQuery, Nothing]) -> WorkspaceFiles:
         workspace, query = await self._workspace(call.owner, call.path["session"]), call.query
         if not query.q:
             return await anyio.to_thread.run_sync(files_in, workspace, query.path)
@@ -83,7 +83,7 @@ class WorkspaceApi:
             files_named, workspace, query.path, query.q, self._clock.monotonic
         )
 
-    async def text(self, call: Call[TextQuery, Nothing]) -> WorkspaceText:
+    async def text(self, call: ApiCall[TextQuery, Nothing]) -> WorkspaceText:
         workspace = await self._workspace(call.owner, call.path["session"])
         return await anyio.to_thread.run_sync(text_of, workspace, call.query.path)
 

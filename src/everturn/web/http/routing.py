@@ -71,7 +71,7 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 NOTHING = Nothing()
 
 
-class Call(Generic[Q, B]):
+class ApiCall(Generic[Q, B]):
     """One request that has passed every check, with its parts decoded."""
 
     __slots__ = ("body", "caller", "headers", "path", "query", "receive", "scope", "visitor")
@@ -134,7 +134,7 @@ class Endpoint(Generic[Q, B]):
 
     method: str
     path: str
-    run: Callable[[Call[Q, B]], Awaitable[Any]]
+    run: Callable[[ApiCall[Q, B]], Awaitable[Any]]
     summary: str
     tag: str
     scope: identity.Scope | None = identity.Scope.READ

@@ -8,20 +8,20 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from everturn.domain.errors import EverturnError
-from everturn.engine.gear import Gear
+from everturn.engine.services import TurnServices
 
 _log = logging.getLogger("everturn.engine")
 _INDEX_BATCH = 2000
 
 
-class Upkeep:
-    def __init__(self, gear: Gear, on_expired: Callable[[], None]) -> None:
-        self._gear = gear
+class Maintenance:
+    def __init__(self, services: TurnServices, on_expired: Callable[[], None]) -> None:
+        self._services = services
         self._on_expired = on_expired
         self.troubles: dict[str, str] = {}  # the newest error by task, for the status
 
     async def run(self) -> None:
-        settings = self._gear.settings
+        settings = self._services.settings
         async with anyio.create_task_group() as group:
             group.start_soon(self._every, "index", settings.index_s, self._index, name="index")
             group.start_soon(self._every, "expire", settings.expire_s, self._expire, name="expire")
@@ -31,7 +31,7 @@ class Upkeep:
     async def _every(self, what: str, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
         """Do it again and again. A broken index or a busy store must not end the others."""
         while True:
-            await self._gear.clock.sleep(seconds)
+            await self._services.clock.sleep(seconds)
             try:
                 await act()
             except EverturnError as error:
@@ -46,17 +46,17 @@ class Upkeep:
                 self.troubles.pop(what, None)
 
     async def _index(self) -> None:
-        while await self._gear.store.search.index(limit=_INDEX_BATCH) >= _INDEX_BATCH:
+        while await self._services.store.search.index(limit=_INDEX_BATCH) >= _INDEX_BATCH:
             pass
 
     async def _expire(self) -> None:
-        if await self._gear.store.asks.expire(self._gear.clock.now_ms()):
+        if await self._services.store.asks.expire(self._services.clock.now_ms()):
             self._on_expired()
 
     async def _prune(self) -> None:
-        grace_ms = round(self._gear.settings.prune_grace_s * 1000)
-        while await self._gear.store.upkeep.prune(older_than_ms=grace_ms):
+        grace_ms = round(self._services.settings.prune_grace_s * 1000)
+        while await self._services.store.upkeep.prune(older_than_ms=grace_ms):
             pass
 
     async def _sweep(self) -> None:
-        await self._gear.store.files.sweep()
+        await self._services.store.files.sweep()

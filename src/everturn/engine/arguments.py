@@ -28,12 +28,12 @@ _BOUNDS = {
 }
 
 
-def misfit(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
+def find_misfit(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
     """The first thing that does not fit, in words; None if all does."""
-    return _Fitting(schema).look(schema, arguments, "", 0)
+    return _SchemaCheck(schema).look(schema, arguments, "", 0)
 
 
-class _Fitting:
+class _SchemaCheck:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
 

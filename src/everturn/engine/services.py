@@ -15,7 +15,7 @@ from everturn.engine.settings import EngineSettings
 from everturn.memory import Memory
 
 
-class Gear(msgspec.Struct, frozen=True):
+class TurnServices(msgspec.Struct, frozen=True):
     store: Store
     models: Models
     toolbox: Toolbox

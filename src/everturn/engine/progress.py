@@ -24,7 +24,7 @@ def digest_of(name: str, arguments: str) -> str:
     return hashlib.sha256(f"{name}\0{arguments}".encode()).hexdigest()
 
 
-class Facts:
+class TurnProgress:
     def __init__(self) -> None:
         # Resumption: crashes since something finished, and the time that the turn had no worker.
         self.crashes = 0
@@ -177,18 +177,18 @@ class Facts:
             self._last_call = None
 
 
-_Handler = Callable[[Facts, Any, int], None]
+_Handler = Callable[[TurnProgress, Any, int], None]
 
 _HANDLERS: dict[type, _Handler] = {
-    ev.TurnStarted: Facts._turn_started,
-    ev.TurnResumed: Facts._turn_resumed,
-    ev.TurnWaiting: Facts._turn_waiting,
-    ev.StepStarted: Facts._step_started,
-    ev.StepAbandoned: Facts._step_abandoned,
-    ev.StepFinished: Facts._step_finished,
-    ev.StepUsage: Facts._step_usage,
-    ev.MessageAdded: Facts._message_added,
-    ev.ToolFinished: Facts._tool_finished,
-    ev.QuestionAsked: Facts._question_asked,
-    ev.QuestionAnswered: Facts._question_answered,
+    ev.TurnStarted: TurnProgress._turn_started,
+    ev.TurnResumed: TurnProgress._turn_resumed,
+    ev.TurnWaiting: TurnProgress._turn_waiting,
+    ev.StepStarted: TurnProgress._step_started,
+    ev.StepAbandoned: TurnProgress._step_abandoned,
+    ev.StepFinished: TurnProgress._step_finished,
+    ev.StepUsage: TurnProgress._step_usage,
+    ev.MessageAdded: TurnProgress._message_added,
+    ev.ToolFinished: TurnProgress._tool_finished,
+    ev.QuestionAsked: TurnProgress._question_asked,
+    ev.QuestionAnswered: TurnProgress._question_answered,
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everturn.engine.fitting import misfit
+from everturn.engine.arguments import find_misfit
 
 RUN = {
     "type": "object",
@@ -31,7 +31,7 @@ RUN = {
     ],
 )
 def test_what_fits_passes(given: dict[str, Any]) -> None:
-    assert misfit(RUN, given) is None
+    assert find_misfit(RUN, given) is None
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_fits_passes(given: dict[str, Any]) -> None:
     ],
 )
 def test_the_first_slip_is_named(given: dict[str, Any], said: str) -> None:
-    assert misfit(RUN, given) == said
+    assert find_misfit(RUN, given) == said
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_the_first_slip_is_named(given: dict[str, Any], said: str) -> None:
     ],
 )
 def test_what_is_not_known_is_let_through(schema: dict[str, Any]) -> None:
-    assert misfit(schema, {"a": {"b": [1]}}) is None
+    assert find_misfit(schema, {"a": {"b": [1]}}) is None

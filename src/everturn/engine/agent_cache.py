@@ -1,0 +1,410 @@
+"""The agent cache: what is expensive to build, or must stay byte-identical, kept warm per session key.
+
+A warm agent belongs to no session: a turn binds it, and lets it go at its end. What the cache knows about
+a session is its baseline: the transcript's version after the last turn that ran here, with the history as
+it was then. A version that has moved on means that somebody else wrote, so the history is read again.
+
+An entry that leaves the cache leaves the map at once; its end (commit what memory is owed, close) runs
+apart, so that nobody waits for a slow provider.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar
+
+import anyio
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.messages import Message
+from everturn.domain.turns import Usage
+from everturn.engine.context import Shown
+
+A = TypeVar("A")
+
+Start = Callable[..., object]  # (name, coroutine function, *arguments): run it in the background if possible
+
+
+class CacheBounds(msgspec.Struct, frozen=True, kw_only=True):
+    agents_max: int = 64
+    bytes_max: int = 64_000_000  # prefixes and histories
+    idle_s: float = 1800.0
+    look_s: float = 45.0
+    # When a provider should have a prefix in its cache: it saw it so recently, and it is long enough.
+    provider_keeps_s: float = 300.0
+    provider_tokens_min: int = 1024
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """A session as this process left it."""
+
+    version: int
+    history: tuple[Message, ...]
+    size: int
+    given: Shown | None = None  # what of it the last model call was given
+
+
+class CacheEntry(Generic[A]):
+    """One warm agent. ``agent`` None: it is still being built."""
+
+    def __init__(self, key: str, signature: str, used_at: float) -> None:
+        self.key = key
+        self.signature = signature
+        self.agent: A | None = None
+        self.size = 0
+        self.ready = anyio.Event()
+        self.turns = 0  # that run with it now
+        self.used_at = used_at
+        self.is_doomed = False
+        self.retiring: anyio.Event | None = None
+        self.is_retired = False
+        self.baselines: OrderedDict[str, Baseline] = OrderedDict()  # the least recently used first
+        self._history_bytes = 0
+        # An entry of an older release has one version and does not say of which session; or none at all.
+        self.version_of_any: int | None = None
+        self.is_tracked = True
+        self.sent: dict[str, tuple[float, str, int]] = {}  # model -> when, session, input tokens
+
+    @property
+    def is_pending(self) -> bool:
+        return self.agent is None
+
+    @property
+    def is_free(self) -> bool:
+        return not self.is_pending and self.turns == 0
+
+    @property
+    def bytes(self) -> int:
+        return self.size + self._history_bytes
+
+    def keep(self, session_id: str, baseline: Baseline) -> None:
+        self.drop(session_id)
+        self.baselines[session_id] = baseline
+        self._history_bytes += baseline.size
+
+    def drop(self, session_id: str) -> None:
+        before = self.baselines.pop(session_id, None)
+        if before is not None:
+            self._history_bytes -= before.size
+
+    def read_again(self, session_id: str) -> None:
+        """The session's history may be another than what was last sent: of that, only the prefix can be
+        expected in the provider's cache."""
+        for model, (at, sent_for, tokens) in self.sent.items():
+            if sent_for == session_id:
+                self.sent[model] = (at, "", tokens)
+
+    def given(self, session_id: str) -> Shown | None:
+        baseline = self.baselines.get(session_id)
+        return baseline.given if baseline is not None else None
+
+    def is_foreign(self, session_id: str, version: int | None) -> bool:
+        """Whether somebody else has written the session since its baseline. Unknown is never foreign."""
+        if not version or not self.is_tracked:
+            return False
+        baseline = self.baselines.get(session_id)
+        if baseline is not None:
+            return baseline.version != version
+        return self.version_of_any is not None and self.version_of_any != version
+
+
+class AgentCache(Generic[A]):
+    """``retire`` ends an agent that left the cache; ``start`` runs that in the background."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        retire: Callable[[A], Awaitable[None]],
+        start: Start,
+        bounds: CacheBounds | None = None,
+    ) -> None:
+        self._clock = clock
+        self._retire = retire
+        self._start = start
+        self._bounds = bounds or CacheBounds()
+        self._entries: OrderedDict[str, CacheEntry[A]] = OrderedDict()  # the least recently used first
+        self._leaving: set[CacheEntry[A]] = set()
+        self.counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.bytes for entry in self._entries.values())
+
+    def peek(self, key: str) -> CacheEntry[A] | None:
+        return self._entries.get(key)
+
+    def status(self) -> dict[str, Any]:
+        """Counts since the start, by what happened, and how full it is."""
+        return {
+            "agents": len(self._entries),
+            "leaving": len(self._leaving),
+            "bytes": self.bytes,
+            **{name: self.counts[name] for name in sorted(self.counts)},
+        }
+
+    # --- a turn ------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def bound(
+        self, key: str, signature: str, build: Callable[[], Awaitable[tuple[A, int]]]
+    ) -> AsyncIterator[CacheEntry[A]]:
+        """The key's agent for one turn, built (with its size) if there is none with this signature.
+
+        Inside, it is not evicted. Two that ask at once get one agent. Raises what ``build`` raises.
+        """
+        entry = await self._take(key, signature, build)
+        try:
+            yield entry
+        finally:
+            entry.turns -= 1
+            entry.used_at = self._clock.monotonic()
+            if entry.is_doomed and entry.is_free:
+                self._let_go(entry)
+            self._trim()
+
+    async def _take(
+        self, key: str, signature: str, build: Callable[[], Awaitable[tuple[A, int]]]
+    ) -> CacheEntry[A]:
+        reason = "new"
+        while True:
+            entry = self._entries.get(key)
+            if entry is None:
+                return await self._build(key, signature, build, reason)
+            if entry.is_pending:
+                # Whoever builds it tells; if that fails, the next one builds.
+                await entry.ready.wait()
+                continue
+            if entry.signature != signature:
+                reason = "changed"
+                self.evict(key, "changed")
+                continue
+            self.counts["hits"] += 1
+            entry.turns += 1
+            self._touch(entry)
+            return entry
+
+    async def _build(
+        self, key: str, signature: str, build: Callable[[], Awaitable[tuple[A, int]]], reason: str
+    ) -> CacheEntry[A]:
+        # In the map before the first await: whoever comes meanwhile sees that it is being built.
+        entry = self._entries[key] = CacheEntry(key, signature, self._clock.monotonic())
+        try:
+            agent, size = await build()
+        except BaseException:
+            del self._entries[key]
+            raise
+        else:
+            entry.agent, entry.size, entry.turns = agent, size, 1
+            self.counts[f"builds_{reason}"] += 1
+        finally:
+            entry.ready.set()
+        self._trim()
+        return entry
+
+    def _touch(self, entry: CacheEntry[A]) -> None:
+        entry.used_at = self._clock.monotonic()
+        self._entries.move_to_end(entry.key)
+
+    def put(
+        self,
+        key: str,
+        signature: str,
+        agent: A,
+        *,
+        size: int = 0,
+        session_id: str | None = None,
+        version: int | None = None,
+    ) -> CacheEntry[A]:
+        """Take in an agent that was built elsewhere, e.g. handed over by an older release.
+
+        With a version but no session, it is checked against whatever session comes; without a version
+        it is never checked and never gets a baseline.
+        """
+        if key in self._entries:
+            self.evict(key, "replaced")
+        entry = self._entries[key] = CacheEntry(key, signature, self._clock.monotonic())
+        entry.agent, entry.size = agent, size
+        entry.ready.set()
+        entry.is_tracked = version is not None
+        if version is not None and session_id is not None:
+            entry.keep(session_id, Baseline(version, (), 0))
+        else:
+            entry.version_of_any = version
+        return entry
+
+    # --- a session's history -----------------------------------------------------------------------
+
+    async def history(
+        self,
+        entry: CacheEntry[A],
+        session_id: str,
+        version: int | None,
+        load: Callable[[], Awaitable[Sequence[Message]]],
+    ) -> tuple[Message, ...]:
+        """The history as the baseline has it; read again where somebody else has written, or none is kept."""
+        if entry.is_foreign(session_id, version):
+            self.counts["reloads_foreign"] += 1
+            entry.drop(session_id)
+            entry.read_again(session_id)
+            return tuple(await load())
+        baseline = entry.baselines.get(session_id)
+        if baseline is None or not baseline.history:
+            self.counts["reloads_first"] += 1
+            entry.read_again(session_id)
+            return tuple(await load())
+        self.counts["histories_kept"] += 1
+        entry.baselines.move_to_end(session_id)
+        return baseline.history
+
+    def refresh(
+        self,
+        entry: CacheEntry[A],
+        session_id: str,
+        *,
+        seen: int,
+        before: int,
+        after: int,
+        history: Sequence[Message],
+        given: Shown | None = None,
+    ) -> None:
+        """A turn of this session has completed here: its end is the session's new baseline.
+
+        ``seen`` is the transcript's version that the turn began with, ``before`` the one that its end
+        found. If they differ, somebody else wrote while it ran, and the history we have is not the truth.
+        """
+        if entry.is_pending or not entry.is_tracked:
+            return
+        if seen != before:
+            entry.drop(session_id)
+            return
+        kept = tuple(history)
+        size = _size_after(entry.baselines.get(session_id), kept)
+        entry.keep(session_id, Baseline(after, kept, size, given))
+        entry.version_of_any = None
+        self._trim()
+
+    def forget_session(self, session_id: str) -> None:
+        """The session was deleted."""
+        for entry in self._entries.values():
+            entry.drop(session_id)
+
+    # --- the provider's own cache ------------------------------------------------------------------
+
+    def note_sent(
+        self, entry: CacheEntry[A], model: str, session_id: str, usage: Usage, prefix_tokens: int
+    ) -> bool:
+        """Take a model call down; True if its prefix should have been in the provider's cache and was not."""
+        now = self._clock.monotonic()
+        before = entry.sent.get(model)
+        entry.sent[model] = (now, session_id, usage.input_tokens or 0)
+        if before is None or usage.cached_tokens is None:
+            return False
+        at, last_session, last_tokens = before
+        # In one session the whole request before is the beginning of this one; else only the prefix is.
+        shared = max(prefix_tokens, last_tokens) if last_session == session_id else prefix_tokens
+        bounds = self._bounds
+        if now - at > bounds.provider_keeps_s or shared < bounds.provider_tokens_min:
+            return False
+        is_missed = usage.cached_tokens == 0
+        self.counts["provider_misses" if is_missed else "provider_hits"] += 1
+        return is_missed
+
+    # --- leaving -----------------------------------------------------------------------------------
+
+    def evict(self, key: str, reason: str) -> bool:
+        """Take the agent out. One in the middle of a turn serves it to its end. A pending one stays."""
+        entry = self._entries.get(key)
+        if entry is None or entry.is_pending:
+            return False
+        del self._entries[key]
+        self.counts[f"evictions_{reason}"] += 1
+        entry.is_doomed = True
+        self._leaving.add(entry)
+        if entry.is_free:
+            self._let_go(entry)
+        return True
+
+    def discard(self, agent: A) -> None:
+        """End an agent that was not built to its end and so never was in the cache."""
+        entry: CacheEntry[A] = CacheEntry("", "", self._clock.monotonic())
+        entry.agent = agent
+        self._leaving.add(entry)
+        self._let_go(entry)
+
+    def look(self) -> None:
+        """Evict what has been idle for too long."""
+        oldest = self._clock.monotonic() - self._bounds.idle_s
+        for entry in list(self._entries.values()):
+            if entry.is_free and entry.used_at <= oldest:
+                self.evict(entry.key, "idle")
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep(self._bounds.look_s)
+            self.look()
+
+    async def close(self) -> None:
+        """Evict everything and wait until it is retired. Nothing may be in a turn any more."""
+        for key in list(self._entries):
+            self.evict(key, "closed")
+        async with anyio.create_task_group() as group:
+            for entry in list(self._leaving):
+                if entry.is_free:
+                    group.start_soon(self._retired, entry, name=f"retire {entry.key}")
+
+    def _trim(self) -> None:
+        """Keep the bounds: histories go first, because reading them again is cheap."""
+        while self.bytes > self._bounds.bytes_max and self._drop_history():
+            self.counts["histories_dropped"] += 1
+        # Those at work or being built stay: the bound is kept when they end.
+        for oldest in [entry for entry in self._entries.values() if entry.is_free]:
+            if len(self._entries) <= self._bounds.agents_max and self.bytes <= self._bounds.bytes_max:
+                return
+            self.evict(oldest.key, "full")
+
+    def _drop_history(self) -> bool:
+        for entry in self._entries.values():
+            if entry.baselines:
+                entry.drop(next(iter(entry.baselines)))
+                return True
+        return False
+
+    def _let_go(self, entry: CacheEntry[A]) -> None:
+        # If nothing can be started any more, ``close`` retires it.
+        self._start(f"retire {entry.key}", self._retired, entry)
+
+    async def _retired(self, entry: CacheEntry[A]) -> None:
+        """Retire the entry, or wait for who does. One whose retirement was cut short is retired again."""
+        while not entry.is_retired:
+            if entry.retiring is not None:
+                await entry.retiring.wait()
+                continue
+            ended = entry.retiring = anyio.Event()
+            try:
+                if entry.agent is not None:
+                    await self._retire(entry.agent)
+                entry.is_retired = True
+                self._leaving.discard(entry)
+            finally:
+                entry.retiring = None
+                ended.set()
+
+
+def _size_after(before: Baseline | None, history: tuple[Message, ...]) -> int:
+    """About what the history takes; only what is new is counted, where it goes on from the one before."""
+    known = len(before.history) if before is not None else 0
+    if before is None or not 0 < known <= len(history) or before.history[-1] is not history[known - 1]:
+        return sum(map(_size_of, history))
+    return before.size + sum(map(_size_of, history[known:]))
+
+
+def _size_of(message: Message) -> int:
+    """About what a message takes in memory."""
+    return 200 + sum(200 + len(getattr(part, "text", "")) for part in message.parts)
