@@ -81,7 +81,7 @@ class Fetcher:
             if isinstance(answer, Page):
                 return answer
             target = _checked_url(_joined(url, answer))
-            if stays and _label(target) != _label(url):
+            if stays and label_of(target) != label_of(url):
                 raise ToolFailed(
                     f"{url} redirects to {target}, another host, which was not contacted. If you need it, "
                     "fetch that address: the user will be asked."
@@ -216,8 +216,12 @@ def _checked_url(text: str) -> httpx2.URL:
     return url
 
 
-def _label(url: httpx2.URL) -> str:
-    return host_label(url.host, url.port or 443)
+def label_of(url: httpx2.URL) -> str:
+    """The host and port of an address, as questions show and lists name them.
+
+    The raw name, not the decoded one: ``xn--…`` cannot be mistaken for a name that looks the same.
+    """
+    return host_label(url.raw_host.decode("ascii"), url.port or 443)
 
 
 def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:

@@ -12,10 +12,10 @@ import msgspec
 
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import Emit, ToolCall, ToolResult
-from everturn.tools.policy.hosts import host_of, is_listed
+from everturn.tools.policy.hosts import is_listed
 from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
 from everturn.tools.schema import Action, ToolFailed
-from everturn.tools.web.fetch import Fetcher, Page
+from everturn.tools.web.fetch import Fetcher, Page, label_of
 from everturn.tools.web.readable import Readable, readable
 
 _TEXT_TYPES = re.compile(r"^(text/|application/(.*\+)?(json|xml|javascript|yaml|toml)|$)")
@@ -66,10 +66,10 @@ class WebFetch(Action):
             # Nothing but the user's own words can have led here.
             return Judgement(label=one_line(url))
         try:
-            host = httpx2.URL(url).host
+            host = label_of(httpx2.URL(url))
         except httpx2.InvalidURL:
             return Judgement(label=one_line(url))  # the call itself refuses it
-        if is_listed(host_of(host), around.hosts):
+        if is_listed(host, around.hosts):
             return Judgement(label=one_line(url))
         return Judgement(
             label=one_line(url),
