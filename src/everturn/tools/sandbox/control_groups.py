@@ -71,8 +71,11 @@ class Groups:
                     (path / "pids.max").write_text(str(processes))
                 if "memory" in place.holds:
                     _hold_memory(path, memory, is_unified=place.is_unified)
-        except OSError:
-            group.remove()
+        except OSError as error:
+            try:
+                group.remove()
+            except OSError as left:
+                error.add_note(f"The group that was begun could not be removed: {left}")
             raise
         return group
 
@@ -111,9 +114,20 @@ class Group:
         return False
 
     def remove(self) -> None:
-        """After the end of its last process."""
+        """Remove every folder of the group. Only after the end of its last process.
+
+        Raises OSError, after it has tried all of them.
+        """
+        failed: list[OSError] = []
         for _, path in self.folders:
-            path.rmdir()
+            try:
+                path.rmdir()
+            except FileNotFoundError:
+                continue  # removed by another program
+            except OSError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
 
 def _hold_memory(path: Path, most: int, *, is_unified: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import select
@@ -16,6 +17,8 @@ from anyio.abc import Process
 from everturn.tools.policy.guarded import Guard
 from everturn.tools.sandbox.control_groups import Group
 from everturn.tools.sandbox.limits import Limits, Used, disk_of, processes_in, used_by
+
+_log = logging.getLogger("everturn.tools")
 
 MARK = "EVERTURN_CALL"  # in the environment of what runs without a sandbox
 
@@ -85,15 +88,28 @@ class Child:
             if self._mark:
                 await anyio.to_thread.run_sync(_kill_marked, self._mark)
             await self.process.wait()
-            # Before the group: if that cannot be removed, harmful files must not stay in the project.
             if self.guard is not None:
                 self.set_aside += await anyio.to_thread.run_sync(self.guard.settle)
             await self.process.aclose()
-            if self.group is not None:
-                # It may have ended by that before anybody looked.
-                self.is_out_of_memory = self.group.is_out_of_memory()
-                self.group.remove()
-                self.group = None
+            self._leave_group()
+
+    def _leave_group(self) -> None:
+        """Read what the control group knows, then remove it.
+
+        An error is logged and not raised: the command has ended, and its result must not be lost. A group
+        that stays holds no process; the next start of the server removes it.
+        """
+        group, self.group = self.group, None
+        if group is None:
+            return
+        try:
+            self.is_out_of_memory = group.is_out_of_memory()
+        except OSError as error:
+            _log.warning("cannot tell whether a command ran out of memory: %s", error)
+        try:
+            group.remove()
+        except OSError as error:
+            _log.warning("a control group could not be removed; the next start tries again: %s", error)
 
 
 async def first_process(told: int) -> tuple[int, int] | None:
