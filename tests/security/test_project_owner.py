@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -235,6 +237,28 @@ async def test_what_an_editor_or_a_shell_runs_is_read_only_or_renamed(project: P
     assert ".envrc, .idea" in result.text
 
 
+async def test_names_that_follow_a_pattern_are_read_only_or_renamed(project: Project) -> None:
+    (project.folder / "lefthook-local.yml").write_text("mine")
+    (project.folder / ".config").mkdir()
+    (project.folder / ".config" / "mise.toml").write_text("mine")
+    await project.shell(
+        "echo evil > lefthook-local.yml; echo evil > .config/mise.toml; mv .config c; mkdir .config; "
+        "echo evil > .config/lefthook.yml; echo evil > all.code-workspace; mkdir .run; echo evil > .vimrc; "
+        "echo fine > .config/dotnet-tools.json"
+    )
+    names = {path.relative_to(project.folder).as_posix() for path in project.folder.rglob("*")}
+    for harmful in (".config/lefthook.yml", "all.code-workspace", ".run", ".vimrc"):
+        assert harmful not in names, harmful
+    assert (project.folder / "lefthook-local.yml").read_text() == "mine"
+    assert (project.folder / ".config" / "mise.toml").read_text() == "mine"
+    assert ".config/dotnet-tools.json" in names
+
+
+async def test_a_link_in_place_of_the_config_folder_is_renamed(project: Project) -> None:
+    await project.shell("mkdir c; echo evil > c/lefthook.yml; ln -s c .config")
+    assert not (project.folder / ".config").exists()
+
+
 async def test_a_project_without_a_repository_may_get_an_honest_one(kit: Kit, tmp_path: Path) -> None:
     folder = tmp_path / "plain"
     folder.mkdir()
@@ -262,6 +286,66 @@ async def test_a_cancelled_command_leaves_nothing_behind_either(project: Project
     project.owner_works("n")
 
 
+# --- servers of the owner that listen in the project -----------------------------------------------------
+
+
+@pytest.fixture
+def server(project: Project) -> Iterator[tuple[str, list[str]]]:
+    """A server of the owner at a socket in the project; the name of the socket, and who came."""
+    visits: list[str] = []
+    (project.folder / "run").mkdir()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(project.folder / "run" / "own.sock"))
+    listener.listen()
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            visits.append("visit")
+            connection.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield "run/own.sock", visits
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+CONNECT = "import socket; c = socket.socket(socket.AF_UNIX); c.connect('NAME'); print('reached')"
+
+
+async def test_a_command_cannot_reach_a_server_of_the_owner_through_a_socket_file(
+    project: Project, server: tuple[str, list[str]]
+) -> None:
+    name, visits = server
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(project.folder / name))
+    tries = (
+        f'python3 -c "{CONNECT.replace("NAME", name)}"',
+        f'ln {name} other; python3 -c "{CONNECT.replace("NAME", "other")}"',
+        f'mv run moved; python3 -c "{CONNECT.replace("NAME", "moved/own.sock")}"; mv moved run',
+        f'rm -f {name}; mount --bind . /tmp; python3 -c "{CONNECT.replace("NAME", name)}"',
+    )
+    for command in tries:
+        result = await project.shell(command)
+        assert "reached" not in result.text.replace("print('reached')", ""), command
+    assert "a program outside it may listen there: run/own.sock" in result.text
+    assert visits == ["visit"]
+    assert (project.folder / name).is_socket()
+
+
+async def test_a_socket_that_a_command_left_is_the_next_commands_to_use(project: Project) -> None:
+    bind = "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('own.sock'); s.listen()"
+    again = f"{bind}; {CONNECT.replace('NAME', 'own.sock')}"
+    assert (await project.shell(f'python3 -c "{bind}"')).text == "[no output]"
+    assert (project.folder / "own.sock").is_socket()
+    assert (await project.shell(f'rm own.sock; python3 -c "{again}"')).text == "reached"
+
+
 # --- the file tools ---------------------------------------------------------------------------------
 
 
@@ -277,6 +361,9 @@ async def test_a_cancelled_command_leaves_nothing_behind_either(project: Project
         "sub/.envrc",
         ".husky/pre-commit",
         ".idea/workspace.xml",
+        "sub/.vimrc",
+        "my.code-workspace",
+        ".config/lefthook.yml",
         "bare/config",
         "half/HEAD",
     ],
@@ -397,6 +484,16 @@ def test_a_folder_that_cannot_be_listed_hides_no_repository(ordinary_folder: Pat
     hidden.chmod(mode)
     assert guard.settle() == ["hidden"]
     assert not hidden.exists()
+
+
+@pytest.mark.parametrize("mode", [0o311, 0o444, 0])
+def test_a_project_that_cannot_be_listed_hides_nothing(ordinary_folder: Path, mode: int) -> None:
+    guard = Guard(ordinary_folder, Repositories(str(ordinary_folder)))
+    (ordinary_folder / ".envrc").write_text("evil")
+    (ordinary_folder / "n" / ".git").mkdir(parents=True)
+    (ordinary_folder / "n" / ".git" / "config").write_text("[core]\n\tfsmonitor = evil\n")
+    ordinary_folder.chmod(mode)
+    assert sorted(guard.settle()) == [".envrc", "n/.git/config"]
 
 
 def test_a_closed_folder_of_the_owner_stays(ordinary_folder: Path) -> None:

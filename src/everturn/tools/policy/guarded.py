@@ -7,7 +7,9 @@ editor or Git picks up by itself would turn that into code that runs as the owne
 - in the sandbox those that are there are read-only. Git must be able to write beside its settings, so one of
   them that is missing cannot be made read-only: a command that makes it is ended;
 - what else a command made (a repository in a folder of its own, an editor's folder) is looked at when it has
-  ended, and what would run is renamed, so that nothing finds it.
+  ended, and what would run is renamed, so that nothing finds it;
+- a socket in the project may lead to a server of the owner, so it is covered: the sandbox reaches no server
+  of this machine through the network, and must not reach one through a file.
 """
 
 from __future__ import annotations
@@ -15,28 +17,21 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from everturn.tools.files.paths import Beneath
 from everturn.tools.policy.git_config import is_harmless, named, worktrees
-from everturn.tools.policy.repositories import GIT, MARKS, Repositories, is_repository
+from everturn.tools.policy.repositories import GIT, MARKS, Found, Repositories, is_repository
+from everturn.tools.policy.startup_files import CONFIG, is_startup_file, startup_part
 
-# At the top of a project: read-only in the sandbox. File tools ask wherever they are.
-_RUN_BY_OWNER = frozenset(
-    {
-        *(".claude", ".cursor", ".devcontainer", ".envrc", ".exrc", ".githooks", ".hg", ".husky", ".idea"),
-        *(".mcp.json", ".nvim.lua", ".pre-commit-config.yaml", ".vscode", ".zed", "lefthook.yml"),
-    }
-)
-# File tools ask for these too: they run elsewhere, or tell the agent what to do.
-_ASKED = _RUN_BY_OWNER | {".git", ".github", ".gitlab-ci.yml", "agents.md"}
 # What of a repository is settings. "commondir" names another folder that has them.
 _FILES = ("config", "config.worktree", "commondir")
 _SETTINGS = (*_FILES, "hooks")
 _MOUNTED_MAX = 50  # repositories; more are looked at while the command runs, and it is ended if they change
+_SOCKETS_MAX = 500
 _CONFIG_BYTES_MAX = 256 * 1024
 
 
@@ -45,42 +40,64 @@ class Place(msgspec.Struct, frozen=True):
 
     option: str
     path: str
-    identity: str  # device and inode
+    identity: str  # device and inode of what is seen there once it is mounted
+    source: str = ""  # what is mounted there; empty: what is there already
 
 
 class Guard:
     """The guarded files of one project while one command runs in it."""
 
-    def __init__(self, workspace: Path, repositories: Repositories, *, is_brief: bool = True) -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        repositories: Repositories,
+        *,
+        is_brief: bool = True,
+        covers_sockets: bool = True,
+    ) -> None:
         """Look at the project; this walks through all its folders. ``is_brief``: nothing but the command
         is likely to write to the project while it runs."""
         self._root = str(workspace)
         self._repositories = repositories
         self._is_brief = is_brief
-        found, self.is_cut, closed = msgspec.structs.astuple(repositories.find())
-        self._known = {path: _identity(path) for path in found}
-        self._closed = {path: _version(path) for path in closed}
+        found = repositories.find()
+        self._known = {path: _identity(path) for path in found.paths}
+        self._closed = {path: _version(path) for path in found.closed}
+        self._sockets = {path: _version(path) for path in found.sockets}
         self._had_repository = os.path.lexists(self._at(GIT))
-        self._absent = [name for name in sorted(_RUN_BY_OWNER) if not os.path.lexists(self._at(name))]
+        self._startup_files = tuple(self._find_startup_files())
         self._watched: dict[str, str] = {}  # by path: its version, empty where there is nothing
-        mounted, rest = found[:_MOUNTED_MAX], found[_MOUNTED_MAX:]
+        self.places = self._mounts(found)
+        # What a place held. The owner's Git replaces a file of settings as a whole, and then the kernel takes
+        # its mount away, in the sandbox too.
+        paths = [place.path for place in self.places]
+        self._contents = {path: _read(path) or b"" for path in paths if os.path.basename(path) in _FILES}
+        foreign = [path for path, version in self._sockets.items() if not repositories.made(version)]
+        self.covers = tuple(map(_cover, foreign[:_SOCKETS_MAX])) if covers_sockets else ()
+        self.is_cut = found.is_cut or len(foreign) > _SOCKETS_MAX
+
+    def _mounts(self, found: Found) -> tuple[Place, ...]:
+        """What is mounted, folders before what is in them. What cannot be mounted is watched."""
+        mounted, rest = found.paths[:_MOUNTED_MAX], found.paths[_MOUNTED_MAX:]
         places: dict[str, Place] = {}
-        for path in (*self._owners_files(), *self._settings_of(mounted)):
+        for path in (*self._with_targets(self._startup_files), *self._settings_of(mounted)):
             place = _place("--ro-bind", path)
             if place is None:
                 self._watched[path] = _version(path)
             else:
                 places[path] = place
-        for path in mounted:
-            # A mount itself: else it could be moved away and another put in its place.
+        # Mounts themselves: else they could be moved away and others put in their place.
+        for path in (*mounted, self._at(CONFIG)):
             place = _place("--bind", path) if _is_folder(path) else None
             if place is not None:
                 places[path] = place
         self._watched.update((path, _version(path)) for path in self._settings_of(rest))
-        # What a place held. The owner's Git replaces a file of settings as a whole, and then the kernel takes
-        # its mount away, in the sandbox too.
-        self._contents = {path: _read(path) or b"" for path in places if os.path.basename(path) in _FILES}
-        self.places = tuple(places[path] for path in sorted(places, key=lambda path: path.count("/")))
+        return tuple(places[path] for path in sorted(places, key=lambda path: path.count("/")))
+
+    @property
+    def covered(self) -> tuple[str, ...]:
+        """The sockets that a command cannot connect to, relative to the project."""
+        return tuple(self._shown(place.path) for place in self.covers)
 
     @property
     def read_only(self) -> tuple[str, ...]:
@@ -107,15 +124,42 @@ class Guard:
         aside = [path for path, before in self._watched.items() if _version(path) not in ("", before)]
         aside += self._replaced()
         if self._is_brief:
-            aside += [self._at(name) for name in self._absent if os.path.lexists(self._at(name))]
+            self._open_top()
+            aside += [path for path in self._find_startup_files() if path not in self._startup_files]
             found = self._repositories.find()
             for path in found.paths:
                 if self._known.get(path) != _identity(path):
                     aside += self._harmful(path)
             # What they hold cannot be looked at, so they count as harmful.
             aside += [path for path in found.closed if self._closed.get(path) != _version(path)]
+            versions = ((path, _version(path)) for path in found.sockets)
+            self._repositories.keep_made(
+                version for path, version in versions if self._sockets.get(path) != version
+            )
         with Beneath(Path(self._root)) as files:
             return [self._shown(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
+
+    def _open_top(self) -> None:
+        """Give the project's own folder back the rights that it had for its owner, who is we.
+
+        A command may have taken them away. Then nothing in it could be listed, and it cannot be renamed.
+        """
+        mode = os.stat(self._root).st_mode
+        if self._root not in self._closed and mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(self._root, stat.S_IMODE(mode) | stat.S_IRWXU)
+
+    def _find_startup_files(self) -> Iterator[str]:
+        """What other programs run, at the top of the project and in its ``.config``."""
+        for name in sorted(os.listdir(self._root)):
+            if is_startup_file(name):
+                yield self._at(name)
+        config = self._at(CONFIG)
+        if os.path.islink(config):
+            yield config
+        elif os.path.isdir(config):
+            for name in sorted(os.listdir(config)):
+                if is_startup_file(name, in_config=True):
+                    yield os.path.join(config, name)
 
     def _replaced(self) -> list[str]:
         """Settings that are not the mounted ones any more, and make Git run more than those did."""
@@ -143,25 +187,21 @@ class Guard:
     def _shown(self, path: str) -> str:
         return os.path.relpath(path, self._root)
 
-    def _owners_files(self) -> Iterator[str]:
-        for name in sorted(_RUN_BY_OWNER - set(self._absent)):
-            yield from self._with_target(self._at(name))
-
     def _settings_of(self, repositories: Sequence[str]) -> Iterator[str]:
         """Files and folders to keep as they are, and places where there must be none."""
         for repository in repositories:
             if not _is_folder(repository):
                 yield repository  # a file or a link that names the repository
                 continue
-            for name in _SETTINGS:
-                yield from self._with_target(os.path.join(repository, name))
+            yield from self._with_targets(os.path.join(repository, name) for name in _SETTINGS)
             yield from self._named_by(repository)
 
-    def _with_target(self, path: str) -> Iterator[str]:
-        """The path, and where it leads to if it is a link to something in the project."""
-        yield path
-        if os.path.islink(path) and self._is_inside(os.path.realpath(path)):
-            yield os.path.realpath(path)
+    def _with_targets(self, paths: Iterable[str]) -> Iterator[str]:
+        """The paths, and where they lead to if they are links to something in the project."""
+        for path in paths:
+            yield path
+            if os.path.islink(path) and self._is_inside(os.path.realpath(path)):
+                yield os.path.realpath(path)
 
     def _named_by(self, repository: str) -> Iterator[str]:
         """Hooks, further settings and programs that a repository's settings name in the project."""
@@ -214,9 +254,8 @@ def guarded_part(root: Path, inner: str) -> str:
     ``inner`` is the path without links, relative to ``root``.
     """
     parts = PurePosixPath(inner).parts
-    for part in parts:
-        if part.casefold() in _ASKED:
-            return part
+    if part := startup_part(parts):
+        return part
     for depth, part in enumerate(parts):
         folder = root.joinpath(*parts[:depth])
         if is_repository({name for name in MARKS if name == part or os.path.lexists(folder / name)}):
@@ -243,6 +282,11 @@ def _place(option: str, path: str) -> Place | None:
     identity = _identity(path)
     is_mountable = identity and not os.path.islink(path) and "\n" not in path
     return Place(option, path, identity) if is_mountable else None
+
+
+def _cover(socket: str) -> Place:
+    """An empty file over a socket: to connect to that is refused."""
+    return Place("--ro-bind", socket, _identity(os.devnull), os.devnull)
 
 
 def _identity(path: str) -> str:

@@ -1,10 +1,11 @@
-"""Finds everything in a project that Git takes for a repository."""
+"""Finds everything in a project that Git takes for a repository, and every socket."""
 
 from __future__ import annotations
 
 import os
 import stat
 import time
+from collections.abc import Iterable
 
 import msgspec
 
@@ -12,6 +13,7 @@ GIT = ".git"
 MARKS = ("HEAD", "objects", "refs", "commondir")
 _NOT_WALKED = frozenset({"objects", "refs", "logs", "lfs"})  # of a repository
 _ENTRIES_MAX = 1_000_000
+_MADE_MAX = 1_000  # sockets of commands that are remembered
 _LIST_AND_ENTER = stat.S_IRUSR | stat.S_IXUSR
 # A folder that changed so shortly before it was read may have changed again within the clock's last step.
 _UNSURE_NS = 2_000_000_000
@@ -19,11 +21,13 @@ _UNSURE_NS = 2_000_000_000
 
 class Found(msgspec.Struct, frozen=True):
     """``paths``: those at the top first. ``is_cut``: there may be more, because the project is too large.
-    ``closed``: our own folders that we may not list or enter. Git needs no list to find ``.git`` in one."""
+    ``closed``: our own folders that we may not list or enter. Git needs no list to find ``.git`` in one.
+    ``sockets``: files at which a server may listen."""
 
     paths: tuple[str, ...]
     is_cut: bool = False
     closed: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
 
 
 class _Folder(msgspec.Struct, frozen=True):
@@ -35,6 +39,7 @@ class _Folder(msgspec.Struct, frozen=True):
     git: tuple[str, ...]  # its entries of that name
     folders: tuple[str, ...]
     entries: int
+    sockets: tuple[str, ...] = ()
     is_closed: bool = False
 
 
@@ -45,6 +50,17 @@ class Repositories:
     def __init__(self, root: str) -> None:
         self._root = root
         self._read: dict[str, _Folder] = {}
+        self._made: dict[str, None] = {}
+
+    def made(self, version: str) -> bool:
+        """True if a command made the socket of this version: no server of the owner listens there."""
+        return version in self._made
+
+    def keep_made(self, versions: Iterable[str]) -> None:
+        """Remember sockets that appeared while a command ran."""
+        self._made.update(dict.fromkeys(versions))
+        while len(self._made) > _MADE_MAX:
+            del self._made[next(iter(self._made))]
 
     def find(self) -> Found:
         """The paths of folders, of files that name a folder, and of links. May be called by many threads."""
@@ -71,6 +87,7 @@ class Repositories:
             tuple(sorted(found, key=lambda path: path.count("/"))),
             is_cut=entries > _ENTRIES_MAX,
             closed=tuple(path for path, folder in read.items() if folder.is_closed),
+            sockets=tuple(f"{path}/{name}" for path, folder in read.items() for name in folder.sockets),
         )
 
 
@@ -93,7 +110,7 @@ def _look(path: str, known: _Folder | None) -> _Folder | None:
         if _is_closed(at):
             return _Folder(state, False, False, (), (), 0, is_closed=True)
         with os.scandir(path) as listing:
-            inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
+            inside = [(entry.name, _kind(entry)) for entry in listing]
     except OSError:
         return None
     return _Folder(
@@ -101,9 +118,24 @@ def _look(path: str, known: _Folder | None) -> _Folder | None:
         is_sure=at.st_ctime_ns < now - _UNSURE_NS,
         is_repository=is_repository({name for name, _ in inside}),
         git=tuple(name for name, _ in inside if name.casefold() == GIT),
-        folders=tuple(name for name, is_folder in inside if is_folder),
+        folders=tuple(name for name, kind in inside if kind == stat.S_IFDIR),
         entries=len(inside),
+        sockets=tuple(name for name, kind in inside if kind == stat.S_IFSOCK),
     )
+
+
+def _kind(entry: os.DirEntry[str]) -> int:
+    """Its kind, of a link itself. Only what is rare costs a system call: the listing tells the rest."""
+    if entry.is_dir(follow_symlinks=False):
+        return stat.S_IFDIR
+    if entry.is_file(follow_symlinks=False):
+        return stat.S_IFREG
+    if entry.is_symlink():
+        return stat.S_IFLNK
+    try:
+        return stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return 0  # removed since it was listed
 
 
 def _is_closed(folder: os.stat_result) -> bool:

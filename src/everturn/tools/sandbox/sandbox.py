@@ -207,7 +207,8 @@ class Sandbox:
             )
             return Child(process, mark=mark)
         guard = await self.guard(view)
-        kept = guard.places if guard else ()
+        # The covers last: a socket may lie in a folder that is mounted itself.
+        kept = (*guard.places, *guard.covers) if guard else ()
         told, tell = os.pipe()
         go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
         try:
@@ -237,7 +238,9 @@ class Sandbox:
         self._projects[view.workspace] = known  # the last one is the latest
         if len(self._projects) > _PROJECTS_MAX:
             del self._projects[next(iter(self._projects))]
-        return await anyio.to_thread.run_sync(lambda: Guard(view.workspace, known, is_brief=view.is_brief))
+        return await anyio.to_thread.run_sync(
+            lambda: Guard(view.workspace, known, is_brief=view.is_brief, covers_sockets=not view.host_network)
+        )
 
     async def _bound(self, child: Child, pid: int, limits: Limits) -> None:
         """Set the limits on a sandbox's first process, before it begins."""
@@ -340,7 +343,7 @@ class Sandbox:
         bind = "--ro-bind" if view.is_read_only else "--bind"
         options += [bind, source(view.workspace), str(view.workspace)]
         for place in kept:
-            options += [place.option, source(Path(place.path)), place.path]
+            options += [place.option, place.source or source(Path(place.path)), place.path]
         if view.gate and _is_gated(view):
             options += ["--bind", source(view.gate), _GATE]
             for path in _forwarding_files():

@@ -25,6 +25,7 @@ class Ran(msgspec.Struct, frozen=True):
     breach: str = ""  # the limit for which it was ended, in words
     set_aside: tuple[str, ...] = ()  # what it made that other programs would run, by its old name
     read_only: tuple[str, ...] = ()  # what it could not write to, for the same reason
+    covered: tuple[str, ...] = ()  # sockets that it could not connect to
     is_unguarded: bool = False  # the project is too large to find all of that
 
 
@@ -62,6 +63,7 @@ async def run(
         breach,
         set_aside=tuple(child.set_aside),
         read_only=guard.read_only if guard else (),
+        covered=guard.covered if guard else (),
         is_unguarded=guard.is_cut if guard else False,
     )
 

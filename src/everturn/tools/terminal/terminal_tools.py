@@ -269,6 +269,12 @@ def _guard_notes(ran: Ran) -> Iterator[str]:
             "[read-only for commands, because other programs run it outside the sandbox: "
             f"{', '.join(named or ran.read_only[:_NAMED_MAX])}. write_file and edit_file ask first.]"
         )
+    covered = [path for path in ran.covered if os.fsencode(os.path.basename(path)) in ran.output]
+    if covered:
+        yield (
+            "[cannot be used from the sandbox, because a program outside it may listen there: "
+            f"{', '.join(covered[:_NAMED_MAX])}]"
+        )
     if ran.is_unguarded:
         yield "[the project is too large to find every repository in it; new ones were not all looked at]"
 
