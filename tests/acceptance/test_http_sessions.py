@@ -369,6 +369,10 @@ async def test_health_metrics_and_the_description_of_the_api(store: Store, tmp_p
         assert "everturn_store_asks 0" in metrics
         for figure in ("commits_total", "writes_per_commit", "commit_seconds_p50", "commit_seconds_p99"):
             assert f"\neverturn_writer_{figure} " in metrics
+        health = (await server.http.get("/api/health")).json()
+        assert (health["status"], health["sessions"], health["turns"]) == ("ready", 1, 1)
+        assert (health["messages"], health["turns_running"], health["turns_interrupted"]) == (2, 0, 0)
+        assert 0 < health["commit_ms_p50"] <= health["commit_ms_p99"]
         described = (await server.http.get("/openapi.json")).json()
         assert described["openapi"] == "3.1.0"
         events = described["paths"]["/api/sessions/{session}/events"]["get"]["responses"]["200"]["content"]

@@ -50,6 +50,8 @@ async def test_a_full_disk_is_said_while_it_lasts_and_no_longer(
                 assert (unready.status_code, unready.json()["code"]) == (503, "not_ready")
                 assert unready.json()["reason"] == "disk_full"
                 assert "disk is full" in unready.json()["detail"]
+                health = (await server.http.get("/api/health")).json()
+                assert (health["status"], health["problem"]) == ("failing", begun["message"])
                 async with server.frames("/api/events") as others:
                     snapshot = await next_of(others, "sessions.snapshot")
                     assert snapshot.json["trouble"] == begun

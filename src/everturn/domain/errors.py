@@ -7,24 +7,39 @@
 ``ModelTrouble``  a model call did not end well; the engine decides what follows.
 
 Each error has a stable ``code``, an HTTP ``status``, a message that says what failed on which thing and
-what is still safe, and a ``hint`` that says what to do next.
+what is still safe, and a ``hint`` that says what to do next. A ``remedy`` says the same to a program.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, ClassVar
+
+
+class Remedy(StrEnum):
+    """What most likely helps. Clients offer it as a button; new values may come, so ignore unknown ones."""
+
+    RETRY = "retry"  # the same request may succeed later
+    CHOOSE_MODEL = "choose_model"  # this model cannot answer, another one may
+    OPEN_SETTINGS = "open_settings"  # a provider's key or address is missing or wrong
+    SIGN_IN = "sign_in"
 
 
 class EverturnError(Exception):
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
     hint: str = ""
+    remedy: Remedy | None = None
 
-    def __init__(self, message: str, hint: str | None = None, **facts: Any) -> None:
+    def __init__(
+        self, message: str, hint: str | None = None, *, remedy: Remedy | None = None, **facts: Any
+    ) -> None:
         super().__init__(message)
         self.message = message
         if hint is not None:
             self.hint = hint
+        if remedy is not None:
+            self.remedy = remedy
         self.facts = facts
 
 
@@ -36,6 +51,7 @@ class Refused(EverturnError):
 class Retry(EverturnError):
     code = "retry"
     status = 503
+    remedy = Remedy.RETRY
 
 
 class Stopped(EverturnError):
@@ -292,11 +308,13 @@ class ModelTrouble(EverturnError):
 class ModelUnknown(ModelTrouble):
     code = "model_unknown"
     reason = "unknown"
+    remedy = Remedy.CHOOSE_MODEL
 
 
 class ModelKeyMissing(ModelTrouble):
     code = "model_key_missing"
     reason = "key"
+    remedy = Remedy.OPEN_SETTINGS
 
 
 class ModelDoesNotFit(ModelTrouble):
@@ -305,6 +323,7 @@ class ModelDoesNotFit(ModelTrouble):
     code = "disk_full"
     status = 507
     reason = "disk_full"
+    remedy = Remedy.CHOOSE_MODEL
     hint = "Free space, then try again, or choose another model."
 
 
@@ -313,23 +332,27 @@ class ModelRefused(ModelTrouble):
 
     code = "model_refused"
     reason = "refused"
+    remedy = Remedy.CHOOSE_MODEL
 
 
 class RateLimited(ModelTrouble):
     code = "model_rate_limited"
     reason = "rate_limited"
+    remedy = Remedy.RETRY
     is_transient = True
 
 
 class ModelOverloaded(ModelTrouble):
     code = "model_overloaded"
     reason = "overloaded"
+    remedy = Remedy.RETRY
     is_transient = True
 
 
 class ModelTimeout(ModelTrouble):
     code = "model_timeout"
     reason = "timeout"
+    remedy = Remedy.RETRY
     is_transient = True
 
 
@@ -338,6 +361,7 @@ class ModelDropped(ModelTrouble):
 
     code = "model_dropped"
     reason = "dropped"
+    remedy = Remedy.RETRY
     is_transient = True
 
 
@@ -346,12 +370,14 @@ class StreamCut(ModelTrouble):
 
     code = "model_stream_cut"
     reason = "cut"
+    remedy = Remedy.RETRY
     is_transient = True
 
 
 class ContextTooLong(ModelTrouble):
     code = "context_too_long"
     reason = "context"
+    remedy = Remedy.CHOOSE_MODEL
 
 
 class ModelSilent(ModelTrouble):
@@ -359,3 +385,4 @@ class ModelSilent(ModelTrouble):
 
     code = "model_silent"
     reason = "silent"
+    remedy = Remedy.CHOOSE_MODEL

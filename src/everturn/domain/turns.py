@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Self
 
 import msgspec
+
+from everturn.domain.errors import EverturnError, Remedy
 
 
 class TurnState(StrEnum):
@@ -57,6 +60,11 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str
     message: str
     hint: str = ""
+    remedy: Remedy | None = None
+
+    @classmethod
+    def from_error(cls, error: EverturnError) -> Self:
+        return cls(error.code, error.message, error.hint, error.remedy)
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -34,7 +34,7 @@ from everturn.engine.resume import (
     next_move,
 )
 from everturn.engine.services import TurnServices
-from everturn.engine.step import ModelSteps, failure_of, model_chain
+from everturn.engine.step import ModelSteps, model_chain
 from everturn.engine.turn_log import TurnLog
 from everturn.engine.workspace import Workspace
 
@@ -244,10 +244,10 @@ class TurnLoop:
                 self._log, self._turn.id, model, history, focus=self._turn.private_note
             )
         except NothingToDo as error:
-            return failure_of(error)
+            return Failure.from_error(error)
         except ModelTrouble as error:
             text = f"The summary could not be made: {error.message} Nothing was changed."
-            return Failure("compaction_failed", text, error.hint)
+            return Failure("compaction_failed", text, error.hint, error.remedy)
         return None
 
     async def _model(self) -> Model:

@@ -11,6 +11,7 @@ from typing import Union
 
 import msgspec
 
+from everturn.domain.errors import Remedy
 from everturn.domain.fold import CallState, Folded
 from everturn.domain.messages import Role, Text
 from everturn.domain.model import Abilities
@@ -124,6 +125,7 @@ def _silent(folded: Folded) -> Failure:
         "model_silent",
         f"{model} answered nothing: no text and no tool call.",
         "Retry, or choose another model.",
+        Remedy.CHOOSE_MODEL,
     )
 
 

@@ -504,5 +504,5 @@ def _unnamed(error: Exception) -> Exception | None:
 
 def _failure(error: Exception) -> Failure:
     if isinstance(error, EverturnError):
-        return Failure(error.code, error.message, error.hint)
+        return Failure.from_error(error)
     return Failure("internal_error", f"Something went wrong: {type(error).__name__}: {error}")

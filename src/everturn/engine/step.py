@@ -10,10 +10,10 @@ import msgspec
 from everturn.domain import events as ev
 from everturn.domain.errors import (
     ContextTooLong,
-    EverturnError,
     ModelTimeout,
     ModelTrouble,
     NothingToDo,
+    Remedy,
     StreamCut,
 )
 from everturn.domain.messages import Call, Message, Role
@@ -80,7 +80,7 @@ class ModelSteps:
             try:
                 await self._abandon(step, name, last)
             except RoomNotMade as error:
-                return failure_of(error)
+                return Failure.from_error(error)
 
     async def abandon_crashed(self, step: int) -> None:
         """Say that the attempt which was open when the worker died has ended."""
@@ -208,18 +208,20 @@ class ModelSteps:
             raise RoomNotMade(
                 "The message is longer than the model's window, and there is nothing older to summarise.",
                 hint="Shorten it, attach it as a file, or choose a model with a larger window.",
+                remedy=Remedy.CHOOSE_MODEL,
             ) from error
         except ModelTrouble as error:
             raise RoomNotMade(
                 f"The context is too long, and its summary failed: {error.message} Nothing was lost.",
                 hint="Retry, or compact by hand.",
+                remedy=Remedy.RETRY,
             ) from error
 
     def _spent(self, last: ModelTrouble | None) -> Failure:
         if last is not None:
-            return failure_of(last)
+            return Failure.from_error(last)
         reason, message = self._log.progress.trouble or ("trouble", "No model could be called.")
-        return Failure(f"model_{reason}", message, "Retry, or choose another model.")
+        return Failure(f"model_{reason}", message, "Retry, or choose another model.", Remedy.CHOOSE_MODEL)
 
     def _named_apart(self, call: Call, step: int) -> Call:
         """Some models use one id for several calls; the journal needs them told apart."""
@@ -245,10 +247,6 @@ def model_chain(services: TurnServices, session: Session, turn: Turn) -> list[st
     first = turn.model or session.model or profile.model or services.default_model
     rest = settings.fallback_models if profile.fallback_models is None else profile.fallback_models
     return list(dict.fromkeys([first, *rest]))
-
-
-def failure_of(error: EverturnError) -> Failure:
-    return Failure(error.code, error.message, error.hint)
 
 
 def _without_open(messages: Sequence[Message]) -> list[Message]:

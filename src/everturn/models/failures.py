@@ -24,6 +24,7 @@ from everturn.domain.errors import (
     ModelTrouble,
     ModelUnknown,
     RateLimited,
+    Remedy,
     StreamCut,
 )
 
@@ -119,6 +120,7 @@ def from_status(
     return kind(
         f"{who} answered {status}{detail}",
         hint=_hint(kind, status, complaint) or _wait_hint(wait),
+        remedy=_remedy(kind, status, complaint),
         retry_after_s=wait,
         status=status,
     )
@@ -132,6 +134,7 @@ def from_event(who: str, error: Any, redact: Redact) -> ModelTrouble:
     return kind(
         f"{who} reported an error in the middle of its answer: {said}",
         hint=_hint(kind, complaint.status or 0, complaint),
+        remedy=_remedy(kind, complaint.status or 0, complaint),
     )
 
 
@@ -248,15 +251,30 @@ def _hint(kind: type[ModelTrouble], status: int, complaint: Complaint) -> str:
         return "Compact the session, or choose a model with a longer context."
     if kind is not ModelRefused:
         return ""
-    if status == 402 or _NO_CREDIT.search(f"{complaint.type} {complaint.code} {complaint.message}"):
+    if _lacks_credit(status, complaint):
         return "The account has no credit left: top it up, or choose another model."
-    if status in _KEY_STATUSES or complaint.type == "authentication_error":
+    if _is_about_key(status, complaint):
         return "Check the API key and its permissions in the settings."
     if status == 404:
         return "This model can't chat here. Choose another model, or check the server's address."
     if 300 <= status < 400:
         return "Check base_url in config.toml: the server sends its callers to another address."
     return "The provider does not accept this request. Choose another model."
+
+
+def _remedy(kind: type[ModelTrouble], status: int, complaint: Complaint) -> Remedy | None:
+    """None: what usually helps with this kind."""
+    is_about_key = not _lacks_credit(status, complaint) and _is_about_key(status, complaint)
+    return Remedy.OPEN_SETTINGS if kind is ModelRefused and is_about_key else None
+
+
+def _lacks_credit(status: int, complaint: Complaint) -> bool:
+    words = f"{complaint.type} {complaint.code} {complaint.message}"
+    return status == 402 or _NO_CREDIT.search(words) is not None
+
+
+def _is_about_key(status: int, complaint: Complaint) -> bool:
+    return status in _KEY_STATUSES or complaint.type == "authentication_error"
 
 
 def _wait_hint(wait_s: float | None) -> str:

@@ -501,7 +501,7 @@ def _give_up_damaged(tx: Tx, session: SessionRow, turn: TurnRow, damage: Journal
         yield q("turns_unready", session.no)
         yield from refresh(tx, session)
         return
-    failure = Failure(damage.code, damage.message, damage.hint)
+    failure = Failure.from_error(damage)
     yield from endings.end_active(tx, session, turn, TurnState.FAILED, failure)
 
 

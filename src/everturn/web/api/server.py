@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from everturn import __version__
 from everturn.domain.errors import EverturnError
+from everturn.domain.turns import TurnState
 from everturn.engine import Engine
 from everturn.store import Store
 from everturn.web.http import docs_page
@@ -24,6 +26,31 @@ _DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; 
 class Health(msgspec.Struct, frozen=True):
     status: str
     version: str
+
+
+class ServerStatus(StrEnum):
+    READY = "ready"
+    FAILING = "failing"  # nothing can be stored; ``problem`` and ``hint`` say why
+    STOPPING = "stopping"
+
+
+class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The few figures of ``/metrics`` that a person asks for."""
+
+    status: ServerStatus
+    version: str
+    problem: str = ""
+    hint: str = ""
+    turns_running: int
+    turns_resumed: int
+    turns_interrupted: int
+    turns: int
+    asks_open: int
+    sessions: int
+    messages: int
+    streams_open: int
+    commit_ms_p50: float | None  # null: this store keeps no such figure, or has not written yet
+    commit_ms_p99: float | None
 
 
 class ServerApi:
@@ -66,6 +93,14 @@ class ServerApi:
                 tag=tag,
                 scope=None,
                 answer=Health,
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/health",
+                run=self.figures,
+                summary="How the server is doing: its state and a few figures.",
+                tag=tag,
+                answer=ServerHealth,
             ),
             Endpoint(
                 method="GET",
@@ -112,6 +147,35 @@ class ServerApi:
             )
         return Health("ready", __version__)
 
+    async def figures(self, call: ApiCall[Nothing, Nothing]) -> ServerHealth:
+        counted = await self._store.upkeep.stats()
+        written = self._writer_figures()
+        trouble = self._store.trouble
+        return ServerHealth(
+            status=self._status(),
+            version=__version__,
+            problem=trouble.message if trouble else "",
+            hint=trouble.hint if trouble else "",
+            turns_running=self._engine.status()["running"],
+            turns_resumed=counted["resumed"],
+            turns_interrupted=counted["states"].get(TurnState.INTERRUPTED, 0),
+            turns=counted["turns"],
+            asks_open=counted["asks"],
+            sessions=counted["sessions"],
+            messages=counted["messages"],
+            streams_open=len(self._streams),
+            commit_ms_p50=_milliseconds(written.get("commit_seconds_p50")),
+            commit_ms_p99=_milliseconds(written.get("commit_seconds_p99")),
+        )
+
+    def _status(self) -> ServerStatus:
+        if self._is_stopping():
+            return ServerStatus.STOPPING
+        return ServerStatus.FAILING if self._store.trouble is not None else ServerStatus.READY
+
+    def _writer_figures(self) -> dict[str, Any]:
+        return writer_figures(getattr(self._store.database, "writer", None))
+
     async def metrics(self, call: ApiCall[Nothing, Nothing]) -> Raw:
         gauges: dict[str, Any] = {
             "streams": {"open": len(self._streams), "cut_off_total": self._streams.cut_off},
@@ -121,7 +185,7 @@ class ServerApi:
                 "events_total": self._store.hub.events_total,
                 "is_failing": self._store.trouble is not None,
             },
-            "writer": writer_figures(getattr(self._store.database, "writer", None)),
+            "writer": self._writer_figures(),
         }
         return Raw(self._metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
@@ -136,3 +200,7 @@ class ServerApi:
         if self._document is None:
             self._document = self._describe()
         return self._document
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from everturn.domain.errors import EverturnError, ModelTrouble, Refused, Retry
+from everturn.domain.errors import EverturnError, ModelTrouble, Refused, Remedy, Retry
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER_S = 1
@@ -97,6 +97,7 @@ class PreconditionNeeded(Refused):
 class SignInNeeded(Refused):
     code = "sign_in_needed"
     status = 401
+    remedy = Remedy.SIGN_IN
 
     def __init__(self, message: str = "This server wants you to sign in.") -> None:
         super().__init__(message, hint="POST the password to /api/signin, or send an API token as Bearer.")
@@ -107,6 +108,7 @@ class AccessNeeded(Refused):
 
     code = "access_needed"
     status = 401
+    remedy = Remedy.SIGN_IN
 
     def __init__(self, message: str = "This server lets nobody but its own user in without a token.") -> None:
         super().__init__(
@@ -212,7 +214,7 @@ class ServerNotUsable(Refused):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """RFC 9457. ``code`` is stable; ``detail`` and ``hint`` are for people and may change."""
+    """RFC 9457. ``code`` and ``remedy`` are stable; ``detail`` and ``hint`` are for people and may change."""
 
     type: str
     title: str
@@ -220,6 +222,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str
     detail: str = ""
     hint: str = ""
+    remedy: Remedy | None = None
 
 
 class Internal(EverturnError):
@@ -243,6 +246,7 @@ def document(error: EverturnError) -> dict[str, Any]:
         code=error.code,
         detail=error.message,
         hint=error.hint,
+        remedy=error.remedy,
     )
     members: dict[str, Any] = msgspec.to_builtins(base)
     for name, value in error.facts.items():
