@@ -17,8 +17,8 @@ export async function generate(document) {
 
 /** What the page speaks of; the rest of the server's description may change without the page noticing. */
 const spoken = [
-  "Accepted", "Ask", "Hit", "ListSnapshot", "Me", "Messages", "ModelLine", "ProfileOut", "Rule", "ServerOut",
-  "SessionEvent", "SessionNews", "Settings", "StoreNews", "TokenInfo", "ToolsOut", "Uploaded",
+  "Accepted", "Ask", "Hit", "ListSnapshot", "Me", "Messages", "ModelLine", "ProfileOut", "Rules", "ServerHealth",
+  "ServerOut", "SessionEvent", "SessionNews", "Settings", "StoreNews", "TokenInfo", "ToolsOut", "Uploaded",
   "WorkspaceFiles", "WorkspaceText",
 ];
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from everturn.domain.tool import ToolCall
 from everturn.domain.turns import Usage
 from everturn.models import Keys, ModelRegistry
 from everturn.models.settings import parse_settings
@@ -26,6 +27,8 @@ from everturn.testing.wires import (
     wire_server,
 )
 from everturn.tools import TOOL_NAMES, EverturnToolbox, parse_profiles
+from everturn.tools.policy.judgement import Judgement
+from everturn.tools.policy.policy import Policy
 
 pytestmark = pytest.mark.anyio
 
@@ -245,6 +248,16 @@ async def test_what_is_preferred_is_used_where_nothing_is_named(
         assert other["turn"]["model"] == "ollama:two"
 
 
+async def test_a_failed_turn_names_its_remedy(store: Store, tmp_path: Path, clock: FakeClock) -> None:
+    async with running(store, tmp_path, clock) as server:
+        session_id = (await server.new_session())["id"]
+        without_key = await server.run(session_id, model="openai:gpt-x")
+        assert without_key[-1].json["event"]["failure"]["code"] == "model_key_missing"
+        assert without_key[-1].json["event"]["failure"]["remedy"] == "open_settings"
+        unknown = await server.run(session_id, model="nowhere:gpt-x")
+        assert unknown[-1].json["event"]["failure"]["remedy"] == "choose_model"
+
+
 async def test_rules_are_listed_and_revoked(store: Store, tmp_path: Path, clock: FakeClock) -> None:
     async with running(store, tmp_path, clock) as server:
         rule = {"key": "net example.com", "tool": "terminal", "label": "curl example.com", "created_at": 1}
@@ -255,7 +268,37 @@ async def test_rules_are_listed_and_revoked(store: Store, tmp_path: Path, clock:
         assert (await server.http.delete("/api/policy?id=a1")).json() == {"revoked": 1}
         assert (await server.http.delete("/api/policy?id=a1")).status_code == 404
         assert (await server.http.delete("/api/policy")).json() == {"revoked": 1}
-        assert (await server.http.get("/api/policy")).json() == {"rules": []}
+        assert (await server.http.get("/api/policy")).json() == {"rules": [], "trusted": []}
+
+
+async def test_trust_in_a_session_is_listed_and_ended(store: Store, tmp_path: Path, clock: FakeClock) -> None:
+    async with running(store, tmp_path, clock) as server:
+        trusted, other = await server.new_session(title="Trusted"), await server.new_session(title="Other")
+        policy, judgement = Policy(store.records, clock), Judgement("git push")
+        for session, decision in ((trusted, "trust"), (other, "trust"), (trusted, "session")):
+            await policy.remember(_call(session["id"], tmp_path), judgement, decision)
+        listed = (await server.http.get("/api/policy")).json()["trusted"]
+        assert {one["title"] for one in listed} == {"Trusted", "Other"}
+
+        path = f"/api/policy?session_id={trusted['id']}"
+        assert (await server.http.delete(path)).json() == {"revoked": 1}
+        listed = (await server.http.get("/api/policy")).json()["trusted"]
+        assert listed == [{"id": other["id"], "title": "Other"}]
+        assert not await policy.is_trusted("local", trusted["id"])
+        assert await policy.is_trusted("local", other["id"])
+        audit = (await server.http.get("/api/audit")).json()["items"]
+        assert (audit[0]["what"], audit[0]["detail"]) == ("trust.ended", trusted["id"])
+        assert (await server.http.delete(path)).json() == {"revoked": 0}
+        assert len((await server.http.get("/api/audit")).json()["items"]) == len(audit)
+
+        both = await server.http.delete(f"{path}&id=a1")
+        assert (both.status_code, both.json()["code"]) == (422, "invalid")
+        unknown = await server.http.delete(f"/api/policy?session_id=ses_{'0' * 26}")
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
+
+
+def _call(session_id: str, workspace: Path) -> ToolCall:
+    return ToolCall("c1", "terminal", {"command": "git push"}, "local", session_id, "t1", workspace, "k1")
 
 
 async def test_a_client_can_be_generated_from_the_description(

@@ -187,6 +187,8 @@ export interface components {
             message: string;
             /** @default  */
             hint?: string;
+            /** @default null */
+            remedy?: components["schemas"]["Remedy"] | null;
         };
         /**
          * Hit
@@ -411,6 +413,12 @@ export interface components {
          * @enum {unknown}
          */
         Recovery: "final" | "none" | "pending" | "recovered";
+        /**
+         * Remedy
+         * @description What most likely helps. Clients offer it as a button; new values may come, so ignore unknown ones.
+         * @enum {unknown}
+         */
+        Remedy: "choose_model" | "open_settings" | "retry" | "sign_in";
         /** Result */
         Result: {
             /** @enum {unknown} */
@@ -454,6 +462,14 @@ export interface components {
             covers?: string;
         };
         /**
+         * Rules
+         * @description Rules cover all sessions; trust covers one session.
+         */
+        Rules: {
+            rules: components["schemas"]["Rule"][];
+            trusted: components["schemas"]["TrustedSession"][];
+        };
+        /**
          * Sandboxed
          * @description ``level``: full | reduced | none. ``hint``: what to do about it, if something can be done.
          */
@@ -469,6 +485,28 @@ export interface components {
          * @enum {unknown}
          */
         Scope: "admin" | "approve" | "chat" | "read";
+        /**
+         * ServerHealth
+         * @description The few figures of ``/metrics`` that a person asks for.
+         */
+        ServerHealth: {
+            status: components["schemas"]["ServerStatus"];
+            version: string;
+            /** @default  */
+            problem?: string;
+            /** @default  */
+            hint?: string;
+            turns_running: number;
+            turns_resumed: number;
+            turns_interrupted: number;
+            turns: number;
+            asks_open: number;
+            sessions: number;
+            messages: number;
+            streams_open: number;
+            commit_ms_p50: number | null;
+            commit_ms_p99: number | null;
+        };
         /** ServerOut */
         ServerOut: {
             name: string;
@@ -484,6 +522,11 @@ export interface components {
             /** @default false */
             is_connected?: boolean;
         };
+        /**
+         * ServerStatus
+         * @enum {unknown}
+         */
+        ServerStatus: "failing" | "ready" | "stopping";
         /**
          * Session
          * @description ``version`` grows with the transcript and the settings, ``position`` with each event.
@@ -766,6 +809,14 @@ export interface components {
             code: string;
             message: string;
             hint: string;
+        };
+        /**
+         * TrustedSession
+         * @description A session whose tool calls run without asking, as far as trust covers them.
+         */
+        TrustedSession: {
+            id: string;
+            title: string;
         };
         /**
          * Turn

@@ -100,7 +100,13 @@ class Policy:
     async def is_trusted(self, owner: str, session_id: str) -> bool:
         return await self._records.get(owner, SESSION, _name(session_id, _TRUST)) is not None
 
+    async def trusted_sessions(self, owner: str) -> list[str]:
+        """The ids of the sessions that the owner trusts."""
+        found = await self._records.list(owner, SESSION)
+        return sorted(name.partition("/")[0] for name, value in found.items() if value["key"] == _TRUST)
+
     async def end_trust(self, owner: str, session_id: str) -> bool:
+        """Ask again from the session's next tool call on. Returns whether it was trusted."""
         return await self._records.delete(owner, SESSION, _name(session_id, _TRUST))
 
     async def forget_session(self, owner: str, session_id: str) -> int:

@@ -11,6 +11,7 @@ from msgspec import Meta
 from everturn import __version__
 from everturn.domain import errors as e
 from everturn.domain.clock import Clock
+from everturn.domain.sessions import Session
 from everturn.domain.turns import Usage
 from everturn.engine import Engine, Preferences
 from everturn.models import Keys, ModelRegistry, ModelState
@@ -172,14 +173,25 @@ class TrustServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: Annotated[str, Meta(max_length=64)] = ""
 
 
+class TrustedSession(msgspec.Struct, frozen=True):
+    """A session whose tool calls run without asking, as far as trust covers them."""
+
+    id: str
+    title: str
+
+
 class Rules(msgspec.Struct, frozen=True):
+    """Rules cover all sessions; trust covers one session."""
+
     rules: tuple[Rule, ...]
+    trusted: tuple[TrustedSession, ...]
 
 
 class RevokeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``id``: the rule to revoke; default: all of them."""
+    """``id``: the rule to revoke. ``session_id``: the session whose trust ends. Neither: all rules."""
 
     id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,120}$")] | None = None
+    session_id: SessionId | None = None
 
 
 class Revoked(msgspec.Struct, frozen=True):
@@ -360,7 +372,7 @@ class SettingsApi:
                 method="GET",
                 path="/api/policy",
                 run=self.rules,
-                summary="What was allowed for always.",
+                summary="The rules that always hold, and the sessions that are trusted.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 answer=Rules,
@@ -369,12 +381,12 @@ class SettingsApi:
                 method="DELETE",
                 path="/api/policy",
                 run=self.revoke,
-                summary="Revoke one rule, or all.",
+                summary="Revoke one rule, all rules, or the trust in one session.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 query=RevokeQuery,
                 answer=Revoked,
-                errors=(e.NotFound,),
+                errors=(e.NotFound, e.Invalid),
             ),
         ]
 
@@ -555,9 +567,36 @@ class SettingsApi:
         return _server_out(state)
 
     async def rules(self, call: ApiCall[Nothing, Nothing]) -> Rules:
-        return Rules(tuple(await self._toolbox.policy.rules(call.owner)))
+        policy = self._toolbox.policy
+        trusted = [
+            TrustedSession(session.id, session.title)
+            for session_id in await policy.trusted_sessions(call.owner)
+            if (session := await self._find_session(call.owner, session_id)) is not None
+        ]
+        return Rules(tuple(await policy.rules(call.owner)), tuple(trusted))
+
+    async def _find_session(self, owner: str, session_id: str) -> Session | None:
+        try:
+            return await self._store.sessions.get(owner, session_id)
+        except (e.NotFound, e.Gone):
+            return None  # deleted meanwhile
 
     async def revoke(self, call: ApiCall[RevokeQuery, Nothing]) -> Revoked:
+        if call.query.session_id is not None:
+            if call.query.id is not None:
+                raise e.Invalid("Both a rule and a session are named. Nothing was changed.", hint="Name one.")
+            return await self._end_trust(call, call.query.session_id)
+        return await self._revoke_rules(call)
+
+    async def _end_trust(self, call: ApiCall[RevokeQuery, Nothing], session_id: str) -> Revoked:
+        """From the next tool call on, the session asks again. Ending trust twice is no error."""
+        session = await self._store.sessions.get(call.owner, session_id)
+        if not await self._toolbox.policy.end_trust(call.owner, session.id):
+            return Revoked(0)
+        await self._note("trust.ended", call.caller, session.id)
+        return Revoked(1)
+
+    async def _revoke_rules(self, call: ApiCall[RevokeQuery, Nothing]) -> Revoked:
         policy = self._toolbox.policy
         if call.query.id is not None:
             if not await policy.revoke(call.owner, call.query.id):
