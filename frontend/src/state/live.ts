@@ -7,17 +7,26 @@ import { plus, type AskState, type CallItem, type Item, type TurnView } from "./
 export const outputCharactersMax = 60_000;
 export const outputLinesMax = 500;
 
-type Of<K extends Payload["kind"]> = Extract<Payload, { kind: K }>;
-type Handler<K extends Payload["kind"]> = (turn: TurnView, payload: Of<K>, at: number) => TurnView;
+type Kind = Payload["kind"];
+type Of<K extends Kind> = Extract<Payload, { kind: K }>;
+type Handler<K extends Kind> = (turn: TurnView, payload: Of<K>, at: number) => TurnView;
 
+/** A kind that a newer server has added changes nothing here. */
 export function feed(turn: TurnView, event: SessionEvent): TurnView {
-  const handler = handlers[event.event.kind] as Handler<Payload["kind"]> | undefined;
+  const handler = handlers[event.event.kind] as Handler<Kind> | undefined;
   if (!handler) return turn;
   const next = handler(turn, event.event as never, event.at);
   return next.lastAt === event.at ? next : { ...next, lastAt: event.at };
 }
 
-const handlers: { [K in Payload["kind"]]?: Handler<K> } = {
+const unchanged = (turn: TurnView): TurnView => turn;
+
+/** Every kind that the server's description names: one that is missing does not compile. */
+const handlers: { [K in Kind]: Handler<K> } = {
+  // These three are for the conversation.
+  "turn.accepted": unchanged,
+  "session.changed": unchanged,
+  snapshot: unchanged,
   "turn.started": (turn, _payload, at) => ({ ...turn, state: "running", startedAt: turn.startedAt ?? at }),
   "step.started": stepStarted,
   "text.delta": textDelta,
@@ -50,6 +59,10 @@ const handlers: { [K in Payload["kind"]]?: Handler<K> } = {
     return { ...turn, items: [...closed(turn.items), { kind: "steer", id: payload.message.id, message: payload.message }] };
   },
 };
+
+export function foldedKinds(): string[] {
+  return Object.keys(handlers);
+}
 
 // --- steps --------------------------------------------------------------------------------------
 

@@ -481,7 +481,7 @@ _WORK = frozenset({"step.started", "step.abandoned", "tool.started", "tool.finis
 
 _Handler = Callable[[Fold, Any, ev.Event], None]
 
-_HANDLERS: dict[type, _Handler] = {
+_HANDLERS: dict[type[ev.Payload], _Handler] = {
     ev.StepStarted: Fold._step_started,
     ev.TextDelta: Fold._text,
     ev.ReasoningDelta: Fold._reasoning,
@@ -502,3 +502,6 @@ _HANDLERS: dict[type, _Handler] = {
     ev.TurnInterrupted: Fold._turn_ended,
     ev.MessageAdded: Fold._message_added,
 }
+
+# What the fold takes in. The other kinds change no message and no bar.
+FOLDED_KINDS = frozenset(str(payload.__struct_config__.tag) for payload in _HANDLERS)
