@@ -62,14 +62,14 @@ async def test_a_forgotten_release_fails():
     probe.hold(Moment.TOOL_RAN)
     with pytest.raises(TimeoutError):
         await probe.reach(Moment.TOOL_RAN)
-    with pytest.raises(TimeoutError):
-        await anyio.to_thread.run_sync(_held_thread)
 
 
-def _held_thread():
+async def test_a_thread_that_is_not_released_goes_on_and_is_reported():
+    """An error would end the store's writer thread, and the test would hang instead of failing."""
     probe = HoldingProbe(patience_s=0.01)
     probe.hold(Moment.TOOL_RAN)
-    probe.pass_by(Moment.TOOL_RAN)
+    await anyio.to_thread.run_sync(probe.pass_by, Moment.TOOL_RAN)
+    assert probe.overdue == [Moment.TOOL_RAN]
 
 
 async def test_killing_at_the_nth_passing():
