@@ -21,6 +21,7 @@ from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
 from everturn.testing.wires import WireServer, wire_server
+from tests.waiting import HeldUp
 
 STORE_KINDS = ("sqlite", "postgresql")
 
@@ -49,6 +50,7 @@ def probe() -> Iterator[HoldingProbe]:
     probe = HoldingProbe()
     yield probe
     probe.release_all()
+    assert probe.overdue == [], "a moment was held and not released in time"
 
 
 @pytest.fixture(params=STORE_KINDS)
@@ -83,6 +85,11 @@ def store_url(request: pytest.FixtureRequest, store_kind: str, data_dir: Path) -
     if store_kind == "postgresql":
         return str(request.getfixturevalue("postgres_url"))
     return f"sqlite://{data_dir / 'everturn.db'}"
+
+
+@pytest.fixture
+def held_up(store_url: str) -> HeldUp:
+    return HeldUp(store_url)
 
 
 @pytest.fixture

@@ -1,82 +1,134 @@
-"""Waits for what a store does beside the event loop, in its threads and on its sockets.
+"""Waits for facts about what other tasks, threads and processes do. Each fails by name if its fact never comes.
 
-Not ``anyio.wait_all_tasks_blocked``: there a task counts as blocked that waits for a thread or a socket and is
-under way, and the tasks of a store are never all at rest. Each of these waits for one thing, and fails by its
-name if that does not come.
+Not ``anyio.wait_all_tasks_blocked``: it counts a task that waits for a thread or a socket as blocked, and the
+tasks of a store always wait for one or the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import gc
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import anyio
 import anyio.abc
-import anyio.lowlevel
+import asyncpg
 
 from everturn.store import Store
+from everturn.store.journal.hub import Follower, Watcher
 from everturn.testing.waiting import within
 
+_POLL_S = (
+    0.001  # how often a fact is looked at; a busy loop would take the processor from the threads it waits for
+)
 _WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 )
 
 
 async def until(what: str, is_so: Callable[[], object]) -> None:
+    """Wait until a fact is so. ``is_so`` may be a coroutine function."""
     with within(what):
-        while not is_so():
-            await anyio.lowlevel.checkpoint()
+        while True:
+            found = is_so()
+            if inspect.isawaitable(found):
+                found = await found
+            if found:
+                return
+            await anyio.sleep(_POLL_S)
 
 
-async def others_have_gone_on(store: Store) -> None:
-    """As long as tasks need that ask the store a question or two: then they are where they wait."""
-    for _ in range(5):
-        await store.ledger.owing()
+async def task_waits_in(function: Callable[..., Any], tasks: int = 1) -> None:
+    """Wait until a task (or so many) is inside ``function`` and waits there for another task.
+
+    That is for an event, a lock or a condition. A task that waits for the database or a thread will go on by
+    itself, so it does not count.
+    """
+    await until(
+        f"{tasks} task(s) wait in {function.__qualname__}",
+        lambda: sum(_waits_in(task, function) for task in asyncio.all_tasks()) >= tasks,
+    )
 
 
-async def reader_waits(store: Store, session_id: str) -> None:
-    """Whoever follows the session has read all that is there, and waits for the next commit."""
-    followers = store.hub._followers
-    await until("the session's reader waits", lambda: _all_wait(followers.get(session_id, ())))
+async def task_ended(name: str) -> None:
+    """Wait until no task has this name."""
+    await until(
+        f"the task {name!r} ends", lambda: all(task.get_name() != name for task in asyncio.all_tasks())
+    )
 
 
-async def watcher_waits(store: Store) -> None:
-    """Whoever watches the session list waits for the next change."""
-    await until("the list's watcher waits", lambda: _all_wait(store.hub._watchers))
+def _waits_in(task: asyncio.Task[Any], function: Callable[..., Any]) -> bool:
+    codes = [code for awaited in _await_chain(task.get_coro()) if (code := _code_of(awaited)) is not None]
+    waits_for_task = bool(codes) and codes[-1].co_filename == asyncio.locks.__file__
+    waits_for_future = bool(codes) and codes[-1] is _code_of_function(function)
+    return (waits_for_task or waits_for_future) and _code_of_function(function) in codes
 
 
-def _all_wait(readers: Any) -> bool:
-    return bool(readers) and all(reader._waiter is not None for reader in readers)
+def _code_of_function(function: Callable[..., Any]) -> Any:
+    return inspect.unwrap(getattr(function, "__func__", function)).__code__  # type: ignore[attr-defined]
 
 
-async def start_held_up(
-    group: anyio.abc.TaskGroup, store: Store, act: Callable[..., Awaitable[Any]], *args: Any, by: Store
-) -> None:
-    """Start a write of ``store``, and return when it waits for the transaction that is held open in ``by``."""
-    database: Any = store.database
-    if store.kind == "postgresql":
-        await _start_held_up_by_lock(group, database, act, *args)
-    elif store is by:
-        before = database.writer.waiting
+def _code_of(awaited: object) -> Any:
+    return getattr(awaited, "cr_code", None) or getattr(awaited, "ag_code", None)
+
+
+def _await_chain(awaited: object) -> Iterator[object]:
+    """What a task is suspended in, from the outermost coroutine to the innermost."""
+    while awaited is not None:
+        yield awaited
+        inner = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+        if inner is None and _code_of(awaited) is None:
+            # The step of an async generator names its generator to the garbage collector alone.
+            inner = next((each for each in gc.get_referents(awaited) if inspect.isasyncgen(each)), None)
+        awaited = inner
+
+
+async def reader_waits() -> None:
+    """Wait until a session's reader has read everything and waits for the next commit."""
+    await task_waits_in(Follower.next)
+
+
+async def watcher_waits() -> None:
+    """Wait until a reader of the session list waits for the next change."""
+    await task_waits_in(Watcher.next)
+
+
+class HeldUp:
+    """Starts writes that have to wait for a transaction which a test holds open."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def start(
+        self, group: anyio.abc.TaskGroup, store: Store, act: Callable[..., Awaitable[Any]], *args: Any
+    ) -> None:
+        """Start a write of ``store``; return when it waits."""
+        database: Any = store.database
+        if store.kind == "postgresql":
+            await self._start_on_postgres(group, database, act, *args)
+            return
+        writer = database.writer
+        before = writer.waiting + writer.is_writing
         group.start_soon(act, *args)
-        await until("the write is in the queue", lambda: database.writer.waiting > before)
-    else:
-        tried: list[bool] = []
-        look = database.writer._refuse_moved_file  # the last thing before the transaction begins
-        database.writer._refuse_moved_file = lambda: (tried.append(True), look())
-        group.start_soon(act, *args)
-        await until("the write is about to begin", lambda: tried)
+        # One batch waits for the file's lock, which another process may hold; the rest is in the queue.
+        await until("the write waits", lambda: writer.waiting + writer.is_writing > before)
 
+    async def _start_on_postgres(
+        self, group: anyio.abc.TaskGroup, database: Any, act: Callable[..., Awaitable[Any]], *args: Any
+    ) -> None:
+        connection = await asyncpg.connect(self._address)
 
-async def _start_held_up_by_lock(
-    group: anyio.abc.TaskGroup, database: Any, act: Callable[..., Awaitable[Any]], *args: Any
-) -> None:
-    connection = await database._connector.connect()
-    try:
-        before = await connection.fetchval(_WAITING) + database.flusher.waiting
-        group.start_soon(act, *args)
-        with within("the write waits for a lock, or behind a batch that does"):
-            while await connection.fetchval(_WAITING) + database.flusher.waiting <= before:
-                pass
-    finally:
-        await connection.close()
+        async def waiting() -> int:
+            return int(await connection.fetchval(_WAITING)) + int(database.flusher.waiting)
+
+        async def one_more_waits() -> bool:
+            return await waiting() > before
+
+        try:
+            before = await waiting()
+            group.start_soon(act, *args)
+            await until("the write waits for a lock, or behind a batch that does", one_more_waits)
+        finally:
+            await connection.close()

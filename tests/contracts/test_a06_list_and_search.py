@@ -67,7 +67,7 @@ async def test_a06_search_finds_what_was_indexed_and_forgets_what_was_deleted(st
     assert [hit.title for hit in await store.search.find(ME, "green elephant")] == ["first"]
     assert {hit.session_id for hit in await store.search.find(ME, "green")} == {one.id, two.id}
     assert await store.search.find("somebody else", "green") == []
-    for order in ("newest", "best"):
+    for order in ("newest", "relevance"):
         hits = await store.search.find(ME, "green", session_id=one.id, order=order)
         assert [hit.session_id for hit in hits] == [one.id]
         hit = hits[0]
@@ -108,8 +108,22 @@ async def test_a06_the_best_hits_of_a_session_are_found_among_many_of_others(sto
         await answered(store, crowd.id, "owl owl owl", "owl")
     while await store.search.index():
         pass
-    hits = await store.search.find(ME, "owl", session_id=wanted.id, order="best", limit=2)
+    hits = await store.search.find(ME, "owl", session_id=wanted.id, order="relevance", limit=2)
     assert [hit.session_id for hit in hits] == [wanted.id]
+
+
+async def test_a06_hits_come_newest_first_or_best_first_as_asked(store: Store) -> None:
+    session = await new_session(store)
+    await answered(store, session.id, "owl owl owl", "I see.")
+    await answered(store, session.id, "one owl among many other birds that are listed here", "I see.")
+    while await store.search.index():
+        pass
+
+    async def first(order: str) -> str:
+        return (await store.search.find(ME, "owl", order=order))[0].excerpt
+
+    assert (await first("relevance")).startswith("owl owl owl")
+    assert (await first("newest")).startswith("one owl")
 
 
 async def test_a06_an_edited_message_is_found_by_its_new_words_only(store: Store) -> None:

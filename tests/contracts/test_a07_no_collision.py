@@ -1,19 +1,27 @@
-"""A07: any number of writers, in two processes, and every state that is read really existed."""
+"""A07: any number of writers, in two processes, and every state that is read really existed.
+
+One test holds a write open and shows that the others wait for it; one lets a crowd loose.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.errors import EverturnError, Refused, Stopped
+from everturn.domain.errors import Refused, Stopped
 from everturn.domain.fold import fold
+from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.store import Request
 from everturn.domain.turns import ACTIVE, ENDED, TurnState
 from everturn.store import Store
-from tests.acting import ME, answer, new_session, positions, say
+from everturn.testing import HoldingProbe
+from tests.acting import ME, answer, answered, append, complete, new_session, positions, say, start
 from tests.conftest import OpenAnother
+from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
 ROUNDS = 25
@@ -89,4 +97,51 @@ async def test_a07_a_crowd_in_two_processes_never_collides(store: Store, open_an
     assert await store.upkeep.check() == []
     found = await positions(store, session.id)
     assert found == list(range(1, (await store.sessions.get(ME, session.id)).position + 1))
-    assert issubclass(EverturnError, Exception)
+
+
+@pytest.mark.parametrize(
+    "moment", [Moment.ACCEPT_WRITTEN, Moment.BATCH_WRITTEN, Moment.END_WRITTEN, Moment.MOVE_WRITTEN]
+)
+async def test_a07_writers_of_two_processes_wait_for_the_one_that_is_under_way(
+    store: Store, open_another: OpenAnother, probe: HoldingProbe, held_up: HeldUp, moment: Moment
+) -> None:
+    """One write is held before its commit: the others wait, and readers see the state before it."""
+    other = await open_another()
+    session = await new_session(store)
+    await answered(store, session.id, "a", "A")
+    before = await store.transcript.export(ME, session.id)
+    writes: dict[Moment, Callable[[], Awaitable[object]]] = {
+        Moment.ACCEPT_WRITTEN: lambda: say(store, session.id, "b"),
+        Moment.MOVE_WRITTEN: lambda: store.transcript.undo(ME, session.id, Request()),
+    }
+    if moment not in writes:
+        held = await start(store, session.id, "b")
+        number = await append(store, held, answer("B"))
+        before = await store.transcript.export(ME, session.id)
+        writes[Moment.BATCH_WRITTEN] = lambda: append(store, held, [ev.TextDelta(2, "more")], number)
+        writes[Moment.END_WRITTEN] = lambda: complete(store, held, number)
+    crowd = Crowd(session.id)
+    done: list[str] = []
+
+    async def act(name: str, work: Awaitable[object]) -> None:
+        await crowd.tolerate(work)
+        done.append(name)
+
+    probe.hold(moment)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(act, "held", writes[moment]())
+            await probe.reached(moment)
+            rename = store.sessions.change(ME, session.id, SessionPatch(title="here"))
+            await held_up.start(group, store, act, "rename here", rename)
+            rename = other.sessions.change(ME, session.id, SessionPatch(title="there"))
+            await held_up.start(group, other, act, "rename there", rename)
+            await held_up.start(group, other, act, "say there", say(other, session.id, "from there"))
+            assert done == []
+            assert await store.transcript.export(ME, session.id) == before
+            assert await other.transcript.export(ME, session.id) == before
+            probe.release(moment)
+    assert sorted(done) == ["held", "rename here", "rename there", "say there"]
+    assert crowd.refusals == []
+    assert await store.upkeep.check() == []
+    assert await store.transcript.export(ME, session.id) == await other.transcript.export(ME, session.id)

@@ -12,12 +12,14 @@ from everturn.store import Store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answer, append, complete, new_session, say, start, words
 from tests.conftest import OpenAnother
-from tests.waiting import start_held_up
+from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a08_progress_that_waits_behind_the_end_is_refused(store: Store, probe: HoldingProbe) -> None:
+async def test_a08_progress_that_waits_behind_the_end_is_refused(
+    store: Store, probe: HoldingProbe, held_up: HeldUp
+) -> None:
     """The end is written and not committed when the last delta arrives at the store."""
     session = await new_session(store)
     held = await start(store, session.id, "hello")
@@ -35,7 +37,7 @@ async def test_a08_progress_that_waits_behind_the_end_is_refused(store: Store, p
         async with anyio.create_task_group() as group:
             group.start_soon(complete, store, held, number)
             await probe.reached(Moment.END_WRITTEN)
-            await start_held_up(group, store, straggle, by=store)
+            await held_up.start(group, store, straggle)
             probe.release(Moment.END_WRITTEN)
     assert refused == ["fenced"]
     kinds = [event.kind for event in await store.journal.after(ME, session.id, 0)]

@@ -12,7 +12,7 @@ from everturn.store import Store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answer, append, ask, complete, new_session, say, start, wish, words
 from tests.conftest import OpenAnother
-from tests.waiting import start_held_up
+from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ async def test_a12_a_reader_sees_the_turn_before_the_cancel_or_after_it_and_noth
 
 
 async def test_a12_a_progress_write_under_way_cannot_revive_the_turn(
-    store: Store, open_another: OpenAnother, probe: HoldingProbe
+    store: Store, open_another: OpenAnother, probe: HoldingProbe, held_up: HeldUp
 ) -> None:
     """The batch is written and not committed when another process cancels: the cancel waits, then wins."""
     other = await open_another()
@@ -54,7 +54,7 @@ async def test_a12_a_progress_write_under_way_cannot_revive_the_turn(
         async with anyio.create_task_group() as group:
             group.start_soon(append, store, held, [ev.TextDelta(1, "on its way")], number)
             await probe.reached(Moment.BATCH_WRITTEN)
-            await start_held_up(group, other, other.turns.cancel, ME, held.turn.id, by=store)
+            await held_up.start(group, other, other.turns.cancel, ME, held.turn.id)
             probe.release(Moment.BATCH_WRITTEN)
     with pytest.raises(Fenced):
         await append(store, held, [ev.TextDelta(1, "once more")], number + 1)

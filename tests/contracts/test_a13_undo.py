@@ -11,13 +11,13 @@ from everturn.store import Store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answered, claim, new_session, say, words
 from tests.conftest import OpenAnother
-from tests.waiting import start_held_up
+from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a13_a_message_that_arrives_during_an_undo_follows_what_is_left(
-    store: Store, open_another: OpenAnother, probe: HoldingProbe
+    store: Store, open_another: OpenAnother, probe: HoldingProbe, held_up: HeldUp
 ) -> None:
     other = await open_another()
     session = await new_session(store)
@@ -29,7 +29,7 @@ async def test_a13_a_message_that_arrives_during_an_undo_follows_what_is_left(
             group.start_soon(store.transcript.undo, ME, session.id, Request())
             await probe.reached(Moment.MOVE_WRITTEN)
             assert await words(other, session.id) == ["a", "A", "b", "B"]
-            await start_held_up(group, other, say, other, session.id, "c", by=store)
+            await held_up.start(group, other, say, other, session.id, "c")
             probe.release(Moment.MOVE_WRITTEN)
     await claim(store)
     assert await words(store, session.id) == ["a", "A", "c"]

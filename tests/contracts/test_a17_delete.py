@@ -17,7 +17,7 @@ from everturn.domain.store import Submission
 from everturn.store import Store, open_store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answered, append, ask, late, new_session, say, start, wish
-from tests.waiting import start_held_up
+from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
 SECRET = "xyzzyplugh"
@@ -71,7 +71,7 @@ async def test_a17_nothing_of_a_deleted_session_is_left_in_any_table(store: Stor
 
 
 async def test_a17_a_batch_on_its_way_to_a_session_being_deleted_leaves_nothing(
-    store: Store, store_url: str, probe: HoldingProbe
+    store: Store, store_url: str, probe: HoldingProbe, held_up: HeldUp
 ) -> None:
     session = await new_session(store)
     held = await start(store, session.id, "hello")
@@ -89,8 +89,8 @@ async def test_a17_a_batch_on_its_way_to_a_session_being_deleted_leaves_nothing(
         async with anyio.create_task_group() as group:
             group.start_soon(write)
             await probe.reached(Moment.BATCH_WRITTEN)
-            await start_held_up(group, store, store.sessions.delete, ME, session.id, by=store)
-            await start_held_up(group, store, write, by=store)
+            await held_up.start(group, store, store.sessions.delete, ME, session.id)
+            await held_up.start(group, store, write)
             probe.release(Moment.BATCH_WRITTEN)
     assert set(outcomes) <= {"written", "not_found", "fenced", "deleted"}
     assert outcomes.count("written") <= 1 or outcomes == ["written", "written"]

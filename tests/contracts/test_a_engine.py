@@ -28,7 +28,7 @@ from everturn.testing import (
 )
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
 from everturn.testing.models import Wait
-from tests.waiting import others_have_gone_on
+from tests.waiting import reader_waits, until
 
 pytestmark = pytest.mark.anyio
 FOREVER = 1e6
@@ -94,10 +94,11 @@ async def test_a02_an_event_is_shown_only_after_it_is_durable(
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
+            await reader_waits()  # its first look at the journal would show what is committed
             probe.hold(Moment.BATCH_COMMITTED)
             gate.set()
             await probe.reached(Moment.BATCH_COMMITTED)
-            assert "text.delta" not in shown, "committed or not, nobody was told yet"
+            assert "text.delta" not in shown, "committed, and no reader has been woken yet"
             probe.release(Moment.BATCH_COMMITTED)
             await h.seen(session, "text.delta")
             group.cancel_scope.cancel()
@@ -112,9 +113,10 @@ async def test_a03_a_turn_without_activity_writes_nothing(
         await h.seen(session, "text.delta")
         await store.search.index()
         writes = _count_writes(store, monkeypatch)
+        sleepers = len(clock.sleeping)
         for _ in range(20):
             await clock.jump(5)
-            await others_have_gone_on(store)
+            await until("all that the clock woke sleep again", lambda: len(clock.sleeping) == sleepers)
         assert writes == []
 
 

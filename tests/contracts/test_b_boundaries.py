@@ -20,7 +20,7 @@ from everturn.testing.memory import RecordingProvider
 from tests import acting
 from tests.acting import ME
 from tests.contracts.memory_acting import memory_over, said
-from tests.waiting import others_have_gone_on
+from tests.waiting import task_ended, task_waits_in, until
 
 pytestmark = pytest.mark.anyio
 
@@ -194,7 +194,7 @@ async def test_b12_eviction_waits_for_the_commit_under_way(
                 # Now it is not owed any more; the commit that has it still runs.
                 await store.transcript.undo(ME, session.id, Request())
             group.start_soon(release)
-            await others_have_gone_on(store)
+            await (task_waits_in(memory.release) if is_undone else task_waits_in(memory.commit, tasks=2))
             assert not released.is_set()
         with within("the handle is released when the commit under way has ended"):
             await released.wait()
@@ -266,7 +266,7 @@ async def test_b18_leaving_a_session_of_somebody_else_commits_nothing(store: Sto
         session = await h.new_session()
         await h.run(session, "one")
         await h.engine.create_session("eve", leaving=session.id)
-        await others_have_gone_on(store)
+        await task_ended(f"leave {session.id}")
         assert handle.calls == []
 
 
@@ -325,8 +325,8 @@ async def test_b17_deleting_a_session_whose_commit_failed_leaves_nothing(
     memory = memory_over(store, clock, opened=[failing])
     with within("the next engine tries and fails, the session is deleted, the engine stops", 20):
         async with engine_with(store, clock, memory) as h:
-            while not (memory.tracked == 2 and failing.calls):  # the handle, and the session it owes for
-                await others_have_gone_on(store)
+            # What is tracked: the handle, and the session that it owes for.
+            await until("the commit has failed", lambda: memory.tracked == 2 and failing.calls)
             await h.engine.delete(OWNER, session.id)
             assert memory.tracked == 1
     assert memory.tracked == 0

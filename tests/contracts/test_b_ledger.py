@@ -20,7 +20,7 @@ from everturn.testing.memory import RecordingProvider
 from tests import acting
 from tests.acting import ME
 from tests.contracts.memory_acting import NAME, memory_over, owes, said
-from tests.waiting import others_have_gone_on
+from tests.waiting import task_waits_in, until
 
 pytestmark = pytest.mark.anyio
 
@@ -448,7 +448,7 @@ async def test_b10_a_second_commit_is_told_or_waits_and_the_provider_is_called_o
             with within("who does not want to wait is told at once that a commit is under way"):
                 assert (await memory.commit(ME, session.id, wait=False)).outcome is CommitOutcome.BUSY
             group.start_soon(wait_for_it)
-            await others_have_gone_on(store)
+            await task_waits_in(wait_for_it)
             assert waited == []
     assert waited == [CommitOutcome.NOTHING]
     assert len(handle.calls) == 1
@@ -509,9 +509,7 @@ async def test_b10_of_two_processes_that_looked_at_once_one_begins_and_the_other
             group.start_soon(commit, first, handle)
             await handle.entered()
             ledger.may_begin.set()
-            with within("the second is told, while the first is at work"):
-                while not outcomes:
-                    await others_have_gone_on(store)
+            await until("the second is told, while the first is at work", lambda: outcomes)
             assert outcomes == [CommitOutcome.BUSY]
             assert (await second.commit(ME, session.id, other)).outcome is CommitOutcome.BUSY
     assert outcomes == [CommitOutcome.BUSY, CommitOutcome.SETTLED]
@@ -558,7 +556,9 @@ async def test_b11_drain_waits_for_the_commit_under_way_and_takes_what_came_mean
             group.start_soon(memory.commit, ME, session.id)
             await handle.entered()
             group.start_soon(drain)
-            await others_have_gone_on(store)
+            await task_waits_in(
+                memory.settle, tasks=2
+            )  # of both sessions: one waits for the commit under way
             await said(store, memory, session.id, "meanwhile")
             await said(store, memory, third.id, "late")
             assert results == []

@@ -3,6 +3,7 @@ to the ledger and its answer, behind the bound of one look, and beside another p
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import anyio
@@ -20,7 +21,7 @@ from everturn.testing.memory import RecordingProvider
 from tests import acting
 from tests.acting import ME
 from tests.contracts.memory_acting import memory_over, owes, said
-from tests.waiting import others_have_gone_on
+from tests.waiting import task_waits_in, until
 
 pytestmark = pytest.mark.anyio
 
@@ -120,32 +121,22 @@ async def test_b05_a_turn_that_is_being_marked_when_the_ledger_says_that_nothing
     held = await acting.answered(store, session.id, "one", "I see.")
     marking = Held(store, "owe", is_asked_late=True)
     looking = Held(store, "next")
-    steps = [(looking, settling_has_ended), (marking, turn_is_owed)]
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         memory.ledger = marking  # type: ignore[assignment]
-        group.start_soon(memory.mark_completed, ME, session.id, held.turn.id, handle)
+        mark = group.create_task(memory.mark_completed(ME, session.id, held.turn.id, handle))
         with within("the turn is about to be marked"):
             await marking.waits.wait()
         memory.ledger = looking  # type: ignore[assignment]
-        group.start_soon(memory.settle, ME, session.id)
+        settle = group.create_task(memory.settle(ME, session.id))
         with within("the ledger has said that nothing is owed"):
             await looking.waits.wait()
-        for ledger, has_come in steps if is_heard_first else reversed(steps):
+        steps = [(looking, settle), (marking, mark)]
+        for ledger, task in steps if is_heard_first else reversed(steps):
             ledger.may_go_on.set()
-            with within(has_come.__name__):
-                while not await has_come(store, memory):
-                    await others_have_gone_on(store)
-            await others_have_gone_on(store)
+            with within("the task that was held ends"):
+                await task
     assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
     assert handle.words == ["one"]
-
-
-async def settling_has_ended(store: Store, memory: Memory) -> bool:
-    return not memory.status()["under_way"]
-
-
-async def turn_is_owed(store: Store, memory: Memory) -> bool:
-    return bool(await store.ledger.owing(ME))
 
 
 async def test_b06_turns_that_two_handles_saw_in_turns_are_each_committed_by_the_one_that_saw_them(
@@ -182,7 +173,8 @@ async def test_b12_a_commit_that_has_picked_the_handle_and_not_begun_is_waited_f
         if is_undone:
             await store.transcript.undo(ME, session.id, Request())
         group.start_soon(memory.release, handle)
-        await others_have_gone_on(store)
+        # If it is undone nothing is left to settle, and the release itself waits.
+        await (task_waits_in(memory.release) if is_undone else task_waits_in(memory.commit, tasks=2))
         assert handle.closed == 0
         ledger.may_go_on.set()
     assert (handle.words, handle.closed) == (["one"], 1)
@@ -304,9 +296,11 @@ async def test_b11_a_turn_that_comes_to_a_session_that_was_settled_in_this_drain
             group.start_soon(drain)
             await slow.entered()
             await quick.until("the first session is settled", lambda: quick.words)
-            with within("nothing of the first session is owed"):
-                while await owes(memory, first.id):
-                    await others_have_gone_on(store)
+
+            async def first_owes_nothing() -> bool:
+                return not await owes(memory, first.id)
+
+            await until("nothing of the first session is owed", first_owes_nothing)
             await marked(store, memory, first.id, "two", quick)
             assert results == []
     assert results == [Drained(3, 0, True)]

@@ -12,14 +12,16 @@ from everturn.domain.errors import Invalid
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.store import Submission
 from everturn.domain.turns import TurnState
+from everturn.engine.lease import Lease
 from everturn.store import Store, StoreSettings, open_store
+from everturn.store.postgres.flusher import Flusher
 from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe, Say, within
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
 from everturn.testing.models import Wait
 from everturn.testing.postgres_proxy import PostgresProxy
 from tests.acting import all_words
 from tests.conftest import OpenAnother
-from tests.waiting import until
+from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 20
@@ -54,7 +56,7 @@ async def test_c04_a_turn_streams_into_the_spool_and_starts_no_tool_until_it_is_
         position = (await store.sessions.get(OWNER, session.id)).position
         probe.release(Moment.SPOOL_SYNCED)
         await spooled(spooling, b"step.finished")
-        await until("the turn waits for its spool", lambda: spooling.database.flusher._is_back._waiters)
+        await task_waits_in(Flusher.settled)
         assert pay.calls == []
         assert len(harness.model.requests) == 1
         assert (await store.sessions.get(OWNER, session.id)).position == position
@@ -111,9 +113,7 @@ async def test_c04_a_worker_that_cannot_renew_its_lease_starts_no_model_call(
         proxy.go_away()
         await clock.advance(60)
         probe.release(Moment.BATCH_COMMITTED)
-        await until(
-            "the turn waits for the lease", lambda: harness.engine._lease._renewed.statistics().tasks_waiting
-        )
+        await task_waits_in(Lease.held)
         assert harness.model.requests == []
         assert not harness.engine.status()["has_lease"]
 

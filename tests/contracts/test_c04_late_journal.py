@@ -16,10 +16,11 @@ from everturn.domain.turns import Recovery, TurnState
 from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk
 from everturn.store.journal.spool import Spool
+from everturn.store.postgres.flusher import Flusher
 from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.postgres_proxy import PostgresProxy
 from tests.acting import CRASHED, ME, WORKER, answer, append, claim, complete, late, new_session, start, words
-from tests.waiting import until
+from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
 on_postgresql = pytest.mark.parametrize("store_kind", ["postgresql"])
@@ -150,7 +151,7 @@ async def test_c04_nothing_may_be_started_until_the_spool_is_delivered(
 
     async with anyio.create_task_group() as group:
         group.start_soon(start_tool)
-        await until("the tool waits for the spool", lambda: spooling.database.flusher._is_back._waiters)
+        await task_waits_in(Flusher.settled)
         assert not started
         proxy.come_back()
     assert started

@@ -45,7 +45,7 @@ async def test_c10_a_reader_that_lags_behind_everything_loses_nothing(store: Sto
     many = BACKLOG_EVENTS_MAX + 500
     async with anyio.create_task_group() as group:
         group.start_soon(_read_once, stream, seen)
-        await reader_waits(store, session.id)
+        await reader_waits()
         number = await append(store, held, [ev.TextDelta(1, "a")])
     await _append_many(store, held, number, many)
     with anyio.fail_after(30):

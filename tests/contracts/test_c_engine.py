@@ -22,6 +22,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.store import Request
 from everturn.domain.tool import Emit, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import Recovery, TurnState
+from everturn.engine.lease import Lease
 from everturn.engine.progress import STOP
 from everturn.store import Store
 from everturn.testing import (
@@ -37,7 +38,7 @@ from everturn.testing import (
     count_effects,
 )
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness, quiet_settings
-from tests.waiting import until
+from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
 FOREVER = 1e6
@@ -487,9 +488,7 @@ async def test_c09_a_worker_that_cannot_renew_its_lease_waits_before_it_starts_a
         # The process stands still past its lease: nothing could be renewed.
         clock.stand_still(60)
         probe.release(Moment.TOOL_STARTED)
-        await until(
-            "the turn waits for the lease", lambda: h.engine._lease._renewed.statistics().tasks_waiting
-        )
+        await task_waits_in(Lease.held)
         assert look.calls == []
         await clock.jump(5)  # the next heartbeat renews it, and the turn is still ours
         assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED

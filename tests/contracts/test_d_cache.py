@@ -29,7 +29,7 @@ from everturn.testing.memory import RecordingProvider
 from everturn.testing.models import End, Say
 from tests import acting
 from tests.contracts.memory_acting import memory_over
-from tests.waiting import others_have_gone_on
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -298,9 +298,7 @@ async def test_d06_turns_of_two_sessions_at_once_on_one_agent_do_not_mix(
         sent_a, sent_b = await h.send(a, "a1"), await h.send(b, "b1")
         await h.seen(a, "tool.started")
         await h.seen(b, "tool.started")
-        with within("both tools run"):
-            while len(gates) < 2:
-                await others_have_gone_on(store)
+        await until("both tools run", lambda: len(gates) == 2)
         gates[b.id].set()
         await h.settled(sent_b.turn.id)
         gates[a.id].set()

@@ -14,12 +14,13 @@ from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.domain.turns import TurnState
+from everturn.engine.turn_writer import TurnWriter
 from everturn.store import Store, open_store
 from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe, Say, ScriptedModel
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.models import Chunks, Wait
-from tests.waiting import others_have_gone_on, until
+from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
 
@@ -53,11 +54,14 @@ async def _writers_tried_again(clock: FakeClock, times: int) -> None:
 
 
 @asynccontextmanager
-async def _time_passes(clock: FakeClock, store: Store) -> AsyncIterator[None]:
+async def _retries_come(clock: FakeClock, retry_s: float = 0.5) -> AsyncIterator[None]:
+    """What sleeps at most this long until its next try is woken at once. The clock stands still otherwise."""
+
     async def tick() -> None:
         while True:
-            await others_have_gone_on(store)
-            await clock.advance(RETRY_S)
+            if clock.sleeping[0] <= retry_s:
+                await clock.advance(clock.sleeping[0])
+            await anyio.sleep(0.001)
 
     async with anyio.create_task_group() as group:
         group.start_soon(tick)
@@ -115,7 +119,7 @@ async def test_turns_in_every_place_wait_for_a_full_disk_and_go_on_by_themselves
         for session in (streaming, paying, looking):
             assert await h.kinds(session) == before[session.id], "nothing is shown that is not durable"
         platter.heal()
-        async with _time_passes(clock, store):
+        async with _retries_come(clock):
             ended = [await h.settled(turn_id) for turn_id in turns]
         assert [turn.state for turn in ended] == [TurnState.COMPLETED] * 3
         assert (len(pay.calls), len(look.calls)) == (1, 1)
@@ -143,7 +147,7 @@ async def test_a_disk_that_fills_up_at_the_very_end_costs_no_step(
         probe.release(Moment.WRITER_QUIET)
         await clock.someone_sleeps(h.engine.settings.store_patience_s)
         platter.heal()
-        async with _time_passes(clock, store):
+        async with _retries_come(clock, h.engine.settings.store_patience_s):
             turn = await h.settled(accepted.turn.id)
         assert (turn.state, turn.attempts) == (TurnState.COMPLETED, 0)
         assert len(h.model.requests) == 1
@@ -162,7 +166,7 @@ async def test_a_step_whose_start_is_journaled_waits_before_the_model_is_called(
         await probe.reached(Moment.TOOL_STARTED)
         await _disk_fills_up(platter, store)
         probe.release(Moment.TOOL_STARTED)
-        await others_have_gone_on(store)
+        await task_waits_in(store.other_trouble)
         assert not tool.calls
         platter.heal()
         assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED
@@ -183,12 +187,11 @@ async def test_a_model_that_is_held_back_by_a_full_disk_is_not_taken_for_silent(
         await h.seen(session, "text.delta")
         await _disk_fills_up(platter, store)
         may_go_on.set()
-        running = h.engine._runner._turns[accepted.turn.id]
-        await until("the model is held back", lambda: running.log is not None and running.log.writer.is_full)
+        await task_waits_in(TurnWriter.offer_text)
         for _ in range(20):
             await clock.advance(10.0)
         platter.heal()
-        async with _time_passes(clock, store):
+        async with _retries_come(clock):
             turn = await h.settled(accepted.turn.id)
         assert turn.state is TurnState.COMPLETED
         assert len(h.model.requests) == 1

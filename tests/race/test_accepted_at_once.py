@@ -14,7 +14,7 @@ from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
 from tests.acting import ME, WORKER, claim, new_session, say
-from tests.waiting import others_have_gone_on
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -106,7 +106,7 @@ async def test_a_message_being_accepted_while_the_engine_stops_is_handed_over_no
         sending = asyncio.create_task(h.send(session))
         await probe.reached(Moment.ACCEPT_COMMITTED)
         stopping = asyncio.create_task(h.engine.stop(0.0))
-        await others_have_gone_on(store)
+        await until("the engine stops", lambda: h.engine.status()["is_stopping"])
         probe.release(Moment.ACCEPT_COMMITTED)
         accepted = await sending
         await stopping

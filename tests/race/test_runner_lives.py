@@ -10,7 +10,7 @@ from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import FakeClock, Pause, Say, ScriptedModel
 from everturn.testing.harness import open_harness, quiet_settings
-from tests.waiting import until
+from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
 FOREVER = 1e9
@@ -91,5 +91,5 @@ async def test_c09_a_lease_that_is_lost_while_the_engine_stops_does_not_keep_it_
                 await is_handing_over.wait()
                 await clock.jump(4)
                 await is_asked.wait()
-                await until("both wait", lambda: h.engine._runner._idle.statistics().tasks_waiting == 2)
+                await task_waits_in(h.engine.stop)
                 may_go.set()

@@ -8,10 +8,11 @@ import pytest
 from everturn.domain.errors import DiskFull, NothingToDo, StoreAway, StoreBroken
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
+from everturn.engine.turn_writer import TurnWriter
 from everturn.testing import CallTool, FakeTool, HoldingProbe, Pause, Say, ScriptedModel
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
 from everturn.testing.models import Wait
-from tests.waiting import others_have_gone_on
+from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
 
@@ -123,7 +124,7 @@ async def test_what_was_said_before_an_unexpected_error_is_in_the_transcript(ope
         await probe.reached(Moment.BATCH_WRITTEN)
         go_on.set()
         await probe.is_broken.wait()
-        await others_have_gone_on(store)
+        await task_waits_in(TurnWriter.quiet)
         probe.release(Moment.BATCH_WRITTEN)
         turn = await h.settled(accepted.turn.id)
         assert (turn.state, turn.failure.code) == (TurnState.FAILED, "internal_error")

@@ -15,7 +15,7 @@ from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk
 from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import ME, new_session, start
-from tests.waiting import until
+from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
 TWO_DAYS_S = 2 * 24 * 3600
@@ -78,7 +78,7 @@ async def test_an_upload_that_begins_while_a_sweep_deletes_waits_for_it(
             group.start_soon(store.files.sweep)
             await probe.reached(Moment.SWEPT)
             group.start_soon(upload)
-            await until("the upload waits for the sweep", lambda: store.files._sweeping._waiters)
+            await task_waits_in(upload)
             assert uploaded == []
             probe.release(Moment.SWEPT)
     assert (await store.files.path(ME, uploaded[0].id)).read_bytes() == b"the same bytes"

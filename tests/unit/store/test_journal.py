@@ -95,7 +95,7 @@ async def test_a_follower_that_lags_sees_what_another_process_wrote_in_between(
     for text in ("a", "b"):  # the reader waits for the next commit: it is past the replay
         async with anyio.create_task_group() as group:
             group.start_soon(read)
-            await reader_waits(store, session.id)
+            await reader_waits()
             number = await append(store, held, [ev.TextDelta(1, text)], number)
     # Now it is busy with what it got while three commits happen.
     number = await append(store, held, [ev.TextDelta(1, "c")], number)
@@ -125,7 +125,7 @@ async def test_a_follower_of_a_session_that_is_deleted_hears_of_it(store: Store)
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
             group.start_soon(read_on)
-            await reader_waits(store, session.id)
+            await reader_waits()
             await store.sessions.delete(ME, session.id)
     assert ends == ["deleted"]
 

@@ -40,7 +40,7 @@ from everturn.store.sqlite.connection import SCHEMA, open_connection
 from everturn.testing import FakeClock, HoldingProbe, within
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
-from tests.waiting import reader_waits, until, watcher_waits
+from tests.waiting import reader_waits, task_waits_in, watcher_waits
 
 pytestmark = pytest.mark.anyio
 
@@ -618,7 +618,7 @@ async def test_a_reader_sees_what_another_process_writes(
     after = (await store.sessions.get(OWNER, claim.session.id)).position
     async with asyncio.TaskGroup() as group:
         reader = group.create_task(_first_batch(other, claim.session.id, after))
-        await reader_waits(other, claim.session.id)
+        await reader_waits()
         await store.journal.append(claim.turn.id, claim.epoch, 2, deltas("x"))
     assert reader.result() == ["text.delta"]
 
@@ -640,7 +640,7 @@ async def test_a_list_watcher_sees_what_another_process_changes(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(until_renamed())
-        await watcher_waits(other)
+        await watcher_waits()
         await store.sessions.change(OWNER, session.id, SessionPatch(title="New"))
     await changes.aclose()
 
@@ -736,7 +736,7 @@ async def test_whoever_waits_for_the_spool_of_a_broken_flusher_hears_of_it(
     monkeypatch.setattr(flusher._spool, "read", unreadable)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(heard(spooling.journal.settled(claim.turn.id, claim.epoch)))
-        await until("somebody waits for the spool", lambda: flusher._is_back._waiters)
+        await task_waits_in(flusher.settled)
         proxy.come_back()
     assert "the spool cannot be read" in waiting.result()
     with pytest.raises(StoreBroken):

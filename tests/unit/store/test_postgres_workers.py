@@ -15,7 +15,7 @@ from everturn.domain.probe import Moment, Probe
 from everturn.store import Store, StoreSettings, open_store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, WORKER, append, claim, late, new_session, say, start
-from tests.waiting import start_held_up
+from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
 OpenStore = Callable[..., Awaitable[Store]]
@@ -81,7 +81,12 @@ async def test_an_expired_lease_is_taken_over_once_and_its_journal_stays_open(
 
 
 async def test_a_renewal_that_comes_before_the_take_over_wins(
-    store: Store, open_another: OpenStore, store_url: str, tmp_path: Path, probe: HoldingProbe
+    store: Store,
+    open_another: OpenStore,
+    store_url: str,
+    tmp_path: Path,
+    probe: HoldingProbe,
+    held_up: HeldUp,
 ) -> None:
     """Both want the worker's row; whoever has it first decides, and the other looks again."""
     other = await open_another(data_dir=tmp_path / "elsewhere")
@@ -103,7 +108,7 @@ async def test_a_renewal_that_comes_before_the_take_over_wins(
 
         group.start_soon(renew)
         await probe.reached(Moment.BATCH_WRITTEN)  # the renewal holds the row and is not committed
-        await start_held_up(group, other, take, by=store)
+        await held_up.start(group, other, take)
         probe.release(Moment.BATCH_WRITTEN)
     assert renewed == [True]
     assert taken == [0]

@@ -30,7 +30,7 @@ from everturn.store.sqlite import SqliteDatabase, database
 from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import ME, append, new_session, positions, say, start
 from tests.conftest import OpenAnother
-from tests.waiting import others_have_gone_on
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -102,7 +102,7 @@ async def test_in_one_commit_a_script_that_meets_a_fault_fails_alone(
         group.start_soon(act, "rename", store.sessions.change(ME, session.id, SessionPatch(title="new")))
         group.start_soon(act, "fault", sqlite.write(script, session.id))
         group.start_soon(act, "append", append(store, held, [ev.StepStarted(1, "m")]))
-        await others_have_gone_on(store)
+        await until("all three wait", lambda: sqlite.writer.waiting == 3)
         probe.release(Moment.BATCH_WRITTEN)
     assert outcomes == {"first": "stored", "rename": "stored", "fault": "store_fault", "append": "stored"}
     assert store.trouble is None

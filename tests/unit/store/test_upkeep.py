@@ -30,7 +30,7 @@ from tests.acting import (
 )
 from tests.conftest import OpenAnother
 from tests.crash.checking import After
-from tests.waiting import start_held_up
+from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
 
@@ -132,7 +132,7 @@ async def test_counting_turns_does_not_read_all_of_them(tmp_path: Path) -> None:
 
 
 async def test_a_repair_beside_a_turn_that_ends_leaves_the_list_exact(
-    store: Store, open_another: OpenAnother, probe: HoldingProbe
+    store: Store, open_another: OpenAnother, probe: HoldingProbe, held_up: HeldUp
 ) -> None:
     """The end is written and not committed when another process begins to count."""
     other = await open_another()
@@ -144,7 +144,7 @@ async def test_a_repair_beside_a_turn_that_ends_leaves_the_list_exact(
         async with anyio.create_task_group() as group:
             group.start_soon(complete, store, held, number)
             await probe.reached(Moment.END_WRITTEN)
-            await start_held_up(group, other, other.upkeep.repair, by=store)
+            await held_up.start(group, other, other.upkeep.repair)
             probe.release(Moment.END_WRITTEN)
     assert (await store.sessions.get(ME, session.id)).active_turn is None
     assert await store.upkeep.check() == []

@@ -186,6 +186,7 @@ class Writer:
         self._looked_at = time.monotonic()
         self._appends = _Appends(connection, queries)
         self._thread = threading.Thread(target=self._run, name="everturn-writer", daemon=True)
+        self.is_writing = False  # a batch is in its transaction, or waits for another process's to end
         self.batches = 0
         self.jobs_done = 0
         self.log_trouble = ""
@@ -257,16 +258,19 @@ class Writer:
             self._fail(batch, self._broken)
             return
         started = time.perf_counter()
+        self.is_writing = True
         try:
             stored = self._transact(batch)
         except Exception as error:
             # The thread lives on, whatever it was: a caller must never wait for a writer that has gone.
+            self.is_writing = False
             trouble = self._explained(error)
             if isinstance(trouble, StoreFault):
                 self._isolate(batch, trouble)
             else:
                 self._give_up(batch, trouble)
             return
+        self.is_writing = False
         self.commit_seconds.append(time.perf_counter() - started)
         self.batches += 1
         self.jobs_done += len(batch)
