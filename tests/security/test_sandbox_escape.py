@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import socket
@@ -12,7 +13,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.unit.tools.kit import Kit
+from everturn.tools import Sandbox
+from everturn.tools.sandbox.idmap import IdMap
+from tests.unit.tools.kit import Kit, open_kit
 
 pytestmark = pytest.mark.anyio
 
@@ -231,6 +234,38 @@ async def test_a_server_of_root_runs_commands_as_another_user_who_owns_the_works
     assert (made.stat().st_uid, made.parent.stat().st_uid) == (0, 0)
     assert (kit.workspace / "ours.txt").read_text() == "by the server\nby a command\n"
     assert (kit.workspace / "ours.txt").stat().st_uid == 0
+
+
+async def test_a_project_whose_commands_run_as_root_is_named_wherever_the_sandbox_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on NFS: the mount for another user than root is refused for this one folder."""
+    if os.geteuid() != 0:
+        pytest.skip("only for root")
+    project = tmp_path / "nfs"
+    project.mkdir()
+    mount = IdMap.mount
+
+    def refused(self: IdMap, path: Path) -> int:
+        if path == project:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return mount(self, path)
+
+    monkeypatch.setattr(IdMap, "mount", refused)
+    words = f"Commands that use {project} run as root"
+    async with open_kit(tmp_path / "home") as kit:
+        assert kit.toolbox.sandbox_state().level == "full"
+        await kit.toolbox.workspace("olga", "ses_01", str(project))
+        state = kit.toolbox.sandbox_state()
+        assert (state.level, words in state.detail) == ("reduced", True), "before the first command"
+        assert f"what uses {project} runs as root" in caplog.text
+        said = (await kit.run("terminal", {"workspace": project}, command="echo ran; stat -c %u /usr")).text
+        assert said == "ran\n1000", "root's files are its own"
+    # The start of the server and the doctor both open the sandbox and show what it says.
+    again = await Sandbox(tmp_path / "home").open()
+    assert (again.level, words in again.detail) == ("reduced", True)
+    monkeypatch.undo()
+    assert (await Sandbox(tmp_path / "home").open()).level == "full", "it is tried again"
 
 
 async def test_no_set_id_file_stays_on_the_host(kit: Kit) -> None:

@@ -321,6 +321,7 @@ class EverturnToolbox:
                 f"The project's folder {project!r} and Everturn's data folder lie in each other.",
                 hint="Name a folder that does not hold the data folder.",
             )
+        self._sandbox.try_folder(folder)
         return folder
 
     def _make_workspaces(self) -> None:

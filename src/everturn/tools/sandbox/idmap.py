@@ -8,10 +8,14 @@ sharing the workspace. It needs Linux 5.12 and a file system that can do it; ``o
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+_log = logging.getLogger("everturn.tools")
 
 # No account: in a range that systemd's table of user ids leaves free, and below 65536 for containers.
 UID = 60600
@@ -74,6 +78,47 @@ class IdMap:
             os.close(mount)
             raise
         return mount
+
+
+class UnmappedFolders:
+    """Folders on file systems that cannot map owners: what uses one of them runs as root.
+
+    Their paths are kept in a file: the next start of the server and ``everturn doctor`` name them too.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._paths: set[Path] = set()
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(sorted(self._paths))
+
+    def load(self, ids: IdMap | None) -> None:
+        """Read the file and try each folder again. None: this server drops no rights, so none is special."""
+        self._paths = set()
+        if ids is None or not self._file.exists():
+            return
+        for line in self._file.read_text().splitlines():
+            if os.path.exists(line):
+                self.try_folder(Path(line), ids)
+        self._save()
+
+    def try_folder(self, path: Path, ids: IdMap) -> None:
+        """Find out whether this folder is one of them."""
+        try:
+            os.close(ids.mount(path))
+        except OSError as error:
+            self.add(path, error)
+
+    def add(self, path: Path, error: OSError) -> None:
+        if path in self._paths or "\n" in str(path):
+            return
+        _log.warning("what uses %s runs as root, without its capabilities: %s", path, error)
+        self._paths.add(path)
+        self._save()
+
+    def _save(self) -> None:
+        self._file.write_text("".join(f"{path}\n" for path in self))
 
 
 def _last_id(name: str) -> int:

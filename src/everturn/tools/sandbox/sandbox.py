@@ -32,7 +32,7 @@ from everturn.tools.policy.guarded import Guard, Place
 from everturn.tools.policy.repositories import Repositories
 from everturn.tools.sandbox import forward, launch, seccomp
 from everturn.tools.sandbox.control_groups import Groups
-from everturn.tools.sandbox.idmap import UID, IdMap
+from everturn.tools.sandbox.idmap import UID, IdMap, UnmappedFolders
 from everturn.tools.sandbox.limits import Limits
 from everturn.tools.terminal.child import MARK, Child, first_process
 
@@ -182,12 +182,32 @@ class Sandbox:
         self._ids: IdMap | None = None  # for root only
         self._numbers = seccomp.machine()
         self._projects: dict[Path, Repositories] = {}
-        self.state = SandboxState("none", "The sandbox was not tried yet.")
+        self._unmapped = UnmappedFolders(self._folder / "unmapped")
+        self._tried = SandboxState("none", "The sandbox was not tried yet.")
+
+    @property
+    def state(self) -> SandboxState:
+        """How well it works, with every folder in which it works less well."""
+        folders = [str(path) for path in self._unmapped]
+        if not folders or not self._tried.works:
+            return self._tried
+        detail = (
+            f"Commands that use {', '.join(folders)} run as root, without its capabilities, because the file "
+            "system there cannot map owners. Run the server as an ordinary user, or move the folder."
+        )
+        return SandboxState("reduced", f"{self._tried.detail} {detail}", self._tried.hint)
 
     async def open(self) -> SandboxState:
         """Try the sandbox by running it; say how well it works."""
-        self.state = await anyio.to_thread.run_sync(self._try)
+        self._tried = await anyio.to_thread.run_sync(self._try)
+        if self._tried.works:
+            self._unmapped.load(self._ids if self._level.is_dropped else None)
         return self.state
+
+    def try_folder(self, folder: Path) -> None:
+        """Find out whether commands can use a project's folder without root's rights; ``state`` tells."""
+        if self._ids is not None and self._level.is_dropped:
+            self._unmapped.try_folder(folder, self._ids)
 
     def close(self) -> None:
         """Let go of what ``open`` holds; processes that run go on."""
@@ -307,7 +327,8 @@ class Sandbox:
             for path in dict.fromkeys(self._shown(view)):
                 try:
                     mounts[path] = self._ids.mount(path)
-                except OSError:
+                except OSError as error:
+                    self._unmapped.add(path, error)
                     return {}
                 own.callback(os.close, mounts[path])
             stack.push(own.pop_all())
