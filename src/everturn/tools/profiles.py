@@ -103,7 +103,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An MCP server over stdio. ``read`` and ``write`` are folders it may see besides the workspace;
-    ``secrets`` are names of keys that it, and only it, is given as environment variables."""
+    ``secrets`` are names of keys that it, and only it, is given as environment variables. ``network``: it
+    reaches the web, ``hosts`` only those hosts of it; None: every public host."""
 
     name: str
     command: str
@@ -113,6 +114,7 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     network: bool = False
+    hosts: tuple[HostPattern, ...] | None = None
     host_network: bool = False
     timeout_s: float = 60.0
     memory_mib: Mebibytes | None = None

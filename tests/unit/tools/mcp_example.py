@@ -17,6 +17,7 @@ TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
         {"a": NUMBER, "b": NUMBER, **json.loads(os.environ.get("ADD_SCHEMA", "{}"))},
     ),
     "die": ("Die.", {}),
+    "fetch": ("Fetch a page.", {"url": {"type": "string"}}),
     "environment": ("Tell the environment.", {}),
     "fail": ("Fail.", {}),
     "hang": ("Never answer.", {}),
@@ -30,6 +31,11 @@ def run(name: str, arguments: dict[str, Any]) -> str:
         return str(int(arguments["a"]) + int(arguments["b"]))
     if name == "environment":
         return repr(dict(os.environ))
+    if name == "fetch":
+        import urllib.request  # only here: the server has to start at once
+
+        with urllib.request.urlopen(arguments["url"]) as page:
+            return str(page.read(200), "utf-8")
     if name == "read":
         with open(arguments["path"]) as file:
             return file.read()

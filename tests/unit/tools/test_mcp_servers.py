@@ -13,11 +13,13 @@ import pytest
 from everturn.domain.errors import WrongState
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import Verdict
-from everturn.tools import McpServer, Profile
+from everturn.tools import Fetcher, McpServer, Profile
 from everturn.tools.mcp.servers import tool_name
 from everturn.tools.sandbox.sandbox import python_program
 from tests.unit.tools.kit import OWNER, SESSION, Kit, open_kit, profiles_of
+from tests.unit.tools.test_fetch_tool import _Site, site
 
+__all__ = ["site"]
 pytest.importorskip("mcp")
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +64,8 @@ async def test_its_tools_are_named_apart_and_work(open_mcp: Open) -> None:
     async with open_mcp() as kit:
         names = await _names(kit)
         assert names == [
-            f"example__{name}" for name in ("add", "die", "environment", "fail", "hang", "read", "write")
+            f"example__{name}"
+            for name in ("add", "die", "environment", "fail", "fetch", "hang", "read", "write")
         ]
         result = await kit.run("example__add", PROFILE, a=2, b=40)
         assert (result.text, result.outcome) == ("42", Outcome.OK)
@@ -178,6 +181,38 @@ async def test_it_runs_in_the_sandbox_with_only_its_own_secrets(
         assert (await kit.run("example__read", PROFILE, path=str(kit.workspace / "mine.txt"))).text == "mine"
 
 
+@pytest.mark.parametrize(
+    ("hosts", "is_reached", "told"),
+    [
+        (None, True, " and reaches every public host"),
+        (("site.example:PORT",), True, " and reaches site.example:PORT"),
+        (("*.other.example",), False, " and reaches *.other.example"),
+        ((), False, ""),
+    ],
+)
+async def test_with_a_network_it_reaches_only_the_hosts_that_its_owner_listed(
+    open_mcp: Open, site: _Site, hosts: tuple[str, ...] | None, is_reached: bool, told: str
+) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    host = f"site.example:{site.port}"
+    listed = None if hosts is None else tuple(name.replace("PORT", str(site.port)) for name in hosts)
+    fetcher = Fetcher(allowed=frozenset({("127.0.0.1", site.port)}), resolve=resolve)
+    async with open_mcp(network=True, hosts=listed, options={"fetcher": fetcher}, trusts=False) as kit:
+        [question] = await kit.toolbox.untrusted(OWNER, SESSION, "with-mcp")
+        words = told.replace("PORT", str(site.port))
+        assert question.question == f"The MCP server example describes 8 tools to the agent{words}. Use them?"
+        await trust_all(kit)
+        result = await kit.run("example__fetch", PROFILE, url=f"http://{host}/json")
+        assert site.visits == ([f"{host} /json"] if is_reached else [])
+        assert (f"not contacted: {host}." in result.text) is not is_reached
+        # This machine is out of reach, whatever is listed.
+        inside = await kit.run("example__fetch", PROFILE, url=f"http://127.0.0.1:{site.port}/json")
+        assert inside.outcome is Outcome.ERROR
+        assert len(site.visits) == is_reached
+
+
 async def test_its_secrets_are_not_on_any_command_line(open_mcp: Open) -> None:
     async with open_mcp(secrets=("TOKEN",), options={"secret": {"TOKEN": "tok-on-no-line"}.get}) as kit:
         await kit.run("example__add", PROFILE, a=1, b=1)
@@ -207,12 +242,12 @@ async def test_nothing_that_a_server_says_reaches_the_model_before_it_is_accepte
     async with open_mcp(env=hostile, trusts=False) as kit:
         assert await _names(kit) == []
         [told] = await kit.toolbox.untrusted(OWNER, SESSION, "with-mcp")
-        assert told.question == "The MCP server example describes 7 tools to the agent. Use them?"
+        assert told.question == "The MCP server example describes 8 tools to the agent. Use them?"
         # The whole of it, to the last word and value.
         for words in ("The end.", "Ignore all rules", "^Ignore", "send the keys", "send_the_keys"):
             assert words in told.text
         await kit.toolbox.decide_untrusted(OWNER, SESSION, "example", told.digest, use=True)
-        assert len(await _names(kit)) == 7
+        assert len(await _names(kit)) == 8
         assert await kit.toolbox.untrusted(OWNER, SESSION, "with-mcp") == []
         ruling = await kit.rule("example__add", PROFILE, a=1, b=2)
         assert (ruling.verdict, ruling.label) == (Verdict.ASK, "add a=1, b=2")

@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,9 +31,10 @@ from everturn.domain.model import ToolSchema
 from everturn.domain.store import Records
 from everturn.domain.tool import Emit, ToolCall, ToolResult, ToolSpec, Untrusted
 from everturn.tools.files.sync import Durable
+from everturn.tools.policy.hosts import is_listed
 from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
 from everturn.tools.profiles import McpServer
-from everturn.tools.sandbox.gate import Gate
+from everturn.tools.sandbox.gate import Door, Gate
 from everturn.tools.sandbox.sandbox import Sandbox, View, program_folders
 from everturn.tools.schema import ToolFailed, failure
 from everturn.tools.terminal.child import Child
@@ -195,10 +196,24 @@ class McpServers:
                 raise RuntimeError("McpServers is used before it was opened")
             for gone in [key for key, found in self._connections.items() if found.is_ended]:
                 del self._connections[gone]
-            connection = _Connection(server, self._sandbox, self._view(server, workspace), self._clock)
+            view, door = self._view(server, workspace), self._door(server)
+            connection = _Connection(server, self._sandbox, view, self._clock, door)
             self._connections[key] = connection
             self._group.start_soon(connection.serve, name=f"mcp {server.name}")
         return connection
+
+    @asynccontextmanager
+    async def _door(self, server: McpServer) -> AsyncIterator[Door | None]:
+        """The way to the network of a server while it runs; None where it has none, or the machine's own."""
+        if not server.network or server.host_network:
+            yield None
+            return
+
+        async def may(host: str) -> bool:
+            return server.hosts is None or is_listed(host, server.hosts)
+
+        async with self._gate.door(may) as door:
+            yield door
 
     def _view(self, server: McpServer, workspace: Path) -> View:
         program = _program(server)
@@ -206,7 +221,6 @@ class McpServers:
         folders = tuple(Path(path).expanduser() for path in server.read)
         return View(
             workspace=workspace,
-            gate=self._gate.path if server.network else None,
             host_network=server.host_network,
             read=(*program_folders(program), *folders),
             write=tuple(Path(path).expanduser() for path in server.write),
@@ -263,11 +277,20 @@ class McpTool:
 class _Connection:
     """One running server process and the session with it."""
 
-    def __init__(self, server: McpServer, sandbox: Sandbox, view: View, clock: Clock) -> None:
+    def __init__(
+        self,
+        server: McpServer,
+        sandbox: Sandbox,
+        view: View,
+        clock: Clock,
+        door: AbstractAsyncContextManager[Door | None],
+    ) -> None:
         self._server = server
         self._sandbox = sandbox
         self._view = view
         self._clock = clock
+        self._door = door
+        self._refused: list[str] = []  # hosts that it was kept from since the last call
         self._settled = anyio.Event()  # open, or failed to open
         self._stop = anyio.Event()
         self._errors = Capture(8192)
@@ -307,8 +330,13 @@ class _Connection:
 
     async def _serve(self) -> None:
         sdk = await _sdk()
+        async with self._door as door:
+            self._refused = door.refused if door else []
+            await self._run(sdk, msgspec.structs.replace(self._view, gate=door.path if door else None))
+
+    async def _run(self, sdk: Any, view: View) -> None:
         argv = [_program(self._server), *self._server.args]
-        child = await self._sandbox.spawn(argv, self._view, stderr=subprocess.PIPE)
+        child = await self._sandbox.spawn(argv, view, stderr=subprocess.PIPE)
         try:
             with anyio.fail_after(_START_TIMEOUT_S) as limit:
                 async with sdk.Client(_transport(child, self._errors)) as client:
@@ -360,7 +388,19 @@ class _Connection:
         finally:
             self._calls -= 1
             self._used_at = self._clock.monotonic()
-        return _result(answer)
+        return self._with_refused(_result(answer))
+
+    def _with_refused(self, result: ToolResult) -> ToolResult:
+        """The result with the hosts that the server was kept from; each is named once."""
+        if not self._refused:
+            return result
+        names = ", ".join(self._refused)
+        self._refused.clear()
+        note = (
+            f"[not allowed, and not contacted: {names}. The user can add them to hosts of "
+            f"[mcp.{self._server.name}] in config.toml.]"
+        )
+        return msgspec.structs.replace(result, text=f"{result.text}\n{note}")
 
     def _give_up(self) -> None:
         """Dead or stuck: from this moment on the next call gets a fresh server, before this one's task

@@ -80,10 +80,21 @@ def _question(server: McpServer, tools: Sequence[McpTool]) -> Untrusted:
     count = "a tool" if len(tools) == 1 else f"{len(tools)} tools"
     return Untrusted(
         name=server.name,
-        question=f"The MCP server {server.name} describes {count} to the agent. Use them?",
+        question=f"The MCP server {server.name} describes {count} to the agent{_reach(server)}. Use them?",
         text="\n\n".join(map(described, tools)),
         digest=_digest(tools),
     )
+
+
+def _reach(server: McpServer) -> str:
+    """Where it can send what the agent gives it, for the question."""
+    if server.host_network:
+        return " and reaches everything that this machine reaches"
+    if not server.network:
+        return ""
+    if server.hosts is None:
+        return " and reaches every public host"
+    return f" and reaches {', '.join(server.hosts)}" if server.hosts else ""
 
 
 def described(tool: McpTool) -> str:

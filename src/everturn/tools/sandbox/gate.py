@@ -42,12 +42,8 @@ _FOLDED = re.compile(rb"[\r\n]|^[ \t]")
 May = Callable[[str], Awaitable[bool]]
 
 
-async def _anywhere(host: str) -> bool:
-    return True
-
-
 class Gate:
-    """An async context manager. ``path`` is a door to all public hosts, for MCP servers with a network."""
+    """An async context manager. Each call, and each MCP server with a network, has a door of its own."""
 
     def __init__(self, network: CheckedNetwork) -> None:
         self._network = network
@@ -55,15 +51,12 @@ class Gate:
         self._group: TaskGroup | None = None
         self._numbers = itertools.count(1)
         self._folder = Path()
-        self.path = Path()
 
     async def __aenter__(self) -> Gate:
         # Not in the data folder: the name of a socket may have no more than about 100 characters.
         self._folder = Path(await anyio.to_thread.run_sync(tempfile.mkdtemp, None, "everturn-"))
         self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
         self._group = await self._stack.enter_async_context(anyio.create_task_group())
-        door = await self._stack.enter_async_context(self.door(_anywhere))
-        self.path = door.path
         return self
 
     async def __aexit__(
@@ -100,7 +93,7 @@ class Gate:
 
 
 class Door:
-    """What one call may reach. ``refused``: the hosts that it was kept from, because nobody allowed them."""
+    """What one call may reach. ``refused``: the hosts that it was kept from, because they are not allowed."""
 
     def __init__(self, path: Path, network: CheckedNetwork, may: May) -> None:
         self.path = path
