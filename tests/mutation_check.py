@@ -65,14 +65,14 @@ MUTATIONS = [
     Mutation(
         "b03",
         LEDGER,
-        '            yield q("owed_settle", row[0], begun.provider, tx.now)',
+        '            yield q("owed_settle", turn_no, begun.provider, tx.now)',
         "            pass",
     ),
     Mutation(
         "b03",
         LEDGER,
-        "segment = tuple((row[0], row[1]) for row in rows[:end])",
-        "segment = tuple((row[0], row[1]) for row in rows[:1])",
+        "segment = tuple(takewhile(lambda row: (row.provider, row.handle) == (provider, handle), rows))",
+        "segment = (rows[0],)",
     ),
     Mutation(
         "b04",
@@ -85,9 +85,9 @@ MUTATIONS = [
         "b05",
         LEDGER,
         "    again = _again(rows, commit)\n",
-        "    again: list[tuple[int, str, str, str]] = []\n",
+        "    again: list[OwedColumns] = []\n",
     ),
-    Mutation("b06", LEDGER, "if row[2:] != (provider, handle)), len(rows))", "if False), len(rows))"),
+    Mutation("b06", LEDGER, "(row.provider, row.handle) == (provider, handle), rows", "True, rows"),
     Mutation(
         "b07", COMMITS, "        if own is not None:\n", "        if own is not None and given is None:\n"
     ),
@@ -113,10 +113,10 @@ MUTATIONS = [
     Mutation(
         "b10",
         LEDGER,
-        'return held_by not in ("", holder) and held_until > now and not is_dead',
+        'return commit.holder not in ("", holder) and commit.held_until > now and not commit.is_dead',
         "return False",
     ),
-    Mutation("b10", LEDGER, " and held_until > now and not is_dead", " and not is_dead"),
+    Mutation("b10", LEDGER, " and commit.held_until > now and not commit.is_dead", " and not commit.is_dead"),
     Mutation(
         "b11",
         MEMORY,
@@ -170,7 +170,7 @@ MUTATIONS = [
         "b16",
         LEDGER,
         "    again = _again(rows, commit)\n",
-        "    again: list[tuple[int, str, str, str]] = []\n",
+        "    again: list[OwedColumns] = []\n",
     ),
     Mutation("b16", COMMITS, "            await self._failed(begun, error.message)\n", ""),
     Mutation(
@@ -179,7 +179,9 @@ MUTATIONS = [
         "            quiet_since=quiet_since,\n            is_elsewhere=False,\n",
         "            quiet_since=quiet_since,\n",
     ),
-    Mutation("b16", LEDGER, "and held_until > now and not is_dead", "and held_until > now"),
+    Mutation(
+        "b16", LEDGER, "and commit.held_until > now and not commit.is_dead", "and commit.held_until > now"
+    ),
     Mutation("b17", MEMORY, "                self._handles.at_rest(session_id, moment)\n", ""),
     Mutation(
         "b18",
@@ -314,7 +316,7 @@ MUTATIONS = [
         "WHERE w.settled_at IS NULL AND t.is_off_path <> 1 AND ($1",
         "WHERE w.settled_at IS NULL AND ($1",
     ),
-    Mutation("b01", LEDGER, "if message.role in (Role.USER, Role.ASSISTANT) and parts:", "if parts:"),
+    Mutation("b01", LEDGER, "if is_kept and parts:", "if parts:"),
     Mutation("b01", LEDGER, "isinstance(part, Text) and not part.is_abandoned", "isinstance(part, Text)"),
     Mutation("b05", LEDGER, "    if handle != plan.handle:\n", "    if False:\n"),
     Mutation(
@@ -396,7 +398,7 @@ MUTATIONS = [
     Mutation(
         "b15",
         LEDGER,
-        '    if one((yield q("session_row", session_id, owner))) is None:\n        return None\n',
+        '    if not (yield q("session_row", session_id, owner)):\n        return None\n',
         "",
     ),
     Mutation(
@@ -408,8 +410,8 @@ MUTATIONS = [
     Mutation(
         "b16",
         LEDGER,
-        "        return _Plan(commit[0], handle, taken, numbers, commit[2], commit[3], is_held)",
-        "        return _Plan(commit[0], handle, taken, numbers, taken[0][1], taken[-1][1], is_held)",
+        "from_turn=commit.from_turn,\n            to_turn=commit.to_turn,",
+        "from_turn=again[0].turn_id,\n            to_turn=again[-1].turn_id,",
     ),
     Mutation(
         "b16",

@@ -8,6 +8,7 @@ the same turns are offered again under the same key.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -16,9 +17,23 @@ from everturn.domain.memory import Begun, NextCommit, Owing, Recalled, Segment
 from everturn.domain.messages import AnyPart, Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnKind, TurnState, Usage
-from everturn.store.scripts.common import locked_session, session_row
-from everturn.store.scripts.rows import SessionRow, message_of, session_of, to_json, turn_of
-from everturn.store.scripts.script import Database, Query, Row, Script, Tx, one, q
+from everturn.store.scripts.common import find_turn, locked_session, session_row
+from everturn.store.scripts.queries import (
+    COMMIT,
+    COMMIT_PUT,
+    MESSAGES_OF_TURN,
+    OWED_OPEN,
+    OWING,
+    RECALL,
+    RECORD,
+    SESSION,
+    TURN_NUMBERS,
+    CommitColumns,
+    OwedColumns,
+    OwingColumns,
+)
+from everturn.store.scripts.rows import SessionRow, message_of, session_of, to_json
+from everturn.store.scripts.script import Database, Query, Script, Tx, q
 
 _OWING_MAX = 200
 _SETTLED = ("memory", "settled")  # kind and name of the record about the owner's last commit
@@ -93,10 +108,9 @@ def _owe(
     if session is None or session.session.private:
         return False
     wanted = turn_id or session.session.head
-    row = one((yield q("turn_row", wanted))) if wanted else None
-    if row is None:
+    turn = (yield from find_turn(wanted)) if wanted else None
+    if turn is None:
         return False
-    turn = turn_of(row)
     is_ours = turn.session_no == session.no
     if not is_ours or turn.state is not TurnState.COMPLETED or turn.turn.kind is not TurnKind.MESSAGE:
         return False
@@ -111,7 +125,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
     provider: str
     handle: str
-    rows: tuple[tuple[int, str], ...]  # (turn_no, turn id) of what is handed over now
+    rows: tuple[OwedColumns, ...]  # what is handed over now
     numbers: tuple[int, ...]
     from_turn: str
     to_turn: str
@@ -119,7 +133,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 def _next(tx: Tx, owner: str, session_id: str, holder: str) -> Script[NextCommit | None]:
-    row = one((yield q("session_row", session_id, owner)))
+    row = yield from SESSION.first(session_id, owner)
     plan = None if row is None else (yield from _plan(tx, session_of(row), holder))
     if plan is None:
         return None
@@ -129,37 +143,47 @@ def _next(tx: Tx, owner: str, session_id: str, holder: str) -> Script[NextCommit
 def _plan(tx: Tx, session: SessionRow, holder: str) -> Script[_Plan | None]:
     if session.session.private:
         return None
-    rows = [(row[0], row[1], row[2], row[3]) for row in (yield q("owed_open", session.no))]
+    rows = yield from OWED_OPEN.all(session.no)
     if not rows:
         return None
-    commit = one((yield q("commit_get", session.no)))
+    commit = yield from COMMIT.first(session.no)
     again = _again(rows, commit)
     is_held = commit is not None and _is_held(commit, holder, tx.now)
     if commit is not None and (again or is_held):
-        handle = again[0][3] if again else commit[1]
-        numbers = tuple(_numbers.decode(commit[4]))
-        taken = tuple((row[0], row[1]) for row in again)
-        return _Plan(commit[0], handle, taken, numbers, commit[2], commit[3], is_held)
+        return _Plan(
+            provider=commit.provider,
+            handle=again[0].handle if again else commit.handle,
+            rows=tuple(again),
+            numbers=tuple(_numbers.decode(commit.turns)),
+            from_turn=commit.from_turn,
+            to_turn=commit.to_turn,
+            is_held=is_held,
+        )
     # No attempt, or one of which every turn was undone since: the oldest run of one handle.
-    _, _, provider, handle = rows[0]
-    end = next((i for i, row in enumerate(rows) if row[2:] != (provider, handle)), len(rows))
-    segment = tuple((row[0], row[1]) for row in rows[:end])
-    numbers = tuple(number for number, _ in segment)
-    return _Plan(provider, handle, segment, numbers, segment[0][1], segment[-1][1], is_held=False)
+    provider, handle = rows[0].provider, rows[0].handle
+    segment = tuple(takewhile(lambda row: (row.provider, row.handle) == (provider, handle), rows))
+    return _Plan(
+        provider=provider,
+        handle=handle,
+        rows=segment,
+        numbers=tuple(row.turn_no for row in segment),
+        from_turn=segment[0].turn_id,
+        to_turn=segment[-1].turn_id,
+        is_held=False,
+    )
 
 
-def _again(rows: Sequence[tuple[int, str, str, str]], commit: Row | None) -> list[tuple[int, str, str, str]]:
+def _again(rows: Sequence[OwedColumns], commit: CommitColumns | None) -> list[OwedColumns]:
     """Those turns of the attempt before that are still owed."""
     if commit is None:
         return []
-    numbers = set(_numbers.decode(commit[4]))
-    return [row for row in rows if row[0] in numbers and row[2] == commit[0]]
+    numbers = set(_numbers.decode(commit.turns))
+    return [row for row in rows if row.turn_no in numbers and row.provider == commit.provider]
 
 
-def _is_held(commit: Row, holder: str, now: int) -> bool:
-    """Whether somebody else, who is not known to be dead, is at it within the time he said."""
-    held_by, held_until, is_dead = commit[5], commit[6], bool(commit[10])
-    return held_by not in ("", holder) and held_until > now and not is_dead
+def _is_held(commit: CommitColumns, holder: str, now: int) -> bool:
+    """Whether another holder, not known to be dead, is committing and still within its time."""
+    return commit.holder not in ("", holder) and commit.held_until > now and not commit.is_dead
 
 
 def _begin(
@@ -171,8 +195,7 @@ def _begin(
         return None
     if (plan.provider, plan.handle) != (found.provider, found.handle):
         return None
-    rows = yield q(
-        "commit_put",
+    attempts = yield from COMMIT_PUT.only(
         session.no,
         owner,
         plan.provider,
@@ -186,7 +209,7 @@ def _begin(
     )
     if handle != plan.handle:
         worker = holder if holder.startswith("wrk_") else ""
-        yield Query("owed_handle", many=[(no, plan.provider, handle, worker) for no, _ in plan.rows])
+        yield Query("owed_handle", many=[(row.turn_no, plan.provider, handle, worker) for row in plan.rows])
     messages = yield from _spoken(plan.rows)
     tx.probe.pass_by(Moment.MEMORY_BEGUN, session_id)
     segment = Segment(
@@ -195,20 +218,20 @@ def _begin(
         session_key=session.session.key,
         from_turn=plan.from_turn,
         to_turn=plan.to_turn,
-        turns=tuple(turn_id for _, turn_id in plan.rows),
+        turns=tuple(row.turn_id for row in plan.rows),
         messages=messages,
     )
-    return Begun(segment, plan.provider, rows[0][0])
+    return Begun(segment, plan.provider, attempts)
 
 
-def _spoken(rows: Sequence[tuple[int, str]]) -> Script[tuple[Message, ...]]:
+def _spoken(owed: Sequence[OwedColumns]) -> Script[tuple[Message, ...]]:
     """The user's words and the agent's answers. Nothing that a tool, a page or a file said: it could
     plant a memory that the user never uttered. An answer after such text may repeat it: left out too."""
     spoken = []
     is_tainted = False
-    for turn_no, turn_id in rows:
-        for row in (yield q("messages_of_turn", turn_no)):
-            message = message_of(row, turn_id)
+    for turn in owed:
+        for row in (yield from MESSAGES_OF_TURN.all(turn.turn_no)):
+            message = message_of(row, turn.turn_id)
             is_tainted = is_tainted or message.brings_outside_text
             parts: tuple[AnyPart, ...] = tuple(
                 part for part in message.parts if isinstance(part, Text) and not part.is_abandoned
@@ -225,14 +248,14 @@ def _settle(tx: Tx, begun: Begun) -> Script[int]:
     if session is None:
         return 0
     for turn_id in segment.turns:
-        row = one((yield q("turn_numbers", session.no, turn_id)))
-        if row is not None:
-            yield q("owed_settle", row[0], begun.provider, tx.now)
+        turn_no = yield from TURN_NUMBERS.first(session.no, turn_id)
+        if turn_no is not None:
+            yield q("owed_settle", turn_no, begun.provider, tx.now)
     yield q("commit_drop", session.no, segment.from_turn, segment.to_turn)
     about = {"at": tx.now, "session_id": session.id, "turns": len(segment.turns), "provider": begun.provider}
     yield q("record_put", segment.owner, *_SETTLED, to_json(about), tx.now)
     tx.probe.pass_by(Moment.MEMORY_WRITTEN, session.id)
-    return len((yield q("owed_open", session.no)))
+    return len((yield from OWED_OPEN.all(session.no)))
 
 
 def _failed(tx: Tx, begun: Begun, holder: str, error: str, retry_at: int) -> Script[None]:
@@ -243,7 +266,7 @@ def _failed(tx: Tx, begun: Begun, holder: str, error: str, retry_at: int) -> Scr
 
 def _found(tx: Tx, owner: str, session_id: str) -> Script[SessionRow | None]:
     """The session under its lock, or None: one that was deleted owes nothing and is no error here."""
-    if one((yield q("session_row", session_id, owner))) is None:
+    if not (yield q("session_row", session_id, owner)):
         return None
     return (yield from locked_session(tx, owner, session_id))
 
@@ -255,31 +278,32 @@ def _owing(
     tx: Tx, owner: str, worker: str, handle: str, limit: int, quiet_since: int | None, is_elsewhere: bool
 ) -> Script[list[Owing]]:
     since = -1 if quiet_since is None else quiet_since
-    rows = yield q("owing", owner, worker, limit, since, tx.now, handle, int(is_elsewhere))
+    rows = yield from OWING.all(owner, worker, limit, since, tx.now, handle, int(is_elsewhere))
     return [_owing_of(row, tx.now) for row in rows]
 
 
-def _owing_of(row: Row, now: int) -> Owing:
+def _owing_of(row: OwingColumns, now: int) -> Owing:
     return Owing(
-        session_id=row[0],
-        owner=row[1],
-        title=row[2],
-        turns=row[3],
-        since=row[4],
-        provider=row[5],
-        is_elsewhere=bool(row[6]),
-        is_under_way=bool(row[7]) and row[8] > now and not row[13],
-        attempts=row[9] or 0,
-        failed_at=row[10],
-        retry_at=row[11],
-        error=row[12],
+        session_id=row.session_id,
+        owner=row.owner,
+        title=row.title,
+        turns=row.turns,
+        since=row.since,
+        provider=row.provider,
+        is_elsewhere=bool(row.elsewhere),
+        is_under_way=bool(row.holder) and (row.held_until or 0) > now and not row.is_dead,
+        attempts=row.attempts or 0,
+        failed_at=row.failed_at,
+        retry_at=row.retry_at,
+        error=row.error,
     )
 
 
 def _standing(tx: Tx, owner: str) -> Script[tuple[list[Owing], dict[str, Any] | None]]:
     owing = yield from _owing(tx, owner, "", "", _OWING_MAX, None, True)
-    row = one((yield q("record_get", owner, *_SETTLED)))
-    return owing, None if row is None else msgspec.json.decode(row[0], type=dict[str, Any])
+    kind, name = _SETTLED
+    settled = yield from RECORD.first(owner, kind, name)
+    return owing, None if settled is None else msgspec.json.decode(settled, type=dict[str, Any])
 
 
 # --- recall -------------------------------------------------------------------------------------------
@@ -287,20 +311,20 @@ def _standing(tx: Tx, owner: str) -> Script[tuple[list[Owing], dict[str, Any] | 
 
 def _recalled(tx: Tx, owner: str, session_id: str) -> Script[Recalled]:
     session = yield from session_row(tx, owner, session_id)
-    row = one((yield q("recall_get", session.no)))
-    return Recalled(None if row is None else str(row[0]), (yield from _forgotten(owner)))
+    text = yield from RECALL.first(session.no)
+    return Recalled(text, (yield from _forgotten(owner)))
 
 
 def _forgotten(owner: str) -> Script[int]:
-    row = one((yield q("record_get", owner, *_FORGOTTEN)))
-    return 0 if row is None else int(msgspec.json.decode(row[0]))
+    kind, name = _FORGOTTEN
+    count = yield from RECORD.first(owner, kind, name)
+    return 0 if count is None else msgspec.json.decode(count, type=int)
 
 
 def _keep_recalled(tx: Tx, owner: str, session_id: str, text: str) -> Script[str]:
     session = yield from locked_session(tx, owner, session_id)
     yield q("recall_put", session.no, owner, text, tx.now)
-    rows = yield q("recall_get", session.no)
-    return str(rows[0][0])
+    return (yield from RECALL.only(session.no))
 
 
 def _drop_recalled(tx: Tx, owner: str) -> Script[None]:

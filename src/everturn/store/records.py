@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from everturn.store.scripts.queries import RECORD, RECORDS
 from everturn.store.scripts.rows import to_json
-from everturn.store.scripts.script import Database, Script, Tx, one, q
+from everturn.store.scripts.script import Database, Script, Tx, q
 
 
 class Records:
@@ -39,13 +40,12 @@ def _replace(tx: Tx, owner: str, kind: str, name: str, value: str) -> Script[boo
 
 
 def _get(tx: Tx, owner: str, kind: str, name: str) -> Script[Any | None]:
-    row = one((yield q("record_get", owner, kind, name)))
-    return None if row is None else msgspec.json.decode(row[0])
+    value = yield from RECORD.first(owner, kind, name)
+    return None if value is None else msgspec.json.decode(value)
 
 
 def _list(tx: Tx, owner: str, kind: str) -> Script[dict[str, Any]]:
-    rows = yield q("records_list", owner, kind)
-    return {row[0]: msgspec.json.decode(row[1]) for row in rows}
+    return {row.name: msgspec.json.decode(row.value) for row in (yield from RECORDS.all(owner, kind))}
 
 
 def _delete(tx: Tx, owner: str, kind: str, name: str) -> Script[bool]:

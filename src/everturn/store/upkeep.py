@@ -7,14 +7,31 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from everturn.domain.errors import JournalCorrupt
 from everturn.domain.probe import Moment
 from everturn.domain.store import Finding
 from everturn.store.files.disk import hashed_path
 from everturn.store.files.files import Files
 from everturn.store.scripts.common import refresh
-from everturn.store.scripts.rows import event_of, session_of
-from everturn.store.scripts.script import Database, IndexBroken, Script, Tx, one, q
+from everturn.store.scripts.queries import (
+    EVENTS_SCAN,
+    FILES_ALL,
+    INDEX_MISSING,
+    INDEX_STATE,
+    LISTS_DIFFER,
+    ORPHANS,
+    SESSION_BY_NO,
+    SESSIONS_ALL,
+    TAILS_BEHIND,
+    TITLES_ALL,
+    TOTALS,
+    TURN_LAST_POSITION,
+    TURN_STATES,
+    TURNS_TO_PRUNE,
+    USAGE_ROWS,
+    NamedFile,
+)
+from everturn.store.scripts.rows import crc_of, damaged_event, session_of
+from everturn.store.scripts.script import Database, IndexBroken, Script, Tx, q
 from everturn.store.sessions.search import Search, index_more
 from everturn.store.sessions.titles import put_title, renew_title_index, title_text_of_row
 
@@ -87,26 +104,26 @@ class Upkeep:
             session_no, position = rows
 
     async def _check_files(self) -> list[Finding]:
-        rows = await self._db.read(_files_named)
         found = []
-        for file_id, sha256, size, name in rows:
-            path = hashed_path(self._files_folder, sha256)
-            if not path.exists() or path.stat().st_size != size:
-                detail = f"{name!r} ({file_id}) is named by a row but not whole on disk"
+        for file in await self._db.read(_files_named):
+            path = hashed_path(self._files_folder, file.sha256)
+            if not path.exists() or path.stat().st_size != file.size:
+                detail = f"{file.name!r} ({file.id}) is named by a row but not whole on disk"
                 found.append(Finding("file missing", detail))
         return found
 
 
 def _check(tx: Tx) -> Script[list[Finding]]:
     found = [
-        Finding("list differs", f"the list row of session {row[0]} is not what its turns say", True)
-        for row in (yield q("lists_differ"))
+        Finding("list differs", f"the list row of session {session_id} is not what its turns say", True)
+        for session_id in (yield from LISTS_DIFFER.all())
     ]
-    for row in (yield q("tails_behind")):
-        found.append(Finding("position behind", f"session {row[0]} has events after its position", True))
-    for what, count in (yield q("orphans")):
-        if count:
-            found.append(Finding(f"orphan {what}s", f"{count} {what}s belong to nothing", False))
+    for session_id in (yield from TAILS_BEHIND.all()):
+        found.append(Finding("position behind", f"session {session_id} has events after its position", True))
+    for orphans in (yield from ORPHANS.all()):
+        if orphans.count:
+            what = f"{orphans.what}s"
+            found.append(Finding(f"orphan {what}", f"{orphans.count} {what} belong to nothing", False))
     return found
 
 
@@ -125,9 +142,9 @@ def _check_index(tx: Tx) -> Script[list[Finding]]:
 
 def _check_titles(tx: Tx) -> Script[list[Finding]]:
     found = [
-        Finding("title not searched", f"session {session_id} is not found by its title and tags", True)
-        for _, session_id, title, tags, text in (yield q("titles_all"))
-        if text != title_text_of_row(title, tags)
+        Finding("title not searched", f"session {row.id} is not found by its title and tags", True)
+        for row in (yield from TITLES_ALL.all())
+        if row.text != title_text_of_row(row.title, row.tags)
     ]
     if tx.dialect != "postgresql":
         try:
@@ -139,36 +156,37 @@ def _check_titles(tx: Tx) -> Script[list[Finding]]:
 
 def _check_words() -> Script[list[Finding]]:
     found = []
-    if not (yield q("index_state"))[0][0]:
+    if not (yield from INDEX_STATE.only()):
         found.append(Finding("search index broken", "the index is missing or not valid", True))
-    missing = (yield q("index_missing"))[0][0]
+    missing = yield from INDEX_MISSING.only()
     if missing:
         found.append(Finding("search index broken", f"{missing} messages are not in it", True))
     return found
 
 
 def _scan(tx: Tx, session_no: int, position: int) -> Script[tuple[tuple[int, int] | None, list[Finding]]]:
-    rows = yield q("events_scan", session_no, position, SCAN_EVENTS)
-    found = []
-    for row in rows:
-        try:
-            event_of(row[1:], f"number {row[0]}", {})
-        except JournalCorrupt as error:
-            found.append(Finding("journal row damaged", error.message, False))
-    return ((rows[-1][0], rows[-1][1]) if rows else None), found
+    events = yield from EVENTS_SCAN.all(session_no, position, SCAN_EVENTS)
+    found = [
+        Finding(
+            "journal row damaged", damaged_event(event.position, f"number {event.session_no}").message, False
+        )
+        for event in events
+        if crc_of(event.data) != event.crc
+    ]
+    return ((events[-1].session_no, events[-1].position) if events else None), found
 
 
-def _files_named(tx: Tx) -> Script[list[tuple[str, str, int, str]]]:
-    return [(row[0], row[1], row[2], row[3]) for row in (yield q("files_all"))]
+def _files_named(tx: Tx) -> Script[list[NamedFile]]:
+    return (yield from FILES_ALL.all())
 
 
 def _repair(tx: Tx) -> Script[None]:
     yield q("tail_missing")
-    for session_no, _ in (yield q("sessions_all")):
+    for session in (yield from SESSIONS_ALL.all()):
         # First, because it takes the session's lock: what is counted after it is what is there.
-        yield q("tail_repair", session_no)
-        yield q("session_recount", session_no)
-        row = one((yield q("session_row_by_no", session_no)))
+        yield q("tail_repair", session.session_no)
+        yield q("session_recount", session.session_no)
+        row = yield from SESSION_BY_NO.first(session.session_no)
         if row is not None:
             yield from refresh(tx, session_of(row))
     yield from _repair_titles(tx)
@@ -177,10 +195,10 @@ def _repair(tx: Tx) -> Script[None]:
 def _repair_titles(tx: Tx) -> Script[None]:
     if tx.dialect != "postgresql":
         yield from renew_title_index()  # first: what is taken out must be in it
-    for session_no, _, title, tags, text in (yield q("titles_all")):
-        wanted = title_text_of_row(title, tags)
-        if text != wanted:
-            yield from put_title(tx, session_no, wanted)
+    for row in (yield from TITLES_ALL.all()):
+        wanted = title_text_of_row(row.title, row.tags)
+        if row.text != wanted:
+            yield from put_title(tx, row.session_no, wanted)
 
 
 def _prunable(tx: Tx, before: int) -> Script[bool]:
@@ -189,39 +207,40 @@ def _prunable(tx: Tx, before: int) -> Script[bool]:
 
 def _prune(tx: Tx, before: int, limit: int) -> Script[int]:
     """Delete the events of ended turns whose messages hold everything that is worth keeping."""
-    rows = yield q("turns_to_prune", before, limit)
+    turns = yield from TURNS_TO_PRUNE.all(before, limit)
     if tx.dialect == "postgresql":
         # Looked at again under the locks: late events that came meanwhile would be pruned before they are
         # threaded in, and the next read would fold an empty journal over the answer.
-        locked = sorted({row[1] for row in rows})
+        locked = sorted({turn.session_no for turn in turns})
         for session_no in locked:
             yield q("session_lock_no", session_no)
-        rows = [row for row in (yield q("turns_to_prune", before, limit)) if row[1] in locked]
-    for turn_no, session_no, first_position in rows:
-        last = one((yield q("turn_last_position", session_no, first_position, turn_no)))
-        if last is not None and last[0] is not None:
-            yield q("events_prune", session_no, first_position, last[0], turn_no)
-            yield q("session_pruned", session_no, last[0])
-        yield q("turn_pruned", turn_no)
-        yield q("writers_delete", turn_no)
+        turns = [t for t in (yield from TURNS_TO_PRUNE.all(before, limit)) if t.session_no in locked]
+    for turn in turns:
+        last = yield from TURN_LAST_POSITION.only(turn.session_no, turn.first_position, turn.turn_no)
+        if last is not None:
+            yield q("events_prune", turn.session_no, turn.first_position, last, turn.turn_no)
+            yield q("session_pruned", turn.session_no, last)
+        yield q("turn_pruned", turn.turn_no)
+        yield q("writers_delete", turn.turn_no)
     tx.probe.pass_by(Moment.PRUNED)
-    return len(rows)
+    return len(turns)
 
 
 def _stats(tx: Tx) -> Script[dict[str, Any]]:
-    totals = (yield q("totals"))[0]
-    states = {row[0]: row[1] for row in (yield q("turn_states"))}
-    if completed := totals[1] - sum(states.values()):
+    totals = yield from TOTALS.only()
+    states = {row.state: row.count for row in (yield from TURN_STATES.all())}
+    if completed := totals.turns - sum(states.values()):
         states["completed"] = completed
     return {
-        "sessions": totals[0],
-        "turns": totals[1],
-        "messages": totals[2],
-        "asks": totals[3],
-        "resumed": totals[4],
+        "sessions": totals.sessions,
+        "turns": totals.turns,
+        "messages": totals.messages,
+        "asks": totals.asks,
+        "resumed": totals.resumed,
         "states": states,
     }
 
 
 def _usage(tx: Tx, owner: str, since_ms: int) -> Script[list[tuple[str | None, str, int, str]]]:
-    return [(row[0], row[1], row[2], row[3]) for row in (yield q("usage_rows", owner, since_ms))]
+    rows = yield from USAGE_ROWS.all(owner, since_ms)
+    return [(row.model, row.usage, row.at, row.purpose) for row in rows]

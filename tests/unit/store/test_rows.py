@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.turns import Bar, Usage
+from everturn.store.scripts.queries import MessageColumns
 from everturn.store.scripts.rows import message_columns, message_of, timeline_json, timeline_of, to_json
 
 _times = st.none() | st.integers(0, 1 << 50)
@@ -45,4 +46,5 @@ def test_a_message_s_texts_come_back_with_their_cuts(texts: list[Text]) -> None:
     turn = "trn_" + "0" * 26
     message = Message(turn.replace("trn", "msg") + "-0001", turn, Role.ASSISTANT, tuple(texts), 5, 1)
     flags, text, packed = message_columns(message)
-    assert message_of((0, 0, 1, "assistant", flags, "", 5, text, packed), turn).parts == message.parts
+    row = MessageColumns(0, 0, 1, "assistant", flags, "", 5, text, packed)
+    assert message_of(row, turn).parts == message.parts

@@ -14,7 +14,8 @@ from everturn.domain.probe import Moment
 from everturn.domain.store import File
 from everturn.store.files.disk import INCOMING, Disk, hashed_path, put_file, sync_tree, told
 from everturn.store.scripts.common import locked_session
-from everturn.store.scripts.script import Database, Row, Script, Tx, one, q
+from everturn.store.scripts.queries import FILE, FILES_UNUSED, RECORDS, FileColumns
+from everturn.store.scripts.script import Database, Script, Tx, q
 
 NAME_CHARS_MAX = 255
 UNUSED_GRACE_MS = 24 * 3600 * 1000
@@ -154,8 +155,17 @@ class Files:
             self._pauses -= 1
 
 
-def _file(row: Row) -> File:
-    return File(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7])
+def _file(row: FileColumns) -> File:
+    return File(
+        id=row.id,
+        owner=row.owner,
+        name=row.name,
+        media_type=row.media_type,
+        size=row.size,
+        sha256=row.sha256,
+        created_at=row.created_at,
+        kind=row.kind,
+    )
 
 
 def _put(tx: Tx, file: File) -> Script[None]:
@@ -176,7 +186,7 @@ def _put(tx: Tx, file: File) -> Script[None]:
 
 
 def _get(tx: Tx, owner: str, file_id: str) -> Script[File]:
-    row = one((yield q("file_get", file_id, owner)))
+    row = yield from FILE.first(file_id, owner)
     if row is None:
         raise NotFound("file", file_id)
     return _file(row)
@@ -193,20 +203,20 @@ def _is_named(tx: Tx, sha256: str) -> Script[bool]:
 def _sweep(tx: Tx, before: int) -> Script[None]:
     """Remove rows first; a file is deleted only after no row names its hash. Until it is, a record names it,
     which a process that is killed in between leaves to the next sweep."""
-    rows = yield q("files_unused", before, 200)
-    for file_id, sha256 in rows:
+    for file in (yield from FILES_UNUSED.all(before, 200)):
         if tx.dialect == "postgresql":
             # Waits for a message that is just being attached to; deleting would take its use along.
-            yield q("file_lock", file_id)
-        if (yield q("file_used", file_id)):
+            yield q("file_lock", file.id)
+        if (yield q("file_used", file.id)):
             continue
-        yield q("file_delete", file_id)
-        if not (yield q("hash_used", sha256)):
-            yield q("record_put", *_SWEPT, sha256, "true", tx.now)
+        yield q("file_delete", file.id)
+        if not (yield q("hash_used", file.sha256)):
+            yield q("record_put", *_SWEPT, file.sha256, "true", tx.now)
 
 
 def _swept(tx: Tx) -> Script[list[str]]:
-    return [row[0] for row in (yield q("records_list", *_SWEPT))]
+    owner, kind = _SWEPT
+    return [record.name for record in (yield from RECORDS.all(owner, kind))]
 
 
 def _removed(tx: Tx, hashes: list[str]) -> Script[None]:

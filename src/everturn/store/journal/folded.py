@@ -7,9 +7,10 @@ from itertools import pairwise
 
 from everturn.domain.events import Event
 from everturn.domain.fold import Fold, Folded, fed
-from everturn.store.scripts.common import events_in, journal_of
-from everturn.store.scripts.rows import SessionRow, TurnRow, session_of, turn_of
-from everturn.store.scripts.script import Database, Script, Tx, one, q
+from everturn.store.scripts.common import events_in, find_turn, journal_of, session_by_no
+from everturn.store.scripts.queries import EVENTS_OF_TURN_FROM
+from everturn.store.scripts.rows import SessionRow, TurnRow
+from everturn.store.scripts.script import Database, Script, Tx
 
 READ_AHEAD_EVENTS = 2_000  # in one read: on PostgreSQL the event loop does nothing else meanwhile
 _ALL = 1 << 30
@@ -37,7 +38,7 @@ class JournalFold:
         Damaged events are left out: the turn gets its end all the same.
         """
         start = max(self._position + 1, turn.first_position)
-        rows = yield q("events_of_turn_from", session.no, start, turn.no, limit)
+        rows = yield from EVENTS_OF_TURN_FROM.all(session.no, start, turn.no, limit)
         if not rows:
             return False
         events = events_in(rows, session, turn, skips_damage=True)
@@ -51,7 +52,8 @@ class JournalFold:
             self._has_late = True
         if events:
             self._last = max((event.epoch, event.number) for event in events)
-        self._position = max([rows[-1][0], *(event.position for event in events)])
+        last_position = rows[-1][0]  # also of an event that was damaged, and left out
+        self._position = max([last_position, *(event.position for event in events)])
         return len(rows) == limit
 
     def result(self, *, is_recovered: bool) -> Folded:
@@ -74,9 +76,8 @@ async def read_ahead(db: Database, turn_id: str) -> JournalFold:
 
 
 def _catch_up(tx: Tx, ahead: JournalFold) -> Script[bool]:
-    row = one((yield q("turn_row", ahead.turn_id)))
-    if row is None:
+    turn = yield from find_turn(ahead.turn_id)
+    if turn is None:
         return False
-    turn = turn_of(row)
-    found = yield q("session_row_by_no", turn.session_no)
-    return (yield from ahead.catch_up(session_of(found[0]), turn, READ_AHEAD_EVENTS))
+    session = yield from session_by_no(turn.session_no)
+    return (yield from ahead.catch_up(session, turn, READ_AHEAD_EVENTS))

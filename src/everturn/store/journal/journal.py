@@ -14,23 +14,33 @@ from everturn.store.scripts.common import (
     add_messages,
     bump,
     drop_messages,
+    find_turn,
     journal_of,
     locked_turn,
     refresh,
     say_changed,
+    session_by_no,
     session_row,
+)
+from everturn.store.scripts.queries import (
+    EVENTS_AFTER,
+    LATE_NUMBERS,
+    TAIL_POSITION,
+    TURN_IDS,
+    TURNS_PENDING,
+    WRITER,
+    EventColumns,
 )
 from everturn.store.scripts.rows import (
     SessionRow,
     TurnRow,
     crc_of,
     event_of,
-    session_of,
     timeline_json,
     to_json,
     turn_of,
 )
-from everturn.store.scripts.script import Database, Query, Row, Script, Stored, Tx, append_of, one, q
+from everturn.store.scripts.script import Database, Query, Script, Stored, Tx, append_of, q
 
 READ_EVENTS_MAX = 2_000
 
@@ -116,7 +126,7 @@ def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Sc
         # A cursor from a time that is gone, because a backup was restored: its reader starts anew from here,
         # or it would pass over everything up to where it once was.
         return [_snapshot(tx, session, session.session.position)]
-    rows = yield q("events_after", session.no, position, limit)
+    rows = yield from EVENTS_AFTER.all(session.no, position, limit)
     turn_ids = yield from _turn_ids(session, rows)
     events: list[Event] = []
     for row in rows:
@@ -135,21 +145,20 @@ def _snapshot(tx: Tx, session: SessionRow, position: int) -> Event:
     return Event(session.id, position, None, "snapshot", tx.now, encode(payload))
 
 
-def _turn_ids(session: SessionRow, rows: Sequence[Row]) -> Script[dict[int, str]]:
-    numbers = [row[1] for row in rows if row[1] is not None]
+def _turn_ids(session: SessionRow, rows: Sequence[EventColumns]) -> Script[dict[int, str]]:
+    numbers = [turn_no for _, turn_no, *_ in rows if turn_no is not None]
     if not numbers:
         return {}
-    found = yield q("turn_ids", session.no, min(numbers), max(numbers))
-    return {row[0]: row[1] for row in found}
+    found = yield from TURN_IDS.all(session.no, min(numbers), max(numbers))
+    return {turn.turn_no: turn.id for turn in found}
 
 
 def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[Event]]:
-    row = one((yield q("turn_row", turn_id)))
-    if row is None or row[3] != owner:
+    turn = yield from find_turn(turn_id)
+    if turn is None or turn.turn.owner != owner:
         raise NotFound("turn", turn_id)
-    turn = turn_of(row)
-    found = yield q("session_row_by_no", turn.session_no)
-    return (yield from journal_of(session_of(found[0]), turn))
+    session = yield from session_by_no(turn.session_no)
+    return (yield from journal_of(session, turn))
 
 
 def _is_unbroken(events: Sequence[Event]) -> bool:
@@ -164,18 +173,17 @@ def deliver_late(tx: Tx, turn_id: str, epoch: int, events: tuple[Event, ...]) ->
     session, turn = yield from locked_turn(tx, turn_id)
     if turn.is_pruned:
         return 0  # the transcript is settled and its journal gone: there is nothing to thread it into
-    writer = one((yield q("writer_get", turn.no, epoch)))
+    writer = yield from WRITER.first(turn.no, epoch)
     if writer is None:
         raise WrongState(f"Turn {turn_id} never had an epoch {epoch}.", hint="The spool is not this store's.")
-    if writer[1]:
+    if writer.is_sealed:
         return 0  # sealed: its worker said before that nothing more would come, so these are repeats
-    rows = yield q("late_numbers", session.no, turn.first_position, turn.no, epoch)
-    known = {row[0] for row in rows}
+    known = set((yield from LATE_NUMBERS.all(session.no, turn.first_position, turn.no, epoch)))
     fresh = sorted((e for e in events if e.number not in known), key=lambda event: event.number)
     if not fresh:
         return 0
     yield from _insert_late(tx, session, turn, epoch, fresh)
-    yield q("writer_number", turn.no, epoch, max(fresh[-1].number, writer[0]))
+    yield q("writer_number", turn.no, epoch, max(fresh[-1].number, writer.number))
     yield q("turn_late", turn.no)
     tx.touch(session.owner, session.id)
     return len(fresh)
@@ -184,8 +192,7 @@ def deliver_late(tx: Tx, turn_id: str, epoch: int, events: tuple[Event, ...]) ->
 def _insert_late(
     tx: Tx, session: SessionRow, turn: TurnRow, epoch: int, events: Sequence[Event]
 ) -> Script[None]:
-    moved = yield q("tail_position", session.no, len(events))
-    first = moved[0][0] - len(events) + 1
+    first = (yield from TAIL_POSITION.only(session.no, len(events))) - len(events) + 1
     many = []
     for index, event in enumerate(events):
         place = first + index
@@ -212,7 +219,7 @@ def _pending(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, bool]
 def _late_turns(tx: Tx, owner: str, session_id: str) -> Script[list[str]]:
     """Turns whose journal is to be folded anew."""
     session = yield from session_row(tx, owner, session_id)
-    return [turn.id for row in (yield q("turns_pending", session.no)) if (turn := turn_of(row)).is_late]
+    return [turn.id for row in (yield from TURNS_PENDING.all(session.no)) if (turn := turn_of(row)).is_late]
 
 
 def _recover(
@@ -227,7 +234,7 @@ def _recover(
         return False  # another worker is at it
     session = yield from session_row(tx, owner, session_id)
     changed = False
-    for row in (yield q("turns_pending", session.no)):
+    for row in (yield from TURNS_PENDING.all(session.no)):
         turn = turn_of(row)
         folds = ahead.get(turn.id) or JournalFold(turn.id)
         changed = (yield from _recover_turn(tx, session, turn, attempts_max, age_max_ms, folds)) or changed

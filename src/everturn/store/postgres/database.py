@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import asyncpg
 
@@ -31,8 +31,9 @@ from everturn.store.postgres.copy import copy_out
 from everturn.store.postgres.flusher import Flusher
 from everturn.store.postgres.notifications import Noticer
 from everturn.store.postgres.transactions import READ_ENDS, READS, DeferredProbe, Runs, writes
-from everturn.store.scripts.script import Append, Script, Stored, Tx
+from everturn.store.scripts.script import Append, Rows, Script, Stored, Tx, Value
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 10
@@ -139,14 +140,17 @@ class PostgresDatabase:
 
     # --- writing -------------------------------------------------------------------------------------
 
-    async def write(self, script: Callable[..., Script[T]], *args: Any) -> T:
+    async def write(
+        self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run ``script(tx, *args)`` as one transaction; on return it is durable and published.
 
         If cancelled, the transaction goes on by itself and is published when it is durable. Raises
         StoreAway (nothing was written) and OutcomeUnknown (nobody can tell).
         """
         self._refuse_closed()
-        return await self._apart(self._told(self._write(script, args)), "everturn-write")
+        write = self._write(lambda tx: script(tx, *args, **kwargs))
+        return await self._apart(self._told(write), "everturn-write")
 
     async def _told(self, write: Coroutine[Any, Any, T]) -> T:
         """Let everybody know whether writes are stored."""
@@ -187,13 +191,13 @@ class PostgresDatabase:
         if not task.cancelled():
             task.exception()  # looked at, for a caller that has gone
 
-    async def _write(self, script: Callable[..., Script[T]], args: tuple[Any, ...]) -> T:
+    async def _write(self, start: Callable[[Tx], Script[T]]) -> T:
         for tries_left in reversed(range(TRIES_MAX)):
             deferred = DeferredProbe()
             tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
             is_fresh = tries_left < TRIES_MAX - 1
             try:
-                result: T = await self._transact(script(tx, *args), deferred, is_fresh=is_fresh)
+                result = await self._transact(start(tx), deferred, is_fresh=is_fresh)
             except (*_IN_THE_WAY, *LOST) as error:
                 # Lost before the commit: nothing of it is there, so it may be tried on a connection that
                 # was not idle while the server went.
@@ -210,7 +214,7 @@ class PostgresDatabase:
             return result
         raise AssertionError("the last try returns or raises")
 
-    async def _transact(self, script: Script[Any], deferred: DeferredProbe, *, is_fresh: bool) -> Any:
+    async def _transact(self, script: Script[T], deferred: DeferredProbe, *, is_fresh: bool) -> T:
         async with self._connection(is_fresh=is_fresh) as connection:
             await connection.execute(self._begin)
             name = await connection.fetchval(f"SELECT everturn_begin({SCHEMA})")
@@ -250,22 +254,24 @@ class PostgresDatabase:
 
     # --- reading -------------------------------------------------------------------------------------
 
-    async def read(self, script: Callable[..., Script[T]], *args: Any) -> T:
+    async def read(
+        self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         self._refuse_closed()
 
         async def act(connection: asyncpg.Connection) -> T:
             deferred = DeferredProbe()
             tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
-            result: T = await Runs(connection, self._queries).run(script(tx, *args), deferred, self.probe)
-            return result
+            runs = Runs(connection, self._queries)
+            return await runs.run(script(tx, *args, **kwargs), deferred, self.probe)
 
         return await self._apart(self._read(act), "everturn-read")
 
-    async def _rows(self, name: str, *args: Any) -> Sequence[Any]:
+    async def _rows(self, name: str, *args: Value) -> Rows:
         """One query on a snapshot of its own."""
 
-        async def act(connection: asyncpg.Connection) -> Sequence[Any]:
-            rows: Sequence[Any] = await connection.fetch(self._queries[name], *args)
+        async def act(connection: asyncpg.Connection) -> Rows:
+            rows: Rows = await connection.fetch(self._queries[name], *args)
             return rows
 
         return await self._read(act)

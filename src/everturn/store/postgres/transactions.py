@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import asyncpg
 
 from everturn.domain.probe import Moment, Probe
 from everturn.store.postgres.connection import LONG_TIMEOUT_S
 from everturn.store.scripts.script import IndexBroken, Query, Rows, Script
+
+T = TypeVar("T")
 
 READS = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 READ_ENDS = "ROLLBACK"
@@ -54,7 +56,7 @@ class Runs:
         self._connection = connection
         self._queries = queries
 
-    async def run(self, script: Script[Any], deferred: DeferredProbe, probe: Probe) -> Any:
+    async def run(self, script: Script[T], deferred: DeferredProbe, probe: Probe) -> T:
         """Drive a script to its end. An index query that fails is thrown back into it."""
         try:
             query = next(script)
@@ -70,7 +72,8 @@ class Runs:
         except StopIteration as end:
             for moment, subject in deferred.take():
                 await probe.reach(moment, subject)
-            return end.value
+            result: T = end.value
+            return result
 
     async def query(self, query: Query) -> Rows:
         if query.name.startswith("index_"):
@@ -98,7 +101,7 @@ class Runs:
         return rows
 
 
-def _storable(args: Sequence[Any]) -> Sequence[Any]:
+def _storable(args: Sequence[object]) -> Sequence[object]:
     """PostgreSQL's text cannot hold the character zero, which a tool's output may have: a mark stands
     in its place, one character for one, so that lengths stay true."""
     if any(type(arg) is str and "\0" in arg for arg in args):

@@ -16,6 +16,7 @@ from everturn.domain.errors import StoreAway
 from everturn.store.files.disk import Disk, write_atomically
 from everturn.store.journal.spool import Spool
 from everturn.store.postgres.database import PostgresDatabase
+from everturn.store.scripts.queries import WORKERS_EXPIRED, WORKERS_FORGOTTEN
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns.workers import WorkerLock, Workers, release
 
@@ -121,11 +122,11 @@ def _end_silent(tx: Tx, idle_ms: int) -> Script[int]:
 
 
 def _expired(tx: Tx) -> Script[list[str]]:
-    return [row[0] for row in (yield q("workers_expired"))]
+    return (yield from WORKERS_EXPIRED.all())
 
 
 def _forgotten(tx: Tx) -> Script[list[str]]:
-    return [row[0] for row in (yield q("workers_forgotten", FORGOTTEN_MS))]
+    return (yield from WORKERS_FORGOTTEN.all(FORGOTTEN_MS))
 
 
 def _expire(tx: Tx, dead: str) -> Script[int]:

@@ -24,6 +24,23 @@ from everturn.domain.messages import Message, Role
 from everturn.domain.sessions import Session
 from everturn.domain.store import Request
 from everturn.domain.turns import TurnState
+from everturn.store.scripts.queries import (
+    CLAIMABLE_IN_SESSION,
+    EVENTS_OF_TURN,
+    MESSAGES_OF_TURN_AFTER_FIRST,
+    META_GET,
+    REQUEST_GET,
+    SESSION,
+    SESSION_BY_NO,
+    SESSION_OF_TURN,
+    TAIL_MOVE,
+    TAIL_POSITION,
+    TURN,
+    TURN_BY_NO,
+    TURN_PARENT,
+    EventColumns,
+    IndexedText,
+)
 from everturn.store.scripts.rows import (
     SessionRow,
     TurnRow,
@@ -33,7 +50,7 @@ from everturn.store.scripts.rows import (
     session_of,
     turn_of,
 )
-from everturn.store.scripts.script import IndexBroken, Query, Rows, Script, Stored, Tx, one, q
+from everturn.store.scripts.script import IndexBroken, Query, Script, Stored, Tx, q
 
 PREVIEW_CHARS = 160
 # Values of turns.is_off_path. Memory is owed a turn on the shown path and one that clear took off it, but not
@@ -44,18 +61,21 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def session_row(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
     """The session without its lock, for reading."""
-    row = one((yield q("session_row", session_id, owner)))
+    row = yield from SESSION.first(session_id, owner)
     if row is None:
-        yield from refuse_missing(tx, owner, session_id)
-    assert row is not None  # noqa: S101 - refuse_missing always raises
+        raise (yield from _missing(owner, session_id))
     return session_of(row)
 
 
-def refuse_missing(tx: Tx, owner: str, session_id: str) -> Script[None]:
+def _missing(owner: str, session_id: str) -> Script[Gone | NotFound]:
+    """The error that says why there is no such session."""
     checked(session_id, "ses")
-    if one((yield q("tombstone", session_id, owner))) is not None:
-        raise Gone("session", session_id)
-    raise NotFound("session", session_id)
+    is_deleted = bool((yield q("tombstone", session_id, owner)))
+    return Gone("session", session_id) if is_deleted else NotFound("session", session_id)
+
+
+def session_by_no(session_no: int) -> Script[SessionRow]:
+    return session_of((yield from SESSION_BY_NO.only(session_no)))
 
 
 def locked_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
@@ -69,20 +89,24 @@ def locked_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
 
 def locked_turn(tx: Tx, turn_id: str, owner: str | None = None) -> Script[tuple[SessionRow, TurnRow]]:
     """Take the lock of the turn's session, then read both. ``owner`` None: the engine asks."""
-    found = one((yield q("session_no_of_turn", turn_id)))
-    if found is None or (owner is not None and found[2] != owner):
+    found = yield from SESSION_OF_TURN.first(turn_id)
+    if found is None or (owner is not None and found.owner != owner):
         checked(turn_id, "trn")
         raise NotFound("turn", turn_id)
-    session = yield from locked_session(tx, found[2], found[1])
-    row = one((yield q("turn_row", turn_id)))
-    if row is None:
+    session = yield from locked_session(tx, found.owner, found.id)
+    turn = yield from find_turn(turn_id)
+    if turn is None:
         raise NotFound("turn", turn_id)
-    return session, turn_of(row)
+    return session, turn
 
 
 def turn_row(turn_no: int) -> Script[TurnRow]:
-    rows = yield q("turn_row_by_no", turn_no)
-    return turn_of(rows[0])
+    return turn_of((yield from TURN_BY_NO.only(turn_no)))
+
+
+def find_turn(turn_id: str) -> Script[TurnRow | None]:
+    row = yield from TURN.first(turn_id)
+    return None if row is None else turn_of(row)
 
 
 def add_events(
@@ -101,10 +125,9 @@ def add_events(
     """
     count = len(payloads)
     if is_activity:
-        rows = yield q("tail_move", session.no, count, tx.now)
+        last = yield from TAIL_MOVE.only(session.no, count, tx.now)
     else:
-        rows = yield q("tail_position", session.no, count)
-    last = int(rows[0][0])
+        last = yield from TAIL_POSITION.only(session.no, count)
     first = last - count + 1
     turn_no = turn.no if turn else None
     turn_id = turn.id if turn else None
@@ -121,11 +144,13 @@ def add_events(
 def journal_of(session: SessionRow, turn: TurnRow, *, skips_damage: bool = False) -> Script[list[Event]]:
     """The turn's events in (epoch, number) order, checked. ``skips_damage``: only the good ones, for a turn
     that has to get its end whatever the disk has done to it. Raises JournalCorrupt otherwise."""
-    rows = yield q("events_of_turn", session.no, turn.first_position, turn.no)
+    rows = yield from EVENTS_OF_TURN.all(session.no, turn.first_position, turn.no)
     return events_in(rows, session, turn, skips_damage=skips_damage)
 
 
-def events_in(rows: Rows, session: SessionRow, turn: TurnRow, *, skips_damage: bool) -> list[Event]:
+def events_in(
+    rows: Sequence[EventColumns], session: SessionRow, turn: TurnRow, *, skips_damage: bool
+) -> list[Event]:
     """The events of these rows of a turn, checked."""
     events = []
     for row in rows:
@@ -187,25 +212,26 @@ def preview_of(text: str) -> str:
 
 def drop_messages(tx: Tx, session: SessionRow, turn_no: int) -> Script[None]:
     """Take a turn's messages, but not the user's own, out of the transcript and the index."""
-    rows = yield q("messages_of_turn_after_first", turn_no)
+    rows = yield from MESSAGES_OF_TURN_AFTER_FIRST.all(turn_no)
     if not rows:
         return
-    yield from unindex(tx, [(row[0], row[1]) for row in rows])
+    yield from unindex(tx, rows)
     yield q("messages_delete_turn", turn_no)
     yield q("session_said", session.no, -len(rows), "")
 
 
-def unindex(tx: Tx, messages: Sequence[tuple[int, str]]) -> Script[None]:
+def unindex(tx: Tx, messages: Sequence[IndexedText]) -> Script[None]:
     """Remove those messages from the search index that are in it."""
     if tx.dialect == "postgresql":
         return  # its rows go with their messages
     after, through = yield from indexed()
-    many = [(no, text) for no, text in messages if no <= through]
-    if not many:
+    leaving = [message for message in messages if message.message_no <= through]
+    if not leaving:
         return
     try:
-        yield Query("index_remove", many=many)
-        yield Query("index_recent_remove", many=[row for row in many if row[0] > after])
+        yield Query("index_remove", many=[(m.message_no, m.text) for m in leaving])
+        recent = [(m.message_no, m.text) for m in leaving if m.message_no > after]
+        yield Query("index_recent_remove", many=recent)
     except IndexBroken:
         yield from renew_index()
 
@@ -213,11 +239,9 @@ def unindex(tx: Tx, messages: Sequence[tuple[int, str]]) -> Script[None]:
 def indexed() -> Script[tuple[int, int]]:
     """Two message numbers: after the first, messages are in SQLite's index of recent ones too; up to the
     second they are indexed at all."""
-    rows = []
-    for name in ("recent_after", "indexed_through"):
-        row = one((yield q("meta_get", name)))
-        rows.append(int(row[0]) if row else 0)
-    return rows[0], rows[1]
+    recent_after = yield from META_GET.first("recent_after")
+    through = yield from META_GET.first("indexed_through")
+    return int(recent_after or 0), int(through or 0)
 
 
 def renew_index() -> Script[None]:
@@ -234,7 +258,7 @@ def reindex(tx: Tx, message_no: int, old: str, new: str) -> Script[None]:
     if tx.dialect == "postgresql":
         yield q("index_again", message_no)
         return
-    yield from unindex(tx, [(message_no, old)])
+    yield from unindex(tx, [IndexedText(message_no, old)])
     # Asked afterwards: where the index was broken and dropped, it fills again from the beginning.
     after, through = yield from indexed()
     if message_no <= through:
@@ -261,8 +285,8 @@ def move_head(
     while leaving[-1] not in seen[1] and joining[-1] not in seen[0]:
         for path, passed in zip((leaving, joining), seen, strict=True):
             if path[-1]:
-                row = one((yield q("turn_parent", path[-1])))
-                path.append(int(row[0] or 0) if row else 0)
+                row = yield from TURN_PARENT.first(path[-1])
+                path.append((row.parent_no or 0) if row else 0)
                 passed.add(path[-1])
     common = leaving[-1] if leaving[-1] in seen[1] else joining[-1]
     for path, flag in ((leaving, CLEARED if is_clear else TAKEN_OUT), (joining, ON_PATH)):
@@ -285,8 +309,8 @@ def refuse_busy(session: SessionRow) -> Script[None]:
 
 def next_turn(session: SessionRow) -> Script[TurnRow | None]:
     """The turn that the next claim of this session takes."""
-    row = one((yield q("claimable_in_session", session.no)))
-    return None if row is None else (yield from turn_row(row[0]))
+    turn_no = yield from CLAIMABLE_IN_SESSION.first(session.no)
+    return None if turn_no is None else (yield from turn_row(turn_no))
 
 
 def refuse_text(text: str, bytes_max: int) -> None:
@@ -315,12 +339,12 @@ def first_answer(session: SessionRow, request: Request, digest: str) -> Script[s
     """The answer this key had before, if it was used; KeyReused if for something else."""
     if request.key is None:
         return None
-    row = one((yield q("request_get", session.no, request.key)))
-    if row is None:
+    known = yield from REQUEST_GET.first(session.no, request.key)
+    if known is None:
         return None
-    if row[0] != digest:
+    if known.digest != digest:
         raise KeyReused(request.key)
-    return str(row[1])
+    return known.answer
 
 
 def keep_answer(tx: Tx, session: SessionRow, request: Request, digest: str, answer: str) -> Script[None]:
@@ -329,5 +353,4 @@ def keep_answer(tx: Tx, session: SessionRow, request: Request, digest: str, answ
 
 
 def reread(session: SessionRow) -> Script[Session]:
-    rows = yield q("session_row_by_no", session.no)
-    return session_of(rows[0]).session
+    return (yield from session_by_no(session.no)).session

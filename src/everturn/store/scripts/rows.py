@@ -1,4 +1,4 @@
-"""From rows to values and back. The order of columns is that of the macros in ``sql/queries.sql``."""
+"""From rows to values and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from everturn.domain.messages import AnyPart, Message, Result, Role, Summary, Te
 from everturn.domain.sessions import Session
 from everturn.domain.store import Ask
 from everturn.domain.turns import Bar, Failure, Recovery, Turn, TurnKind, TurnState, Usage
-from everturn.store.scripts.script import Row, Stored
+from everturn.store.scripts.queries import (
+    AskColumns,
+    EventColumns,
+    MessageColumns,
+    PagedMessage,
+    SessionColumns,
+    TurnColumns,
+)
+from everturn.store.scripts.script import Stored
 
 _json = msgspec.json.Encoder()
 _usage = msgspec.json.Decoder(Usage)
@@ -81,37 +89,45 @@ class SessionRow(msgspec.Struct, frozen=True):
         return self.session.owner
 
 
-def session_of(row: Row) -> SessionRow:
+def session_of(row: SessionColumns) -> SessionRow:
     session = Session(
-        id=row[1],
-        owner=row[2],
-        version=row[3],
-        position=row[4],
-        created_at=row[5],
-        updated_at=row[6],
-        title=row[7],
-        is_title_given=bool(row[8]),
-        key=row[9],
-        head=row[10],
-        redo_to=row[11],
-        pinned=bool(row[12]),
-        archived=bool(row[13]),
-        private=bool(row[14]),
-        tags=_tags.decode(row[15]),
-        project=row[16],
-        profile=row[17],
-        model=row[18],
-        active_turn=row[19],
-        active_state=TurnState(row[20]) if row[20] else None,
-        last_state=TurnState(row[21]) if row[21] else None,
-        queued=row[22],
-        asks=row[23],
-        is_unread=bool(row[24]),
-        messages=row[25],
-        preview=row[26],
-        transcript_version=row[32],
+        id=row.id,
+        owner=row.owner,
+        version=row.version,
+        position=row.position,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        title=row.title,
+        is_title_given=bool(row.is_title_given),
+        key=row.key,
+        head=row.head,
+        redo_to=row.redo_to,
+        pinned=bool(row.pinned),
+        archived=bool(row.archived),
+        private=bool(row.private),
+        tags=_tags.decode(row.tags),
+        project=row.project,
+        profile=row.profile,
+        model=row.model,
+        active_turn=row.active_turn,
+        active_state=TurnState(row.active_state) if row.active_state else None,
+        last_state=TurnState(row.last_state) if row.last_state else None,
+        queued=row.queued,
+        asks=row.asks,
+        is_unread=bool(row.is_unread),
+        messages=row.messages,
+        preview=row.preview,
+        transcript_version=row.transcript_version,
     )
-    return SessionRow(session, row[0], row[27], row[28], bool(row[29]), row[30], row[31])
+    return SessionRow(
+        session=session,
+        no=row.session_no,
+        head_no=row.head_no,
+        redo_no=row.redo_no,
+        redo_all=bool(row.redo_all),
+        active_no=row.active_no,
+        pruned_through=row.pruned_through,
+    )
 
 
 class TurnRow(msgspec.Struct, frozen=True):
@@ -139,43 +155,43 @@ class TurnRow(msgspec.Struct, frozen=True):
         return self.turn.state
 
 
-def turn_of(row: Row) -> TurnRow:
+def turn_of(row: TurnColumns) -> TurnRow:
     turn = Turn(
-        id=row[1],
-        session_id=row[2],
-        owner=row[3],
-        state=TurnState(row[4]),
-        epoch=row[5],
-        created_at=row[6],
-        kind=TurnKind(row[7]),
-        parent_id=row[8],
-        model=row[9],
-        profile=row[10],
-        started_at=row[11],
-        ended_at=row[12],
-        attempts=row[13],
-        is_ready=bool(row[14]),
-        failure=_failure.decode(row[15]) if row[15] else None,
-        recovery=Recovery(row[16]),
-        recovered_at=row[17],
-        usage=_usage.decode(row[18]) if row[18] else Usage(),
-        timeline=timeline_of(row[19]),
-        private_note=row[20],
-        first_position=row[31],
+        id=row.id,
+        session_id=row.session_id,
+        owner=row.owner,
+        state=TurnState(row.state),
+        epoch=row.epoch,
+        created_at=row.created_at,
+        kind=TurnKind(row.kind),
+        parent_id=row.parent_id,
+        model=row.model,
+        profile=row.profile,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        attempts=row.attempts,
+        is_ready=bool(row.is_ready),
+        failure=_failure.decode(row.failure) if row.failure else None,
+        recovery=Recovery(row.recovery),
+        recovered_at=row.recovered_at,
+        usage=_usage.decode(row.usage) if row.usage else Usage(),
+        timeline=timeline_of(row.timeline),
+        private_note=row.note,
+        first_position=row.readable_from,
     )
     return TurnRow(
         turn=turn,
-        no=row[0],
-        session_no=row[21],
-        parent_no=row[22],
-        has_parent=bool(row[23]),
-        first_position=row[24],
-        ready_reason=row[25],
-        stopped_at=row[26],
-        recovery_attempts=row[27],
-        is_late=bool(row[28]),
-        worker=row[29],
-        is_pruned=bool(row[30]),
+        no=row.turn_no,
+        session_no=row.session_no,
+        parent_no=row.parent_no,
+        has_parent=bool(row.has_parent),
+        first_position=row.first_position,
+        ready_reason=row.ready_reason,
+        stopped_at=row.stopped_at,
+        recovery_attempts=row.recovery_attempts,
+        is_late=bool(row.is_late),
+        worker=row.worker,
+        is_pruned=bool(row.is_pruned),
     )
 
 
@@ -203,18 +219,18 @@ def message_columns(message: Message) -> tuple[int, str, bytes | None]:
     return flags, "\n".join(words), _json.encode(([len(word) for word in words], rest))
 
 
-def message_of(row: Row, turn_id: str) -> Message:
-    flags = row[4]
+def message_of(row: MessageColumns | PagedMessage, turn_id: str) -> Message:
+    flags = row.flags
     return Message(
-        id=message_id(turn_id, row[2]),
+        id=message_id(turn_id, row.ordinal),
         turn_id=turn_id,
-        role=Role(row[3]),
-        parts=_parts_of(row[7], row[8]),
-        created_at=row[6],
-        ordinal=row[2],
+        role=Role(row.role),
+        parts=_parts_of(row.text, row.parts),
+        created_at=row.created_at,
+        ordinal=row.ordinal,
         is_steering=bool(flags & _IS_STEERING),
         is_recovered=bool(flags & _IS_RECOVERED),
-        model=row[5],
+        model=row.model,
         is_imported=bool(flags & _IS_IMPORTED),
     )
 
@@ -243,14 +259,11 @@ def crc_of(data: bytes) -> int:
     return zlib.crc32(data)
 
 
-def event_of(row: Row, session_id: str, turn_ids: Mapping[int, str]) -> Event:
+def event_of(row: EventColumns, session_id: str, turn_ids: Mapping[int, str]) -> Event:
     """The event of a row, after checking that its bytes are the ones that were written."""
     position, turn_no, epoch, number, is_late, at, crc, data = row
     if zlib.crc32(data) != crc:
-        raise JournalCorrupt(
-            f"Event {position} of session {session_id} fails its check: its bytes on disk are not the ones "
-            f"that were written. Events before it are safe."
-        )
+        raise damaged_event(position, session_id)
     return Event(
         session_id=session_id,
         position=position,
@@ -261,6 +274,13 @@ def event_of(row: Row, session_id: str, turn_ids: Mapping[int, str]) -> Event:
         epoch=epoch,
         number=number,
         is_late=bool(is_late),
+    )
+
+
+def damaged_event(position: int, session: str) -> JournalCorrupt:
+    return JournalCorrupt(
+        f"Event {position} of session {session} fails its check: its bytes on disk are not the ones that "
+        "were written. Events before it are safe."
     )
 
 
@@ -309,25 +329,25 @@ def ask_body(ask: Ask) -> str:
     return to_json(AskBody(ask.text, ask.choices, ask.name, ask.arguments, ask.digest, ask.label, ask.edited))
 
 
-def ask_of(row: Row) -> Ask:
-    body = _ask_body.decode(row[6])
+def ask_of(row: AskColumns) -> Ask:
+    body = _ask_body.decode(row.body)
     return Ask(
-        id=row[0],
-        session_id=row[1],
-        turn_id=row[2],
-        topic=row[3],
-        created_at=row[4],
-        call_id=row[5],
+        id=row.id,
+        session_id=row.session_id,
+        turn_id=row.turn_id,
+        topic=row.topic,
+        created_at=row.created_at,
+        call_id=row.call_id,
         text=body.text,
         choices=body.choices,
         name=body.name,
         arguments=body.arguments,
         digest=body.digest,
         label=body.label,
-        answer=row[7],
-        by=row[8],
-        answered_at=row[9],
-        expires_at=row[10],
-        title=row[11],
+        answer=row.answer,
+        by=row.answered_by,
+        answered_at=row.answered_at,
+        expires_at=row.expires_at,
+        title=row.title,
         edited=body.edited,
     )

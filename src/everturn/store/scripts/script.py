@@ -9,7 +9,7 @@ run and how a commit becomes durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -18,17 +18,21 @@ from everturn.domain.events import Payload, encode
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
 
+# A row as the driver returns it. Any: its columns have types only once a Select has named them.
 Row = Sequence[Any]
 Rows = Sequence[Row]
+Value = str | int | float | bytes | Sequence[str] | Sequence[int] | None
+P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Query(msgspec.Struct, frozen=True):
     """A named query and its arguments; with ``many`` it runs once for each tuple."""
 
     name: str
-    args: tuple[Any, ...] = ()
-    many: Sequence[tuple[Any, ...]] | None = None
+    args: tuple[object, ...] = ()  # of type Value; ``q`` and Select check them
+    many: Sequence[tuple[Value, ...]] | None = None
 
 
 class IndexBroken(Exception):
@@ -38,8 +42,70 @@ class IndexBroken(Exception):
 Script = Generator[Query, Rows, T]
 
 
-def q(name: str, *args: Any) -> Query:
+def q(name: str, *args: Value) -> Query:
     return Query(name, args)
+
+
+class Select(Generic[P, S]):
+    """A query whose rows have names and types: ``P`` are its arguments, ``shape`` has a field per column.
+
+    ``queries.py`` declares them all, and a test compares each shape with the columns of its query.
+    """
+
+    __slots__ = ("name", "shape")
+
+    def __init__(self, name: str, shape: type[S]) -> None:
+        self.name = name
+        self.shape = shape
+
+    def all(self, *args: P.args, **kwargs: P.kwargs) -> Script[list[S]]:
+        shape = self.shape
+        return [shape(*row) for row in (yield Query(self.name, args))]
+
+    def first(self, *args: P.args, **kwargs: P.kwargs) -> Script[S | None]:
+        rows = yield Query(self.name, args)
+        return self.shape(*rows[0]) if rows else None
+
+    def only(self, *args: P.args, **kwargs: P.kwargs) -> Script[S]:
+        """The one row that such a query always has."""
+        rows = yield Query(self.name, args)
+        return self.shape(*rows[0])
+
+
+class SelectValue(Generic[P, T]):
+    """A query with one column."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def all(self, *args: P.args, **kwargs: P.kwargs) -> Script[list[T]]:
+        return [row[0] for row in (yield Query(self.name, args))]
+
+    def first(self, *args: P.args, **kwargs: P.kwargs) -> Script[T | None]:
+        rows = yield Query(self.name, args)
+        return rows[0][0] if rows else None
+
+    def only(self, *args: P.args, **kwargs: P.kwargs) -> Script[T]:
+        """The value of the one row that such a query always has."""
+        rows = yield Query(self.name, args)
+        value: T = rows[0][0]
+        return value
+
+
+class SelectTuples(Generic[P, T]):
+    """A query whose rows stay tuples, because there are thousands and a struct for each would be felt."""
+
+    __slots__ = ("columns", "name")
+
+    def __init__(self, name: str, columns: tuple[str, ...]) -> None:
+        self.name = name
+        self.columns = columns
+
+    def all(self, *args: P.args, **kwargs: P.kwargs) -> Script[Sequence[T]]:
+        rows: Sequence[Any] = yield Query(self.name, args)  # T by declaration: ``columns`` are checked
+        return rows
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -79,10 +145,6 @@ class Tx:
         self.changed[session_id] = owner
 
 
-def one(rows: Rows) -> Row | None:
-    return rows[0] if rows else None
-
-
 class Append(msgspec.Struct):
     """Events of one turn on their way into the journal, numbered from ``first_number``.
 
@@ -112,11 +174,15 @@ class Database(Protocol):
         """``sqlite`` or ``postgresql``."""
         ...
 
-    async def write(self, script: Callable[..., Script[T]], *args: Any) -> T:
+    async def write(
+        self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run ``script(tx, *args)`` as one transaction; on return it is durable and published."""
         ...
 
-    async def read(self, script: Callable[..., Script[T]], *args: Any) -> T:
+    async def read(
+        self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run ``script(tx, *args)`` on one consistent snapshot."""
         ...
 

@@ -9,13 +9,26 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import NamedTuple
 
 from everturn.domain.errors import Invalid
 from everturn.domain.ids import message_id
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Hit
 from everturn.store.scripts.common import indexed, renew_index
-from everturn.store.scripts.script import Database, IndexBroken, Query, Row, Script, Tx, q
+from everturn.store.scripts.queries import (
+    INDEX_NEXT,
+    INDEX_TAKE,
+    NEWEST_NUMBER,
+    RECENT_LEAVING,
+    SEARCH_BEST,
+    SEARCH_NEWEST,
+    SEARCH_RECENT_BEST,
+    SEARCH_RECENT_COUNT,
+    SEARCH_RECENT_NEWEST,
+    HitColumns,
+)
+from everturn.store.scripts.script import Database, IndexBroken, Query, Script, Tx, q
 
 QUERY_CHARS_MAX = 500
 EXCERPT_CHARS = 180
@@ -50,7 +63,7 @@ class Search:
             return []
         limit = max(1, min(limit, 100))
         match = _match(self._db.dialect, words)
-        asked = (match, owner, limit, session_id or "", reader or "")
+        asked = _Asked(match, owner, limit, session_id or "", reader or "")
         rows = await self._db.read(_find_best if order == "relevance" else _find_newest, asked)
         return [_hit(row, words) for row in rows]
 
@@ -106,37 +119,48 @@ def word_vector(text: str) -> str:
     return " ".join(f"'{word}':{','.join(map(str, known))}" for word, known in places.items())
 
 
-_Asked = tuple[str, str, int, str, str]  # match, owner, limit, session, reader
+class _Asked(NamedTuple):
+    """The arguments of every search query, in their order."""
+
+    match: str
+    owner: str
+    limit: int
+    session_id: str
+    reader: str
 
 
-def _find_newest(tx: Tx, asked: _Asked) -> Script[list[Row]]:
+def _find_newest(tx: Tx, asked: _Asked) -> Script[list[HitColumns]]:
     """What many messages hold is among the newest; what few hold, the whole index finds as fast."""
     if tx.dialect == "sqlite":
-        rows = yield q("search_recent_newest", *asked)
-        if len(rows) == asked[2]:
-            return list(rows)
-    return list((yield q("search_newest", *asked)))
+        rows = yield from SEARCH_RECENT_NEWEST.all(*asked)
+        if len(rows) == asked.limit:
+            return rows
+    return (yield from SEARCH_NEWEST.all(*asked))
 
 
-def _find_best(tx: Tx, asked: _Asked) -> Script[list[Row]]:
-    if tx.dialect == "sqlite" and (yield q("search_recent_count", asked[0], RANKED_MIN))[0][0] == RANKED_MIN:
-        rows = yield q("search_recent_best", *asked)
-        if len(rows) == asked[2]:
-            return list(rows)
-    return list((yield q("search_best", *asked)))
+def _find_best(tx: Tx, asked: _Asked) -> Script[list[HitColumns]]:
+    if tx.dialect == "sqlite" and (yield from _has_many_recent(asked)):
+        rows = yield from SEARCH_RECENT_BEST.all(*asked)
+        if len(rows) == asked.limit:
+            return rows
+    return (yield from SEARCH_BEST.all(*asked))
 
 
-def _hit(row: Row, words: list[str]) -> Hit:
-    _, ordinal, role, created_at, text, turn_id, session_id, title = row
-    excerpt, marks = _excerpt(text, words)
+def _has_many_recent(asked: _Asked) -> Script[bool]:
+    """Whether enough recent messages match to rank only those."""
+    return (yield from SEARCH_RECENT_COUNT.only(asked.match, RANKED_MIN)) == RANKED_MIN
+
+
+def _hit(row: HitColumns, words: list[str]) -> Hit:
+    excerpt, marks = _excerpt(row.text, words)
     return Hit(
-        session_id=session_id,
-        message_id=message_id(turn_id, ordinal),
-        turn_id=turn_id,
-        role=role,
-        title=title,
+        session_id=row.session_id,
+        message_id=message_id(row.turn_id, row.ordinal),
+        turn_id=row.turn_id,
+        role=row.role,
+        title=row.title,
         excerpt=excerpt,
-        created_at=created_at,
+        created_at=row.created_at,
         marks=marks,
     )
 
@@ -161,10 +185,11 @@ def _next(tx: Tx, limit: int) -> Script[bool]:
 
 def _index(tx: Tx, limit: int) -> Script[int]:
     if tx.dialect == "postgresql":
-        rows = yield q("index_take", limit)
-        yield Query("index_add", many=[(*row[:3], word_vector(row[3])) for row in rows])
+        taken = yield from INDEX_TAKE.all(limit)
+        vectors = [(m.message_no, m.session_no, m.owner, word_vector(m.text)) for m in taken]
+        yield Query("index_add", many=vectors)
         tx.probe.pass_by(Moment.INDEXED)
-        return len(rows)
+        return len(taken)
     try:
         return (yield from index_more(tx, limit))
     except IndexBroken:
@@ -176,19 +201,18 @@ def index_more(tx: Tx, limit: int) -> Script[int]:
     """Bring messages behind the watermark into SQLite's indexes; what is not recent any more leaves the small
     one. Raises IndexBroken into the script."""
     after, through = yield from indexed()
-    rows = yield q("index_next", through, limit)
-    if not rows:
+    new = yield from INDEX_NEXT.all(through, limit)
+    if not new:
         return 0
-    new = [(row[0], row[1]) for row in rows]
-    yield Query("index_add", many=new)
-    recent = max(after, (yield q("newest_number"))[0][0] - RECENT_MAX)
-    leaving = yield q("recent_leaving", after, min(recent, through))
-    yield Query("index_recent_remove", many=[(row[0], row[1]) for row in leaving])
-    yield Query("index_recent_add", many=[row for row in new if row[0] > recent])
+    yield Query("index_add", many=[(m.message_no, m.text) for m in new])
+    recent = max(after, (yield from NEWEST_NUMBER.only()) - RECENT_MAX)
+    leaving = yield from RECENT_LEAVING.all(after, min(recent, through))
+    yield Query("index_recent_remove", many=[(m.message_no, m.text) for m in leaving])
+    yield Query("index_recent_add", many=[(m.message_no, m.text) for m in new if m.message_no > recent])
     yield q("meta_put", "recent_after", str(recent))
-    yield q("meta_put", "indexed_through", str(rows[-1][0]))
+    yield q("meta_put", "indexed_through", str(new[-1].message_no))
     tx.probe.pass_by(Moment.INDEXED)
-    return len(rows)
+    return len(new)
 
 
 def _drop(tx: Tx) -> Script[None]:

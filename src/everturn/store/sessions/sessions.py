@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -19,8 +18,22 @@ from everturn.store.scripts.common import (
     session_row,
     unindex,
 )
+from everturn.store.scripts.queries import (
+    ASKS_OPEN,
+    CREATION_GET,
+    MESSAGE_NUMBERS_OF_SESSION,
+    SESSION_COUNTS,
+    SESSION_INSERT,
+    SESSION_LIST,
+    SESSION_LIST_INDEXED,
+    SESSION_LIST_MATCHING,
+    SESSION_LIST_TITLED,
+    SESSIONS_ON_KEY,
+    WAITING_SESSIONS,
+    SessionColumns,
+)
 from everturn.store.scripts.rows import session_of, to_json
-from everturn.store.scripts.script import Database, Rows, Script, Tx, one, q
+from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.sessions.titles import (
     GRAM_CHARS,
     candidates,
@@ -118,14 +131,13 @@ def _create(
 ) -> Script[Session]:
     digest = digest_of("create", asked)
     if request.key is not None:
-        known = one((yield q("creation_get", owner, request.key)))
+        known = yield from CREATION_GET.first(owner, request.key)
         if known is not None:
-            if known[0] != digest:
+            if known.digest != digest:
                 raise KeyReused(request.key)
-            return (yield from session_row(tx, owner, known[1])).session
+            return (yield from session_row(tx, owner, known.session_id)).session
     session_id = tx.ids.session()
-    rows = yield q(
-        "session_insert",
+    session_no = yield from SESSION_INSERT.only(
         session_id,
         owner,
         asked.key,
@@ -137,7 +149,6 @@ def _create(
         asked.profile or preferred_profile,
         asked.model,
     )
-    session_no = rows[0][0]
     yield q("tail_insert", session_no, owner, tx.now)
     yield from put_title(tx, session_no, title_text(asked.title, ()))
     if request.key is not None:
@@ -182,37 +193,40 @@ def _matching(
     pin = -1 if wanted.pinned is None else int(wanted.pinned)
     narrowed = (*place, pin, to_json(wanted.tag) if wanted.tag else "")
     if needle:
-        rows = yield from _titled(tx, narrowed, needle)
+        rows = yield from _titled(tx, narrowed, limit + 1, needle)
     elif archived is not None and wanted.pinned is None and wanted.tag is None:
-        rows = yield q("session_list", *place)
+        rows = yield from SESSION_LIST.all(*place)
     else:
-        rows = yield q("session_list_matching", *narrowed)
+        rows = yield from SESSION_LIST_MATCHING.all(*narrowed)
     return [(found.session, found.no) for found in map(session_of, rows)]
 
 
-def _titled(tx: Tx, narrowed: tuple[Any, ...], needle: str) -> Script[Rows]:
+# Owner, archived, last seen (updated_at, session_no), how many, pinned, tag: $1 to $7 of the list's queries.
+_Narrowed = tuple[str, int, int, int, int, int, str]
+
+
+def _titled(tx: Tx, narrowed: _Narrowed, limit: int, needle: str) -> Script[list[SessionColumns]]:
     """Sessions with the needle in their title or tags. What many titles hold fills a page from the newest
     sessions; of what few hold, the index has few candidates. One or two letters have no index."""
-    rows = yield q("session_list_titled", *narrowed, needle, LOOK_MAX)
-    if len(rows) == narrowed[4]:
+    rows = yield from SESSION_LIST_TITLED.all(*narrowed, needle, LOOK_MAX)
+    if len(rows) == limit:
         return rows
     if len(needle) < GRAM_CHARS:
-        return (yield q("session_list_titled", *narrowed, needle, SHORT_LOOK_MAX))
-    return (yield q("session_list_indexed", *narrowed, needle, candidates(tx.dialect, needle)))
+        return (yield from SESSION_LIST_TITLED.all(*narrowed, needle, SHORT_LOOK_MAX))
+    return (yield from SESSION_LIST_INDEXED.all(*narrowed, needle, candidates(tx.dialect, needle)))
 
 
 def _waiting(tx: Tx, owner: str) -> Script[list[Session]]:
-    rows = yield q("waiting_sessions", owner)
-    return [session_of(row).session for row in rows]
+    return [session_of(row).session for row in (yield from WAITING_SESSIONS.all(owner))]
 
 
 def _overview(tx: Tx, owner: str, limit: int, also: tuple[str, ...]) -> Script[Overview]:
     page = _page((yield from _matching(tx, owner, _Wanted(), _FAR, limit)), limit)
     on_page = {session.id for session in page.items}
-    others = yield from rows_of(tx, owner, [one for one in also if one not in on_page])
-    counts = yield q("session_counts", owner)
-    asks = yield q("asks_open", owner, "")
-    return Overview(page, tuple(others), int(counts[0][0]), int(counts[0][1]), tuple(row[1] for row in asks))
+    others = yield from rows_of(tx, owner, [session_id for session_id in also if session_id not in on_page])
+    counts = yield from SESSION_COUNTS.only(owner)
+    asking = tuple(ask.session_id for ask in (yield from ASKS_OPEN.all(owner, "")))
+    return Overview(page, tuple(others), counts.sessions, counts.archived, asking)
 
 
 def rows_of(tx: Tx, owner: str, ids: Iterable[str]) -> Script[list[tuple[str, Session | None]]]:
@@ -228,8 +242,7 @@ def rows_of(tx: Tx, owner: str, ids: Iterable[str]) -> Script[list[tuple[str, Se
 
 
 def _on_key(tx: Tx, owner: str, key: str) -> Script[list[str]]:
-    rows = yield q("sessions_on_key", owner, key)
-    return [row[0] for row in rows]
+    return (yield from SESSIONS_ON_KEY.all(owner, key))
 
 
 def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: int | None) -> Script[Session]:
@@ -288,8 +301,7 @@ def _set_title(tx: Tx, owner: str, session_id: str, title: str) -> Script[Sessio
 def _delete(tx: Tx, owner: str, session_id: str) -> Script[None]:
     session = yield from locked_session(tx, owner, session_id)
     yield from end_for_deletion(tx, session)
-    rows = yield q("message_numbers_of_session", session.no)
-    yield from unindex(tx, [(row[0], row[1]) for row in rows])
+    yield from unindex(tx, (yield from MESSAGE_NUMBERS_OF_SESSION.all(session.no)))
     yield q("messages_delete_session", session.no)
     yield q("events_delete_session", session.no)
     yield from drop_title(tx, session.no)

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from everturn.store.scripts.script import IndexBroken, Script, Tx, one, q
+from everturn.store.scripts.queries import TITLE_GET
+from everturn.store.scripts.script import IndexBroken, Script, Tx, q
 from everturn.store.sessions.search import plain
 
 _tags: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
@@ -69,13 +70,13 @@ def put_title(tx: Tx, session_no: int, text: str) -> Script[None]:
 
 
 def drop_title(tx: Tx, session_no: int) -> Script[None]:
-    row = one((yield q("title_get", session_no)))
-    if row is None:
+    text = yield from TITLE_GET.first(session_no)
+    if text is None:
         return
     yield q("title_delete", session_no)
     if tx.dialect != "postgresql":
         try:
-            yield q("index_title_remove", session_no, row[0])
+            yield q("index_title_remove", session_no, text)
         except IndexBroken:
             yield from renew_title_index()
 

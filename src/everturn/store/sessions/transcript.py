@@ -17,6 +17,7 @@ from everturn.store.scripts.common import (
     add_messages,
     bump,
     digest_of,
+    find_turn,
     first_answer,
     keep_answer,
     locked_session,
@@ -28,20 +29,37 @@ from everturn.store.scripts.common import (
     refuse_text,
     reread,
     say_changed,
+    session_by_no,
     session_row,
     turn_row,
+)
+from everturn.store.scripts.queries import (
+    CONTEXT_MESSAGES,
+    IMPORT_TURN,
+    MESSAGE_FIRST,
+    MESSAGES_OF_SESSION,
+    NEWEST_SUMMARY,
+    PATH,
+    PATH_PAGE,
+    SESSION_INSERT,
+    SUMMARIES_OF_SESSION,
+    TURN,
+    TURN_IDS,
+    TURN_NEWEST_CHILD,
+    TURN_TEXT,
+    TURNS_OF_SESSION,
+    PathMessage,
 )
 from everturn.store.scripts.rows import (
     SessionRow,
     TurnRow,
     message_columns,
     message_of,
-    session_of,
     timeline_json,
     to_json,
     turn_of,
 )
-from everturn.store.scripts.script import Database, Query, Row, Script, Tx, one, q
+from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.import_numbers import refuse_numbers
 from everturn.store.sessions.titles import put_title, title_text
 from everturn.store.turns.endings import queue_turn
@@ -127,19 +145,19 @@ def _messages_of(session: SessionRow, before: str | None, limit: int) -> Script[
     while turn_no is not None and len(found) <= limit:
         wanted = limit + 1 - len(found)
         ancestors = wanted // 2  # a turn has two messages at least, as a rule
-        rows = yield q("path_page", turn_no, ancestors, ordinal, wanted + ancestors + 1)
-        found.extend(message_of(row, row[9]) for row in rows if row[0] is not None)
-        turn_no, ordinal = rows[-1][10], _WHOLE_PATH
+        rows = yield from PATH_PAGE.all(turn_no, ancestors, ordinal, wanted + ancestors + 1)
+        found.extend(message_of(row, row.turn_id) for row in rows if row.message_no is not None)
+        turn_no, ordinal = rows[-1].parent_no, _WHOLE_PATH
     page = tuple(reversed(found[:limit]))
     return Page(page, page[0].id if len(found) > limit else None)
 
 
 def _from_cursor(session: SessionRow, before: str) -> Script[tuple[int, int]]:
     turn_id = turn_id_of_message(before)
-    row = one((yield q("turn_row", turn_id)))
-    if row is None or row[21] != session.no:
+    turn = yield from TURN.first(turn_id)
+    if turn is None or turn.session_no != session.no:
         raise Invalid("The cursor is not one of this session's.", hint="Start again without a cursor.")
-    return row[0], int(before.rsplit("-", 1)[1])
+    return turn.turn_no, int(before.rsplit("-", 1)[1])
 
 
 def _page(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -> Script[TranscriptPage]:
@@ -150,8 +168,8 @@ def _page(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -
         wanted[session.session.active_turn] = None
     turns = []
     for turn_id in wanted:
-        rows = yield q("turn_row", turn_id)
-        turns.append((yield from with_siblings(turn_of(rows[0]))))
+        turn = turn_of((yield from TURN.only(turn_id)))
+        turns.append((yield from with_siblings(turn)))
     return TranscriptPage(session.session, page, tuple(turns))
 
 
@@ -159,40 +177,40 @@ def _context(tx: Tx, owner: str, session_id: str, upto: str | None) -> Script[li
     session = yield from session_row(tx, owner, session_id)
     end = session.head_no
     if upto is not None:
-        row = one((yield q("turn_row", upto)))
-        if row is None or row[21] != session.no:
+        turn = yield from TURN.first(upto)
+        if turn is None or turn.session_no != session.no:
             raise NotFound("turn", upto)
-        end = row[0]
+        end = turn.turn_no
     if end is None:
         return []
     from_turn, after_ordinal = 0, -1
-    found = one((yield q("newest_summary", end)))
+    found = yield from NEWEST_SUMMARY.first(end)
     if found is not None:
-        summary = message_of(found, found[9])
+        summary = message_of(found, found.turn_id)
         covers = next((part.covers for part in summary.parts if isinstance(part, Summary)), "")
         if covers:
-            start = one((yield q("turn_row", turn_id_of_message(covers))))
+            start = yield from TURN.first(turn_id_of_message(covers))
             if start is not None:
-                from_turn, after_ordinal = start[0], int(covers.rsplit("-", 1)[1])
-    rows = yield q("context_messages", end, from_turn, after_ordinal)
-    return _without_covered_summaries([message_of(row, row[9]) for row in rows], found)
+                from_turn, after_ordinal = start.turn_no, int(covers.rsplit("-", 1)[1])
+    rows = yield from CONTEXT_MESSAGES.all(end, from_turn, after_ordinal)
+    return _without_covered_summaries([message_of(row, row.turn_id) for row in rows], found)
 
 
-def _without_covered_summaries(messages: list[Message], newest: Row | None) -> list[Message]:
+def _without_covered_summaries(messages: list[Message], newest: PathMessage | None) -> list[Message]:
     """Only the newest summary stays: it covers the ones before it."""
     if newest is None:
         return messages
-    keep = (newest[9], newest[2])
+    keep = (newest.turn_id, newest.ordinal)
     return [m for m in messages if m.role is not Role.SUMMARY or (m.turn_id, m.ordinal) == keep]
 
 
 def _export(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, list[Turn], list[Message]]]:
     session = yield from session_row(tx, owner, session_id)
-    turn_rows = [turn_of(row) for row in (yield q("turns_of_session", session.no))]
+    turn_rows = [turn_of(row) for row in (yield from TURNS_OF_SESSION.all(session.no))]
     ids = {turn.no: turn.id for turn in turn_rows}
-    rows = yield q("messages_of_session", session.no)
+    rows = yield from MESSAGES_OF_SESSION.all(session.no)
     # Where a message came from is for this store to know, not part of the document: it stays equal (A15).
-    messages = [msgspec.structs.replace(message_of(row, ids[row[1]]), is_imported=False) for row in rows]
+    messages = [msgspec.structs.replace(message_of(row, ids[row.turn_no]), is_imported=False) for row in rows]
     return session.session, [t.turn for t in turn_rows], messages
 
 
@@ -249,8 +267,7 @@ def _redo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Sessi
         raise NothingToDo(f"Session {session_id} has nothing to redo.")
     target = session.redo_no
     if not session.redo_all:
-        rows = yield q("path", session.redo_no, _WHOLE_PATH)
-        path = [row[0] for row in rows]
+        path = yield from PATH.all(session.redo_no, _WHOLE_PATH)
         place = path.index(session.head_no) if session.head_no in path else len(path)
         target = path[place - 1]
     left = session.redo_no if target != session.redo_no else None
@@ -279,8 +296,8 @@ def _select(tx: Tx, owner: str, session_id: str, turn_id: str, request: Request)
     if not turn.has_parent:
         raise WrongState(f"Turn {turn.id} never began: there is nothing of it to show.")
     tip = turn.no
-    while child := one((yield q("turn_newest_child", session.no, tip))):
-        tip = child[0]
+    while child := (yield from TURN_NEWEST_CHILD.first(session.no, tip)):
+        tip = child
     yield from move_head(tx, session, tip)
     return (yield from _moved(tx, session, request, digest, "select"))
 
@@ -291,10 +308,10 @@ def _turn_in(session: SessionRow, turn_id: str | None) -> Script[TurnRow]:
         if session.head_no is None:
             raise NothingToDo(f"Session {session.id} has no turn yet.")
         return (yield from turn_row(session.head_no))
-    row = one((yield q("turn_row", turn_id)))
-    if row is None or row[21] != session.no:
+    turn = yield from find_turn(turn_id)
+    if turn is None or turn.session_no != session.no:
         raise NotFound("turn", turn_id)
-    return turn_of(row)
+    return turn
 
 
 def _retry(
@@ -313,8 +330,7 @@ def _retry(
     turn = yield from _turn_in(session, turn_id)
     if turn.turn.kind is not TurnKind.MESSAGE or not turn.has_parent:
         raise WrongState(f"Turn {turn.id} is not one that can be asked again.")
-    rows = yield q("message_first", turn.no)
-    old = message_of(rows[0], turn.id)
+    old = message_of((yield from MESSAGE_FIRST.only(turn.no)), turn.id)
     parts = [part for part in old.parts if not isinstance(part, (Summary,))]
     if text is not None:
         parts = [part for part in parts if not isinstance(part, Text)]
@@ -338,8 +354,8 @@ def _retry(
     yield from keep_answer(tx, session, request, digest, to_json(kept))
     tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
     tx.moments.append((Moment.ACCEPT_COMMITTED, sibling.id))
-    first = yield q("turn_text", sibling.no)
-    return Accepted(msgspec.structs.replace(sibling.turn, text=first[0][0]), position)
+    shown = yield from TURN_TEXT.only(sibling.no)
+    return Accepted(msgspec.structs.replace(sibling.turn, text=shown), position)
 
 
 # --- copying ------------------------------------------------------------------------------------------
@@ -358,8 +374,7 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
     if turn.state not in ENDED or not turn.has_parent:
         yield from refuse_busy(session)
         raise WrongState(f"Turn {turn.id} is {turn.state}: it has nothing to branch from.")
-    rows = yield q("path", turn.no, _WHOLE_PATH)
-    path = [row[0] for row in reversed(rows)]
+    path = (yield from PATH.all(turn.no, _WHOLE_PATH))[::-1]
     copy = yield from _copy_session(tx, session)
     ids = [tx.ids.turn() for _ in path]
     parents = ["", *ids[:-1]]
@@ -368,11 +383,12 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
     pairs = zip(ids, path, strict=True)
     yield Query("branch_messages", many=[(copy.no, new, old) for new, old in pairs])
     yield q("branch_files", session.no, copy.no)
-    found = yield q("turn_ids", session.no, min(path), max(path))
+    found = yield from TURN_IDS.all(session.no, min(path), max(path))
     new_ids = dict(zip(path, ids, strict=True))
-    yield from _rename_covers(copy, {row[1]: new_ids[row[0]] for row in found if row[0] in new_ids})
-    head = one((yield q("turn_row", ids[-1])))
-    yield q("session_head", copy.no, head[0] if head else None, None, 0)
+    names = {old.id: new_ids[old.turn_no] for old in found if old.turn_no in new_ids}
+    yield from _rename_covers(copy, names)
+    head = yield from TURN.only(ids[-1])
+    yield q("session_head", copy.no, head.turn_no, None, 0)
     yield q("session_recount", copy.no)
     yield q("session_said", copy.no, 0, session.session.preview)
     yield from refresh(tx, copy)
@@ -384,9 +400,9 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
 
 def _rename_covers(copy: SessionRow, names: Mapping[str, str]) -> Script[None]:
     """Let copied summaries name the copies of the messages they cover, not the originals."""
-    for row in (yield q("summaries_of_session", copy.no)):
-        _, _, packed = message_columns(_renamed(message_of(row, row[9]), names))
-        yield q("message_parts_update", row[1], row[2], packed)
+    for row in (yield from SUMMARIES_OF_SESSION.all(copy.no)):
+        _, _, packed = message_columns(_renamed(message_of(row, row.turn_id), names))
+        yield q("message_parts_update", row.turn_no, row.ordinal, packed)
 
 
 def _renamed(message: Message, names: Mapping[str, str]) -> Message:
@@ -402,8 +418,7 @@ def _renamed(message: Message, names: Mapping[str, str]) -> Message:
 
 def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
     value = session.session
-    rows = yield q(
-        "session_insert",
+    session_no = yield from SESSION_INSERT.only(
         tx.ids.session(),
         session.owner,
         value.key,
@@ -415,10 +430,9 @@ def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
         value.profile,
         value.model,
     )
-    yield q("tail_insert", rows[0][0], session.owner, tx.now)
-    yield from put_title(tx, rows[0][0], title_text(value.title, ()))
-    found = yield q("session_row_by_no", rows[0][0])
-    return session_of(found[0])
+    yield q("tail_insert", session_no, session.owner, tx.now)
+    yield from put_title(tx, session_no, title_text(value.title, ()))
+    return (yield from session_by_no(session_no))
 
 
 def _refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Message]) -> None:
@@ -442,8 +456,7 @@ def _import(
     """Import under the exported ids if they are free here, else under new ones."""
     renamed = yield from _import_names(tx, owner, asked, turns)
     session_id = renamed.get(asked.id, asked.id)
-    rows = yield q(
-        "session_insert",
+    session_no = yield from SESSION_INSERT.only(
         session_id,
         owner,
         asked.key,
@@ -455,10 +468,8 @@ def _import(
         asked.profile,
         asked.model,
     )
-    session_no = rows[0][0]
     yield q("tail_insert", session_no, owner, asked.updated_at)
-    found = yield q("session_row_by_no", session_no)
-    session = session_of(found[0])
+    session = yield from session_by_no(session_no)
     numbers = yield from _import_turns(session, turns, asked.head, renamed)
     by_turn: dict[str, list[Message]] = {}
     for message in messages:
@@ -541,8 +552,7 @@ def _import_turns(
         # One that was removed from the queue was never in the tree: without a parent it is no root either.
         is_in_tree = turn.id in in_tree or parent is not None
         was_removed = turn.state is TurnState.CANCELLED and turn.started_at is None and not is_in_tree
-        rows = yield q(
-            "import_turn",
+        numbers[turn.id] = yield from IMPORT_TURN.only(
             renamed.get(turn.id, turn.id),
             session.owner,
             session.no,
@@ -564,5 +574,4 @@ def _import_turns(
             timeline_json(turn.timeline),
             int(not was_removed),
         )
-        numbers[turn.id] = rows[0][0]
     return numbers

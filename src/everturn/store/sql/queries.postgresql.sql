@@ -147,7 +147,7 @@ WHERE l.locktype = 'advisory' AND l.classid = 0 AND l.objid = 6009011 AND l.mode
   AND a.state_change < clock_timestamp() - $1::INTEGER * INTERVAL '1 millisecond'
 
 -- name: workers_expired
-SELECT id, folder FROM workers
+SELECT id FROM workers
 WHERE lease_until > 0 AND lease_until < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT ORDER BY id
 
 -- Looked at again under the row's lock: a renewal that came in between keeps its worker alive.
@@ -187,7 +187,7 @@ WITH recent AS (
   UNION
   (SELECT message_no FROM rare ORDER BY message_no DESC LIMIT $3)
 )
-SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
+SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id AS turn_id, s.id AS session_id, s.title
 FROM found f JOIN messages m ON m.message_no = f.message_no
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
 ORDER BY f.message_no DESC LIMIT $3
@@ -209,7 +209,7 @@ WITH recent AS (
   SELECT message_no, ts_rank(words, CAST(CAST($1 AS TEXT) AS TSQUERY), 2) AS rank FROM candidates
   ORDER BY rank DESC, message_no DESC LIMIT $3
 )
-SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
+SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id AS turn_id, s.id AS session_id, s.title
 FROM found f JOIN messages m ON m.message_no = f.message_no
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
 ORDER BY f.rank DESC, f.message_no DESC

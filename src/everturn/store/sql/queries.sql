@@ -3,22 +3,27 @@
 
 -- macro: session_columns
 s.session_no, s.id, s.owner, s.version, t.position, s.created_at, t.updated_at, s.title, s.is_title_given,
-s.key, (SELECT id FROM turns WHERE turn_no = s.head_no), (SELECT id FROM turns WHERE turn_no = s.redo_no),
-s.pinned, s.archived, s.private, s.tags, s.project, s.profile, s.model,
-(SELECT id FROM turns WHERE turn_no = s.active_no), s.active_state, s.last_state, s.queued, s.asks,
+s.key, (SELECT id FROM turns WHERE turn_no = s.head_no) AS head,
+(SELECT id FROM turns WHERE turn_no = s.redo_no) AS redo_to, s.pinned, s.archived, s.private, s.tags, s.project, s.profile, s.model,
+(SELECT id FROM turns WHERE turn_no = s.active_no) AS active_turn, s.active_state, s.last_state, s.queued, s.asks,
 s.is_unread, s.messages, s.preview, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through,
 s.transcript_version
 
 -- macro: turn_columns
-t.turn_no, t.id, s.id, t.owner, t.state, t.epoch, t.created_at, t.kind,
-(SELECT p.id FROM turns p WHERE p.turn_no = t.parent_no), t.model, t.profile, t.started_at, t.ended_at,
+t.turn_no, t.id, s.id AS session_id, t.owner, t.state, t.epoch, t.created_at, t.kind,
+(SELECT p.id FROM turns p WHERE p.turn_no = t.parent_no) AS parent_id, t.model, t.profile, t.started_at, t.ended_at,
 t.attempts, t.is_ready, t.failure, t.recovery, t.recovered_at, t.usage, t.timeline, t.note,
 t.session_no, t.parent_no, t.has_parent, t.first_position, t.ready_reason, t.stopped_at,
 t.recovery_attempts, t.is_late, t.worker, t.is_pruned,
 CASE WHEN t.first_position > s.pruned_through THEN t.first_position ELSE s.pruned_through + 1 END
+  AS readable_from
 
 -- macro: message_columns
 m.message_no, m.turn_no, m.ordinal, m.role, m.flags, m.model, m.created_at, m.text, m.parts
+
+-- macro: ask_columns
+a.id, s.id AS session_id, t.id AS turn_id, a.topic, a.created_at, a.call_id, a.body, a.answer, a.answered_by,
+a.answered_at, a.expires_at, s.title
 
 -- macro: event_columns
 e.position, e.turn_no, e.epoch, e.number, e.is_late, e.at, e.crc, e.data
@@ -111,7 +116,7 @@ SELECT text FROM titles WHERE session_no = $1
 DELETE FROM titles WHERE session_no = $1
 
 -- name: titles_all
-SELECT s.session_no, s.id, s.title, s.tags, coalesce(i.text, '') FROM sessions s
+SELECT s.session_no, s.id, s.title, s.tags, coalesce(i.text, '') AS text FROM sessions s
 LEFT JOIN titles i ON i.session_no = s.session_no ORDER BY s.session_no
 
 -- name: session_update
@@ -169,7 +174,8 @@ UPDATE tails SET position = position + $2 WHERE session_no = $1 RETURNING positi
 SELECT id FROM sessions WHERE owner = $1 AND key = $2 AND key <> '' ORDER BY session_no
 
 -- name: session_counts
-SELECT count(*), coalesce(sum(CASE WHEN archived = 1 THEN 1 ELSE 0 END), 0) FROM tails WHERE owner = $1
+SELECT count(*) AS sessions, coalesce(sum(CASE WHEN archived = 1 THEN 1 ELSE 0 END), 0) AS archived FROM tails
+WHERE owner = $1
 
 -- name: waiting_sessions
 SELECT {session_columns} FROM turns w JOIN sessions s ON s.session_no = w.session_no
@@ -185,7 +191,7 @@ SELECT digest, answer FROM requests WHERE session_no = $1 AND key = $2
 INSERT INTO requests (session_no, key, owner, digest, answer, created_at) VALUES ($1, $2, $3, $4, $5, $6)
 
 -- name: creation_get
-SELECT c.digest, s.id FROM creations c JOIN sessions s ON s.session_no = c.session_no
+SELECT c.digest, s.id AS session_id FROM creations c JOIN sessions s ON s.session_no = c.session_no
 WHERE c.owner = $1 AND c.key = $2
 
 -- name: creation_put
@@ -215,7 +221,7 @@ SELECT turn_no, id FROM turns WHERE session_no = $1 AND parent_no = $2 AND has_p
 SELECT turn_no, id FROM turns WHERE session_no = $1 AND parent_no IS NULL AND has_parent = 1 ORDER BY turn_no
 
 -- name: queue_places
-SELECT coalesce(min(place), 0), coalesce(max(place), 0), count(*) FROM turns
+SELECT coalesce(min(place), 0) AS lowest, coalesce(max(place), 0) AS highest, count(*) AS count FROM turns
 WHERE session_no = $1 AND state = 'queued'
 
 -- name: queue_rows
@@ -284,12 +290,12 @@ SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_n
 WHERE t.session_no = $1 AND (t.recovery = 'pending' OR t.is_late = 1) AND t.ended_at IS NOT NULL
 
 -- name: turns_of_worker
-SELECT t.id, s.id, s.owner, t.epoch FROM turns t JOIN sessions s ON s.session_no = t.session_no
+SELECT t.id, s.id AS session_id, s.owner, t.epoch FROM turns t JOIN sessions s ON s.session_no = t.session_no
 WHERE t.worker = $1
 
 -- name: turn_states
 -- All but the completed ones, each by a narrow index, whose condition is repeated so that it is used.
-SELECT state, count(*) FROM turns WHERE state = 'queued' GROUP BY state
+SELECT state, count(*) AS count FROM turns WHERE state = 'queued' GROUP BY state
 UNION ALL SELECT state, count(*) FROM turns WHERE state IN ('running','waiting') GROUP BY state
 UNION ALL SELECT state, count(*) FROM turns WHERE state IN ('cancelled','failed','interrupted') GROUP BY state
 
@@ -326,7 +332,7 @@ CASE WHEN t.state = 'running' AND t.worker IS NULL THEN 'released' ELSE t.state 
 
 -- name: append_state
 -- A running turn without a worker was released: its former worker must hear so before the next claim.
-SELECT t.turn_no, t.session_no, {held_state}, t.epoch, w.number, s.id, t.owner
+SELECT t.turn_no, t.session_no, {held_state} AS state, t.epoch, w.number, s.id AS session_id, t.owner
 FROM turns t JOIN sessions s ON s.session_no = t.session_no
 LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = $2 WHERE t.id = $1
 
@@ -427,7 +433,7 @@ WITH RECURSIVE path (turn_no, parent_no, depth) AS (
   SELECT t.turn_no, t.parent_no, p.depth + 1 FROM path p JOIN turns t ON t.turn_no = p.parent_no
   WHERE p.depth < $2
 )
-SELECT {message_columns}, t.id FROM path p JOIN turns t ON t.turn_no = p.turn_no
+SELECT {message_columns}, t.id AS turn_id FROM path p JOIN turns t ON t.turn_no = p.turn_no
 JOIN messages m ON m.turn_no = p.turn_no ORDER BY p.depth DESC, m.ordinal
 
 -- name: path_page
@@ -439,7 +445,7 @@ WITH RECURSIVE path (turn_no, parent_no, depth) AS (
   SELECT t.turn_no, t.parent_no, p.depth + 1 FROM path p JOIN turns t ON t.turn_no = p.parent_no
   WHERE p.depth < $2
 )
-SELECT {message_columns}, t.id, t.parent_no FROM path p JOIN turns t ON t.turn_no = p.turn_no
+SELECT {message_columns}, t.id AS turn_id, t.parent_no FROM path p JOIN turns t ON t.turn_no = p.turn_no
 LEFT JOIN messages m ON m.turn_no = p.turn_no AND (p.depth > 0 OR m.ordinal < $3)
 ORDER BY p.depth, m.ordinal DESC LIMIT $4
 
@@ -452,7 +458,7 @@ WITH RECURSIVE path (turn_no, parent_no, depth, has_summary) AS (
     (SELECT count(*) FROM messages m WHERE m.turn_no = t.turn_no AND m.role = 'summary')
   FROM path p JOIN turns t ON t.turn_no = p.parent_no WHERE p.has_summary = 0
 )
-SELECT {message_columns}, t.id FROM path p JOIN turns t ON t.turn_no = p.turn_no
+SELECT {message_columns}, t.id AS turn_id FROM path p JOIN turns t ON t.turn_no = p.turn_no
 JOIN messages m ON m.turn_no = p.turn_no AND m.role = 'summary' ORDER BY m.ordinal DESC LIMIT 1
 
 -- name: context_messages
@@ -462,7 +468,7 @@ WITH RECURSIVE path (turn_no, parent_no, depth) AS (
   SELECT t.turn_no, t.parent_no, p.depth + 1 FROM path p JOIN turns t ON t.turn_no = p.parent_no
   WHERE p.turn_no <> $2
 )
-SELECT {message_columns}, t.id FROM path p JOIN turns t ON t.turn_no = p.turn_no
+SELECT {message_columns}, t.id AS turn_id FROM path p JOIN turns t ON t.turn_no = p.turn_no
 JOIN messages m ON m.turn_no = p.turn_no
 WHERE m.turn_no <> $2 OR m.ordinal > $3 OR m.role = 'summary' ORDER BY p.depth DESC, m.ordinal
 
@@ -482,7 +488,7 @@ SELECT m.owner, $1, (SELECT t.turn_no FROM turns t WHERE t.id = $2), m.ordinal, 
   m.created_at, m.text, m.parts FROM messages m WHERE m.turn_no = $3
 
 -- name: summaries_of_session
-SELECT {message_columns}, t.id FROM messages m JOIN turns t ON t.turn_no = m.turn_no
+SELECT {message_columns}, t.id AS turn_id FROM messages m JOIN turns t ON t.turn_no = m.turn_no
 WHERE t.session_no = $1 AND m.role = 'summary'
 
 -- name: message_parts_update
@@ -527,13 +533,11 @@ INSERT INTO asks (id, owner, session_no, turn_no, topic, call_id, body, created_
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: ask_get
-SELECT a.id, s.id, t.id, a.topic, a.created_at, a.call_id, a.body, a.answer, a.answered_by, a.answered_at,
-  a.expires_at, s.title, t.turn_no FROM asks a JOIN turns t ON t.turn_no = a.turn_no
+SELECT {ask_columns} FROM asks a JOIN turns t ON t.turn_no = a.turn_no
 JOIN sessions s ON s.session_no = a.session_no WHERE a.id = $1 AND a.owner = $2
 
 -- name: asks_open
-SELECT a.id, s.id, t.id, a.topic, a.created_at, a.call_id, a.body, a.answer, a.answered_by, a.answered_at,
-  a.expires_at, s.title, t.turn_no FROM asks a JOIN turns t ON t.turn_no = a.turn_no
+SELECT {ask_columns} FROM asks a JOIN turns t ON t.turn_no = a.turn_no
 JOIN sessions s ON s.session_no = a.session_no
 WHERE a.owner = $1 AND a.answer IS NULL AND ($2 = '' OR s.id = $2) ORDER BY a.created_at, a.id
 
@@ -582,10 +586,10 @@ INSERT INTO workers (id, folder, registered_at, seen_at, lease_until) VALUES ($1
 ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, lease_until = excluded.lease_until
 
 -- name: workers_all
-SELECT id, folder, seen_at, lease_until FROM workers ORDER BY id
+SELECT id, folder FROM workers ORDER BY id
 
 -- name: workers_unknown
-SELECT DISTINCT t.worker, '' FROM turns t WHERE t.worker IS NOT NULL
+SELECT DISTINCT t.worker AS id, '' AS folder FROM turns t WHERE t.worker IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = t.worker)
 
 -- name: worker_delete
@@ -600,7 +604,7 @@ ON CONFLICT (turn_no, provider) DO NOTHING RETURNING turn_no
 -- In the order in which they were completed. What undo, retry or edit took out (1) is not owed meanwhile; what
 -- clear did (2) still is.
 -- name: owed_open
-SELECT o.turn_no, t.id, o.provider, o.handle FROM owed o JOIN turns t ON t.turn_no = o.turn_no
+SELECT o.turn_no, t.id AS turn_id, o.provider, o.handle FROM owed o JOIN turns t ON t.turn_no = o.turn_no
 WHERE o.session_no = $1 AND o.settled_at IS NULL AND t.is_off_path <> 1 ORDER BY o.owed_at, o.turn_no
 
 -- name: owed_handle
@@ -617,8 +621,7 @@ CASE WHEN c.holder LIKE 'wrk~_%' ESCAPE '~' AND NOT EXISTS (SELECT 1 FROM worker
   WHERE h.id = c.holder AND coalesce(h.lease_until, 1) > 0) THEN 1 ELSE 0 END
 
 -- name: commit_get
-SELECT c.provider, c.handle, c.from_turn, c.to_turn, c.turns, c.holder, c.held_until, c.attempts, c.retry_at,
-  c.error, {dead_holder}
+SELECT c.provider, c.handle, c.from_turn, c.to_turn, c.turns, c.holder, c.held_until, {dead_holder} AS is_dead
 FROM commits c WHERE c.session_no = $1
 
 -- name: commit_put
@@ -641,8 +644,8 @@ UPDATE commits SET holder = '', failed_at = $3, retry_at = $4, error = $5 WHERE 
 -- handles count as nobody else's. $4 and $5: what was quiet since, or may be tried again by now; negative for all.
 -- $7: 0 leaves out what a handle of another living worker saw, before it can take up the room of what is ours.
 -- name: owing
-SELECT s.id, s.owner, s.title, o.turns, o.since, o.provider, o.elsewhere, c.holder, c.held_until, c.attempts,
-  c.failed_at, c.retry_at, c.error, {dead_holder}
+SELECT s.id AS session_id, s.owner, s.title, o.turns, o.since, o.provider, o.elsewhere, c.holder, c.held_until, c.attempts,
+  c.failed_at, c.retry_at, c.error, {dead_holder} AS is_dead
 FROM (
   SELECT w.session_no, count(*) AS turns, min(w.owed_at) AS since, min(w.provider) AS provider,
     sum(CASE WHEN w.worker <> '' AND w.worker <> $2 AND EXISTS
@@ -741,23 +744,24 @@ SELECT s.session_no, s.owner, s.archived,
 FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM tails t WHERE t.session_no = s.session_no)
 
 -- name: orphans
-SELECT 'event', count(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session_no = e.session_no)
+SELECT 'event' AS what, count(*) AS count FROM events e WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session_no = e.session_no)
 UNION ALL SELECT 'message', count(*) FROM messages m
   WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.turn_no = m.turn_no)
 
 -- name: events_scan
-SELECT e.session_no, {event_columns} FROM events e WHERE e.session_no > $1 OR (e.session_no = $1 AND e.position > $2)
+SELECT e.session_no, e.position, e.crc, e.data FROM events e WHERE e.session_no > $1 OR (e.session_no = $1 AND e.position > $2)
 ORDER BY e.session_no, e.position LIMIT $3
 
 -- name: files_all
 SELECT id, sha256, size, name FROM files ORDER BY id
 
 -- name: totals
-SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns), (SELECT count(*) FROM messages),
-  (SELECT count(*) FROM asks WHERE answer IS NULL), (SELECT coalesce(sum(attempts), 0) FROM turns WHERE attempts > 0)
+SELECT (SELECT count(*) FROM sessions) AS sessions, (SELECT count(*) FROM turns) AS turns,
+  (SELECT count(*) FROM messages) AS messages, (SELECT count(*) FROM asks WHERE answer IS NULL) AS asks,
+  (SELECT coalesce(sum(attempts), 0) FROM turns WHERE attempts > 0) AS resumed
 
 -- name: usage_rows
-SELECT model, usage, ended_at, 'turn' FROM turns WHERE owner = $1 AND usage IS NOT NULL AND ended_at >= $2
+SELECT model, usage, ended_at AS at, 'turn' AS purpose FROM turns WHERE owner = $1 AND usage IS NOT NULL AND ended_at >= $2
 UNION ALL SELECT model, usage, at, purpose FROM spendings WHERE owner = $1 AND at >= $2
 ORDER BY 3
 

@@ -5,14 +5,14 @@
 -- macro: skip_locked
 
 -- macro: newest_in
-SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
+SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id AS turn_id, s.id AS session_id, s.title
 FROM %1 i JOIN messages m ON m.message_no = i.rowid
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
 WHERE %1 MATCH $1 AND m.owner = $2 AND ($4 = '' OR s.id = $4)
   AND ($5 = '' OR s.private = 0 OR s.id = $5) ORDER BY i.rowid DESC LIMIT $3
 
 -- macro: best_in
-SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id, s.id, s.title
+SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id AS turn_id, s.id AS session_id, s.title
 FROM (SELECT * FROM (
   SELECT i.rowid AS no, i.rank AS rank FROM %1 i JOIN messages w ON w.message_no = i.rowid
   WHERE %1 MATCH $1 AND w.owner = $2

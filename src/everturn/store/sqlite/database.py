@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import apsw
 
@@ -22,6 +22,7 @@ from everturn.store.scripts.script import Append, Script, Tx
 from everturn.store.sqlite.connection import explained, open_connection, prepare
 from everturn.store.sqlite.writer import CHECKPOINT_PAGES, AppendJob, Runs, ScriptJob, Writer
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 READERS = 4
@@ -93,19 +94,21 @@ class SqliteDatabase:
             raise StoreBroken("The store is not open.", hint="Enter it with 'async with'.")
         return self._writer
 
-    async def write(self, script: Callable[..., Script[T]], *args: Any) -> T:
-        job = ScriptJob(asyncio.get_running_loop().create_future(), script, args)
+    async def write(
+        self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        job = ScriptJob(future, lambda tx: script(tx, *args, **kwargs))
         self.writer.hand_over(job)
-        result, tx = await job.future
-        for moment, subject in tx.moments:
+        result = await future
+        for moment, subject in job.tx.moments if job.tx else ():
             await self.probe.reach(moment, subject)
-        return result  # type: ignore[no-any-return]
+        return result
 
     async def append(self, append: Append) -> int:
         job = AppendJob(asyncio.get_running_loop().create_future(), append)
         self.writer.hand_over(job)
-        result, _ = await job.future
-        return result  # type: ignore[no-any-return]
+        return await job.future
 
     async def settled(self, turn_id: str, epoch: int) -> None:
         """There is no spool: what an append returned for is in the database."""
@@ -114,17 +117,19 @@ class SqliteDatabase:
     def is_away(self) -> bool:
         return False
 
-    async def read(self, script: Callable[..., Script[T]], *args: Any) -> T:
+    async def read(
+        self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._read, script, args)
+        return await loop.run_in_executor(self._pool, self._read, lambda tx: script(tx, *args, **kwargs))
 
-    def _read(self, script: Callable[..., Script[T]], args: tuple[Any, ...]) -> T:
+    def _read(self, start: Callable[[Tx], Script[T]]) -> T:
         connection, runs = self._readers.get()
         tx = Tx("sqlite", self.clock.now_ms(), self.ids, self.probe)
         try:
             connection.execute("BEGIN")
             try:
-                return runs.run(script(tx, *args))  # type: ignore[no-any-return]
+                return runs.run(start(tx))
             finally:
                 connection.execute("COMMIT")
         except apsw.Error as error:

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, TypeVarTuple
 from zlib import crc32
 
 import apsw
@@ -32,10 +32,13 @@ from everturn.domain.errors import (
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
 from everturn.store.journal.appends import Facts, Found, Known, Run, plan
-from everturn.store.scripts.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx
+from everturn.store.scripts.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx, Value
 from everturn.store.sqlite.connection import BUSY_TIMEOUT_MS, SCHEMA, explained
 
 _log = logging.getLogger("everturn.store")
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 OTHERS_POLL_S = 0.05  # how soon another process's commit is noticed
 TRY_AGAIN_S = 1.0  # how often a store that refused a write is asked whether it takes one again
@@ -46,42 +49,38 @@ EMPTY_AGAIN_S = 1.0  # how often it is tried to empty a log that holds what was 
 FACTS_MAX = 20_000
 
 
-class Job:
-    """One caller's write; what it came to is told to its future."""
+class Job(Generic[T]):
+    """One caller's write. Its result or its error reaches the caller through ``future``."""
 
     __slots__ = ("error", "future", "result", "tx")
+    result: T
 
-    def __init__(self, future: asyncio.Future[Any]) -> None:
+    def __init__(self, future: asyncio.Future[T]) -> None:
         self.future = future
         self.tx: Tx | None = None
-        self.result: Any = None
         self.error: BaseException | None = None
 
 
-class ScriptJob(Job):
-    __slots__ = ("args", "script")
+class ScriptJob(Job[T]):
+    __slots__ = ("start",)
 
-    def __init__(
-        self, future: asyncio.Future[Any], script: Callable[..., Script[Any]], args: tuple[Any, ...]
-    ) -> None:
+    def __init__(self, future: asyncio.Future[T], start: Callable[[Tx], Script[T]]) -> None:
         super().__init__(future)
-        self.script = script
-        self.args = args
+        self.start = start
 
 
-class AppendJob(Job):
+class AppendJob(Job[int]):
     """Events for the journal."""
 
     __slots__ = ("append",)
-    result: int
     error: EverturnError | None
 
-    def __init__(self, future: asyncio.Future[Any], append: Append) -> None:
+    def __init__(self, future: asyncio.Future[int], append: Append) -> None:
         super().__init__(future)
         self.append = append
 
 
-AnyJob = ScriptJob | AppendJob
+AnyJob = ScriptJob[Any] | AppendJob  # Any: the queue holds scripts with every kind of result
 
 
 class Runs:
@@ -92,7 +91,7 @@ class Runs:
         self._cursor = connection.cursor()
         self._queries = queries
 
-    def run(self, script: Script[Any]) -> Any:
+    def run(self, script: Script[T]) -> T:
         """Drive a script to its end. An index query that fails is thrown back into it."""
         rows: Rows = ()
         failure: IndexBroken | None = None
@@ -107,7 +106,8 @@ class Runs:
                 query = script.throw(failure) if failure else script.send(rows)
                 failure = None
         except StopIteration as end:
-            return end.value
+            result: T = end.value
+            return result
 
     def _index_query(self, query: Query) -> Rows:
         """In a savepoint: the index is derived, and its trouble must not undo the truth beside it.
@@ -348,13 +348,13 @@ class Writer:
         finally:
             self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
 
-    def _script(self, cursor: apsw.Cursor, job: ScriptJob, now: int, stored: list[Stored]) -> None:
+    def _script(self, cursor: apsw.Cursor, job: ScriptJob[T], now: int, stored: list[Stored]) -> None:
         """Run one script inside a savepoint, so that its refusal leaves the batch as it was."""
         tx = Tx("sqlite", now, self._ids, self._probe)
         self._appends.forget_standing()
         cursor.execute("SAVEPOINT job")
         try:
-            job.result = self._runs.run(job.script(tx, *job.args))
+            job.result = self._runs.run(job.start(tx))
         except apsw.ConstraintError as error:
             cursor.execute("ROLLBACK TO job")
             job.error = WrongState(f"The store refused the change: {error}.")
@@ -378,8 +378,7 @@ class Writer:
             )
 
     def _refuse_newer_schema(self) -> None:
-        found: list[Any] = self._connection.execute(self._queries["schema_version"]).fetchall()
-        version = int(found[0][0])
+        version = int(self._connection.execute(self._queries["schema_version"]).get)
         if version != SCHEMA:
             raise StoreTooNew(
                 f"{self._path.name} was migrated to schema {version} by another process; this one knows "
@@ -445,7 +444,7 @@ class Writer:
     def _wake(self, batch: list[AnyJob], stored: list[Stored]) -> None:
         self._on_loop(self._resolve, batch, stored)
 
-    def _on_loop(self, act: Callable[..., None], *args: Any) -> None:
+    def _on_loop(self, act: Callable[[*Ts], None], *args: *Ts) -> None:
         try:
             self._loop.call_soon_threadsafe(act, *args)
         except RuntimeError:
@@ -468,7 +467,7 @@ class Writer:
             if job.error is not None:
                 job.future.set_exception(job.error)
             else:
-                job.future.set_result((job.result, job.tx))
+                job.future.set_result(job.result)
 
     # --- other processes ------------------------------------------------------------------------------
 
@@ -486,8 +485,8 @@ class Writer:
             self._on_loop(self._notice_others)
 
     def _read_data_version(self) -> int:
-        found: list[Any] = self._connection.execute("PRAGMA data_version").fetchall()
-        return int(found[0][0])
+        version: int = self._connection.execute("PRAGMA data_version").get
+        return version
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
@@ -517,7 +516,7 @@ class _Appends:
 
     def write(self, jobs: list[AppendJob], now: int, stored: list[Stored]) -> None:
         turn_ids = list({job.append.turn_id: None for job in jobs})
-        events: list[tuple[Any, ...]] = []
+        events: list[tuple[Value, ...]] = []
         tails: list[tuple[int, int, int]] = []
         numbers: list[tuple[int, int, int]] = []
         for runs in plan(jobs, self._stand(turn_ids), now):
@@ -559,12 +558,12 @@ class _Appends:
 
     def _facts(self, turn_ids: list[str]) -> Iterator[tuple[str, Facts]]:
         for turn_id in turn_ids:
-            found: list[Any] = self._cursor.execute(self._queries["append_facts"], (turn_id,)).fetchall()
-            for row in found:
+            rows: Rows = self._cursor.execute(self._queries["append_facts"], (turn_id,)).fetchall()
+            for row in rows:
                 yield turn_id, Facts(*row)
 
 
-def _rows(run: Run) -> list[tuple[Any, ...]]:
+def _rows(run: Run) -> list[tuple[Value, ...]]:
     """The arguments of the query ``event_insert`` for each event."""
     turn_no, session_no, _, owner = run.facts
     epoch, position, number, at = run.epoch, run.position, run.number, run.at

@@ -9,8 +9,9 @@ from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.store import Ask
 from everturn.store.scripts.common import add_events, locked_turn, refresh
+from everturn.store.scripts.queries import ASK, ASKS_EXPIRED, ASKS_OPEN, ASKS_OPEN_OF_TURN, WRITER, ExpiredAsk
 from everturn.store.scripts.rows import ask_body, ask_of
-from everturn.store.scripts.script import Database, Script, Tx, one, q
+from everturn.store.scripts.script import Database, Script, Tx, q
 
 ANSWER_BYTES_MAX = 64_000
 ARGUMENTS_BYTES_MAX = 1_000_000
@@ -37,9 +38,9 @@ class Asks:
 
     async def expire(self, now_ms: int) -> int:
         count = 0
-        for ask_id, owner in await self._db.read(_expired, now_ms):
+        for ask in await self._db.read(_expired, now_ms):
             try:
-                await self._db.write(_answer, owner, ask_id, "expired", "expiry", False, None)
+                await self._db.write(_answer, ask.owner, ask.id, "expired", "expiry", False, None)
                 count += 1
             except (WrongState, NotFound, Gone):
                 continue  # somebody answered it, or deleted its session, since we looked
@@ -47,33 +48,28 @@ class Asks:
 
 
 def _open(tx: Tx, owner: str, session_id: str) -> Script[list[Ask]]:
-    rows = yield q("asks_open", owner, session_id)
-    return [ask_of(row) for row in rows]
+    return [ask_of(row) for row in (yield from ASKS_OPEN.all(owner, session_id))]
 
 
 def _get(tx: Tx, owner: str, ask_id: str) -> Script[Ask]:
-    row = one((yield q("ask_get", ask_id, owner)))
+    row = yield from ASK.first(ask_id, owner)
     if row is None:
         raise NotFound("approval or question", ask_id)
     return ask_of(row)
 
 
-def _expired(tx: Tx, now_ms: int) -> Script[list[tuple[str, str]]]:
-    rows = yield q("asks_expired", now_ms)
-    return [(row[0], row[1]) for row in rows]
+def _expired(tx: Tx, now_ms: int) -> Script[list[ExpiredAsk]]:
+    return (yield from ASKS_EXPIRED.all(now_ms))
 
 
 def _answer(
     tx: Tx, owner: str, ask_id: str, answer: str, by: str, is_given: bool, edited: str | None
 ) -> Script[Ask]:
     """``is_given``: by somebody, who may only choose among what is offered."""
-    row = one((yield q("ask_get", ask_id, owner)))
-    if row is None:
-        raise NotFound("approval or question", ask_id)
-    session, turn = yield from locked_turn(tx, row[2], owner)
+    asked = yield from _get(tx, owner, ask_id)
+    session, turn = yield from locked_turn(tx, asked.turn_id, owner)
     # Read again under the lock: two surfaces may answer at once, and the first one holds.
-    rows = yield q("ask_get", ask_id, owner)
-    ask = ask_of(rows[0])
+    ask = yield from _get(tx, owner, ask_id)
     if ask.answer is not None:
         if ask.answer == answer and ask.edited == edited:
             return ask
@@ -91,17 +87,16 @@ def _answer(
         _refuse_edit(ask, answer)
         ask = msgspec.structs.replace(ask, edited=edited)
     yield q("ask_answer", ask_id, answer, by, tx.now, ask_body(ask))
-    number_row = one((yield q("writer_get", turn.no, turn.turn.epoch)))
-    number = (number_row[0] if number_row else 0) + 1
+    writer = yield from WRITER.first(turn.no, turn.turn.epoch)
+    number = (writer.number if writer else 0) + 1
     yield from add_events(tx, session, turn, turn.turn.epoch, number, [_event(ask, answer, by)])
     yield q("writer_number", turn.no, turn.turn.epoch, number)
-    still_open = yield q("asks_open_of_turn", turn.no)
-    if still_open[0][0] == 0 and turn.state == "waiting":
+    still_open = yield from ASKS_OPEN_OF_TURN.only(turn.no)
+    if still_open == 0 and turn.state == "waiting":
         yield q("turn_ready", turn.no, "answered", tx.now)
     yield from refresh(tx, session)
     tx.moments.append((Moment.ANSWER_COMMITTED, turn.id))
-    rows = yield q("ask_get", ask_id, owner)
-    return ask_of(rows[0])
+    return (yield from _get(tx, owner, ask_id))
 
 
 def _refuse_edit(ask: Ask, answer: str) -> None:

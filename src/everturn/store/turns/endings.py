@@ -27,8 +27,9 @@ from everturn.store.scripts.common import (
     say_changed,
     turn_row,
 )
+from everturn.store.scripts.queries import QUEUE_PLACES, SESSION_BY_NO, STEERING_OF_TURN, TURN_INSERT, WRITER
 from everturn.store.scripts.rows import SessionRow, TurnRow, timeline_json, to_json
-from everturn.store.scripts.script import Script, Tx, one, q
+from everturn.store.scripts.script import Script, Tx, q
 
 # The number of an end that somebody else wrote while events of the turn's worker may still arrive: it
 # stands after all of them and takes none of their numbers.
@@ -45,8 +46,8 @@ def held_turn(
     if turn.state is not TurnState.RUNNING or turn.turn.epoch != epoch or turn.worker is None:
         raise Fenced(turn_id, epoch, turn.state, turn.turn.epoch)
     if number is not None:
-        row = one((yield q("writer_get", turn.no, epoch)))
-        last = row[0] if row else 0
+        writer = yield from WRITER.first(turn.no, epoch)
+        last = writer.number if writer else 0
         if last != number:
             raise WrongState(
                 f"Turn {turn_id} has event {last} in its journal, its worker counted up to {number}.",
@@ -161,9 +162,9 @@ def end_active(
         is_final = not unsealed and bool(folded.messages)
         recovery = Recovery.FINAL if is_final else Recovery.PENDING
     version = yield from bump(tx, session)
-    row = one((yield q("writer_get", turn.no, turn.turn.epoch)))
-    number = (row[0] if row else 0) + 1
-    if row is not None and not row[1]:
+    writer = yield from WRITER.first(turn.no, turn.turn.epoch)
+    number = (writer.number if writer else 0) + 1
+    if writer is not None and not writer.is_sealed:
         number = LAST_NUMBER
     event = _end_event(state, failure, recovery, by, version)
     yield from add_events(tx, session, turn, turn.turn.epoch, number, [event])
@@ -257,11 +258,11 @@ def end_queued(
 
 def _steering_to_queue(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
     """What was sent into the turn and not taken is not lost: it becomes the next turns."""
-    waiting = yield q("steering_of_turn", turn.no)
-    for _, text, attachments, created_at in waiting:
-        parts = attachments_parts(text, attachments)
+    waiting = yield from STEERING_OF_TURN.all(turn.no)
+    for sent in waiting:
+        parts = attachments_parts(sent.text, sent.attachments)
         yield from queue_turn(
-            tx, session, parts, created_at=created_at, model=turn.turn.model, profile=turn.turn.profile
+            tx, session, parts, created_at=sent.created_at, model=turn.turn.model, profile=turn.turn.profile
         )
     if waiting:
         yield q("steering_delete", turn.no)
@@ -287,14 +288,11 @@ def queue_turn(
     is_first: bool = False,
 ) -> Script[tuple[TurnRow, int]]:
     """Insert a queued turn with the user's message and its event; return it and the position before."""
-    places = one((yield q("queue_places", session.no)))
-    lowest, highest, before = (places[0], places[1], places[2]) if places else (0, 0, 0)
-    place = lowest - 1 if is_first else highest + 1
-    position_row = one((yield q("session_row_by_no", session.no)))
-    position = position_row[4] if position_row else 0
+    places = yield from QUEUE_PLACES.only(session.no)
+    place = places.lowest - 1 if is_first else places.highest + 1
+    position = (yield from SESSION_BY_NO.only(session.no)).position
     turn_id = tx.ids.turn()
-    rows = yield q(
-        "turn_insert",
+    turn_no = yield from TURN_INSERT.only(
         turn_id,
         session.owner,
         session.no,
@@ -308,7 +306,7 @@ def queue_turn(
         created_at,
         position + 1,
     )
-    turn = yield from turn_row(rows[0][0])
+    turn = yield from turn_row(turn_no)
     message = Message(
         id=message_id(turn_id, 0),
         turn_id=turn_id,
@@ -318,6 +316,6 @@ def queue_turn(
     )
     if kind is TurnKind.MESSAGE:
         yield from add_messages(tx, session, turn.no, [message])
-    accepted = ev.TurnAccepted(message=message, place=0 if is_first else before)
+    accepted = ev.TurnAccepted(message=message, place=0 if is_first else places.count)
     yield from add_events(tx, session, turn, 0, 0, [accepted])
     return turn, position

@@ -27,6 +27,7 @@ from everturn.store.scripts.common import (
     bump,
     digest_of,
     drop_messages,
+    find_turn,
     first_answer,
     journal_of,
     keep_answer,
@@ -40,8 +41,28 @@ from everturn.store.scripts.common import (
     refuse_text,
     reindex,
     say_changed,
+    session_by_no,
     session_row,
     turn_row,
+)
+from everturn.store.scripts.queries import (
+    APPEND_STATE,
+    CLAIMABLE,
+    CLAIMABLE_IN_SESSION,
+    FILE,
+    HELD_EPOCHS,
+    MESSAGE_FIRST,
+    QUEUE_PLACES,
+    QUEUE_ROWS,
+    ROOT_SIBLINGS,
+    SESSION_NO_OF_ID,
+    STEERING_OF_TURN,
+    TURN,
+    TURN_CLAIM,
+    TURN_SIBLINGS,
+    TURN_TEXT,
+    TURNS_OF_WORKER,
+    WORKER_CLAIMS,
 )
 from everturn.store.scripts.rows import (
     SessionRow,
@@ -50,11 +71,10 @@ from everturn.store.scripts.rows import (
     message_columns,
     message_of,
     published,
-    session_of,
     to_json,
     turn_of,
 )
-from everturn.store.scripts.script import Database, Script, Tx, one, q
+from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turns import endings
 
 ATTACHMENTS_MAX = 32
@@ -266,8 +286,8 @@ def _accept_and_claim(
     if accepted.is_repeat or accepted.is_steering:
         return accepted, None
     session = yield from session_row(tx, owner, session_id)
-    row = one((yield q("claimable_in_session", session.no)))
-    claim = None if row is None else (yield from _take(tx, worker, session.no, row[0]))
+    turn_no = yield from CLAIMABLE_IN_SESSION.first(session.no)
+    claim = None if turn_no is None else (yield from _take(tx, worker, session.no, turn_no))
     if claim is not None and claim.turn.id == accepted.turn.id:
         accepted = msgspec.structs.replace(accepted, turn=claim.turn)
     return accepted, claim
@@ -278,8 +298,8 @@ def _digest(session: SessionRow, asked: Submission) -> Script[str]:
     was lost may have uploaded them again."""
     contents = []
     for file_id in asked.attachments:
-        row = one((yield q("file_get", file_id, session.owner)))
-        contents.append(file_id if row is None else str(row[5]))
+        file = yield from FILE.first(file_id, session.owner)
+        contents.append(file_id if file is None else file.sha256)
     plain = msgspec.structs.replace(
         asked, key=None, preferred_model=None, version=None, attachments=tuple(contents)
     )
@@ -296,10 +316,10 @@ def _can_steer(session: SessionRow, asked: Submission) -> Script[bool]:
 def repeated(answer: str) -> Script[Accepted]:
     """The first answer again, with the turn as it is now."""
     kept = _kept.decode(answer)
-    row = one((yield q("turn_row", kept.turn_id)))
-    if row is None:
+    found = yield from find_turn(kept.turn_id)
+    if found is None:
         raise NotFound("turn", kept.turn_id)
-    turn = yield from _with_text(turn_of(row))
+    turn = yield from _with_text(found)
     return Accepted(turn, kept.cursor, is_repeat=True, is_steering=kept.is_steering)
 
 
@@ -307,11 +327,11 @@ def _files(tx: Tx, session: SessionRow, file_ids: Sequence[str]) -> Script[tuple
     """The attachments, which must belong to the session's owner; from now on the session uses them."""
     found = []
     for file_id in file_ids:
-        row = one((yield q("file_get", file_id, session.owner)))
-        if row is None:
+        file = yield from FILE.first(file_id, session.owner)
+        if file is None:
             raise NotFound("file", file_id)
         yield q("file_use", file_id, session.no)
-        found.append(Attachment(file_id=row[0], name=row[2], media_type=row[3], size=row[4]))
+        found.append(Attachment(file_id=file.id, name=file.name, media_type=file.media_type, size=file.size))
     return tuple(found)
 
 
@@ -324,26 +344,25 @@ def _steer(tx: Tx, session: SessionRow, asked: Submission, files: tuple[Attachme
 
 
 def _with_text(turn: TurnRow) -> Script[Turn]:
-    row = one((yield q("turn_text", turn.no)))
-    return msgspec.structs.replace(turn.turn, text=row[0] if row else "")
+    text = yield from TURN_TEXT.first(turn.no)
+    return msgspec.structs.replace(turn.turn, text=text or "")
 
 
 def with_siblings(turn: TurnRow) -> Script[Turn]:
     if turn.parent_no is None:
-        rows = yield q("root_siblings", turn.session_no)
+        siblings = yield from ROOT_SIBLINGS.all(turn.session_no)
     else:
-        rows = yield q("turn_siblings", turn.session_no, turn.parent_no)
-    numbers = [row[0] for row in rows]
+        siblings = yield from TURN_SIBLINGS.all(turn.session_no, turn.parent_no)
+    numbers = [sibling.turn_no for sibling in siblings]
     place = numbers.index(turn.no) + 1 if turn.no in numbers else 1
-    ids = tuple(row[1] for row in rows) if len(rows) > 1 else ()
+    ids = tuple(sibling.id for sibling in siblings) if len(siblings) > 1 else ()
     return msgspec.structs.replace(turn.turn, sibling=place, siblings=max(1, len(numbers)), sibling_ids=ids)
 
 
 def _get(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
-    row = one((yield q("turn_row", turn_id)))
-    if row is None or row[3] != owner:
+    turn = yield from find_turn(turn_id)
+    if turn is None or turn.turn.owner != owner:
         raise NotFound("turn", turn_id)
-    turn = turn_of(row)
     text = yield from _with_text(turn)
     return msgspec.structs.replace((yield from with_siblings(turn)), text=text.text)
 
@@ -353,9 +372,8 @@ def _get(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
 
 def _queue(tx: Tx, owner: str, session_id: str) -> Script[list[Turn]]:
     session = yield from session_row(tx, owner, session_id)
-    rows = yield q("queue_rows", session.no)
     turns = []
-    for row in rows:
+    for row in (yield from QUEUE_ROWS.all(session.no)):
         turns.append((yield from _with_text(turn_of(row))))
     return turns
 
@@ -383,23 +401,23 @@ def _edit_queued(
 
 def _move(session: SessionRow, turn: TurnRow, place: int) -> Script[None]:
     """Number the queue anew, from its lowest place on."""
-    rows = yield q("queue_rows", session.no)
+    rows = yield from QUEUE_ROWS.all(session.no)
     order = [found for row in rows if (found := turn_of(row)).no != turn.no]
     order.insert(max(0, place), turn)
-    lowest = one((yield q("queue_places", session.no)))
-    for number, found in enumerate(order, start=lowest[0] if lowest else 0):
+    places = yield from QUEUE_PLACES.only(session.no)
+    for number, found in enumerate(order, start=places.lowest):
         yield q("turn_place", found.no, number)
 
 
 def _reword(tx: Tx, turn: TurnRow, text: str) -> Script[None]:
-    rows = yield q("message_first", turn.no)
-    if not rows:
+    first = yield from MESSAGE_FIRST.first(turn.no)
+    if first is None:
         raise WrongState(f"Turn {turn.id} is a {turn.turn.kind}: it has no text.", hint="Remove it instead.")
-    old = message_of(rows[0], turn.id)
+    old = message_of(first, turn.id)
     parts = (Text(text), *(part for part in old.parts if not isinstance(part, Text)))
     _, words, packed = message_columns(msgspec.structs.replace(old, parts=parts))
     yield q("message_text_update", turn.no, words, packed)
-    yield from reindex(tx, rows[0][0], rows[0][7], words)
+    yield from reindex(tx, first.message_no, first.text, words)
 
 
 def _remove_queued(tx: Tx, owner: str, turn_id: str) -> Script[None]:
@@ -416,15 +434,14 @@ def _claimable(
     """Candidates as (session_no, turn_no), in the order in which they are to be taken."""
     only = None
     if session_id is not None:
-        only = one((yield q("session_no_of_id", session_id)))
+        only = yield from SESSION_NO_OF_ID.first(session_id)
         if only is None:
             return []
     is_choosy = only is not None or bool(without_owners)
-    rows = yield q("claimable", 10_000 if is_choosy else limit)
     found = [
-        (session_no, turn_no)
-        for turn_no, session_no, owner in rows
-        if owner not in without_owners and (only is None or session_no == only[0])
+        (turn.session_no, turn.turn_no)
+        for turn in (yield from CLAIMABLE.all(10_000 if is_choosy else limit))
+        if turn.owner not in without_owners and (only is None or turn.session_no == only)
     ]
     return found[:limit]
 
@@ -432,25 +449,22 @@ def _claimable(
 def _claim(
     tx: Tx, worker: str, limit: int, session_id: str | None, without_owners: tuple[str, ...]
 ) -> Script[list[Claim]]:
-    if tx.dialect == "postgresql":
-        row = one((yield q("worker_claims", worker)))
-        if row is not None and row[0] == 0:
-            return []  # its lease ran out and its turns were taken: it must hear so before it takes others
+    if tx.dialect == "postgresql" and (yield from WORKER_CLAIMS.first(worker)) == 0:
+        return []  # its lease ran out and its turns were taken: it must hear so before it takes others
     candidates = yield from _claimable(tx, limit, session_id, without_owners)
     claims = []
     for session_no, _ in sorted(candidates):
         if tx.dialect == "postgresql" and not (yield q("session_lock_skip", session_no)):
             continue  # another worker is writing this session; its next look will find the turn
-        row = one((yield q("claimable_in_session", session_no)))
-        claim = None if row is None else (yield from _take(tx, worker, session_no, row[0]))
+        turn_no = yield from CLAIMABLE_IN_SESSION.first(session_no)
+        claim = None if turn_no is None else (yield from _take(tx, worker, session_no, turn_no))
         if claim is not None:
             claims.append(claim)
     return claims
 
 
 def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | None]:
-    rows = yield q("session_row_by_no", session_no)
-    session = session_of(rows[0])
+    session = yield from session_by_no(session_no)
     turn = yield from turn_row(turn_no)
     reason = turn.ready_reason or "new"
     is_queued = turn.state is TurnState.QUEUED
@@ -464,8 +478,7 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
         # Its messages were folded at the interruption; the turn is live again and folds anew at its end.
         yield from drop_messages(tx, session, turn.no)
     steps = [event.payload.step for event in journal if event.kind == "step.finished"]  # type: ignore[union-attr]
-    epochs = yield q("turn_claim", turn.no, worker, tx.now, parent, int(reason == "crash"))
-    epoch = epochs[0][0]
+    epoch = yield from TURN_CLAIM.only(turn.no, worker, tx.now, parent, int(reason == "crash"))
     yield q("writer_insert", turn.no, epoch, worker, 1)
     if is_queued:
         yield from move_head(tx, session, turn.no)
@@ -480,12 +493,12 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
         journal += published(tx.events[-1])
     yield from refresh(tx, session)
     now_row = yield from turn_row(turn_no)
-    session_rows = yield q("session_row_by_no", session_no)
-    first = one((yield q("message_first", turn_no)))
+    session_now = yield from session_by_no(session_no)
+    first = yield from MESSAGE_FIRST.first(turn_no)
     message = None if first is None else message_of(first, turn.id)
     return Claim(
-        turn=msgspec.structs.replace(now_row.turn, text=str(first[7]) if first else ""),
-        session=session_of(session_rows[0]).session,
+        turn=msgspec.structs.replace(now_row.turn, text=first.text if first else ""),
+        session=session_now.session,
         epoch=epoch,
         number=1,
         reason=reason,
@@ -507,19 +520,19 @@ def _give_up_damaged(tx: Tx, session: SessionRow, turn: TurnRow, damage: Journal
 
 def _lost(tx: Tx, held: tuple[tuple[str, int], ...]) -> Script[list[str]]:
     if tx.dialect == "postgresql":
-        rows = yield q("held_epochs", [turn_id for turn_id, _ in held])
-        still = {(row[0], row[1]) for row in rows}
+        rows = yield from HELD_EPOCHS.all([turn_id for turn_id, _ in held])
+        still = {(turn.id, turn.epoch) for turn in rows}
         return [turn_id for turn_id, epoch in held if (turn_id, epoch) not in still]
     gone = []
     for turn_id, epoch in held:
-        row = one((yield q("append_state", turn_id, epoch)))
-        if row is None or row[2] != "running" or row[3] != epoch:
+        now = yield from APPEND_STATE.first(turn_id, epoch)
+        if now is None or now.state != "running" or now.epoch != epoch:
             gone.append(turn_id)
     return gone
 
 
 def _held(tx: Tx, worker: str) -> Script[list[tuple[str, int]]]:
-    return [(row[0], row[3]) for row in (yield q("turns_of_worker", worker))]
+    return [(turn.id, turn.epoch) for turn in (yield from TURNS_OF_WORKER.all(worker))]
 
 
 def _hand_over(tx: Tx, turn_id: str, epoch: int) -> Script[Turn]:
@@ -559,25 +572,25 @@ def _resume(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
 
 
 def _has_steering(tx: Tx, turn_id: str) -> Script[bool]:
-    row = one((yield q("turn_row", turn_id)))
-    if row is None:
+    turn = yield from TURN.first(turn_id)
+    if turn is None:
         raise NotFound("turn", turn_id)
-    return bool((yield q("steering_of_turn", row[0])))
+    return bool((yield q("steering_of_turn", turn.turn_no)))
 
 
 def _take_steering(tx: Tx, turn_id: str, epoch: int, number: int) -> Script[list[Message]]:
     session, turn = yield from endings.held_turn(tx, turn_id, epoch, number - 1)
-    waiting = yield q("steering_of_turn", turn.no)
+    waiting = yield from STEERING_OF_TURN.all(turn.no)
     messages = [
         Message(
             id=message_id(turn_id, 0),
             turn_id=turn_id,
             role=Role.USER,
-            parts=endings.attachments_parts(text, attachments),
-            created_at=created_at,
+            parts=endings.attachments_parts(sent.text, sent.attachments),
+            created_at=sent.created_at,
             is_steering=True,
         )
-        for _, text, attachments, created_at in waiting
+        for sent in waiting
     ]
     if messages:
         payloads = [ev.MessageAdded(message=message) for message in messages]

@@ -9,11 +9,17 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
-from typing import Any
 
 from everturn.domain.errors import StoreRefused
 from everturn.domain.probe import Moment
-from everturn.store.scripts.script import Database, Row, Script, Tx, q
+from everturn.store.scripts.queries import (
+    SESSIONS_LOCK_OF_WORKER,
+    TURNS_OF_WORKER,
+    WORKERS_ALL,
+    WORKERS_UNKNOWN,
+    WorkerColumns,
+)
+from everturn.store.scripts.script import Database, Script, Tx, q
 
 
 class WorkerLock:
@@ -69,9 +75,11 @@ class Workers:
 
     async def take_over(self, worker: str) -> int:
         released = 0
-        for dead, folder in await self._others(worker):
-            if folder == self._identity or self._db.dialect == "sqlite":
-                released += await self._take_over_dead(dead)
+        for other in await self._db.read(_all):
+            is_ours = other.id == worker or other.id in self._locks
+            is_here = other.folder == self._identity or self._db.dialect == "sqlite"
+            if is_here and not is_ours:
+                released += await self._take_over_dead(other.id)
         return released
 
     async def retire(self, worker: str) -> None:
@@ -85,10 +93,6 @@ class Workers:
         for lock in self._locks.values():
             lock.drop(and_file=False)
         self._locks.clear()
-
-    async def _others(self, worker: str) -> list[tuple[str, str]]:
-        rows = await self._db.read(_all)
-        return [(row[0], row[1]) for row in rows if row[0] != worker and row[0] not in self._locks]
 
     async def _take_over_dead(self, dead: str) -> int:
         lock = WorkerLock(self._folder / f"{dead}.lock")
@@ -108,26 +112,25 @@ def _register(tx: Tx, worker: str, folder: str, lease_until: int | None) -> Scri
     yield q("worker_insert", worker, folder, tx.now, lease_until)
 
 
-def _all(tx: Tx) -> Script[list[Row]]:
-    rows = list((yield q("workers_all")))
+def _all(tx: Tx) -> Script[list[WorkerColumns]]:
+    rows = yield from WORKERS_ALL.all()
     if tx.dialect == "sqlite":
         # Whoever holds turns without being registered, because its row was taken while it lived, has only
         # its lock to speak for it.
-        rows += yield q("workers_unknown")
+        rows += yield from WORKERS_UNKNOWN.all()
     return rows
 
 
 def release(tx: Tx, worker: str, reason: str, is_sealed: bool) -> Script[int]:
     """Make a worker's turns claimable; with ``is_sealed`` say that nothing more will come from it."""
-    locked: tuple[Any, ...] = ()
+    locked: tuple[list[int], ...] = ()
     if tx.dialect == "postgresql":
         yield q("worker_lock", worker)
-        locked = ([row[0] for row in (yield q("sessions_lock_of_worker", worker))],)
-    names = {row[0]: (row[1], row[2]) for row in (yield q("turns_of_worker", worker))}
+        locked = ((yield from SESSIONS_LOCK_OF_WORKER.all(worker)),)
+    held = {turn.id: turn for turn in (yield from TURNS_OF_WORKER.all(worker))}
     rows = yield q("turns_release", worker, reason, tx.now, *locked)
     for (turn_id,) in rows:
-        session_id, owner = names[turn_id]
-        tx.touch(owner, session_id)
+        tx.touch(held[turn_id].owner, held[turn_id].session_id)
         tx.moments.append((Moment.TAKEN_OVER, turn_id))
     if is_sealed:
         yield q("writers_seal_worker", worker)
