@@ -5,7 +5,7 @@ import "@fontsource-variable/jetbrains-mono/wght.css";
 import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/frame.css";
-import "./styles/talk.css";
+import "./styles/session.css";
 import "./styles/prose.css";
 import "./styles/dock.css";
 import "./styles/aside.css";

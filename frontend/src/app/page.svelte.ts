@@ -2,7 +2,7 @@ import { getContext, setContext } from "svelte";
 import { Api, Away, Problem, explain, freshKey } from "../api/client";
 import type { Ask, Hit, ListEvent, Session, Trouble } from "../api/types";
 import { Disk } from "../keep/disk";
-import type { LocalFile, Unsent } from "../keep/outbox";
+import type { LocalFile, Unsent } from "../keep/unsent";
 import * as lists from "../state/list";
 import { answerOf, textOf } from "../state/items";
 import { words } from "../words";
@@ -11,7 +11,7 @@ import { Link } from "../wire/link";
 import { Post } from "./post.svelte";
 import { Prefs } from "./prefs.svelte";
 import { readRoute, takeCode, writeRoute, type Route } from "./route";
-import { Talk, type News } from "./talk.svelte";
+import { OpenSession, type News } from "./open-session.svelte";
 
 export interface ModelInfo {
   name: string;
@@ -36,7 +36,7 @@ export interface Toast {
   action?: { label: string; run: () => void };
 }
 
-const talksMax = 4;
+const openedMax = 4;
 const listPage = 100;
 const pinnedMax = 200;
 const chipDelayMs = 1_000;
@@ -54,7 +54,7 @@ export class Page {
   isListRead = $state(false);
   /** Why the server can store nothing at the moment, as it says. */
   trouble = $state.raw<Trouble | null>(null);
-  talk = $state.raw<Talk | null>(null);
+  opened = $state.raw<OpenSession | null>(null);
   linkState = $state<LinkState>("connecting");
   isReconnecting = $state(false);
   isSignedOut = $state(false);
@@ -80,7 +80,7 @@ export class Page {
   made: string | null = null;
   /** The session that is written for and does not exist yet, where the user asked for another one than before. */
   private place: string | null = null;
-  private readonly talks = new Map<string, Talk>();
+  private readonly sessions = new Map<string, OpenSession>();
   private readonly typed = { isNew: false };
   private marking = false;
   private topicsFor = "";
@@ -101,15 +101,15 @@ export class Page {
         // Written for another session than the one that the user has turned to.
         if (this.place && this.place !== entry.place) return;
         this.place = null;
-        if (this.route.at !== "new" && this.talk?.status !== "gone") return;
+        if (this.route.at !== "new" && this.opened?.status !== "gone") return;
         this.go({ at: "session", id: session.id }, true);
         this.made = session.id;
       },
-      (entry, accepted) => this.talks.get(entry.session ?? "")?.accepted(entry, accepted),
+      (entry, accepted) => this.sessions.get(entry.session ?? "")?.accepted(entry, accepted),
       (problem) => this.complain(problem),
     );
     this.link = new Link(root, {
-      onEvents: (session, events) => this.talks.get(session)?.hear(events),
+      onEvents: (session, events) => this.sessions.get(session)?.hear(events),
       onList: (events) => this.heardList(events),
       onState: (state) => this.linked(state),
     });
@@ -126,7 +126,7 @@ export class Page {
     this.routed();
     // A code that is no longer good changes nothing: who needs one is asked by what comes next.
     if (code) await this.api.post("api/access", { body: { token: code } }).then(() => this.entered(), () => undefined);
-    void this.post.outbox.restore();
+    void this.post.sender.restore();
     await Promise.all([this.readList(), this.readModels()]);
   }
 
@@ -147,8 +147,8 @@ export class Page {
   }
 
   private async reconnected(): Promise<void> {
-    await this.post.outbox.retryAll();
-    if (this.talk && this.talk.status !== "ready") void this.talk.load();
+    await this.post.sender.retryAll();
+    if (this.opened && this.opened.status !== "ready") void this.opened.load();
     if (!this.isListRead) void this.readList();
     void this.checkBuild();
   }
@@ -172,8 +172,8 @@ export class Page {
     else await this.api.post("api/signin", { body: { password: secret } });
     this.entered();
     await Promise.all([this.readList(), this.readModels()]);
-    await this.post.outbox.retryAll();
-    if (this.talk && this.talk.status !== "ready") await this.talk.load();
+    await this.post.sender.retryAll();
+    if (this.opened && this.opened.status !== "ready") await this.opened.load();
   }
 
   private entered(): void {
@@ -239,7 +239,7 @@ export class Page {
     this.trouble = trouble;
     if (trouble && !was) this.announcement = words.notSaving(words.troubles[trouble.code] ?? trouble.message);
     // What could not be sent meanwhile is tried again as soon as it can be kept.
-    if (was && !trouble) void this.post.outbox.retryAll();
+    if (was && !trouble) void this.post.sender.retryAll();
   }
 
   private async readTopics(): Promise<void> {
@@ -260,7 +260,7 @@ export class Page {
     const id = event.session_id;
     if (!id) return;
     this.close(id);
-    void this.post.outbox.orphan(id, words.sessionGone);
+    void this.post.sender.orphan(id, words.sessionGone);
     if (this.route.at === "session" && this.route.id === id) this.go({ at: "new" }, true);
   }
 
@@ -283,7 +283,7 @@ export class Page {
 
   /** It was deleted, here or in another tab, and has not come back. */
   isGone(id: string): boolean {
-    return this.talks.get(id)?.status === "gone" || this.list.deleted.has(id);
+    return this.sessions.get(id)?.status === "gone" || this.list.deleted.has(id);
   }
 
   get session(): Session | null {
@@ -293,7 +293,7 @@ export class Page {
   /** Until a session has a title it is called by its first words, which stay, not by its last, which change. */
   titleOf(session: Session): string {
     if (session.title) return session.title;
-    const known = this.talks.get(session.id)?.conversation;
+    const known = this.sessions.get(session.id)?.conversation;
     const first = known && !known.before ? textOf(known.turns[0]?.asked ?? null) : "";
     return first.split("\n")[0] || session.preview || words.untitled;
   }
@@ -308,15 +308,15 @@ export class Page {
 
   /** Stop the turn. With messages behind it, that would start the next one at once: ask first. */
   stop(): void {
-    const { talk } = this;
-    if (!talk) return;
-    if (talk.conversation?.queue.length) talk.isAskingStop = true;
-    else void this.attempt(() => talk.stop());
+    const { opened } = this;
+    if (!opened) return;
+    if (opened.conversation?.queue.length) opened.isAskingStop = true;
+    else void this.attempt(() => opened.stop());
   }
 
   /** Stop the turn and take back what waits behind it. */
-  async stopAll(talk: Talk): Promise<void> {
-    const { text, files } = await talk.stopAll();
+  async stopAll(opened: OpenSession): Promise<void> {
+    const { text, files } = await opened.stopAll();
     this.wish = { text, files, focus: true, id: Date.now() };
   }
 
@@ -327,9 +327,9 @@ export class Page {
 
   /** Ask for the rest of an answer that ended early. */
   goOn(session: string): Promise<unknown> {
-    const talk = this.talks.get(session);
-    if (talk) talk.said += 1;
-    return this.post.outbox.send({ session, leaving: null, text: words.continuePrompt, files: [], model: null, profile: null, whenBusy: "queue" });
+    const opened = this.sessions.get(session);
+    if (opened) opened.said += 1;
+    return this.post.sender.send({ session, leaving: null, text: words.continuePrompt, files: [], model: null, profile: null, whenBusy: "queue" });
   }
 
   // --- places ---------------------------------------------------------------------------------
@@ -360,30 +360,30 @@ export class Page {
     this.shownTurn = null;
     this.isDrawerOpen = false;
     if (this.route.at === "session") this.open(this.route.id);
-    else if (this.route.at === "new") this.talk = null;
+    else if (this.route.at === "new") this.opened = null;
     this.title();
   }
 
   private open(id: string): void {
-    let talk = this.talks.get(id);
-    this.talks.delete(id);
-    if (!talk) {
-      talk = new Talk(id, this.api, this.link, (from, news) => this.heardNews(from, news), this.typed);
-      void talk.load();
+    let opened = this.sessions.get(id);
+    this.sessions.delete(id);
+    if (!opened) {
+      opened = new OpenSession(id, this.api, this.link, (from, news) => this.heardNews(from, news), this.typed);
+      void opened.load();
       void this.readSession(id);
     }
-    this.talks.set(id, talk);
-    for (const old of this.talks.keys()) {
-      if (this.talks.size <= talksMax) break;
+    this.sessions.set(id, opened);
+    for (const old of this.sessions.keys()) {
+      if (this.sessions.size <= openedMax) break;
       this.close(old);
     }
-    this.talk = talk;
+    this.opened = opened;
     this.markRead();
   }
 
   /** No longer followed, and not what a new session leaves behind. */
   private close(id: string): void {
-    this.talks.delete(id);
+    this.sessions.delete(id);
     this.link.drop(id);
   }
 
@@ -436,7 +436,7 @@ export class Page {
 
   /** The session that a new one leaves behind: the one opened last. */
   get leaving(): string | null {
-    return [...this.talks.values()].filter((talk) => talk.status !== "gone").pop()?.id ?? null;
+    return [...this.sessions.values()].filter((opened) => opened.status !== "gone").pop()?.id ?? null;
   }
 
   leaveSettings(): void {
@@ -503,7 +503,7 @@ export class Page {
   }
 
   async copyConversation(): Promise<void> {
-    const turns = this.talk?.conversation?.turns ?? [];
+    const turns = this.opened?.conversation?.turns ?? [];
     const text = turns
       .map((turn) => `${words.you}: ${textOf(turn.asked)}\n\n${words.agent}: ${answerOf(turn)}`)
       .join("\n\n");
@@ -564,8 +564,8 @@ export class Page {
     return this.api.get("api/search", { query: { q: query, limit: 20 }, signal });
   }
 
-  private heardNews(talk: Talk, news: News): void {
-    if (talk === this.talk) {
+  private heardNews(opened: OpenSession, news: News): void {
+    if (opened === this.opened) {
       const told: Record<News["what"], string> = {
         started: words.announceStarted,
         completed: words.announceDone,

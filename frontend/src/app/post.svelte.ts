@@ -1,14 +1,14 @@
 import { Api, type Problem } from "../api/client";
 import type { Accepted, Session } from "../api/types";
 import { Disk, readText, writeText } from "../keep/disk";
-import { Outbox, type LocalFile, type Unsent } from "../keep/outbox";
+import { Sender, type LocalFile, type Unsent } from "../keep/unsent";
 
 /** Drafts and messages on their way. What is typed survives a crash of the browser, file by file. */
 export class Post {
   unsent = $state.raw<readonly Unsent[]>([]);
   /** The browser takes drafts: it has room for them and was not told otherwise. */
   isKeeping = $state(true);
-  readonly outbox: Outbox;
+  readonly sender: Sender;
 
   constructor(
     api: Api,
@@ -17,7 +17,7 @@ export class Post {
     onAccepted: (entry: Unsent, accepted: Accepted) => void,
     onRefused: (problem: Problem) => void,
   ) {
-    this.outbox = new Outbox(api, disk, {
+    this.sender = new Sender(api, disk, {
       onChange: (entries) => (this.unsent = entries),
       onCreated,
       onAccepted,

@@ -18,23 +18,23 @@ export const mod = isApple ? "⌘" : "Ctrl";
 export const shift = isApple ? "⇧" : "Shift";
 
 export function commandsFor(page: Page): Command[] {
-  const talk = page.talk;
+  const opened = page.opened;
   const session = page.session;
   const list: Command[] = [
     { id: "new", label: words.commandNew, icon: "square-pen", keys: [mod, shift, "O"], slash: "new", run: (rest) => page.newSession(rest) },
   ];
-  if (talk) {
-    const last = talk.last;
-    if (talk.isBusy) list.push({ id: "stop", label: words.commandStop, icon: "square", keys: ["Esc"], slash: "stop", run: () => page.stop() });
-    if (last && !talk.isBusy) {
-      list.push({ id: "retry", label: words.commandRetry, icon: "rotate-cw", slash: "retry", run: () => page.attempt(() => talk.retry(last)) });
+  if (opened) {
+    const last = opened.last;
+    if (opened.isBusy) list.push({ id: "stop", label: words.commandStop, icon: "square", keys: ["Esc"], slash: "stop", run: () => page.stop() });
+    if (last && !opened.isBusy) {
+      list.push({ id: "retry", label: words.commandRetry, icon: "rotate-cw", slash: "retry", run: () => page.attempt(() => opened.retry(last)) });
       list.push({ id: "undo", label: words.commandUndo, icon: "undo-2", keys: [mod, "Z"], slash: "undo", run: () => page.attempt(() => undo(page)) });
     }
-    if (session?.redo_to) list.push({ id: "redo", label: words.commandRedo, icon: "redo-2", slash: "redo", run: () => page.attempt(() => talk.redo()) });
+    if (session?.redo_to) list.push({ id: "redo", label: words.commandRedo, icon: "redo-2", slash: "redo", run: () => page.attempt(() => opened.redo()) });
     list.push(
-      { id: "branch", label: words.branchHere, icon: "git-branch", slash: "branch", run: () => page.attempt(async () => page.go({ at: "session", id: (await talk.branch(null)).id })) },
-      { id: "compact", label: words.compact, icon: "layers", slash: "compact", run: (rest) => page.attempt(() => talk.compact(rest)) },
-      { id: "clear", label: words.clear, icon: "x", slash: "clear", run: () => page.attempt(() => talk.clear()) },
+      { id: "branch", label: words.branchHere, icon: "git-branch", slash: "branch", run: () => page.attempt(async () => page.go({ at: "session", id: (await opened.branch(null)).id })) },
+      { id: "compact", label: words.compact, icon: "layers", slash: "compact", run: (rest) => page.attempt(() => opened.compact(rest)) },
+      { id: "clear", label: words.clear, icon: "x", slash: "clear", run: () => page.attempt(() => opened.clear()) },
       { id: "copy", label: words.commandCopy, icon: "copy", slash: "copy", run: () => page.attempt(() => page.copyConversation()) },
     );
     if (session) {
@@ -50,7 +50,7 @@ export function commandsFor(page: Page): Command[] {
     { id: "next", label: words.commandNextAsk, icon: "circle-help", keys: ["G", "I"], run: () => page.nextAsk() },
     { id: "side", label: words.commandSidebar, icon: "panel-left", keys: [mod, "B"], run: () => page.prefs.toggleSide() },
     { id: "panel", label: words.commandPanel, icon: "panel-right", keys: [mod, "."], slash: "timeline", run: () => page.prefs.setPanel(!page.prefs.isPanelOpen) },
-    ...(talk ? [{ id: "files", label: words.commandFiles, icon: "folder" as const, slash: "files", run: () => page.prefs.setPanel(true, "files") }] : []),
+    ...(opened ? [{ id: "files", label: words.commandFiles, icon: "folder" as const, slash: "files", run: () => page.prefs.setPanel(true, "files") }] : []),
     { id: "light", label: words.commandTheme(words.themeLight), icon: "sun", run: () => page.prefs.setTheme("light") },
     { id: "dark", label: words.commandTheme(words.themeDark), icon: "moon", run: () => page.prefs.setTheme("dark") },
     { id: "system", label: words.commandTheme(words.themeSystem), icon: "palette", run: () => page.prefs.setTheme("system") },
@@ -62,8 +62,8 @@ export function commandsFor(page: Page): Command[] {
 }
 
 export async function undo(page: Page): Promise<void> {
-  const talk = page.talk;
-  if (!talk) return;
-  await talk.undo();
-  page.toast(words.undone, { label: words.redo, run: () => void page.attempt(() => talk.redo()) });
+  const opened = page.opened;
+  if (!opened) return;
+  await opened.undo();
+  page.toast(words.undone, { label: words.redo, run: () => void page.attempt(() => opened.redo()) });
 }

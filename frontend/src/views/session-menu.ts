@@ -7,14 +7,14 @@ import type { MenuItem } from "./Menu.svelte";
 /** What can be done with a session, for its row and for the bar. */
 export function sessionItems(page: Page, session: Session): MenuItem[] {
   const isOpen = page.session?.id === session.id;
-  const talk = isOpen ? page.talk : null;
+  const opened = isOpen ? page.opened : null;
   const items: MenuItem[] = [];
-  if (talk) {
-    const busy = talk.isBusy;
+  if (opened) {
+    const busy = opened.isBusy;
     items.push(
-      { label: words.undo, icon: "undo-2", isOff: busy || !talk.last, run: () => void page.attempt(() => undo(page)) },
-      { label: words.redo, icon: "redo-2", isOff: busy || !session.redo_to, run: () => void page.attempt(() => talk.redo()) },
-      { label: words.compact, icon: "layers", isOff: !talk.last, run: () => void page.attempt(() => talk.compact()) },
+      { label: words.undo, icon: "undo-2", isOff: busy || !opened.last, run: () => void page.attempt(() => undo(page)) },
+      { label: words.redo, icon: "redo-2", isOff: busy || !session.redo_to, run: () => void page.attempt(() => opened.redo()) },
+      { label: words.compact, icon: "layers", isOff: !opened.last, run: () => void page.attempt(() => opened.compact()) },
       { label: words.copyConversation, icon: "copy", run: () => void page.attempt(() => page.copyConversation()) },
       { isLine: true },
     );

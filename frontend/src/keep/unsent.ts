@@ -2,7 +2,10 @@
 
 import { Api, Away, Problem, freshKey } from "../api/client";
 import type { Accepted, Session, Turn, UploadedFile } from "../api/types";
-import type { Disk } from "./disk";
+import type { Disk, StoreName } from "./disk";
+
+/** The name that browsers hold since the first release: unsent messages lie there. */
+const store: StoreName = "outbox";
 
 export interface LocalFile {
   id: string;
@@ -37,7 +40,7 @@ export interface Unsent {
   problem: string;
 }
 
-export interface OutboxListener {
+export interface SenderListener {
   onChange(entries: readonly Unsent[]): void;
   onCreated(entry: Unsent, session: Session): void;
   onAccepted(entry: Unsent, accepted: Accepted): void;
@@ -45,7 +48,7 @@ export interface OutboxListener {
   onRefused(problem: Problem): void;
 }
 
-export class Outbox {
+export class Sender {
   private entries: Unsent[] = [];
   private readonly underWay = new Set<string>();
   private readonly lines = new Map<string, Promise<void>>();
@@ -53,12 +56,12 @@ export class Outbox {
   constructor(
     private readonly api: Api,
     private readonly disk: Disk,
-    private readonly listener: OutboxListener,
+    private readonly listener: SenderListener,
   ) {}
 
   /** Find what an earlier visit could not send. It is tried once more, with the same keys. */
   async restore(): Promise<void> {
-    const kept = await this.disk.all<Unsent>("outbox");
+    const kept = await this.disk.all<Unsent>(store);
     for (const entry of kept) {
       if (!this.entries.some((known) => known.key === entry.key)) this.entries.push({ ...entry, isKept: true, state: "failed" });
     }
@@ -82,7 +85,7 @@ export class Outbox {
   }
 
   private async keep(entry: Unsent): Promise<void> {
-    const isKept = await this.disk.put("outbox", entry.key, entry);
+    const isKept = await this.disk.put(store, entry.key, entry);
     if (isKept !== entry.isKept) this.change(entry.key, { isKept });
   }
 
@@ -93,7 +96,7 @@ export class Outbox {
   /** It is not to be sent after all. Its files stay: somebody else has them now. */
   async withdraw(key: string): Promise<void> {
     this.forget(key);
-    await this.disk.delete("outbox", key);
+    await this.disk.delete(store, key);
   }
 
   /** The server is reachable again: send what only waited for that, in the order it was written. */
@@ -136,7 +139,7 @@ export class Outbox {
       const sent = this.find(key);
       this.forget(key);
       if (sent && accepted) this.listener.onAccepted(sent, accepted);
-      await this.disk.delete("outbox", key);
+      await this.disk.delete(store, key);
       for (const file of sent?.files ?? []) await this.disk.delete("files", file.id);
     } catch (error) {
       if (!(error instanceof Away) && !(error instanceof Problem)) throw error;
@@ -149,7 +152,7 @@ export class Outbox {
     const entry = this.find(key);
     if (!entry?.isKept) return !!entry;
     // A disk that cannot be read any more says nothing about it.
-    const kept = await this.disk.get<Unsent>("outbox", key).catch(() => entry);
+    const kept = await this.disk.get<Unsent>(store, key).catch(() => entry);
     if (kept) this.change(key, { session: kept.session ?? entry.session, files: kept.files });
     else this.forget(key);
     return !!kept;
@@ -184,7 +187,7 @@ export class Outbox {
     this.entries = this.entries.map((known) => (known.key === entry.key ? next : known));
     this.changed();
     await this.keep(next);
-    await this.disk.delete("outbox", entry.key);
+    await this.disk.delete(store, entry.key);
   }
 
   private async isGone(session: string): Promise<boolean> {
@@ -263,7 +266,7 @@ export class Outbox {
   }
 
   private async keepChange(entry: Unsent): Promise<void> {
-    if (entry.isKept) await this.disk.update("outbox", entry.key, entry);
+    if (entry.isKept) await this.disk.update(store, entry.key, entry);
   }
 
   private find(key: string): Unsent | undefined {

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Api, Away, Problem, type Asking } from "../src/api/client";
 import type { Disk } from "../src/keep/disk";
-import { Outbox, type Unsent } from "../src/keep/outbox";
+import { Sender, type Unsent } from "../src/keep/unsent";
 
 class MemoryDisk {
   stores = new Map<string, Map<string, unknown>>();
@@ -80,11 +80,11 @@ describe("messages on their way", () => {
   let accepted: string[];
   let refused: string[];
   let created: () => void;
-  let outbox: Outbox;
+  let sender: Sender;
   const draft = { session: "ses_a", leaving: null, text: "hello", files: [], model: null, profile: null, whenBusy: "queue" as const };
 
-  function make(): Outbox {
-    return new Outbox(api, disk as unknown as Disk, {
+  function make(): Sender {
+    return new Sender(api, disk as unknown as Disk, {
       onChange: (list) => (entries = list),
       onCreated: () => created(),
       onAccepted: (entry) => accepted.push(entry.text),
@@ -99,7 +99,7 @@ describe("messages on their way", () => {
     accepted = [];
     refused = [];
     created = () => {};
-    outbox = make();
+    sender = make();
   });
 
   it("is on the disk before it is sent, and gone only after the server has it", async () => {
@@ -108,7 +108,7 @@ describe("messages on their way", () => {
       onDisk = disk.stores.get("outbox")!.size;
       return { turn: { id: "trn_1" }, cursor: 1 };
     });
-    await outbox.send(draft);
+    await sender.send(draft);
     expect(onDisk).toBe(1);
     expect(disk.stores.get("outbox")!.size).toBe(0);
     expect(entries).toEqual([]);
@@ -117,35 +117,35 @@ describe("messages on their way", () => {
 
   it("keeps a message that could not be sent and sends it again under the same key", async () => {
     api.answers.push(away);
-    await outbox.send(draft);
+    await sender.send(draft);
     expect(entries).toMatchObject([{ state: "failed", problem: "" }]);
     expect(disk.stores.get("outbox")!.size).toBe(1);
-    await outbox.retryAll();
+    await sender.retryAll();
     expect(accepted).toEqual(["hello"]);
     expect(api.calls[0]!.asking.key).toBe(api.calls[1]!.asking.key);
   });
 
   it("survives the browser: another visit finds and sends it, same key", async () => {
     api.answers.push(away);
-    await outbox.send(draft);
-    outbox = make();
-    await outbox.restore();
+    await sender.send(draft);
+    sender = make();
+    await sender.restore();
     expect(accepted).toEqual(["hello"]);
     expect(api.calls[1]!.asking.key).toBe(api.calls[0]!.asking.key);
   });
 
   it("creates the session once, however often the message has to be sent", async () => {
     api.answers.push(() => ({ id: "ses_new" }), away);
-    await outbox.send({ ...draft, session: null });
-    await outbox.retryAll();
+    await sender.send({ ...draft, session: null });
+    await sender.retryAll();
     expect(api.calls.map((call) => call.path)).toEqual(["api/sessions", "api/sessions/ses_new/turns", "api/sessions/ses_new/turns"]);
   });
 
   it("two messages for a session that does not exist yet go into one, in their order", async () => {
     const creating = held();
     api.answers = [creating.call];
-    const first = outbox.send({ ...draft, session: null, place: "new-1", text: "first" });
-    const second = outbox.send({ ...draft, session: null, place: "new-1", text: "second" });
+    const first = sender.send({ ...draft, session: null, place: "new-1", text: "first" });
+    const second = sender.send({ ...draft, session: null, place: "new-1", text: "second" });
     await creating.called;
     creating.answer({ id: "ses_new" });
     await Promise.all([first, second]);
@@ -155,10 +155,10 @@ describe("messages on their way", () => {
 
   it("asks for the same session again when the answer was lost, also after a reload", async () => {
     api.answers = [away, away];
-    await outbox.send({ ...draft, session: null, place: "new-1", text: "first" });
-    await outbox.send({ ...draft, session: null, place: "new-1", text: "second" });
-    outbox = make();
-    await outbox.restore();
+    await sender.send({ ...draft, session: null, place: "new-1", text: "first" });
+    await sender.send({ ...draft, session: null, place: "new-1", text: "second" });
+    sender = make();
+    await sender.restore();
     const creations = api.calls.filter((call) => call.path === "api/sessions");
     expect(new Set(creations.map((call) => call.asking.key))).toEqual(new Set(["new-1-session"]));
     expect(api.calls.slice(-2).map((call) => call.path)).toEqual(["api/sessions/ses_new/turns", "api/sessions/ses_new/turns"]);
@@ -168,42 +168,42 @@ describe("messages on their way", () => {
     api.answers.push(() => {
       throw new Problem(413, "text_too_long", "Too long.");
     });
-    await outbox.send(draft);
+    await sender.send(draft);
     expect(entries).toMatchObject([{ state: "failed", problem: "Too long." }]);
-    await outbox.retryAll();
+    await sender.retryAll();
     expect(api.calls).toHaveLength(1);
   });
 
   it("sends what piled up in the order in which it was written", async () => {
     api.answers.push(away, away);
-    await outbox.send({ ...draft, text: "one" });
-    await outbox.send({ ...draft, text: "two" });
-    await outbox.retryAll();
+    await sender.send({ ...draft, text: "one" });
+    await sender.send({ ...draft, text: "two" });
+    await sender.retryAll();
     expect(accepted).toEqual(["one", "two"]);
   });
 
   it("is sent all the same where the browser keeps nothing, and says that it is not kept", async () => {
     disk.isRefusing = true;
     api.answers.push(away);
-    await outbox.send(draft);
+    await sender.send(draft);
     expect(entries.map((entry) => [entry.state, entry.isKept])).toEqual([["failed", false]]);
-    await outbox.retryAll();
+    await sender.retryAll();
     expect(accepted).toEqual(["hello"]);
     expect(entries).toEqual([]);
   });
 
   it("lets the draft go only when it is on the disk itself", async () => {
     const seen: number[] = [];
-    await outbox.send(draft, () => seen.push(disk.stores.get("outbox")?.size ?? 0, api.calls.length));
+    await sender.send(draft, () => seen.push(disk.stores.get("outbox")?.size ?? 0, api.calls.length));
     expect(seen).toEqual([1, 0]);
   });
 
   it("sends one after the other, so that they arrive in the order in which they were written", async () => {
     let answer = (_value: unknown): void => {};
     api.answers.push(() => new Promise((resolve) => (answer = resolve)));
-    const first = outbox.send(draft);
-    const second = outbox.send({ ...draft, text: "and then" });
-    const elsewhere = outbox.send({ ...draft, session: "ses_b", text: "elsewhere" });
+    const first = sender.send(draft);
+    const second = sender.send({ ...draft, text: "and then" });
+    const elsewhere = sender.send({ ...draft, session: "ses_b", text: "elsewhere" });
     await elsewhere;
     expect(api.calls.map((call) => (call.asking.body as { text: string }).text)).toEqual(["hello", "elsewhere"]);
     answer({ turn: { id: "trn_1" }, cursor: 1 });
@@ -218,20 +218,20 @@ describe("messages on their way", () => {
     const made = later<void>();
     created = made.resolve;
     const file = { id: "fil_a", name: "a.txt", type: "text/plain", size: 5, fileId: null };
-    const first = outbox.send({ ...draft, session: null, files: [file] });
+    const first = sender.send({ ...draft, session: null, files: [file] });
     await made.promise;
-    const second = outbox.send({ ...draft, session: "ses_new", text: "and then" });
+    const second = sender.send({ ...draft, session: "ses_new", text: "and then" });
     await uploading.called;
     // Time enough for the second, if it did not wait.
-    await outbox.send({ ...draft, session: "ses_b", text: "elsewhere" });
+    await sender.send({ ...draft, session: "ses_b", text: "elsewhere" });
     uploading.answer({ id: "fil_there" });
     await Promise.all([first, second]);
     expect(accepted).toEqual(["elsewhere", "hello", "and then"]);
   });
 
   it("keeps what is tried again meanwhile from being sent before it is on the disk", async () => {
-    const sending = outbox.send(draft);
-    await outbox.retryAll();
+    const sending = sender.send(draft);
+    await sender.retryAll();
     expect(api.calls).toHaveLength(0);
     await sending;
     expect(accepted).toEqual(["hello"]);
@@ -245,7 +245,7 @@ describe("messages on their way", () => {
     it("leaves the queue only after the server has it", async () => {
       const taking = held();
       api.answers.push(taking.call);
-      const sending = outbox.send(steer);
+      const sending = sender.send(steer);
       await taking.called;
       expect(api.asked).toEqual([`GET ${queued}`]);
       taking.answer(accept());
@@ -254,34 +254,34 @@ describe("messages on their way", () => {
     });
 
     it("is said once, however often it is clicked", async () => {
-      await Promise.all([outbox.send(steer), outbox.send(steer)]);
+      await Promise.all([sender.send(steer), sender.send(steer)]);
       expect(api.calls).toHaveLength(1);
     });
 
     it("stays in the queue while the server is away, and leaves it with the message", async () => {
       api.answers.push(away);
-      await outbox.send(steer);
+      await sender.send(steer);
       expect(api.asked).toEqual([`GET ${queued}`]);
-      await outbox.retryAll();
+      await sender.retryAll();
       expect(api.asked).toEqual([`GET ${queued}`, `GET ${queued}`, `DELETE ${queued}`]);
       expect(accepted).toEqual(["use vault"]);
     });
 
     it("tries again to leave the queue, under the same key", async () => {
       api.others[`DELETE ${queued}`] = away;
-      await outbox.send(steer);
+      await sender.send(steer);
       expect(entries).toMatchObject([{ state: "failed", problem: "" }]);
       api.others = {};
-      await outbox.retryAll();
+      await sender.retryAll();
       expect(api.calls[0]!.asking.key).toBe(api.calls[1]!.asking.key);
       expect(entries).toEqual([]);
     });
 
     it("is not said again when it has begun by itself", async () => {
       api.answers.push(away);
-      await outbox.send(steer);
+      await sender.send(steer);
       api.others[`GET ${queued}`] = refusal(404, "There is no queued turn.");
-      await outbox.retryAll();
+      await sender.retryAll();
       expect(api.calls).toHaveLength(1);
       expect(entries).toEqual([]);
       expect(disk.stores.get("outbox")!.size).toBe(0);
@@ -289,7 +289,7 @@ describe("messages on their way", () => {
 
     it("stays in the queue when it is refused", async () => {
       api.answers.push(refusal(413, "Too long."));
-      await outbox.send(steer);
+      await sender.send(steer);
       expect(api.asked).toEqual([`GET ${queued}`]);
       expect(refused).toEqual(["Too long."]);
       expect(entries).toEqual([]);
@@ -302,14 +302,14 @@ describe("messages on their way", () => {
     it("waits to begin another one, under another key", async () => {
       api.answers.push(refusal(410, "Deleted."));
       api.others[session] = refusal(410, "Deleted.");
-      await outbox.send(draft);
+      await sender.send(draft);
       expect(entries).toMatchObject([{ session: null, state: "failed", problem: "Deleted." }]);
       // Another visit does not begin one by itself.
-      outbox = make();
-      await outbox.restore();
+      sender = make();
+      await sender.restore();
       expect(api.calls).toHaveLength(1);
       expect(entries).toHaveLength(1);
-      await outbox.again(entries[0]!.key);
+      await sender.again(entries[0]!.key);
       expect(api.calls.map((call) => call.path)).toEqual(["api/sessions/ses_a/turns", "api/sessions", "api/sessions/ses_new/turns"]);
       expect(new Set(api.calls.map((call) => call.asking.key)).size).toBe(3);
       expect(disk.stores.get("outbox")!.size).toBe(0);
@@ -317,18 +317,18 @@ describe("messages on their way", () => {
 
     it("does the same when the deletion is heard of, in every tab alike", async () => {
       api.answers.push(away);
-      await outbox.send(draft);
+      await sender.send(draft);
       const other = make();
       api.answers.push(away);
       await other.restore();
-      await Promise.all([outbox.orphan("ses_a", "Gone."), other.orphan("ses_a", "Gone.")]);
+      await Promise.all([sender.orphan("ses_a", "Gone."), other.orphan("ses_a", "Gone.")]);
       expect(disk.stores.get("outbox")!.size).toBe(1);
       expect(entries).toMatchObject([{ session: null, problem: "Gone." }]);
     });
 
     it("stays with its session when something else is not there", async () => {
       api.answers.push(refusal(404, "There is no file."));
-      await outbox.send(draft);
+      await sender.send(draft);
       expect(entries).toMatchObject([{ session: "ses_a", problem: "There is no file." }]);
     });
   });
@@ -336,11 +336,11 @@ describe("messages on their way", () => {
   describe("known to two tabs", () => {
     it("is forgotten by the one, not sent and not put back, when the other has sent it", async () => {
       api.answers.push(away);
-      await outbox.send(draft);
+      await sender.send(draft);
       const other = make();
       await other.restore();
       expect(accepted).toEqual(["hello"]);
-      await outbox.retryAll();
+      await sender.retryAll();
       expect(api.calls).toHaveLength(2);
       expect(entries).toEqual([]);
     });
@@ -349,7 +349,7 @@ describe("messages on their way", () => {
       const file = { id: "fil_a", name: "a.txt", type: "text/plain", size: 5, fileId: null };
       const making = held();
       api.answers.push(making.call);
-      const sending = outbox.send({ ...draft, session: null, files: [file] });
+      const sending = sender.send({ ...draft, session: null, files: [file] });
       await making.called;
       // Without locks: the other had it sent, and all of it is off the disk.
       disk.stores.get("outbox")!.clear();
@@ -365,7 +365,7 @@ describe("messages on their way", () => {
       vi.stubGlobal("navigator", { locks: { request } });
       const taking = held();
       api.answers.push(taking.call);
-      const first = outbox.send(draft);
+      const first = sender.send(draft);
       await taking.called;
       const second = make().restore();
       taking.answer(accept());
@@ -379,8 +379,8 @@ describe("messages on their way", () => {
   it("is taken back without its files, which whoever took it has now", async () => {
     await disk.put("files", "fil_a", { id: "fil_a" });
     api.answers.push(away);
-    await outbox.send({ ...draft, files: [{ id: "fil_a", name: "a", type: "", size: 1, fileId: "fil_there" }] });
-    await outbox.withdraw(entries[0]!.key);
+    await sender.send({ ...draft, files: [{ id: "fil_a", name: "a", type: "", size: 1, fileId: "fil_there" }] });
+    await sender.withdraw(entries[0]!.key);
     expect(entries).toEqual([]);
     expect(disk.stores.get("outbox")!.size).toBe(0);
     expect(disk.stores.get("files")!.size).toBe(1);

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Api } from "../src/api/client";
 import type { SessionEvent } from "../src/api/types";
-import { Talk } from "../src/app/talk.svelte";
+import { OpenSession } from "../src/app/open-session.svelte";
 import type { Link } from "../src/wire/link";
 
 class FakeApi extends Api {
@@ -16,7 +16,7 @@ describe("an answer that pours in", () => {
   let frames: (() => void)[];
   const typed = { isNew: false };
   const frame = (): void => frames.splice(0).forEach((run) => run());
-  let talk: Talk;
+  let opened: OpenSession;
   const said = (position: number): SessionEvent => ({
     session_id: "ses_a",
     position,
@@ -24,26 +24,26 @@ describe("an answer that pours in", () => {
     at: position,
     event: { kind: "text.delta", step: 1, text: "word " },
   });
-  const shown = (): number => talk.conversation!.position;
+  const shown = (): number => opened.conversation!.position;
 
   beforeEach(async () => {
     frames = [];
     typed.isNew = false;
     vi.stubGlobal("requestAnimationFrame", (run: () => void) => frames.push(run));
-    talk = new Talk("ses_a", new FakeApi("http://here/"), { want: () => {} } as unknown as Link, () => {}, typed);
-    await talk.load();
+    opened = new OpenSession("ses_a", new FakeApi("http://here/"), { want: () => {} } as unknown as Link, () => {}, typed);
+    await opened.load();
   });
 
   it("is shown once per frame, however many pieces came", () => {
-    talk.hear([said(2)]);
-    talk.hear([said(3)]);
+    opened.hear([said(2)]);
+    opened.hear([said(3)]);
     expect(frames).toHaveLength(1);
     frame();
     expect(shown()).toBe(3);
   });
 
   it("leaves the frame in which a key is shown to the key, and waits for no second one", () => {
-    talk.hear([said(2)]);
+    opened.hear([said(2)]);
     typed.isNew = true;
     frame();
     expect(shown()).toBe(1);

@@ -1,7 +1,7 @@
 import { Api, Problem, freshKey } from "../api/client";
 import type { Accepted, Message, MessagesPage, Session, SessionEvent, Turn } from "../api/types";
 import { readText, writeText } from "../keep/disk";
-import type { LocalFile, Unsent } from "../keep/outbox";
+import type { LocalFile, Unsent } from "../keep/unsent";
 import * as conv from "../state/conversation";
 import type { Conversation } from "../state/conversation";
 import { attachmentsOf, textOf, type AskState, type CallItem, type TurnView } from "../state/items";
@@ -9,7 +9,7 @@ import { argumentsFrom, fieldsOf, type Field } from "../state/tools";
 import type { Link } from "../wire/link";
 import { words } from "../words";
 
-export type TalkStatus = "loading" | "ready" | "gone" | "failed";
+export type SessionStatus = "loading" | "ready" | "gone" | "failed";
 
 /** What happened in a turn that a person may want to hear about. */
 export type News = { turn: TurnView; what: "started" | "completed" | "failed" | "cancelled" | "interrupted" | "waiting" };
@@ -26,9 +26,9 @@ const pageSize = 60;
 const reachSize = 200;
 
 /** One open session: reads it, follows it, and carries out what the user asks of it. */
-export class Talk {
+export class OpenSession {
   conversation = $state.raw<Conversation | null>(null);
-  status = $state<TalkStatus>("loading");
+  status = $state<SessionStatus>("loading");
   problem = $state("");
   /** Counts what the reader says here: a message, a changed one, a retry. */
   said = $state(0);
@@ -58,7 +58,7 @@ export class Talk {
     readonly id: string,
     private readonly api: Api,
     private readonly link: Link,
-    private readonly onNews: (talk: Talk, news: News) => void,
+    private readonly onNews: (opened: OpenSession, news: News) => void,
     /** Whether something was typed since the last frame. */
     private readonly typed: { isNew: boolean } = { isNew: false },
   ) {
