@@ -61,7 +61,7 @@ async def recall(report: Report, folder: Path, count: int) -> None:
             )
             for n in range(count)
         ]
-        await books.take(OWNER, "bench", facts)
+        await books.record_turns(OWNER, "bench", facts)
         fresh = build_memory(store, models, folder, clock=clock, ids=Ids(clock))
         started = time.perf_counter()
         await fresh.notebooks.find(OWNER, "garden", 8)
@@ -155,7 +155,7 @@ async def _touch(h: Harness, memory: Memory, count: int) -> None:
         for _ in left:
             session = await h.new_session()
             await h.run(session, "hello there, this is a message of ordinary length")
-            await memory.settle(OWNER, session.id)
+            await memory.commit_session(OWNER, session.id)
 
     await asyncio.gather(*(one() for _ in range(16)))
 

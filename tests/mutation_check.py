@@ -126,11 +126,13 @@ MUTATIONS = [
     Mutation(
         "b11",
         MEMORY,
-        'await call_within(self._clock, limit, lambda: self._contained("drain", self._drain, rounds))',
-        'await self._contained("drain", self._drain, rounds)',
+        "await call_within(\n"
+        '                self._clock, limit, lambda: self._log_store_errors("drain", self._drain, rounds)\n'
+        "            )\n",
+        'await self._log_store_errors("drain", self._drain, rounds)\n',
     ),
     Mutation("b11", ENGINE, "            await self._memory.drain()\n", "            pass\n"),
-    Mutation("b12", MEMORY, "            await self._settle_for(name)\n", "            pass\n"),
+    Mutation("b12", MEMORY, "            await self._commit_owed_to(name)\n", "            pass\n"),
     Mutation(
         "b12",
         CACHE,
@@ -140,8 +142,8 @@ MUTATIONS = [
     Mutation(
         "b12",
         MEMORY,
-        "            await self._close(handle)\n\n    async def _settle_for",
-        "            pass\n\n    async def _settle_for",
+        "            await self._close(handle)\n\n    async def _commit_owed_to",
+        "            pass\n\n    async def _commit_owed_to",
     ),
     Mutation(
         "b13",
@@ -159,20 +161,20 @@ MUTATIONS = [
     Mutation(
         "b12",
         MEMORY,
-        "            await self._settle_each(new, self.commit, rounds)\n",
-        "            await self._settle_each(new, self.commit, rounds)\n            return\n",
+        "            await self._commit_each(new, self.commit, rounds)\n",
+        "            await self._commit_each(new, self.commit, rounds)\n            return\n",
     ),
     Mutation(
         "b16", MEMORY, "            if done.outcome is CommitOutcome.NO_HANDLE:\n", "            if False:\n"
     ),
-    Mutation("b16", MEMORY, '        await self._contained("start-up", self._settle_left)\n', ""),
+    Mutation("b16", MEMORY, '        await self._log_store_errors("start-up", self._commit_leftovers)\n', ""),
     Mutation(
         "b16",
         LEDGER,
         "    again = _again(rows, commit)\n",
         "    again: list[OwedColumns] = []\n",
     ),
-    Mutation("b16", COMMITS, "            await self._failed(begun, error.message)\n", ""),
+    Mutation("b16", COMMITS, "            await self._record_failure(begun, error.message)\n", ""),
     Mutation(
         "b16",
         MEMORY,
@@ -182,15 +184,18 @@ MUTATIONS = [
     Mutation(
         "b16", LEDGER, "and commit.held_until > now and not commit.is_dead", "and commit.held_until > now"
     ),
-    Mutation("b17", MEMORY, "                self._handles.at_rest(session_id, moment)\n", ""),
+    Mutation("b17", MEMORY, "                self._handles.release_session(session_id, moment)\n", ""),
     Mutation(
         "b18",
         ENGINE,
-        'self._start_keeping(f"leave {leaving}", self._memory.settle, owner, leaving)',
-        "await self._memory.settle(owner, leaving)",
+        'self._start_keeping(f"leave {leaving}", self._memory.commit_session, owner, leaving)',
+        "await self._memory.commit_session(owner, leaving)",
     ),
     Mutation(
-        "b18", ENGINE, 'self._start_keeping(f"leave {leaving}", self._memory.settle, owner, leaving)', "pass"
+        "b18",
+        ENGINE,
+        'self._start_keeping(f"leave {leaving}", self._memory.commit_session, owner, leaving)',
+        "pass",
     ),
     Mutation("d01", PREFIX, "    place = session.key or ", "    place = session.id or "),
     Mutation("d01", PREFIX, 'return f"{len(session.owner)} {session.owner}\\n{place}', 'return f"{place}'),
@@ -347,8 +352,8 @@ MUTATIONS = [
     Mutation(
         "b11",
         MEMORY,
-        "            await self._settle_each(new, self.settle, rounds)\n\n    async def close",
-        "            await self._settle_each(new, self.settle, rounds)\n            return\n\n    async def close",
+        "            await self._commit_each(new, self.commit_session, rounds)\n\n    async def close",
+        "            await self._commit_each(new, self.commit_session, rounds)\n            return\n\n    async def close",
     ),
     Mutation("b11", MEMORY, "if each.turns > self.stuck.get(each.session_id, 0)]", "]"),
     Mutation(
@@ -357,8 +362,10 @@ MUTATIONS = [
     Mutation(
         "b11",
         COMMITS,
-        '                    await self._failed(begun, "It was interrupted; whether it was taken in is unknown.")',
-        "                    pass",
+        "                    await self._record_failure(\n"
+        '                        begun, "It was interrupted; whether it was taken in is unknown."\n'
+        "                    )\n",
+        "                    pass\n",
     ),
     Mutation("b12", MEMORY, "            await busy.ended.wait()\n", "            break\n"),
     Mutation(
@@ -504,8 +511,8 @@ MUTATIONS = [
     Mutation(
         "b04",
         COMMITS,
-        "        if not left:\n            self._handles.nothing_owed",
-        "        if True:\n            self._handles.nothing_owed",
+        "        if not left:\n            self._handles.drop_idle",
+        "        if True:\n            self._handles.drop_idle",
     ),
     Mutation(
         "b04",
@@ -516,20 +523,20 @@ MUTATIONS = [
     Mutation(
         "b05",
         HANDLES,
-        "return used <= moment and (name, session_id) not in self._marking",
-        "return (name, session_id) not in self._marking",
+        "return used <= moment and (name, session_id) not in self._held",
+        "return (name, session_id) not in self._held",
     ),
     Mutation(
         "b05",
         HANDLES,
-        "return used <= moment and (name, session_id) not in self._marking",
+        "return used <= moment and (name, session_id) not in self._held",
         "return used <= moment",
     ),
     Mutation(
         "b05",
         HANDLES,
-        "                self._use(known, session_id)\n            self._marking",
-        "                pass\n            self._marking",
+        "                self._use(known, session_id)\n            self._held",
+        "                pass\n            self._held",
     ),
     Mutation("b11", MEMORY, "await self._owing(more=len(rounds.stuck))", "await self._owing()"),
     Mutation(
@@ -541,7 +548,7 @@ MUTATIONS = [
     Mutation(
         "b11",
         MEMORY,
-        '        left = await self._contained("drain", self._owing)\n',
+        '        left = await self._log_store_errors("drain", self._owing)\n',
         "        left = await self._owing()\n",
     ),
     Mutation(

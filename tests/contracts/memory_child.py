@@ -82,7 +82,7 @@ async def live(url: str, folder: Path, taken: Path, probe: Probe) -> None:
                     session = await store.sessions.get(OWNER, session_id)
                     await h.run(session, rest[0].strip())
                 else:
-                    await memory.settle(OWNER, session_id)
+                    await memory.commit_session(OWNER, session_id)
                 print("done", flush=True)
 
 

@@ -128,7 +128,7 @@ async def test_b10_b16_what_another_process_commits_is_left_to_it_until_it_is_de
             other.begins(f"leave {session.id}")
             other.stops()
             before = taken_in(taken)
-            assert (await memory.settle(OWNER, session.id)).outcome is CommitOutcome.BUSY
+            assert (await memory.commit_session(OWNER, session.id)).outcome is CommitOutcome.BUSY
             assert taken_in(taken) == before, "nobody else was called meanwhile"
             if lives_on:
                 other.goes_on()
@@ -136,7 +136,7 @@ async def test_b10_b16_what_another_process_commits_is_left_to_it_until_it_is_de
             else:
                 other.kill()
                 await store.workers.take_over("wrk_nobody")
-        await memory.settle(OWNER, session.id)
+        await memory.commit_session(OWNER, session.id)
         assert await store.ledger.owing() == []
         await memory.close()
     assert words_taken(taken) == ["one"]
@@ -191,10 +191,10 @@ async def test_b16_d03_two_processes_share_a_store_and_the_survivor_settles_for_
                 await h.run(session, "and again")
                 assert h.engine.status()["cache"]["reloads_foreign"] == reloads
                 # The other one lives: what it saw is left to it.
-                await memory.look()
+                await memory.commit_due()
                 assert words_taken(taken) == []
                 other.kill()
             await store.workers.take_over("wrk_nobody")
-            await memory.look()
+            await memory.commit_due()
         assert await store.ledger.owing() == []
     assert words_taken(taken) == ["here first", "there", "here again", "and again"]

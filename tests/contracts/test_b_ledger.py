@@ -116,7 +116,7 @@ async def test_b01_words_in_a_tools_message_of_an_imported_session_are_not_hande
     )
     imported = await store.transcript.import_session(ME, session, turns, [*messages, planted])
     assert await memory.mark_completed(ME, imported.id)
-    assert (await memory.commit(ME, imported.id, handle)).outcome is CommitOutcome.SETTLED
+    assert (await memory.commit(ME, imported.id, handle)).outcome is CommitOutcome.COMMITTED
     # Nor is what the agent said: an imported session is text from outside, and so are the answers after it.
     assert [message.text for message in handle.calls[0].messages] == ["look it up"]
 
@@ -141,7 +141,7 @@ async def test_b01_a_turn_is_not_owed_while_it_is_undone(store: Store, clock: Cl
     await said(store, memory, session.id, "undone")
     await store.transcript.undo(ME, session.id, Request())
     assert [owing.turns for owing in await store.ledger.owing(ME)] == [1]
-    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert handle.words == ["kept"]
     assert not await owes(memory, session.id)
     assert await store.ledger.owing(ME) == []
@@ -164,7 +164,7 @@ async def test_b01_clearing_keeps_its_turns_owed_and_not_those_undone_before(
     await store.transcript.clear(ME, session.id, Request())
     assert [owing.turns for owing in await store.ledger.owing(ME)] == [2]
     await said(store, memory, session.id, "anew")
-    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert handle.words == ["one", "two", "anew"]
     assert not await owes(memory, session.id)
 
@@ -208,7 +208,7 @@ async def test_b01_b16_a_turn_that_is_undone_after_a_failed_commit_is_not_in_the
     await said(store, memory, session.id, "undone")
     assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.FAILED
     await store.transcript.undo(ME, session.id, Request())
-    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert handle.words == ["kept"]
     assert handle.calls[0].key == handle.calls[1].key
 
@@ -274,7 +274,7 @@ async def test_b03_several_turns_become_one_commit_and_the_second_says_nothing_n
     memory.register(session.id, handle)
     turns = [await said(store, memory, session.id, text) for text in ("one", "two", "three")]
     done = await memory.commit(ME, session.id)
-    assert (done.outcome, done.turns, done.left) == (CommitOutcome.SETTLED, 3, 0)
+    assert (done.outcome, done.turns, done.left) == (CommitOutcome.COMMITTED, 3, 0)
     (segment,) = handle.calls
     assert segment.turns == tuple(turns)
     assert (segment.from_turn, segment.to_turn) == (turns[0], turns[2])
@@ -298,7 +298,7 @@ async def test_b04_a_turn_that_completes_during_a_commit_stays_owed_and_the_next
     assert handle.words == ["before"]
     assert await owes(memory, session.id)
     done = await memory.commit(ME, session.id)
-    assert (done.outcome, done.turns) == (CommitOutcome.SETTLED, 1)
+    assert (done.outcome, done.turns) == (CommitOutcome.COMMITTED, 1)
     assert handle.words == ["before", "during"]
 
 
@@ -327,7 +327,7 @@ async def test_b05_a_retry_finds_the_handle_that_was_given_only_for_the_failed_c
     await said(store, memory, session.id, "one")
     assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NO_HANDLE
     assert (await memory.commit(ME, session.id, handle)).outcome is CommitOutcome.FAILED
-    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert handle.words == ["one"]
     assert memory.current(session.id) is None, "it was given for the commit, not for the session"
 
@@ -370,7 +370,7 @@ async def test_b07_asked_for_with_the_new_handle_the_old_segment_is_settled_firs
     memory, old, new = memory_over(store, clock), RecordingProvider(), RecordingProvider()
     session_id = await two_segments(store, memory, old, new)
     first = await memory.commit(ME, session_id, new)
-    assert (first.outcome, first.turns, first.left) == (CommitOutcome.SETTLED, 1, 1)
+    assert (first.outcome, first.turns, first.left) == (CommitOutcome.COMMITTED, 1, 1)
     assert (old.words, new.words) == (["seen by old"], [])
     assert await owes(memory, session_id)
 
@@ -397,7 +397,7 @@ async def test_b06_turns_owed_to_the_old_handle_are_not_the_new_ones(store: Stor
     await said(store, memory, session.id, "seen by old")
     memory.register(session.id, new)
     assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.FAILED
-    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert (old.words, new.calls) == (["seen by old"], [])
 
 
@@ -413,7 +413,7 @@ async def test_b09_unregistering_forgets_nothing_and_supplying_the_handle_settle
     assert await owes(memory, session.id)
     assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NO_HANDLE
     assert handle.calls == []
-    assert (await memory.commit(ME, session.id, handle)).outcome is CommitOutcome.SETTLED
+    assert (await memory.commit(ME, session.id, handle)).outcome is CommitOutcome.COMMITTED
     assert handle.words == ["one"]
 
 
@@ -512,7 +512,7 @@ async def test_b10_of_two_processes_that_looked_at_once_one_begins_and_the_other
             await until("the second is told, while the first is at work", lambda: outcomes)
             assert outcomes == [CommitOutcome.BUSY]
             assert (await second.commit(ME, session.id, other)).outcome is CommitOutcome.BUSY
-    assert outcomes == [CommitOutcome.BUSY, CommitOutcome.SETTLED]
+    assert outcomes == [CommitOutcome.BUSY, CommitOutcome.COMMITTED]
     assert (len(handle.calls), len(other.calls)) == (1, 0)
     assert ledger.begins == 1, "who sees that a commit is under way does not try to begin one"
 
@@ -531,7 +531,7 @@ async def test_b10_a_commit_whose_process_went_silent_is_taken_over_after_its_ti
         await probe.reached(Moment.MEMORY_STARTED)
         assert (await next_one.commit(ME, session.id, handle)).outcome is CommitOutcome.BUSY
         await clock.advance(next_one.settings.commit_timeout_s + 11)
-        assert (await next_one.commit(ME, session.id, handle)).outcome is CommitOutcome.SETTLED
+        assert (await next_one.commit(ME, session.id, handle)).outcome is CommitOutcome.COMMITTED
         probe.release(Moment.MEMORY_STARTED)
     assert handle.words == ["one"]
     assert [segment.key for segment in lost.calls] == [segment.key for segment in handle.calls]
@@ -557,7 +557,7 @@ async def test_b11_drain_waits_for_the_commit_under_way_and_takes_what_came_mean
             await handle.entered()
             group.start_soon(drain)
             await task_waits_in(
-                memory.settle, tasks=2
+                memory.commit_session, tasks=2
             )  # of both sessions: one waits for the commit under way
             await said(store, memory, session.id, "meanwhile")
             await said(store, memory, third.id, "late")
@@ -589,7 +589,7 @@ async def test_b11_what_does_not_fit_into_the_time_of_a_drain_stays_owed(
     # Another process finds it, at once, and offers it under the same key.
     later, fresh = memory_over(store, clock), RecordingProvider()
     assert await owes(later, session.id)
-    assert (await later.commit(ME, session.id, fresh)).outcome is CommitOutcome.SETTLED
+    assert (await later.commit(ME, session.id, fresh)).outcome is CommitOutcome.COMMITTED
     assert fresh.words == ["too slow"]
 
 
@@ -665,7 +665,7 @@ async def test_b15_a_missing_session_id_is_a_safe_no_op(
     assert not await memory.mark_completed(ME, nobody)  # type: ignore[arg-type]
     assert not await memory.has_uncommitted_work(ME, nobody)  # type: ignore[arg-type]
     assert (await memory.commit(ME, nobody, handle)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
-    assert (await memory.settle(ME, nobody)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
+    assert (await memory.commit_session(ME, nobody)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
     memory.forget(nobody)  # type: ignore[arg-type]
     assert (handle.calls, memory.tracked) == ([], 0)
 
@@ -691,7 +691,7 @@ async def test_b16_after_a_restart_a_plain_commit_opens_nothing_but_a_settling_o
     restarted = memory_over(store, clock, opened=[fresh])
     assert (await restarted.commit(ME, session.id)).outcome is CommitOutcome.NO_HANDLE
     assert fresh.calls == []
-    assert (await restarted.settle(ME, session.id)).turns == 2
+    assert (await restarted.commit_session(ME, session.id)).turns == 2
     (segment,) = fresh.calls
     assert segment.turns == tuple(turns)
     await restarted.close()
@@ -765,11 +765,11 @@ async def test_b16_after_a_commit_nothing_of_it_is_held_against_the_next_process
     session = await acting.new_session(store)
     mine.register(session.id, handle)
     await said(store, mine, session.id, "one")
-    assert (await mine.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await mine.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     theirs.register(session.id, other)
     await said(store, theirs, session.id, "two")
-    assert await theirs.look() == 0, "it is not idle yet, and there is nothing to retry"
-    assert (await theirs.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert await theirs.commit_due() == 0, "it is not idle yet, and there is nothing to retry"
+    assert (await theirs.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert (handle.words, other.words) == (["one"], ["two"])
 
 
@@ -779,21 +779,21 @@ async def test_b16_a_retry_comes_later_each_time_and_by_itself(store: Store, clo
     session = await acting.new_session(store)
     memory.register(session.id, handle)
     await said(store, memory, session.id, "one")
-    assert await memory.look() == 0, "it is not idle yet"
+    assert await memory.commit_due() == 0, "it is not idle yet"
     await clock.advance(10)
-    assert await memory.look() == 0
+    assert await memory.commit_due() == 0
     (owing,) = await store.ledger.owing(ME)
     assert (owing.attempts, owing.retry_at) == (1, clock.now_ms() + 30_000)
     assert "the provider is away" in (owing.error or "")
     await clock.advance(29)
-    await memory.look()
+    await memory.commit_due()
     assert len(handle.calls) == 1
     await clock.advance(1)
-    await memory.look()
+    await memory.commit_due()
     (owing,) = await store.ledger.owing(ME)
     assert (owing.attempts, owing.retry_at) == (2, clock.now_ms() + 60_000)
     await clock.advance(60)
-    assert await memory.look() == 1
+    assert await memory.commit_due() == 1
     assert handle.words == ["one"]
 
 
@@ -806,7 +806,7 @@ async def test_b16_an_idle_look_writes_nothing_and_leaves_a_busy_session_alone(
     await said(store, memory, session.id, "one")
     await acting.start(store, session.id, "still running")
     await clock.advance(3600)
-    assert await memory.look() == 0
+    assert await memory.commit_due() == 0
     assert handle.calls == []
 
 
@@ -821,14 +821,14 @@ async def test_b11_b16_what_another_living_process_has_seen_is_left_to_it(
     theirs.register(session.id, handle)
     await said(store, theirs, session.id, "one")
     await clock.advance(60)
-    assert await mine.look() == 0
+    assert await mine.commit_due() == 0
     assert (await mine.drain(60)).is_complete
-    assert await theirs.look() == 1
+    assert await theirs.commit_due() == 1
     assert handle.words == ["one"]
     await said(store, theirs, session.id, "two")
     await store.workers.retire(acting.WORKER)
     await clock.advance(60)
-    assert await mine.look() == 1
+    assert await mine.commit_due() == 1
 
 
 async def test_b17_nothing_is_kept_about_settled_and_deleted_sessions(store: Store, clock: Clock) -> None:
@@ -841,7 +841,7 @@ async def test_b17_nothing_is_kept_about_settled_and_deleted_sessions(store: Sto
             await store.sessions.delete(ME, session.id)
             memory.forget(session.id)
         else:
-            assert (await memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
+            assert (await memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert memory.tracked == 0
     assert await store.ledger.owing(ME) == []
 
@@ -856,13 +856,13 @@ async def test_b17_a_session_that_is_deleted_during_its_commit_leaves_nothing(
     done = []
 
     async def settle() -> None:
-        done.append(await memory.settle(ME, session.id))
+        done.append(await memory.commit_session(ME, session.id))
 
     async with anyio.create_task_group() as group:
         with handle.held():
             group.start_soon(settle)
             await handle.entered()
             await store.sessions.delete(ME, session.id)
-    assert done[0].outcome is CommitOutcome.SETTLED
+    assert done[0].outcome is CommitOutcome.COMMITTED
     assert memory.tracked == 0
     assert await store.ledger.owing(ME) == []

@@ -14,7 +14,7 @@ from everturn.domain.errors import StoreAway
 from everturn.domain.memory import NextCommit
 from everturn.domain.probe import Moment
 from everturn.domain.store import Request
-from everturn.memory import CommitOutcome, Drained, Memory
+from everturn.memory import CommitOutcome, DrainResult, Memory
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, within
 from everturn.testing.memory import RecordingProvider
@@ -70,7 +70,7 @@ async def test_b04_a_turn_marked_with_its_handle_during_that_handles_commit_is_t
             group.start_soon(memory.commit, ME, session.id)
             await handle.entered()
             await marked(store, memory, session.id, "during", handle)
-    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert handle.words == ["before", "during"]
     assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NOTHING
     assert memory.tracked == 0, "it was given for those turns, not for the session"
@@ -85,7 +85,7 @@ async def test_b04_a_turn_that_completes_between_the_end_of_a_settling_and_its_r
     await said(store, memory, session.id, "before")
     probe.hold(Moment.MEMORY_SETTLED)
     async with anyio.create_task_group() as group:
-        group.start_soon(memory.settle, ME, session.id)
+        group.start_soon(memory.commit_session, ME, session.id)
         await probe.reached(Moment.MEMORY_SETTLED)
         await said(store, memory, session.id, "just after")
         probe.release(Moment.MEMORY_SETTLED)
@@ -103,12 +103,12 @@ async def test_b05_a_turn_marked_while_the_ledger_answers_that_nothing_is_owed_k
         memory.register(session.id, handle)
     ledger = memory.ledger = Held(store, "next")  # type: ignore[assignment]
     async with anyio.create_task_group() as group:
-        group.start_soon(memory.settle, ME, session.id)
+        group.start_soon(memory.commit_session, ME, session.id)
         with within("the ledger has said that nothing is owed"):
             await ledger.waits.wait()
         await marked(store, memory, session.id, "one", handle)
         ledger.may_go_on.set()
-    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert handle.words == ["one"]
 
 
@@ -127,7 +127,7 @@ async def test_b05_a_turn_that_is_being_marked_when_the_ledger_says_that_nothing
         with within("the turn is about to be marked"):
             await marking.waits.wait()
         memory.ledger = looking  # type: ignore[assignment]
-        settle = group.create_task(memory.settle(ME, session.id))
+        settle = group.create_task(memory.commit_session(ME, session.id))
         with within("the ledger has said that nothing is owed"):
             await looking.waits.wait()
         steps = [(looking, settle), (marking, mark)]
@@ -135,7 +135,7 @@ async def test_b05_a_turn_that_is_being_marked_when_the_ledger_says_that_nothing
             ledger.may_go_on.set()
             with within("the task that was held ends"):
                 await task
-    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert handle.words == ["one"]
 
 
@@ -147,7 +147,7 @@ async def test_b06_turns_that_two_handles_saw_in_turns_are_each_committed_by_the
     for text, handle in (("one", ada), ("two", eve), ("three", ada), ("four", eve)):
         await marked(store, memory, session.id, text, handle)
     outcomes = [(await memory.commit(ME, session.id)).outcome for _ in range(5)]
-    assert outcomes == [CommitOutcome.SETTLED] * 4 + [CommitOutcome.NOTHING]
+    assert outcomes == [CommitOutcome.COMMITTED] * 4 + [CommitOutcome.NOTHING]
     assert (ada.words, eve.words) == (["one", "three"], ["two", "four"])
     assert memory.tracked == 0
 
@@ -236,7 +236,7 @@ async def test_b16_a_commit_that_is_given_up_while_it_begins_is_not_held_against
             await ledger.waits.wait()
         group.cancel_scope.cancel()
         ledger.may_go_on.set()
-    assert (await theirs.commit(ME, session.id, other)).outcome is CommitOutcome.SETTLED
+    assert (await theirs.commit(ME, session.id, other)).outcome is CommitOutcome.COMMITTED
     assert other.words == ["one"]
     assert len({segment.key for segment in [*handle.calls, *other.calls]}) == 1
 
@@ -254,7 +254,7 @@ async def test_b11_what_cannot_be_committed_does_not_take_the_room_of_what_can(
         memory.register(session.id, handle)
         await said(store, memory, session.id, text)
     drained = await memory.drain(60)
-    assert (drained.settled, drained.left, drained.is_complete) == (1, 1, False)
+    assert (drained.committed, drained.left, drained.is_complete) == (1, 1, False)
     assert (len(failing.calls), healthy.words) == (1, ["fine"])
 
 
@@ -271,9 +271,9 @@ async def test_b11_what_another_living_process_saw_does_not_take_the_room_of_wha
         await marked(store, memory, session.id, text, handle)
     await clock.advance(60)
     if act == "drain":
-        assert await ours.drain(60) == Drained(1, 0, True)
+        assert await ours.drain(60) == DrainResult(1, 0, True)
     else:
-        assert await ours.look() == 1
+        assert await ours.commit_due() == 1
     assert (seen_there.calls, seen_here.words) == ([], ["here"])
 
 
@@ -286,7 +286,7 @@ async def test_b11_a_turn_that_comes_to_a_session_that_was_settled_in_this_drain
     await said(store, memory, first.id, "one")
     memory.register(second.id, slow)
     await said(store, memory, second.id, "slow")
-    results: list[Drained] = []
+    results: list[DrainResult] = []
 
     async def drain() -> None:
         results.append(await memory.drain(60))
@@ -303,7 +303,7 @@ async def test_b11_a_turn_that_comes_to_a_session_that_was_settled_in_this_drain
             await until("nothing of the first session is owed", first_owes_nothing)
             await marked(store, memory, first.id, "two", quick)
             assert results == []
-    assert results == [Drained(3, 0, True)]
+    assert results == [DrainResult(3, 0, True)]
     assert quick.words == ["one", "two"]
 
 

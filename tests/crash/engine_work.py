@@ -187,7 +187,7 @@ async def remember(store: Store, folder: Path, note: Notes, probe: Probe) -> Non
     note("owed", session=session.id, turn=held.turn.id)
     memory = memory_of(store, folder, probe, "wrk_memory")
     memory.register(session.id, await memory.open())
-    await memory.settle(ME, session.id)
+    await memory.commit_session(ME, session.id)
     note("remembered", session=session.id, turn=held.turn.id)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from everturn.cli.editor import edited
+from everturn.cli.editor import edit_arguments
 from everturn.domain.environ import without_secrets
 from everturn.web.access.browser import open_browser
 
@@ -95,7 +95,7 @@ async def test_the_editor_and_the_browser_get_no_key(tmp_path: Path, monkeypatch
     assert await anyio.to_thread.run_sync(
         open_browser, "http://127.0.0.1:1/", "http://127.0.0.1:1/", tmp_path
     )
-    await edited("{}", [str(program)], _no_line)
+    await edit_arguments("{}", [str(program)], _no_line)
     assert seen.read_text().count("BROWSER=") == 2
     assert KEY not in seen.read_text()
 

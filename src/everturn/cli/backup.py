@@ -15,7 +15,7 @@ import click
 from rich.markup import escape
 
 from everturn.cli import unfinished
-from everturn.cli.frame import console, home_option, run, shown, with_store
+from everturn.cli.frame import console, home_option, printable, run, with_store
 from everturn.config import FILE, Config, home_of, read_config
 from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
 from everturn.store import Store, copy_tree, open_store, restore_database
@@ -70,7 +70,7 @@ async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Pa
         for leftover, error in left:
             click.echo(f"Left {leftover} as it is: {error.strerror or error}.", err=True)
     try:
-        with console().status("Copying"), unfinished.Unfinished(folder) as copy, _Signals() as signals:
+        with console().status("Copying"), unfinished.UnfinishedBackup(folder) as copy, _Signals() as signals:
             await store.upkeep.backup(copy.inside)
             left_out: list[str] = []
             for part in (_copy_settings, _copy_memory, _copy_workspaces):
@@ -175,7 +175,7 @@ def _say_left_out(left_out: list[str]) -> None:
         return
     click.echo(f"{len(left_out)} left out:", err=True)
     for line in left_out[:_LISTED_MAX]:
-        click.echo(f"  {shown(line)}", err=True)  # names that an agent gave its files
+        click.echo(f"  {printable(line)}", err=True)  # names that an agent gave its files
     if len(left_out) > _LISTED_MAX:
         click.echo(f"  and {len(left_out) - _LISTED_MAX:,} more", err=True)
 
@@ -195,11 +195,11 @@ def restore(source: Path, home: Path | None) -> None:
             f"{source} is a backup that was not finished; nothing was restored.",
             hint="Name another one. 'everturn backup' makes a new one.",
         )
-    with unfinished.Restoring(target, source, DATABASE) as restoring:
+    with unfinished.Restoration(target, source, DATABASE) as restoration:
         # Read after the folder was cleared: what was cut off may have left the backup's own settings in it.
         config = read_config(target)
-        left_out = run(_restore(source, config, restoring))
-        restoring.finish()
+        left_out = run(_restore(source, config, restoration))
+        restoration.finish()
     found = run(_findings(config))
     console().print(f"Restored into [bold]{escape(str(target))}[/bold]; {found} finding(s).", soft_wrap=True)
     console().print("A backup holds no API keys. Set them again.")
@@ -221,7 +221,7 @@ def _say_address(config: Config) -> None:
         )
 
 
-async def _restore(source: Path, config: Config, restoring: unfinished.Restoring) -> list[str]:
+async def _restore(source: Path, config: Config, restoration: unfinished.Restoration) -> list[str]:
     for name in (DATABASE, _database_name(config), "postgresql"):
         if (source / name).is_symlink():
             raise Invalid(
@@ -229,10 +229,10 @@ async def _restore(source: Path, config: Config, restoring: unfinished.Restoring
                 hint="Name the folder that 'everturn backup' made.",
             )
     # The database first: where backup and address do not fit, nothing has been touched yet.
-    if not restoring.has_database:
+    if not restoration.has_database:
         await restore_database(config.database_url, source)
         if config.database_url:
-            restoring.database_filled()
+            restoration.mark_database_filled()
     if not config.database_url and not (source / DATABASE).is_file():
         raise Invalid(
             f"{source.name} is a backup of a database with an address of its own. Nothing was restored.",

@@ -97,7 +97,7 @@ def print_text(text: str, out: Console) -> None:
             out.print(Text(_BAR, "dim") + piece, soft_wrap=True)
 
 
-def print_told(text: str, out: Console, style: str = "") -> None:
+def print_question(text: str, out: Console, style: str = "") -> None:
     """Print a question or a reason: its first line as a sentence, the rest as text that others wrote."""
     head, _, rest = text.partition("\n")
     out.print(Text("  ") + exact(head), style=style, soft_wrap=True)

@@ -15,8 +15,8 @@ import msgspec
 from rich.console import Console
 
 from everturn.cli import prompts
-from everturn.cli.client import Client, ServerRefused, Wire
-from everturn.cli.frame import console, run, tell
+from everturn.cli.client import Client, ServerRefused, WireEvent
+from everturn.cli.frame import console, print_error, run
 from everturn.cli.screen import Screen
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import TurnWaiting
@@ -54,7 +54,7 @@ async def _chat(address: str, token: str | None, session_id: str | None) -> int:
     ask = partial(prompts.password, interrupts=interrupts) if prompts.can_ask() else None
     async with Client(address, token, ask) as client:
         chat = Chat(client, address, console(), interrupts)
-        talking = asyncio.create_task(chat.talk(session_id), name="chat")
+        talking = asyncio.create_task(chat.run(session_id), name="chat")
         with interrupts.mean(talking.cancel):
             await asyncio.wait({talking})
         return LEFT_BY_SIGNAL if talking.cancelled() else talking.result()
@@ -69,7 +69,7 @@ class Chat:
         self._out = out
         self._interrupts = interrupts
 
-    async def talk(self, session_id: str | None) -> int:
+    async def run(self, session_id: str | None) -> int:
         """Until the person leaves. What the server refuses is said; a script it ends."""
         if session_id is None:
             session_id = await _new_session(self._client, None)
@@ -82,28 +82,28 @@ class Chat:
                 try:
                     await self._take(await prompts.line("\n> ", self._interrupts))
                 except EverturnError as error:
-                    tell(error)
+                    print_error(error)
                     if not prompts.can_ask():
                         return 1
         except EOFError:
             return 0
         finally:
-            again = f"everturn chat --session {self._conversation.session_id}"
+            again = f"everturn chat --session {self._session.session_id}"
             self._out.print(f"\n[dim]Continue with: {again}[/dim]", soft_wrap=True)
 
     def _enter(self, session_id: str) -> None:
-        self._conversation = Conversation(self._client, session_id, self._out, self._interrupts)
+        self._session = ChatSession(self._client, session_id, self._out, self._interrupts)
 
     async def _take(self, line: str) -> None:
         if line.startswith("/") and not line.startswith("//"):
             await self._command(line.strip())
         elif text := line.removeprefix("/").strip():
-            await self._conversation.say(text)
+            await self._session.say(text)
 
     async def _command(self, name: str) -> None:
         if name == "/new":
-            self._enter(await _new_session(self._client, self._conversation.session_id))
-            self._out.print(f"[dim]{self._conversation.session_id}[/dim]")
+            self._enter(await _new_session(self._client, self._session.session_id))
+            self._out.print(f"[dim]{self._session.session_id}[/dim]")
         elif name == "/quit":
             raise EOFError
         elif name in ("/", "/help"):
@@ -138,7 +138,7 @@ async def _new_session(client: Client, leaving: str | None) -> str:
     return str((await client.call("POST", "/api/sessions", body))["id"])
 
 
-class Conversation:
+class ChatSession:
     """One session on one terminal."""
 
     def __init__(self, client: Client, session_id: str, out: Console, interrupts: prompts.Interrupts) -> None:
@@ -146,13 +146,13 @@ class Conversation:
         self._interrupts = interrupts
         self.session_id = session_id
         self._out = out
-        self._is_away = False
+        self._is_disconnected = False
         self._asking: asyncio.Task[None] | None = None
 
     async def say(self, text: str) -> None:
         """Send, then show the turn to its end; Ctrl-C stops the turn, not the program."""
         try:
-            turn_id, cursor = await self._client.send(self.session_id, text, self._away)
+            turn_id, cursor = await self._client.send(self.session_id, text, self._notice_outage)
         except EverturnError:
             self._out.print(f"Not sent: {text}", markup=False, soft_wrap=True)
             raise
@@ -171,10 +171,10 @@ class Conversation:
 
     async def _show(self, turn_id: str, cursor: int) -> None:
         screen = Screen(self._out)
-        events: AsyncIterator[Wire] = self._client.follow(self.session_id, cursor, self._away)
+        events: AsyncIterator[WireEvent] = self._client.follow(self.session_id, cursor, self._notice_outage)
         try:
             async for wire in events:
-                self._is_away = False
+                self._is_disconnected = False
                 if wire.turn_id != turn_id:
                     continue
                 if screen.show(wire.event):
@@ -196,7 +196,7 @@ class Conversation:
             self._asking = None
 
     async def _answer_all(self) -> None:
-        found = await self._client.insist("GET", "/api/approvals", None, self._away)
+        found = await self._client.retry_until_answered("GET", "/api/approvals", None, self._notice_outage)
         for item in found["items"]:
             ask = msgspec.convert(item, Ask)
             if ask.session_id == self.session_id:
@@ -206,15 +206,17 @@ class Conversation:
         is_approval = ask.topic == "approval"
         path = f"/api/approvals/{ask.id}" if is_approval else f"/api/questions/{ask.id}"
         while True:
-            given = await prompts.answer_to(ask, self._out)
+            given = await prompts.ask_user(ask, self._out)
             body = {"decision" if is_approval else "answer": given.answer}
             if given.arguments is not None:
                 body["arguments"] = given.arguments
             try:
-                await self._client.insist("POST", path, body, self._away)  # the same answer twice is one
+                await self._client.retry_until_answered(
+                    "POST", path, body, self._notice_outage
+                )  # the same answer twice is one
                 return
             except ServerRefused as error:
-                tell(error)
+                print_error(error)
                 # Arguments that do not fit the tool leave the question open. Otherwise somebody else has
                 # answered meanwhile, and the turn goes on without us.
                 if given.arguments is None or error.facts["status"] != _UNFIT:
@@ -224,12 +226,12 @@ class Conversation:
         try:
             await self._client.call("POST", f"/api/turns/{turn_id}/cancel", {})
         except EverturnError as error:
-            tell(error)
+            print_error(error)
         if self._asking is not None:
             self._out.print()
             self._asking.cancel()
 
-    def _away(self) -> None:
-        if not self._is_away:
-            self._is_away = True
+    def _notice_outage(self) -> None:
+        if not self._is_disconnected:
+            self._is_disconnected = True
             self._out.print("[dim]Server unreachable. Waiting to reconnect; nothing is lost.[/dim]")

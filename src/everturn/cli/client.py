@@ -24,7 +24,7 @@ _ACCESS_HINT = "Give the access token with --token or EVERTURN_TOKEN; 'everturn 
 _ACCESS = "access_needed"
 
 
-class Wire(msgspec.Struct, frozen=True):
+class WireEvent(msgspec.Struct, frozen=True):
     """One event as the server sends it."""
 
     session_id: str
@@ -44,7 +44,7 @@ class ServerUnreachable(Retry):
     code = "server_away"
 
 
-_wire = msgspec.json.Decoder(Wire)
+_wire = msgspec.json.Decoder(WireEvent)
 
 
 class Client:
@@ -113,8 +113,8 @@ class Client:
                 else:
                     raise _refusal(answer)
 
-    async def insist(
-        self, method: str, path: str, body: Any, on_away: Callable[[], None], *, key: str | None = None
+    async def retry_until_answered(
+        self, method: str, path: str, body: Any, on_disconnect: Callable[[], None], *, key: str | None = None
     ) -> Any:
         """A request that may be repeated, until the server has answered it."""
         wait = RETRY_FIRST_S
@@ -122,17 +122,19 @@ class Client:
             try:
                 return await self.call(method, path, body, key=key)
             except ServerUnreachable:
-                on_away()
+                on_disconnect()
                 await asyncio.sleep(wait)
                 wait = min(RETRY_LONGEST_S, wait * 2)
 
-    async def send(self, session: str, text: str, on_away: Callable[[], None]) -> tuple[str, int]:
+    async def send(self, session: str, text: str, on_disconnect: Callable[[], None]) -> tuple[str, int]:
         """Send a message until the server has it, once: the key is the same for every try."""
         path, key = f"/api/sessions/{session}/turns", secrets.token_hex(16)
-        answer = await self.insist("POST", path, {"text": text}, on_away, key=key)
+        answer = await self.retry_until_answered("POST", path, {"text": text}, on_disconnect, key=key)
         return str(answer["turn"]["id"]), int(answer["cursor"])
 
-    async def follow(self, session: str, after: int, on_away: Callable[[], None]) -> AsyncIterator[Wire]:
+    async def follow(
+        self, session: str, after: int, on_disconnect: Callable[[], None]
+    ) -> AsyncIterator[WireEvent]:
         """A session's events after a position, across restarts of the server, without gap or repeat."""
         wait = RETRY_FIRST_S
         while True:
@@ -142,11 +144,11 @@ class Client:
                     wait = RETRY_FIRST_S
                     yield event
             except httpx2.TransportError:
-                on_away()
+                on_disconnect()
             await asyncio.sleep(wait)
             wait = min(RETRY_LONGEST_S, wait * 2)
 
-    async def _events(self, session: str, after: int) -> AsyncIterator[Wire]:
+    async def _events(self, session: str, after: int) -> AsyncIterator[WireEvent]:
         path = f"/api/sessions/{session}/events"
         sign_ins = self._sign_ins
         async with self._http.stream("GET", path, params={"after": after}) as answer:

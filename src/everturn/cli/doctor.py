@@ -10,7 +10,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from everturn.cli.frame import console, home_option, shown, with_store
+from everturn.cli.frame import console, home_option, printable, with_store
 from everturn.config import Config
 from everturn.domain.store import Finding
 from everturn.store import Store
@@ -47,7 +47,7 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
         out.print("\n[green]No problems found.[/green]")
     for finding in found:
         mark = "repaired" if finding.is_repaired else "can be repaired" if finding.is_repairable else "look"
-        out.print(f"\n[yellow]{finding.what}[/yellow] ({mark})\n  {escape(shown(finding.detail))}")
+        out.print(f"\n[yellow]{finding.what}[/yellow] ({mark})\n  {escape(printable(finding.detail))}")
     if any(f.is_repairable and not f.is_repaired for f in found):
         out.print("\nRun [bold]everturn doctor --repair[/bold].")
     return found

@@ -16,7 +16,7 @@ from everturn.domain.environ import without_secrets
 from everturn.domain.errors import Invalid
 
 
-def editor_of(environ: Mapping[str, str]) -> list[str]:
+def find_editor(environ: Mapping[str, str]) -> list[str]:
     """The editor's command line; empty if none is named. Raises Invalid."""
     name = "VISUAL" if environ.get("VISUAL") else "EDITOR"
     try:
@@ -28,7 +28,7 @@ def editor_of(environ: Mapping[str, str]) -> list[str]:
         ) from error
 
 
-async def edited(arguments: str, editor: list[str], ask_line: Callable[[str], Awaitable[str]]) -> str:
+async def edit_arguments(arguments: str, editor: list[str], ask_line: Callable[[str], Awaitable[str]]) -> str:
     """The arguments as the person wants them, written as ``compact`` writes them. Raises Invalid."""
     pretty = msgspec.json.format(compact(arguments), indent=2)
     if editor:

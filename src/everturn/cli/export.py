@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from everturn.cli.frame import OWNER, console, home_option, naming_a_session, with_store
+from everturn.cli.frame import OWNER, console, hint_at_sessions, home_option, with_store
 from everturn.config import Config
 from everturn.store import Store
 from everturn.store.files.disk import Disk, write_atomically
@@ -31,7 +31,7 @@ def export(session_id: str, kind: str, output: Path | None, home: Path | None) -
 
     'everturn sessions' lists the sessions with their ids.
     """
-    with naming_a_session():
+    with hint_at_sessions():
         body = with_store(home, lambda store, config: _document(store, config, session_id, kind))
     if output is None:
         sys.stdout.buffer.write(body)

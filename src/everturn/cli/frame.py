@@ -42,7 +42,7 @@ _UNSHOWN = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
 }
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Words of others, a model's or a tool's above all, as they may be printed on a terminal."""
     return text.replace("\r\n", "\n").translate(_UNSHOWN)
 
@@ -70,22 +70,22 @@ def keep_memory_private() -> None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Print an error of ours as a sentence and a hint, and leave with exit code 1."""
     try:
         yield
     except (EverturnError, OSError, BaseExceptionGroup) as error:
         # Task groups wrap what went wrong inside them; if all of it can be told, it is.
-        tellable = [_tellable(leaf) for leaf in _leaves(error)]
-        if None in tellable:
+        known = [_known_error(leaf) for leaf in _leaves(error)]
+        if None in known:
             raise
-        for ours in tellable:
+        for ours in known:
             if ours is not None:
-                tell(ours)
+                print_error(ours)
         sys.exit(1)
 
 
-def _tellable(error: BaseException) -> EverturnError | None:
+def _known_error(error: BaseException) -> EverturnError | None:
     """The error as one that can be told in a sentence; None: nobody expected it."""
     if isinstance(error, EverturnError):
         return error
@@ -99,7 +99,7 @@ def _tellable(error: BaseException) -> EverturnError | None:
 
 
 @contextmanager
-def naming_a_session() -> Iterator[None]:
+def hint_at_sessions() -> Iterator[None]:
     """Say where ids come from, if one that was typed names nothing."""
     try:
         yield
@@ -116,17 +116,17 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def tell(error: EverturnError) -> None:
+def print_error(error: EverturnError) -> None:
     from rich.text import Text
 
     out = console(stderr=True)
     # As text, not as markup: a message may hold [brackets], those of config.toml above all.
-    out.print(Text(shown(error.message), "red"), soft_wrap=True)
+    out.print(Text(printable(error.message), "red"), soft_wrap=True)
     if error.hint:
-        out.print(Text(shown(error.hint), "dim"), soft_wrap=True)
+        out.print(Text(printable(error.hint), "dim"), soft_wrap=True)
 
 
-def registry_of(config: Config) -> ModelRegistry:
+def make_registry(config: Config) -> ModelRegistry:
     """The models that the settings name; not opened yet."""
     return ModelRegistry(
         parse_settings(config.models),
@@ -148,7 +148,7 @@ def require_store(config: Config) -> None:
 
 
 @asynccontextmanager
-async def opened_store(config: Config) -> AsyncIterator[Store]:
+async def open_config_store(config: Config) -> AsyncIterator[Store]:
     async with open_store(config.database_url, data_dir=config.home, settings=config.store) as store:
         yield store
 
@@ -163,7 +163,7 @@ def with_store(
         config = read_config(home)
         if not makes_one:
             require_store(config)
-        async with opened_store(config) as store:
+        async with open_config_store(config) as store:
             return await work(store, config)
 
     return run(inside())

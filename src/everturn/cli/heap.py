@@ -18,20 +18,20 @@ from everturn.domain.clock import Clock
 EVERY_S = 60.0
 
 
-def trim_of_system() -> Callable[[], object] | None:
+def find_trim() -> Callable[[], object] | None:
     """What gives free pages back; None where the C library has nothing for it (macOS, musl)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return None if trim is None else lambda: trim(0)
 
 
 @asynccontextmanager
-async def giving_back(clock: Clock) -> AsyncIterator[None]:
+async def trim_heap_regularly(clock: Clock) -> AsyncIterator[None]:
     """Trim now and then, as long as this is open. Not a task group: that would wrap what is raised inside."""
-    trim = trim_of_system()
+    trim = find_trim()
     if trim is None:
         yield
         return
-    task = asyncio.create_task(give_back(clock, trim), name="give back memory")
+    task = asyncio.create_task(trim_heap(clock, trim), name="give back memory")
     try:
         yield
     finally:
@@ -39,7 +39,7 @@ async def giving_back(clock: Clock) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def give_back(clock: Clock, trim: Callable[[], object]) -> None:
+async def trim_heap(clock: Clock, trim: Callable[[], object]) -> None:
     """Trim once a minute, without end; in a thread, because it takes some milliseconds."""
     while True:
         await clock.sleep(EVERY_S)

@@ -56,9 +56,9 @@ def everturn() -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run a command; errors of ours are printed with what to do, and give exit code 1."""
-    from everturn.cli.frame import keep_memory_private, told
+    from everturn.cli.frame import keep_memory_private, report_errors
 
-    with told():
+    with report_errors():
         keep_memory_private()
         return everturn.main(args=arguments, prog_name="everturn", standalone_mode=True)
     sys.exit(1)

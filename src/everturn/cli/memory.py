@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 from rich.table import Column, Table
 
-from everturn.cli.frame import OWNER, console, home_option, registry_of, with_store
+from everturn.cli.frame import OWNER, console, home_option, make_registry, with_store
 from everturn.config import Config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
@@ -42,7 +42,7 @@ def list_(words: tuple[str, ...], is_all: bool, home: Path | None) -> None:
     """List the newest notes, or search them."""
 
     async def work(built: BuiltMemory, store: Store) -> tuple[list[Note], list[str]]:
-        troubles = await built.notebooks.troubles(OWNER)
+        troubles = await built.notebooks.problems(OWNER)
         if words:
             return await built.notebooks.find(OWNER, " ".join(words), _LISTED_MAX), troubles
         return await built.notebooks.notes(OWNER), troubles
@@ -158,7 +158,7 @@ def commit(session_id: str | None, home: Path | None) -> None:
             await store.sessions.get(OWNER, session_id)  # says so, if there is none
         owing = await store.ledger.owing(OWNER) if session_id is None else []
         for each in [session_id] if session_id is not None else [known.session_id for known in owing]:
-            done = await built.memory.settle(OWNER, each)
+            done = await built.memory.commit_session(OWNER, each)
             turns += done.turns
             if done.outcome not in ("settled", "nothing"):
                 errors.append(f"{each}: {done.error or done.outcome}")
@@ -195,7 +195,7 @@ def _with_memory(
 
     async def inside(store: Store, config: Config) -> T:
         clock = SystemClock()
-        async with registry_of(config) as models:
+        async with make_registry(config) as models:
             built = build_memory(
                 store, models, config.home, clock=clock, ids=Ids(clock), settings=config.memory
             )

@@ -13,7 +13,16 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Column, Table
 
-from everturn.cli.frame import OWNER, console, home_option, opened_store, registry_of, run, shown, tell
+from everturn.cli.frame import (
+    OWNER,
+    console,
+    home_option,
+    make_registry,
+    open_config_store,
+    print_error,
+    printable,
+    run,
+)
 from everturn.config import Config, read_config
 from everturn.domain.errors import EverturnError
 from everturn.domain.preferences import preferred_model
@@ -65,7 +74,7 @@ def test(name: str | None, home: Path | None) -> None:
             said = escape(repr(result.text))
             console().print(f"[green]Works[/green]: {said} after {result.first_token_ms} ms")
         else:
-            problem, hint = escape(shown(result.problem)), escape(result.hint)
+            problem, hint = escape(printable(result.problem)), escape(result.hint)
             console().print(f"[red]{problem}[/red]\n[dim]{hint}[/dim]")
         return result.is_ok
 
@@ -95,22 +104,22 @@ def _with_registry(home: Path | None, work: Callable[[ModelRegistry, str | None]
 
     async def inside() -> T:
         config = read_config(home)
-        preferred = await _preferred(config)
-        async with registry_of(config) as registry:
+        preferred = await _find_preferred(config)
+        async with make_registry(config) as registry:
             return await work(registry, preferred)
 
     return run(inside())
 
 
-async def _preferred(config: Config) -> str | None:
+async def _find_preferred(config: Config) -> str | None:
     if not has_store(config.database_url, config.home):
         return None
     try:
-        async with opened_store(config) as store:
+        async with open_config_store(config) as store:
             return await preferred_model(store.records, OWNER)
     except EverturnError as error:
         # A database that is away keeps nobody from looking at the models.
-        tell(error)
+        print_error(error)
         return None
 
 
@@ -146,7 +155,7 @@ def _in_words(row: tuple[str, ...]) -> str:
 
 def _row(state: ModelState) -> tuple[str, ...]:
     known = state.abilities
-    name = escape(shown(state.name))  # a server's own words
+    name = escape(printable(state.name))  # a server's own words
     name = f"[bold]{name}[/bold] (default)" if state.is_default else name
     context = f"{known.context_tokens:,}" if known and known.context_tokens else "unknown"
     tools = "unknown" if known is None else "yes" if known.tools else "no"

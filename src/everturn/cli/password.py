@@ -21,12 +21,12 @@ def password(home: Path | None, remove: bool) -> None:
         with_store(home, lambda store, config: open_accounts(store).remove_password())
         console().print("The password is removed. Everturn now accepts local connections only.")
         return
-    given = _asked()
+    given = _ask_password()
     with_store(home, lambda store, config: open_accounts(store).set_password(given), makes_one=True)
     console().print("The password is set. Everyone must now sign in with it.")
 
 
-def _asked() -> str:
+def _ask_password() -> str:
     """A password that was typed twice. One that is too short is refused before it is typed again."""
     while True:
         given = str(

@@ -13,8 +13,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from everturn.cli.call_text import exact, print_call, print_told
-from everturn.cli.editor import compact, edited, editor_of
+from everturn.cli.call_text import exact, print_call, print_question
+from everturn.cli.editor import compact, edit_arguments, find_editor
 from everturn.domain.errors import Invalid
 from everturn.domain.store import Ask
 
@@ -94,36 +94,36 @@ async def password(why: str, interrupts: Interrupts) -> str:
             sys.stdout.write("\n")
 
 
-class Given(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True):
     """``arguments``: what an approved call is to run with instead of what was asked."""
 
     answer: str
     arguments: str | None = None
 
 
-async def answer_to(ask: Ask, out: Console) -> Given:
+async def ask_user(ask: Ask, out: Console) -> Answer:
     """Ask until there is an answer. Runs the prompt in a thread, so that streams go on."""
     with echo(True):
         if ask.topic == "approval":
             return await _approval(ask, out)
-        return Given(await _question(ask, out))
+        return Answer(await _question(ask, out))
 
 
-async def _approval(ask: Ask, out: Console) -> Given:
+async def _approval(ask: Ask, out: Console) -> Answer:
     _forget_typed()
     what = "command" if ask.name == "terminal" else "call"
     out.print(Text(f"\nRun this {what}? ", "yellow") + Text("  ") + exact(ask.name), soft_wrap=True)
     print_call(ask.arguments, out)
-    print_told(ask.text, out)
+    print_question(ask.text, out)
     options = [key for key, decision in _KEYS.items() if not ask.choices or decision in ask.choices]
     arguments: str | None = None
     while True:
         key = await _key(options, is_changed=arguments is not None)
         if key != _EDIT:
-            return Given(_KEYS[key], arguments if key == "y" else None)
+            return Answer(_KEYS[key], arguments if key == "y" else None)
         try:
-            editor = editor_of(os.environ) if can_ask() else []
-            changed = await edited(arguments or ask.arguments, editor, _input)
+            editor = find_editor(os.environ) if can_ask() else []
+            changed = await edit_arguments(arguments or ask.arguments, editor, _input)
         except Invalid as error:
             out.print(f"  {error.message} {error.hint}", markup=False)
             continue
@@ -159,7 +159,7 @@ async def _question(ask: Ask, out: Console) -> str:
     would be taken for a no: somebody who types "y" wants to go on."""
     _forget_typed()
     out.print()
-    print_told(ask.text, out, "yellow")
+    print_question(ask.text, out, "yellow")
     for number, choice in enumerate(ask.choices, start=1):
         out.print(Text(f"  {number}  ") + exact(choice.replace("\n", " ")), soft_wrap=True)
     while True:

@@ -18,15 +18,15 @@ from everturn.cli import prompts
 from everturn.cli.frame import (
     OWNER,
     console,
+    hint_at_sessions,
     home_option,
-    naming_a_session,
-    opened_store,
-    registry_of,
+    make_registry,
+    open_config_store,
+    print_error,
+    printable,
     require_store,
     run,
-    shown,
 )
-from everturn.cli.frame import tell as tell_error
 from everturn.cli.screen import Screen
 from everturn.config import read_config
 from everturn.domain import events as ev
@@ -124,7 +124,7 @@ async def _run(
     profile = config.profiles.get(asked.profile)
     model = asked.model or (None if session_id else profile.model or config.model)
     if model is not None:
-        registry_of(config).check(model)
+        make_registry(config).check(model)
     async with open_app(config) as app:
         files = [await _attach(app, path) for path in attached]
         if session_id is None:
@@ -134,26 +134,26 @@ async def _run(
             title = title_from(asked.text or attached[0].name, TITLE_CHARS_MAX)
             await app.store.sessions.set_title(OWNER, session_id, title)
         asked = msgspec.structs.replace(asked, attachments=tuple(files))
-        with naming_a_session():
+        with hint_at_sessions():
             accepted = await _submit(app, session_id, asked)
-        return await _see_to_its_end(app, session_id, accepted, is_json)
+        return await _follow_to_end(app, session_id, accepted, is_json)
 
 
 async def _resume(home: Path | None, session_id: str, is_json: bool) -> int:
     config = read_config(home)
     require_store(config)
     # Looked at before the engine is there, which goes on with the turn at once: from here on we see all.
-    async with opened_store(config) as store:
-        with naming_a_session():
+    async with open_config_store(config) as store:
+        with hint_at_sessions():
             session = await store.sessions.get(OWNER, session_id)
-        turn = await _unfinished(store, session)
+        turn = await _find_unfinished(store, session)
     async with open_app(config) as app:
         if turn.state is TurnState.INTERRUPTED:
             await app.engine.resume(OWNER, turn.id)
-        return await _see_to_its_end(app, session_id, Accepted(turn, session.position), is_json)
+        return await _follow_to_end(app, session_id, Accepted(turn, session.position), is_json)
 
 
-async def _unfinished(store: Store, session: Session) -> Turn:
+async def _find_unfinished(store: Store, session: Session) -> Turn:
     """The turn that runs or waits, else the next one, else an interrupted one at the end."""
     if session.active_turn is not None:
         return await store.turns.get(OWNER, session.active_turn)
@@ -165,12 +165,12 @@ async def _unfinished(store: Store, session: Session) -> Turn:
     return last
 
 
-async def _see_to_its_end(app: App, session_id: str, accepted: Accepted, is_json: bool) -> int:
+async def _follow_to_end(app: App, session_id: str, accepted: Accepted, is_json: bool) -> int:
     """Show the turn to its end, or until a signal ends it or lets go of it."""
     loop, turn_id = asyncio.get_running_loop(), accepted.turn.id
     showing = asyncio.create_task(_follow(app, session_id, accepted, console(), is_json), name="show")
-    letting_go = LettingGo(app.engine, app.config.web.grace_s)
-    gone = asyncio.create_task(letting_go.done.wait(), name="until let go")
+    graceful_stop = GracefulStop(app.engine, app.config.web.grace_s)
+    gone = asyncio.create_task(graceful_stop.done.wait(), name="until let go")
     stops: list[asyncio.Task[object]] = []
 
     def stop() -> None:
@@ -178,34 +178,34 @@ async def _see_to_its_end(app: App, session_id: str, accepted: Accepted, is_json
         stops.append(asyncio.create_task(cancel, name="cancel"))
 
     loop.add_signal_handler(signal.SIGINT, stop)
-    loop.add_signal_handler(signal.SIGTERM, letting_go)
+    loop.add_signal_handler(signal.SIGTERM, graceful_stop)
     try:
         await asyncio.wait({showing, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not showing.done():
             state = (await app.store.turns.get(OWNER, turn_id)).state
             if state not in ENDED:
-                return _let_go(session_id, state)
+                return _report_unfinished(session_id, state)
         code = await showing
         for result in await asyncio.gather(*stops, return_exceptions=True):
             if isinstance(result, EverturnError):
-                tell_error(result)
+                print_error(result)
         return code
     finally:
         for task in (showing, gone):
             task.cancel()
         await asyncio.wait({showing, gone})  # what is shown puts the terminal in order at its end
-        await letting_go.close()
+        await graceful_stop.close()
         loop.remove_signal_handler(signal.SIGINT)
         loop.remove_signal_handler(signal.SIGTERM)
 
 
-def _let_go(session_id: str, state: TurnState) -> int:
+def _report_unfinished(session_id: str, state: TurnState) -> int:
     again = f"everturn run --session {session_id} --resume"
     click.echo(f"\nThe turn has not ended, and nothing of it is lost. It goes on with: {again}", err=True)
     return WAITING if state is TurnState.WAITING else HANDED_OVER
 
 
-class LettingGo:
+class GracefulStop:
     """What SIGTERM does: the turn gets its time to end, then it is handed over. A second one hurries."""
 
     def __init__(self, engine: Engine, grace_s: float) -> None:
@@ -264,13 +264,15 @@ async def _follow(app: App, session_id: str, accepted: Accepted, out: Console, i
     screen = Screen(out)
     try:
         # An earlier turn that waits, perhaps since its process was killed, holds this one back.
-        if not await _answered(app, session_id, out):
+        if not await _answer_open_asks(app, session_id, out):
             return WAITING
         async for batch in app.engine.follow(OWNER, session_id, accepted.cursor):
             for event in batch:
                 payload = event.payload
                 if event.turn_id != accepted.turn.id:
-                    if isinstance(payload, ev.TurnWaiting) and not await _answered(app, session_id, out):
+                    if isinstance(payload, ev.TurnWaiting) and not await _answer_open_asks(
+                        app, session_id, out
+                    ):
                         return WAITING
                     continue
                 if is_json:
@@ -282,20 +284,21 @@ async def _follow(app: App, session_id: str, accepted: Accepted, out: Console, i
                     continue
                 if not isinstance(payload, ev.TurnWaiting):
                     return _CODES[type(payload)]
-                if not await _answered(app, session_id, out):
+                if not await _answer_open_asks(app, session_id, out):
                     return WAITING
     finally:
         screen.close()
     return FAILED
 
 
-async def _answered(app: App, session_id: str, out: Console) -> bool:
+async def _answer_open_asks(app: App, session_id: str, out: Console) -> bool:
     """Answer what the turn waits for; False where there is nobody to ask."""
     asks = await app.store.asks.open(OWNER, session_id)
     if asks and not prompts.can_ask():
         for ask in asks:
+            question = printable((ask.label or ask.text).partition("\n")[0])
             console(stderr=True).print(
-                f"The session waits for an answer: {shown((ask.label or ask.text).partition(chr(10))[0])}\n"
+                f"The session waits for an answer: {question}\n"
                 f"It is kept. Answer on the page or with 'everturn chat --session {session_id}'.",
                 soft_wrap=True,  # so that the command can be copied whole
                 markup=False,  # it is the model's text
@@ -308,14 +311,14 @@ async def _answered(app: App, session_id: str, out: Console) -> bool:
 
 async def _answer(app: App, ask: Ask, out: Console) -> None:
     while True:
-        given = await prompts.answer_to(ask, out)
+        given = await prompts.ask_user(ask, out)
         try:
             await app.engine.answer(OWNER, ask.id, given.answer, by="terminal", arguments=given.arguments)
             return
         except Invalid as error:  # arguments that do not fit the tool: the question is still open
-            tell_error(error)
+            print_error(error)
         except WrongState as error:  # somebody has answered elsewhere meanwhile
-            tell_error(error)
+            print_error(error)
             return
 
 

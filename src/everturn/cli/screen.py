@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.text import Text
 
-from everturn.cli.frame import shown
+from everturn.cli.frame import printable
 from everturn.domain import events as ev
 from everturn.domain.messages import Summary
 
@@ -78,7 +78,7 @@ class Screen:
             self._out.file.write(text)
             self._out.file.flush()
             return
-        self._text += shown(text)
+        self._text += printable(text)
         self._flush(everything=False)
         if self._live is None:
             self._live = Live(console=self._out, refresh_per_second=12, transient=True)
@@ -100,7 +100,7 @@ class Screen:
     # --- everything else -----------------------------------------------------------------------------
 
     def _rest(self, payload: ev.Payload) -> None:
-        line = described(payload)
+        line = describe(payload)
         if line:
             self.close()
             self._note(line)
@@ -108,7 +108,7 @@ class Screen:
             self.close()
 
     def _note(self, text: str, end: str = "\n") -> None:
-        text = shown(text)
+        text = printable(text)
         if self._is_plain:
             sys.stderr.write(text + end)
         else:
@@ -116,7 +116,7 @@ class Screen:
 
     def _progress(self, payload: ev.Progress) -> None:
         share = payload.done * 100 // payload.total if payload.total else 0
-        text = shown(f"{payload.label} {share} %" if share else payload.label)
+        text = printable(f"{payload.label} {share} %" if share else payload.label)
         if self._is_plain:
             # A line for every tenth: this is read in a log, where nothing can be drawn over.
             news = (payload.label, share // 10)
@@ -133,7 +133,7 @@ class Screen:
 _ENDS = (ev.TurnCompleted, ev.TurnCancelled, ev.TurnFailed, ev.TurnInterrupted)
 
 
-def described(payload: ev.Payload) -> str:
+def describe(payload: ev.Payload) -> str:
     """One line about an event that is not words; empty where there is nothing to say."""
     if isinstance(payload, ev.ToolStarted):
         return f"▸ {payload.name} {payload.label}".rstrip()
@@ -148,7 +148,7 @@ def described(payload: ev.Payload) -> str:
         wait = f"; trying again in {payload.retry_in_ms / 1000:.0f} s" if payload.retry_in_ms else ""
         return f"The model call was cut off ({payload.message or payload.reason}){wait}."
     if isinstance(payload, ev.MessageAdded):
-        return "".join(_summarised(part) for part in payload.message.parts if isinstance(part, Summary))
+        return "".join(_describe_summary(part) for part in payload.message.parts if isinstance(part, Summary))
     if isinstance(payload, ev.TurnResumed) and payload.reason != "answered":
         place = f" after step {payload.step}" if payload.step else ""
         return f"The server came back. The turn carries on{place}; nothing that was shown is lost."
@@ -160,5 +160,5 @@ def described(payload: ev.Payload) -> str:
     return ""
 
 
-def _summarised(summary: Summary) -> str:
+def _describe_summary(summary: Summary) -> str:
     return f"Summarised {summary.messages} messages; each of them can still be read."

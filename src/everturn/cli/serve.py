@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 
 from everturn.app import open_app, open_web
-from everturn.cli.frame import home_option, registry_of, run
-from everturn.cli.heap import giving_back
+from everturn.cli.frame import home_option, make_registry, run
+from everturn.cli.heap import trim_heap_regularly
 from everturn.config import Config, read_config
 from everturn.domain.errors import ModelKeyMissing
 from everturn.engine import Engine
@@ -48,7 +48,7 @@ def check_model(config: Config) -> None:
     if config.model is None:
         return
     try:
-        registry_of(config).check(config.model)
+        make_registry(config).check(config.model)
     except ModelKeyMissing as error:
         _log.warning("%s answers nothing yet: %s %s", config.model, error.message, error.hint)
 
@@ -58,13 +58,13 @@ async def _serve(config: Config) -> None:
         warn_of_readers(config.home)
         warn_of_sandbox(app.toolbox.sandbox_state())
         if app.store.kind == "sqlite":
-            stack.enter_context(beside_others(config.home))
+            stack.enter_context(share_server_lock(config.home))
         # What was built until here lives as long as the process: the collector need not look at it
         # again, and with fewer, larger collections streams stay smooth.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
-        await stack.enter_async_context(giving_back(app.clock))
+        await stack.enter_async_context(trim_heap_regularly(app.clock))
         await serve_web(web, config.web, drain=partial(drain, app.engine), on_ready=_say)
 
 
@@ -97,7 +97,7 @@ def warn_of_readers(home: Path) -> None:
 
 
 @contextmanager
-def beside_others(home: Path) -> Iterator[None]:
+def share_server_lock(home: Path) -> Iterator[None]:
     """Say what it means that another server has the data folder open, if one has; it is no mistake. With
     PostgreSQL nothing is said: there, several are what it is for."""
     descriptor = os.open(home / "server.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

@@ -8,7 +8,7 @@ import click
 import msgspec
 from rich.progress import track
 
-from everturn.cli.frame import OWNER, console, home_option, shown, with_store
+from everturn.cli.frame import OWNER, console, home_option, printable, with_store
 from everturn.config import Config
 from everturn.domain.errors import BadImport
 from everturn.domain.sessions import Session
@@ -25,7 +25,7 @@ from everturn.web.uploads import safe_name, sniffed
 def import_(files: tuple[Path, ...], home: Path | None) -> None:
     """Import sessions that were exported as JSON. Each is imported whole or not at all."""
     for session in with_store(home, lambda store, config: _import_all(store, config, files), makes_one=True):
-        title = shown(session.title or "Untitled session")
+        title = printable(session.title or "Untitled session")
         click.echo(f"{session.id}  {title}  ({session.messages} messages)")
 
 
@@ -34,7 +34,7 @@ async def _import_all(store: Store, config: Config, files: tuple[Path, ...]) -> 
     out = console(stderr=True)
     # Where nothing can be drawn over, drawing leaves an empty line.
     for path in track(files, "Importing", transient=True, console=out, disable=not out.is_terminal):
-        imported.append(await documents.import_document(store, OWNER, _read(path), _described))
+        imported.append(await documents.import_document(store, OWNER, _read(path), _name_and_type))
     return imported
 
 
@@ -48,6 +48,6 @@ def _read(path: Path) -> documents.Document:
         ) from error
 
 
-def _described(name: str, begin: bytes) -> tuple[str, str]:
+def _name_and_type(name: str, begin: bytes) -> tuple[str, str]:
     safe = safe_name(name)
     return safe, sniffed(begin, safe)

@@ -30,7 +30,7 @@ _RESTORING_TEXT = (
 )
 
 
-class Unfinished:
+class UnfinishedBackup:
     """The folder for a backup that is to become ``target``. Left without ``finish``, nothing of it stays.
 
     Raises Invalid if somebody else is at it, or if what has its name is not ours.
@@ -50,7 +50,7 @@ class Unfinished:
         # Between the line before and this one another process may have taken it for a leftover.
         if not _lock(self._note) or not note.exists():
             os.close(self._note)
-            raise _at_it(self._folder)
+            raise _in_progress(self._folder)
         try:
             os.write(self._note, _NOTE_TEXT.encode())
         except OSError:
@@ -72,7 +72,7 @@ class Unfinished:
         os.close(self._note)
 
 
-class Restoring:
+class Restoration:
     """A data folder while a backup is restored into it. ``database`` is the file that comes last.
 
     Left without ``finish``, the note stays and the next restoration clears the folder; where nothing but the
@@ -94,7 +94,7 @@ class Restoring:
     def __enter__(self) -> Self:
         is_leftover = not self._is_new and any(self._home.iterdir())
         if is_leftover:
-            self._refuse_what_is_none()
+            self._refuse_foreign_folder()
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._note = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
         if not _lock(self._note) or not self._path.exists():
@@ -110,7 +110,7 @@ class Restoring:
             self._write(_RESTORING_TEXT.encode())
         return self
 
-    def _refuse_what_is_none(self) -> None:
+    def _refuse_foreign_folder(self) -> None:
         if self._source.is_relative_to(self._home.resolve()):
             raise Invalid(f"{self._source} lies in {self._home}.", hint="Move the backup elsewhere.")
         # A server that was started in a leftover has made it its own.
@@ -121,7 +121,7 @@ class Restoring:
                 hint="Move it away, or name another --home.",
             )
 
-    def database_filled(self) -> None:
+    def mark_database_filled(self) -> None:
         """The database with an address of its own holds the backup: it is not filled again."""
         self.has_database = True
         self._write(self._database_line())
@@ -165,7 +165,7 @@ def clear(folder: Path) -> bool:
         ) from error
     try:
         if not _lock(note):
-            raise _at_it(folder)
+            raise _in_progress(folder)
         remove(folder)
         return True
     finally:
@@ -221,7 +221,7 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _at_it(folder: Path) -> Invalid:
+def _in_progress(folder: Path) -> Invalid:
     return Invalid(
         f"Another process is making this backup: it holds {folder}.", hint="Wait for it, or name another one."
     )

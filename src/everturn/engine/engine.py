@@ -85,7 +85,7 @@ class Engine:
         self._agents = Agents(services, self._cache)
         self._runner = Runner(services, self._agents, ids.worker(), self._turn_ended)
         if memory is not None:
-            memory.belong_to(self._runner.worker)
+            memory.assign_worker(self._runner.worker)
         self._titler = Titler(services)
         self._upkeep = Maintenance(services, self._runner.nudge)
         self._exits = AsyncExitStack()
@@ -240,7 +240,7 @@ class Engine:
             request=request,
         )
         if leaving and self._memory is not None:
-            self._start_keeping(f"leave {leaving}", self._memory.settle, owner, leaving)
+            self._start_keeping(f"leave {leaving}", self._memory.commit_session, owner, leaving)
         return session
 
     async def delete(self, owner: str, session_id: str) -> None:
@@ -299,7 +299,7 @@ class Engine:
         # the agent's end nor the commit of what the session owes is waited for.
         self._agents.evict(session)
         if self._memory is not None:
-            self._start_keeping(f"cleared {session_id}", self._memory.settle, owner, session_id)
+            self._start_keeping(f"cleared {session_id}", self._memory.commit_session, owner, session_id)
         return session
 
     async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
@@ -331,7 +331,9 @@ class Engine:
     async def _turn_ended(self, claim: Claim, ended: Ended) -> None:
         turn, memory = ended.turn, self._memory
         if turn.state is TurnState.COMPLETED and turn.kind is TurnKind.COMPACTION and memory is not None:
-            self._start_keeping(f"compacted {turn.session_id}", memory.settle, turn.owner, turn.session_id)
+            self._start_keeping(
+                f"compacted {turn.session_id}", memory.commit_session, turn.owner, turn.session_id
+            )
         if turn.state is not TurnState.COMPLETED or turn.kind is not TurnKind.MESSAGE:
             return
         self._start_background(f"title {turn.session_id}", self._make_title, ended)

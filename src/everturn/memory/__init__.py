@@ -5,8 +5,8 @@ provider that keeps notes.
 """
 
 from everturn.memory.assembly import BuiltMemory, build_memory
-from everturn.memory.commits import CommitOutcome, Committed
-from everturn.memory.memory import Drained, Memory
+from everturn.memory.commits import CommitOutcome, CommitResult
+from everturn.memory.memory import DrainResult, Memory
 from everturn.memory.providers import Providers
 from everturn.memory.settings import NOTES, MemorySettings
 from everturn.memory.threaded_provider import ProviderFailed
@@ -15,8 +15,8 @@ __all__ = [
     "NOTES",
     "BuiltMemory",
     "CommitOutcome",
-    "Committed",
-    "Drained",
+    "CommitResult",
+    "DrainResult",
     "Memory",
     "MemorySettings",
     "ProviderFailed",

@@ -14,7 +14,7 @@ from everturn.domain.store import Records
 from everturn.domain.turns import Usage
 from everturn.memory.extraction import CannotExtract, Extractor
 from everturn.memory.notebook import Notebooks
-from everturn.memory.notes import Note, one_line, source_of
+from everturn.memory.notes import Note, one_line, turn_source
 from everturn.memory.settings import NOTES, MemorySettings
 
 _log = logging.getLogger("everturn.memory")
@@ -51,9 +51,9 @@ class NotesProvider:
         settings = self._settings
         if not prompt:
             newest = (await self._notebooks.notes(owner))[-settings.profile_facts_max :]
-            return _shown(_ABOUT_USER, newest, "", settings.recall_chars_max)
+            return _render(_ABOUT_USER, newest, "", settings.recall_chars_max)
         found = await self._notebooks.find(owner, prompt, settings.recall_facts_max)
-        return _shown(_FOR_PROMPT, found, "]", settings.recall_chars_max)
+        return _render(_FOR_PROMPT, found, "]", settings.recall_chars_max)
 
     async def holds(self, owner: str, recalled: str) -> bool:
         """Whether all that was recalled then is still noted: the user may have deleted some of it."""
@@ -70,26 +70,24 @@ class NotesProvider:
         restored comes under another key.
         """
         owner = segment.owner
-        turns = await self._notebooks.untaken(owner, segment.key, segment.turns)
+        turns = await self._notebooks.new_turns(owner, segment.key, segment.turns)
         if not turns:
             return
         chosen = self._settings.extraction_model or await preferred_model(self._records, owner)
         model = await self._models.get(chosen)
-        for portion in self._extractor.portions(model, turns):
+        for portion in self._extractor.split_turns(model, turns):
             messages = [message for message in segment.messages if message.turn_id in portion]
-            found = await self._extracted(owner, model, messages)
+            found = await self._extract(owner, model, messages)
             now = self._clock.now_ms()
             notes = [
-                self._notebooks.new(text, now, source_of(segment.session_id, turn)) for text, turn in found
+                self._notebooks.new(text, now, turn_source(segment.session_id, turn)) for text, turn in found
             ]
-            await self._notebooks.take(owner, portion, notes)
+            await self._notebooks.record_turns(owner, portion, notes)
 
     async def close(self) -> None:
         pass
 
-    async def _extracted(
-        self, owner: str, model: Model, messages: Sequence[Message]
-    ) -> list[tuple[str, str]]:
+    async def _extract(self, owner: str, model: Model, messages: Sequence[Message]) -> list[tuple[str, str]]:
         words = " ".join(message.text for message in messages if message.role == "user")
         if not words.strip():
             return []
@@ -99,26 +97,26 @@ class NotesProvider:
         except CannotExtract as reason:
             # Not a failure: there is nothing to wait for. Said where the user looks for memory.
             _log.info("%s", reason)
-            await self._say(
+            await self._set_notice(
                 owner, f"{reason}; only what a message asks to remember is noted ('Remember that …')."
             )
             usage = reason.usage
             # What the agent has noted with its tool in such a turn is what the user asked for.
             noted = {note.turn_id for note in await self._notebooks.notes(owner)}
-            found = [fact for fact in self._extractor.asked(messages, known) if fact[1] not in noted]
+            found = [fact for fact in self._extractor.find_wishes(messages, known) if fact[1] not in noted]
         else:
-            await self._say(owner, "")
+            await self._set_notice(owner, "")
         if usage != Usage():
             await self._ledger.spend(owner, "memory", model.name, usage)
         return found
 
-    async def _say(self, owner: str, text: str) -> None:
+    async def _set_notice(self, owner: str, text: str) -> None:
         before = await self._records.get(owner, "memory", "notice")
         if (before or "") != text:
             await self._records.put(owner, "memory", "notice", text)
 
 
-def _shown(head: str, notes: Sequence[Note], end: str, chars_max: int) -> str:
+def _render(head: str, notes: Sequence[Note], end: str, chars_max: int) -> str:
     lines = [head]
     size = len(head)
     for note in notes:

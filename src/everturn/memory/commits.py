@@ -30,14 +30,14 @@ _LAST_WORD_S = 2.0
 
 
 class CommitOutcome(StrEnum):
-    SETTLED = "settled"  # one segment was taken in
+    COMMITTED = "settled"  # one segment was taken in
     NOTHING = "nothing"  # nothing is owed; no provider was called
     BUSY = "busy"  # another commit of the session is under way
     NO_HANDLE = "no_handle"  # owed, but nobody here has the handle, and none was given
     FAILED = "failed"  # the provider failed; everything is still owed
 
 
-class Committed(msgspec.Struct, frozen=True):
+class CommitResult(msgspec.Struct, frozen=True):
     """What a commit came to. ``left``: turns of the session that are still owed, where known."""
 
     outcome: CommitOutcome
@@ -46,8 +46,8 @@ class Committed(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-NOTHING = Committed(CommitOutcome.NOTHING)
-_BUSY = Committed(CommitOutcome.BUSY, error="Somebody else commits it just now.")
+NOTHING = CommitResult(CommitOutcome.NOTHING)
+_BUSY = CommitResult(CommitOutcome.BUSY, error="Somebody else commits it just now.")
 
 
 class _UnderWay:
@@ -88,7 +88,7 @@ class Commits:
         """To whom turns are owed that complete now; None: memory is switched off."""
         return self.settings.provider or None
 
-    def belong_to(self, worker: str) -> None:
+    def assign_worker(self, worker: str) -> None:
         """Let the handles opened from now on be this worker's: if it dies, others commit for it."""
         self._worker = self._holder = worker
         self._handles = Handles(worker)
@@ -146,7 +146,7 @@ class Commits:
         seen_by = handle if handle is not None else self.current(session_id)
         if seen_by is None:
             return await self.ledger.owe(owner, session_id, turn_id, self.provider, "", self._worker)
-        with self._handles.marking(session_id, seen_by) as name:
+        with self._handles.hold(session_id, seen_by) as name:
             return await self.ledger.owe(owner, session_id, turn_id, seen_by.name, name, self._worker)
 
     async def has_uncommitted_work(self, owner: str, session_id: str) -> bool:
@@ -156,7 +156,7 @@ class Commits:
 
     async def commit(
         self, owner: str, session_id: str, handle: MemoryProvider | None = None, *, wait: bool = True
-    ) -> Committed:
+    ) -> CommitResult:
         """Hand the oldest owed segment to its own handle, or to ``handle`` if that one is not here.
 
         Opens no handle. With ``wait`` False, a commit that is under way is told (BUSY). Cancelling leaves
@@ -178,23 +178,23 @@ class Commits:
 
     async def _commit(
         self, owner: str, session_id: str, given: MemoryProvider | None, own: _UnderWay
-    ) -> Committed:
+    ) -> CommitResult:
         for _ in range(_RACES_MAX):
             moment = self._handles.moment
             found = await self.ledger.next(owner, session_id, self._holder)
             if found is None:
-                self._handles.nothing_owed(session_id, moment)
+                self._handles.drop_idle(session_id, moment)
                 return NOTHING
             if found.is_held:
                 return _BUSY
             picked = self._pick(session_id, found, given)
             if picked is None:
-                return Committed(CommitOutcome.NO_HANDLE, left=found.turns)
+                return CommitResult(CommitOutcome.NO_HANDLE, left=found.turns)
             # Said before the commit is begun: whoever releases the handle from now on waits for it.
             own.handle, handle = picked
             begun = await self._begin(owner, session_id, found, own.handle)
             if begun is not None:
-                return await self._hand_over(begun, handle)
+                return await self._deliver(begun, handle)
         return _BUSY
 
     async def _begin(self, owner: str, session_id: str, found: NextCommit, name: str) -> Begun | None:
@@ -221,9 +221,9 @@ class Commits:
             return current
         return None
 
-    async def _hand_over(self, begun: Begun, handle: MemoryProvider) -> Committed:
+    async def _deliver(self, begun: Begun, handle: MemoryProvider) -> CommitResult:
         session_id = begun.segment.session_id
-        is_told = False
+        is_recorded = False
         try:
             await self._probe.reach(Moment.MEMORY_STARTED, session_id)
             await self._monitor.call(
@@ -235,23 +235,25 @@ class Commits:
             await self._probe.reach(Moment.MEMORY_RETURNED, session_id)
             moment = self._handles.moment
             left = await self.ledger.settle(begun)
-            is_told = True
+            is_recorded = True
         except ProviderFailed as error:
-            await self._failed(begun, error.message)
-            is_told = True
-            return Committed(CommitOutcome.FAILED, left=len(begun.segment.turns), error=error.message)
+            await self._record_failure(begun, error.message)
+            is_recorded = True
+            return CommitResult(CommitOutcome.FAILED, left=len(begun.segment.turns), error=error.message)
         finally:
-            if not is_told:
+            if not is_recorded:
                 # Cancelled, or the store went away: the outcome is unknown. Said at once where possible, so
                 # that nobody waits for our hold to run out.
                 with anyio.move_on_after(_LAST_WORD_S, shield=True):
-                    await self._failed(begun, "It was interrupted; whether it was taken in is unknown.")
+                    await self._record_failure(
+                        begun, "It was interrupted; whether it was taken in is unknown."
+                    )
         if not left:
-            self._handles.nothing_owed(session_id, moment)
+            self._handles.drop_idle(session_id, moment)
         await self._probe.reach(Moment.MEMORY_SETTLED, session_id)
-        return Committed(CommitOutcome.SETTLED, turns=len(begun.segment.turns), left=left)
+        return CommitResult(CommitOutcome.COMMITTED, turns=len(begun.segment.turns), left=left)
 
-    async def _failed(self, begun: Begun, error: str) -> None:
+    async def _record_failure(self, begun: Begun, error: str) -> None:
         retry_at = self._clock.now_ms() + round(1000 * self._backoff_s(begun.attempts))
         try:
             await self.ledger.failed(begun, self._holder, error, retry_at)

@@ -101,7 +101,7 @@ class CannotExtract(Exception):
         self.usage = usage
 
 
-def _said(turn: str, role: Role, text: str) -> Message:
+def _message(turn: str, role: Role, text: str) -> Message:
     return Message(id="", turn_id=turn, role=role, parts=(Text(text),), created_at=0)
 
 
@@ -109,18 +109,22 @@ class _Exam:
     """A conversation whose facts are known. A model passes if it finds them and invents none."""
 
     messages = (
-        _said("1", Role.USER, "Hi, I'm Noor. I moved to Lisbon last spring, and I am allergic to walnuts."),
-        _said("1", Role.ASSISTANT, "Welcome, Noor! Lisbon is on the Tagus. Many people there love sardines."),
-        _said("2", Role.USER, "What is 17 times 3?"),
-        _said("2", Role.ASSISTANT, "51."),
-        _said("3", Role.USER, "I run a bakery with my sister Lena. How long does rye bread keep?"),
-        _said("3", Role.ASSISTANT, "About a week, in linen."),
-        _said("4", Role.USER, "Thanks! Write a haiku about rain."),
-        _said("4", Role.ASSISTANT, "Grey drops on the roof ..."),
+        _message(
+            "1", Role.USER, "Hi, I'm Noor. I moved to Lisbon last spring, and I am allergic to walnuts."
+        ),
+        _message(
+            "1", Role.ASSISTANT, "Welcome, Noor! Lisbon is on the Tagus. Many people there love sardines."
+        ),
+        _message("2", Role.USER, "What is 17 times 3?"),
+        _message("2", Role.ASSISTANT, "51."),
+        _message("3", Role.USER, "I run a bakery with my sister Lena. How long does rye bread keep?"),
+        _message("3", Role.ASSISTANT, "About a week, in linen."),
+        _message("4", Role.USER, "Thanks! Write a haiku about rain."),
+        _message("4", Role.ASSISTANT, "Grey drops on the roof ..."),
     )
 
     @staticmethod
-    def fault(facts: Sequence[str]) -> str:
+    def find_fault(facts: Sequence[str]) -> str:
         """What is wrong with the answer; empty if nothing is."""
         if not facts:
             return "it found nothing, or did not answer in JSON"
@@ -142,7 +146,7 @@ class Extractor:
         self._clock = clock
         self._settings = settings
 
-    def portions(self, model: Model, turns: Sequence[str]) -> list[list[str]]:
+    def split_turns(self, model: Model, turns: Sequence[str]) -> list[list[str]]:
         """The turns that are extracted together: all, or by a small model, which may need minutes for them,
         each by itself, so that what is done is done."""
         return [[turn] for turn in turns] if _is_small(model) else [list(turns)]
@@ -152,10 +156,10 @@ class Extractor:
     ) -> tuple[list[tuple[str, str]], Usage]:
         """(fact, turn id) of what the messages hold, and what it cost. Raises ModelTrouble, CannotExtract."""
         usage = await self._check(model)
-        found, cost = await _found(model, messages, known, self._settings.extraction_chars_max)
-        return self._kept(found, known), usage.plus(cost)
+        found, cost = await _extract(model, messages, known, self._settings.extraction_chars_max)
+        return self._filter(found, known), usage.plus(cost)
 
-    def asked(self, messages: Sequence[Message], known: Sequence[str]) -> list[tuple[str, str]]:
+    def find_wishes(self, messages: Sequence[Message], known: Sequence[str]) -> list[tuple[str, str]]:
         """(fact, turn id) of what the user asked to remember in so many words: that needs no model."""
         found = [
             (f"The user asked to remember: {wish}", message.turn_id)
@@ -163,9 +167,9 @@ class Extractor:
             if message.role is Role.USER
             for wish in _WISH.findall(message.text)
         ]
-        return self._kept(found, known)
+        return self._filter(found, known)
 
-    def _kept(self, found: Sequence[tuple[str, str]], known: Sequence[str]) -> list[tuple[str, str]]:
+    def _filter(self, found: Sequence[tuple[str, str]], known: Sequence[str]) -> list[tuple[str, str]]:
         """Without repeats, secrets and what is too long to be one fact."""
         seen = {one_line(text).casefold() for text in known}
         kept = []
@@ -185,22 +189,22 @@ class Extractor:
         cost = Usage()
         is_old_fault = kept.get("fault") and self._clock.now_ms() - kept["at"] > 24 * 3600 * 1000
         if "fault" not in kept or is_old_fault:
-            facts, cost = await self._examined(model, kept.get("answers", []))
-            kept = {"exam": _EXAM, "fault": _Exam.fault(facts), "at": self._clock.now_ms()}
+            facts, cost = await self._run_exam(model, kept.get("answers", []))
+            kept = {"exam": _EXAM, "fault": _Exam.find_fault(facts), "at": self._clock.now_ms()}
             await self._records.put("system", "memory.exam", model.name, kept)
         if kept["fault"]:
             raise CannotExtract(f"{model.name} failed the extraction check: {kept['fault']}", cost)
         return cost
 
-    async def _examined(self, model: Model, answers: list[list[str]]) -> tuple[list[str], Usage]:
+    async def _run_exam(self, model: Model, answers: list[list[str]]) -> tuple[list[str], Usage]:
         """The facts that a model finds in the exam. A small one may need longer than a commit has: what it
         has answered is kept, and the next try goes on behind it."""
         if not _is_small(model):
-            found, cost = await _found(model, _Exam.messages, (), _EXAM_CHARS)
+            found, cost = await _extract(model, _Exam.messages, (), _EXAM_CHARS)
             return [text for text, _ in found], cost
         usage = Usage()
         for _, words in _statements(_Exam.messages)[len(answers) :]:
-            facts, cost = await _stated(model, words)
+            facts, cost = await _extract_small(model, words)
             usage = usage.plus(cost)
             answers = [*answers, facts]
             kept = {"exam": _EXAM, "answers": answers}
@@ -217,7 +221,7 @@ def _is_small(model: Model) -> bool:
     return model.abilities.is_small or model.abilities.is_brief
 
 
-async def _found(
+async def _extract(
     model: Model, messages: Sequence[Message], known: Sequence[str], chars_max: int
 ) -> tuple[list[tuple[str, str]], Usage]:
     """(fact, turn id) as the model sees it, and what asking it has cost."""
@@ -226,7 +230,7 @@ async def _found(
     turns = list(dict.fromkeys(message.turn_id for message in messages))
     if _is_small(model):
         for turn_id, words in _statements(messages):
-            facts, cost = await _stated(model, words)
+            facts, cost = await _extract_small(model, words)
             usage = usage.plus(cost)
             found += [(fact, turn_id) for fact in facts]
         return found, usage
@@ -238,7 +242,7 @@ async def _found(
     return found, usage
 
 
-async def _stated(model: Model, words: str) -> tuple[list[str], Usage]:
+async def _extract_small(model: Model, words: str) -> tuple[list[str], Usage]:
     """The facts that a small model finds in what a user says of themselves."""
     answer, cost = await _ask(model, _SMALL_SYSTEM, f"Message:\n{words}", _SMALL_SCHEMA)
     return [fact.text for fact in answer if is_grounded(words, fact.text)], cost
@@ -247,7 +251,7 @@ async def _stated(model: Model, words: str) -> tuple[list[str], Usage]:
 async def _ask(model: Model, system: str, text: str, schema: dict[str, Any]) -> tuple[list[Fact], Usage]:
     request = ModelRequest(
         system=system,
-        messages=(_said("", Role.USER, text),),
+        messages=(_message("", Role.USER, text),),
         output_tokens_max=_OUTPUT_TOKENS,
         json_schema=schema,
         temperature=0.0,
@@ -260,10 +264,10 @@ async def _ask(model: Model, system: str, text: str, schema: dict[str, Any]) -> 
                 said.append(chunk.text)
             elif isinstance(chunk, Finish):
                 usage = chunk.usage
-    return _facts_in("".join(said)), usage
+    return _parse_facts("".join(said)), usage
 
 
-def _facts_in(text: str) -> list[Fact]:
+def _parse_facts(text: str) -> list[Fact]:
     """The facts in an answer, each once, also where the model put prose or a fence around its JSON."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:

@@ -35,7 +35,7 @@ class Handles:
         self._known: dict[str, _Known] = {}
         self._names: dict[int, str] = {}  # by identity, good while ``_known`` holds the object
         self._current: dict[str, str] = {}  # session id -> name
-        self._marking: Counter[tuple[str, str]] = Counter()  # (name, session id) of what is being marked
+        self._held: Counter[tuple[str, str]] = Counter()  # (name, session id) of what is being marked
         self._moment = 0
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class Handles:
         self._use(known, session_id)
         self._current[session_id] = known.name
         if before is not None and before != known.name:
-            # It may owe something here: it stays findable until that is settled (``nothing_owed``).
+            # It may owe something here: it stays findable until that is settled (``drop_idle``).
             self._use(self._known[before], session_id)
         return known.name
 
@@ -91,37 +91,37 @@ class Handles:
         return known.name
 
     @contextmanager
-    def marking(self, session_id: str, handle: MemoryProvider) -> Iterator[str]:
+    def hold(self, session_id: str, handle: MemoryProvider) -> Iterator[str]:
         """The handle's name, for a turn that is being marked as owed to it: meanwhile it is kept."""
         known = self._know(handle)
         self._use(known, session_id)
-        self._marking[known.name, session_id] += 1
+        self._held[known.name, session_id] += 1
         try:
             yield known.name
         finally:
             if session_id in known.sessions:  # else it was let go of, or the session was deleted
                 self._use(known, session_id)
-            self._marking[known.name, session_id] -= 1
-            if not self._marking[known.name, session_id]:
-                del self._marking[known.name, session_id]
+            self._held[known.name, session_id] -= 1
+            if not self._held[known.name, session_id]:
+                del self._held[known.name, session_id]
 
     @property
     def moment(self) -> int:
         """Now: what is used later is newer."""
         return self._moment
 
-    def nothing_owed(self, session_id: str, moment: int) -> None:
+    def drop_idle(self, session_id: str, moment: int) -> None:
         """Nobody owed anything here after this moment: only the session's own handle is kept."""
         for name in self._serving(session_id):
             if self._current.get(session_id) != name and self._is_older(session_id, name, moment):
                 self._drop(session_id, name)
 
-    def at_rest(self, session_id: str, moment: int) -> None:
+    def release_session(self, session_id: str, moment: int) -> None:
         """Nobody owed anything here after this moment, and its own handle is not needed either for now."""
         name = self._current.get(session_id)
         if name is not None and self._is_older(session_id, name, moment):
             del self._current[session_id]
-        self.nothing_owed(session_id, moment)
+        self.drop_idle(session_id, moment)
 
     def forget(self, session_id: str) -> None:
         """The session is gone."""
@@ -162,7 +162,7 @@ class Handles:
 
     def _is_older(self, session_id: str, name: str, moment: int) -> bool:
         used = self._known[name].sessions[session_id]
-        return used <= moment and (name, session_id) not in self._marking
+        return used <= moment and (name, session_id) not in self._held
 
     def _drop(self, session_id: str, name: str) -> None:
         known = self._known.get(name)

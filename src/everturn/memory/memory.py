@@ -21,7 +21,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.memory import Ledger, MemoryProvider, Owing
 from everturn.domain.messages import Message
 from everturn.domain.probe import Probe
-from everturn.memory.commits import NOTHING, CommitOutcome, Commits, Committed
+from everturn.memory.commits import NOTHING, CommitOutcome, CommitResult, Commits
 from everturn.memory.providers import Providers
 from everturn.memory.settings import MemorySettings
 from everturn.memory.threaded_provider import ProviderFailed, ProviderState, call_within
@@ -32,14 +32,14 @@ _log = logging.getLogger("everturn.memory")
 _SEGMENTS_MAX = 200  # that one settling of a session hands over; the rest comes at the next boundary
 
 
-class Drained(msgspec.Struct, frozen=True):
-    settled: int  # turns
+class DrainResult(msgspec.Struct, frozen=True):
+    committed: int  # turns
     left: int  # sessions that still owe something
     is_complete: bool
 
 
 class _Act(Protocol):
-    async def __call__(self, owner: str, session_id: str, /) -> Committed: ...
+    async def __call__(self, owner: str, session_id: str, /) -> CommitResult: ...
 
 
 class Memory(Commits):
@@ -64,7 +64,7 @@ class Memory(Commits):
 
     # --- boundaries ----------------------------------------------------------------------------------
 
-    async def settle(self, owner: str, session_id: str) -> Committed:
+    async def commit_session(self, owner: str, session_id: str) -> CommitResult:
         """Commit all that the session owes, segment by segment. Opens a fresh handle for a segment whose
         own is not here, e.g. after a restart. For boundaries: the session is left, idle, compacted."""
         turns = 0
@@ -76,20 +76,20 @@ class Memory(Commits):
                 done = await self._commit_with_spare(owner, session_id)
             turns += done.turns
             if done.outcome is CommitOutcome.NOTHING:
-                self._handles.at_rest(session_id, moment)
-                return Committed(CommitOutcome.SETTLED if turns else CommitOutcome.NOTHING, turns=turns)
-            if done.outcome is not CommitOutcome.SETTLED:
+                self._handles.release_session(session_id, moment)
+                return CommitResult(CommitOutcome.COMMITTED if turns else CommitOutcome.NOTHING, turns=turns)
+            if done.outcome is not CommitOutcome.COMMITTED:
                 break
         return msgspec.structs.replace(done, turns=turns)
 
-    async def _commit_with_spare(self, owner: str, session_id: str) -> Committed:
+    async def _commit_with_spare(self, owner: str, session_id: str) -> CommitResult:
         found = await self.ledger.next(owner, session_id, self._holder)
         if found is None:
             return NOTHING
         try:
             spare = await self._spare(found.provider)
         except NotFound as error:
-            return Committed(CommitOutcome.NO_HANDLE, left=found.turns, error=error.message)
+            return CommitResult(CommitOutcome.NO_HANDLE, left=found.turns, error=error.message)
         return await self.commit(owner, session_id, spare)
 
     async def _spare(self, provider: str) -> MemoryProvider:
@@ -109,7 +109,7 @@ class Memory(Commits):
         if name is None:
             return
         if not is_last:
-            await self._settle_for(name)
+            await self._commit_owed_to(name)
         # Also one whose turns are not owed any more, because they were undone while it runs.
         while (
             busy := next((each for each in self._under_way.values() if each.handle == name), None)
@@ -120,14 +120,14 @@ class Memory(Commits):
             # Whoever released it at the same time finds it detached: it is closed once.
             await self._close(handle)
 
-    async def _settle_for(self, name: str) -> None:
+    async def _commit_owed_to(self, name: str) -> None:
         """Commit until the handle owes nothing. A session's older segments of others come first; its newer
         ones are left alone."""
-        rounds = _Rounds()
+        rounds = _CommitRounds()
         while new := rounds.new(
             await self.ledger.owing(handle=name, limit=self.settings.owing_max + len(rounds.stuck))
         ):
-            await self._settle_each(new, self.commit, rounds)
+            await self._commit_each(new, self.commit, rounds)
 
     async def _close(self, handle: MemoryProvider) -> None:
         try:
@@ -135,23 +135,25 @@ class Memory(Commits):
         except ProviderFailed as error:
             _log.warning("%s", error.message)
 
-    async def drain(self, within_s: float | None = None) -> Drained:
+    async def drain(self, within_s: float | None = None) -> DrainResult:
         """Settle everything owed by handles of this process or of nobody, within a bounded time.
 
         Waits for commits under way, then takes what became owed meanwhile. What does not fit stays owed.
         """
         limit = self.settings.drain_s if within_s is None else within_s
-        rounds = _Rounds()
+        rounds = _CommitRounds()
         try:
-            await call_within(self._clock, limit, lambda: self._contained("drain", self._drain, rounds))
+            await call_within(
+                self._clock, limit, lambda: self._log_store_errors("drain", self._drain, rounds)
+            )
         except TimeoutError:
             _log.warning("memory: not everything could be committed in %g s; it stays owed", limit)
-        left = await self._contained("drain", self._owing)
-        return Drained(rounds.turns, len(left or ()), left == [])
+        left = await self._log_store_errors("drain", self._owing)
+        return DrainResult(rounds.turns, len(left or ()), left == [])
 
-    async def _drain(self, rounds: _Rounds) -> None:
+    async def _drain(self, rounds: _CommitRounds) -> None:
         while new := rounds.new(await self._owing(more=len(rounds.stuck))):
-            await self._settle_each(new, self.settle, rounds)
+            await self._commit_each(new, self.commit_session, rounds)
 
     async def close(self) -> None:
         """Close the handles that were opened here for what a restart had left, after what they are doing,
@@ -170,20 +172,20 @@ class Memory(Commits):
 
     async def run(self) -> None:
         """Commit what a crash has left, then look for idle sessions and due retries, without end."""
-        await self._contained("start-up", self._settle_left)
+        await self._log_store_errors("start-up", self._commit_leftovers)
         while True:
             await self._clock.sleep(self.settings.look_s)
-            await self._contained("look", self.look)
+            await self._log_store_errors("look", self.commit_due)
 
-    async def look(self) -> int:
+    async def commit_due(self) -> int:
         """Settle what is due now: sessions that are idle, commits that may be tried again."""
         quiet_since = self._clock.now_ms() - round(self.settings.idle_s * 1000)
-        rounds = _Rounds()
-        await self._settle_each(await self._owing(quiet_since), self.settle, rounds)
+        rounds = _CommitRounds()
+        await self._commit_each(await self._owing(quiet_since), self.commit_session, rounds)
         return rounds.turns
 
-    async def _settle_left(self) -> None:
-        await self._settle_each(await self._owing(), self.settle, _Rounds())
+    async def _commit_leftovers(self) -> None:
+        await self._commit_each(await self._owing(), self.commit_session, _CommitRounds())
 
     async def _owing(self, quiet_since: int | None = None, more: int = 0) -> list[Owing]:
         """What is owed by handles of this process or of nobody who lives."""
@@ -194,22 +196,22 @@ class Memory(Commits):
             is_elsewhere=False,
         )
 
-    async def _settle_each(self, sessions: Sequence[Owing], act: _Act, rounds: _Rounds) -> None:
+    async def _commit_each(self, sessions: Sequence[Owing], act: _Act, rounds: _CommitRounds) -> None:
         room = anyio.CapacityLimiter(self.settings.commits_at_once)
         async with anyio.create_task_group() as group:
             for owing in sessions:
                 group.start_soon(
-                    self._settle_one, owing, act, rounds, room, name=f"settle {owing.session_id}"
+                    self._commit_one, owing, act, rounds, room, name=f"settle {owing.session_id}"
                 )
 
-    async def _settle_one(
-        self, owing: Owing, act: _Act, rounds: _Rounds, room: anyio.CapacityLimiter
+    async def _commit_one(
+        self, owing: Owing, act: _Act, rounds: _CommitRounds, room: anyio.CapacityLimiter
     ) -> None:
         async with room:
             what = f"commit of {owing.session_id}"
-            rounds.took(owing, await self._contained(what, act, owing.owner, owing.session_id))
+            rounds.record(owing, await self._log_store_errors(what, act, owing.owner, owing.session_id))
 
-    async def _contained(self, what: str, act: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+    async def _log_store_errors(self, what: str, act: Callable[..., Awaitable[T]], *args: Any) -> T | None:
         """The store may be away: that is said, and the next look tries again."""
         try:
             result = await act(*args)
@@ -297,7 +299,7 @@ async def _text_from(handle: MemoryProvider, owner: str, session_key: str, promp
     return text.encode("utf-8", "replace").decode()
 
 
-class _Rounds:
+class _CommitRounds:
     """What commits in rounds have come to, also when they are cut short: how many ``turns`` were settled, and
     who is ``stuck``: a session that could not be settled is tried again only when it owes more than then."""
 
@@ -308,9 +310,9 @@ class _Rounds:
     def new(self, owing: Sequence[Owing]) -> list[Owing]:
         return [each for each in owing if each.turns > self.stuck.get(each.session_id, 0)]
 
-    def took(self, owing: Owing, done: Committed | None) -> None:
+    def record(self, owing: Owing, done: CommitResult | None) -> None:
         self.turns += done.turns if done is not None else 0
-        if done is not None and done.outcome is CommitOutcome.SETTLED:
+        if done is not None and done.outcome is CommitOutcome.COMMITTED:
             self.stuck.pop(owing.session_id, None)
         else:
             self.stuck[owing.session_id] = owing.turns

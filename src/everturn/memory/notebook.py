@@ -28,14 +28,14 @@ from everturn.memory.index import Index
 from everturn.memory.notes import (
     BY_USER,
     Note,
+    append_notes,
     day_of,
     new_page,
     one_line,
     page_of,
     read_page,
-    with_note_changed,
-    with_notes_added,
-    written,
+    render_note,
+    replace_note,
 )
 from everturn.store.files.disk import Disk, told, write_atomically
 
@@ -51,7 +51,7 @@ _PAGE_BYTES_MAX = 2_000_000  # some 20,000 facts; a larger file is not read, and
 Signature = tuple[int, int, int, int]  # of a file: inode, size, times of its content and of its entry
 
 
-class _Held(Exception):
+class _PagesLocked(Exception):
     """Somebody else writes these pages now; nothing was done."""
 
 
@@ -98,7 +98,7 @@ class Notebook:
             self._refresh()
             return all(line in self._lines for line in lines)
 
-    def troubles(self) -> list[str]:
+    def problems(self) -> list[str]:
         """What the user should know about files here that are not read."""
         with self._lock:
             self._refresh()
@@ -109,7 +109,7 @@ class Notebook:
     def remember(self, note: Note) -> Note:
         """Add the note, unless its words are noted already: looked at and written as one step."""
         words = one_line(note.text).casefold()
-        with self._alone():
+        with self._locked():
             known = next((each for each in self._every if one_line(each.text).casefold() == words), None)
             if known is not None:
                 return known
@@ -119,66 +119,66 @@ class Notebook:
     def _add(self, notes: Sequence[Note]) -> None:
         for page in sorted({page_of(note.day) for note in notes}):
             new = [note for note in notes if page_of(note.day) == page]
-            self._write(page, with_notes_added(self._text(page) or new_page(page), new))
+            self._write(page, append_notes(self._text(page) or new_page(page), new))
 
     def edit(self, note_id: str, text: str) -> Note:
-        with self._alone():
+        with self._locked():
             note = self.get(note_id)
             new = msgspec.structs.replace(note, text=text)
             if note.lines == 1:
                 # The user's own line: its id was made of the old words, so it is written down now.
                 new = msgspec.structs.replace(new, source=BY_USER)
-            self._write(note.page, with_note_changed(self._text(note.page), note, written(new)))
+            self._write(note.page, replace_note(self._text(note.page), note, render_note(new)))
             return self.get(note_id)
 
     def forget(self, note_id: str) -> Note:
-        with self._alone():
+        with self._locked():
             note = self.get(note_id)
             while (copy := self._by_id.get(note_id)) is not None:
                 # A user who moves notes about may have left it in two places: forgotten is forgotten.
-                self._write(copy.page, with_note_changed(self._text(copy.page), copy, ()))
+                self._write(copy.page, replace_note(self._text(copy.page), copy, ()))
             return note
 
     # --- segments ------------------------------------------------------------------------------------
 
-    def untaken(self, key: str, turns: Sequence[str]) -> list[str]:
+    def new_turns(self, key: str, turns: Sequence[str]) -> list[str]:
         """Those of a segment's turns that were not taken in before, under whatever key they came then."""
-        with self._alone():
+        with self._locked():
             taken = set(self._taken())
             return [] if key in taken else [turn for turn in turns if turn not in taken]
 
-    def take(self, turns: Sequence[str], notes: Sequence[Note]) -> None:
+    def record_turns(self, turns: Sequence[str], notes: Sequence[Note]) -> None:
         """Write down what these turns left, and that they were taken in, durably. What is noted already, or
         came from a turn that somebody else took in meanwhile, is not written again."""
-        with self._alone():
+        with self._locked():
             taken = set(self._taken())
             known = {line.casefold() for line in self._lines}
             new = [n for n in notes if n.turn_id not in taken and one_line(n.text).casefold() not in known]
             if new:
-                # Said before the notes are there: a crash in between is seen by ``_finish``.
-                write_atomically(self._disk, self._folder / _TAKING, _as_lines(turns))
+                # Said before the notes are there: a crash in between is seen by ``_finish_interrupted``.
+                write_atomically(self._disk, self._folder / _TAKING, _join_lines(turns))
                 self._add(new)
-            self._mark(turns)
+            self._mark_taken(turns)
 
-    def _finish(self) -> None:
+    def _finish_interrupted(self) -> None:
         """After a crash among the steps of ``take``: a page is written whole, so if one of the notes is
         there, all are, and the turns were taken in; if none is, they were not."""
-        turns = set(self._words_of(_TAKING))
+        turns = set(self._read_lines(_TAKING))
         if not turns:
             return
         if any(note.is_extracted and note.turn_id in turns for note in self._by_id.values()):
-            self._mark(sorted(turns))
+            self._mark_taken(sorted(turns))
         (self._folder / _TAKING).unlink(missing_ok=True)
 
-    def _mark(self, turns: Sequence[str]) -> None:
+    def _mark_taken(self, turns: Sequence[str]) -> None:
         every = list(dict.fromkeys((*self._taken(), *turns)))[-_TAKEN_MAX:]
-        write_atomically(self._disk, self._folder / _TAKEN, _as_lines(every))
+        write_atomically(self._disk, self._folder / _TAKEN, _join_lines(every))
         (self._folder / _TAKING).unlink(missing_ok=True)
 
     def _taken(self) -> list[str]:
-        return self._words_of(_TAKEN)
+        return self._read_lines(_TAKEN)
 
-    def _words_of(self, name: str) -> list[str]:
+    def _read_lines(self, name: str) -> list[str]:
         path = self._folder / name
         return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
 
@@ -246,10 +246,10 @@ class Notebook:
         self._refresh()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Nobody else writes these pages meanwhile; what they wrote before is seen, and what a crash left is
         finished before the user can delete it. Whoever only reads does not wait for another process.
-        Raises _Held: a thread that waited for a process that was stopped could not be ended."""
+        Raises _PagesLocked: a thread that waited for a process that was stopped could not be ended."""
         with told(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self._folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -257,10 +257,10 @@ class Notebook:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise _Held from error
+                raise _PagesLocked from error
             with self._lock:
                 self._refresh()
-                self._finish()
+                self._finish_interrupted()
                 yield
         finally:
             os.close(descriptor)
@@ -299,30 +299,30 @@ class Notebooks:
     async def find(self, owner: str, query: str, limit: int) -> list[Note]:
         return await self._in_thread(owner, lambda book: book.find(query, limit))
 
-    async def troubles(self, owner: str) -> list[str]:
-        return await self._in_thread(owner, lambda book: book.troubles())
+    async def problems(self, owner: str) -> list[str]:
+        return await self._in_thread(owner, lambda book: book.problems())
 
     async def holds(self, owner: str, lines: Sequence[str]) -> bool:
         return not lines or await self._in_thread(owner, lambda book: book.holds(lines))
 
     async def remember(self, owner: str, text: str, at_ms: int, source: str = BY_USER) -> Note:
         """Note one fact; one that is noted already is returned as it is. Raises Invalid."""
-        fact = _checked(text)
+        fact = _validate(text)
 
         return await self._in_thread(owner, lambda book: book.remember(self.new(fact, at_ms, source)))
 
     async def edit(self, owner: str, note_id: str, text: str) -> Note:
-        fact = _checked(text)
+        fact = _validate(text)
         return await self._in_thread(owner, lambda book: book.edit(note_id, fact))
 
     async def forget(self, owner: str, note_id: str) -> Note:
         return await self._in_thread(owner, lambda book: book.forget(note_id))
 
-    async def untaken(self, owner: str, key: str, turns: Sequence[str]) -> list[str]:
-        return await self._in_thread(owner, lambda book: book.untaken(key, turns))
+    async def new_turns(self, owner: str, key: str, turns: Sequence[str]) -> list[str]:
+        return await self._in_thread(owner, lambda book: book.new_turns(key, turns))
 
-    async def take(self, owner: str, turns: Sequence[str], notes: Sequence[Note]) -> None:
-        await self._in_thread(owner, lambda book: book.take(turns, notes))
+    async def record_turns(self, owner: str, turns: Sequence[str], notes: Sequence[Note]) -> None:
+        await self._in_thread(owner, lambda book: book.record_turns(turns, notes))
 
     def new(self, text: str, at_ms: int, source: str) -> Note:
         return Note(self._ids.make("not"), one_line(text), day_of(at_ms), source)
@@ -340,7 +340,7 @@ class Notebooks:
             try:
                 # Whoever gives it up leaves it alone: a disk that hangs holds up no turn and no shutdown.
                 return await anyio.to_thread.run_sync(work, book, abandon_on_cancel=True)
-            except _Held as error:
+            except _PagesLocked as error:
                 if anyio.current_time() >= give_up_at:
                     raise Overloaded(
                         f"Another process has held the notes for {self._lock_wait_s:g} s. Nothing was noted.",
@@ -350,11 +350,11 @@ class Notebooks:
             look_s = min(look_s * 2, look_max_s)
 
 
-def _as_lines(words: Sequence[str]) -> bytes:
+def _join_lines(words: Sequence[str]) -> bytes:
     return "".join(f"{word}\n" for word in words).encode()
 
 
-def _checked(text: str) -> str:
+def _validate(text: str) -> str:
     fact = one_line(text)
     if not fact:
         raise Invalid("The note is empty.", hint="Write something, or forget the note.")

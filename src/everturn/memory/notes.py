@@ -62,7 +62,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
             return None
 
 
-def source_of(session_id: str, turn_id: str) -> str:
+def turn_source(session_id: str, turn_id: str) -> str:
     """Where a fact was found."""
     return f"{_EXTRACTED}{session_id} {turn_id}"
 
@@ -89,7 +89,7 @@ def new_page(page: str) -> str:
     )
 
 
-def written(note: Note) -> list[str]:
+def render_note(note: Note) -> list[str]:
     """The lines of a note."""
     facts = [note.id, *([note.day] if note.day else []), note.source]
     return [f"- {one_line(note.text)}", f"  ({', '.join(facts)})"]
@@ -120,12 +120,12 @@ def read_page(page: str, text: str) -> list[Note]:
 def _note(page: str, text: str, source: re.Match[str] | None, first_line: int, lines: int) -> Note:
     month = f"{page[:7]}-01" if _MONTH.match(page) else ""
     if source is None:
-        return Note(id_of_words(text), text, month, BY_USER, page, first_line, lines)
+        return Note(derive_id(text), text, month, BY_USER, page, first_line, lines)
     day = source["day"] or month
     return Note(source["id"], text, day, (source["source"] or BY_USER).strip(), page, first_line, lines)
 
 
-def id_of_words(text: str) -> str:
+def derive_id(text: str) -> str:
     number = int.from_bytes(hashlib.sha256(one_line(text).encode()).digest()[:17], "big")
     digits = []
     for _ in range(26):
@@ -134,7 +134,7 @@ def id_of_words(text: str) -> str:
     return "not_" + "".join(digits)
 
 
-def with_note_changed(text: str, note: Note, new: Sequence[str]) -> str:
+def replace_note(text: str, note: Note, new: Sequence[str]) -> str:
     """The page with the note's lines replaced; everything else stays as it is, to the byte."""
     lines = text.split("\n")
     first, end = note.first_line, note.first_line + note.lines
@@ -144,8 +144,8 @@ def with_note_changed(text: str, note: Note, new: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def with_notes_added(text: str, notes: Sequence[Note]) -> str:
-    lines = ["", *(line for note in notes for line in written(note)), ""]
+def append_notes(text: str, notes: Sequence[Note]) -> str:
+    lines = ["", *(line for note in notes for line in render_note(note)), ""]
     return text.rstrip("\r\n") + f"{_ending(text)}\n" + f"{_ending(text)}\n".join(lines)
 
 

@@ -18,15 +18,17 @@ _log = logging.getLogger("everturn.memory")
 
 GROUP = "everturn.memory"
 
-Open = Callable[[], MemoryProvider]
+OpenProvider = Callable[[], MemoryProvider]
 
 
 class Providers:
     """``own`` run in this loop and are trusted to yield; plug-ins run apart from it."""
 
-    def __init__(self, own: Mapping[str, Open], plug_ins: Mapping[str, EntryPoint] | None = None) -> None:
+    def __init__(
+        self, own: Mapping[str, OpenProvider], plug_ins: Mapping[str, EntryPoint] | None = None
+    ) -> None:
         self._own = dict(own)
-        self._plug_ins = _installed() if plug_ins is None else dict(plug_ins)
+        self._plug_ins = _find_plug_ins() if plug_ins is None else dict(plug_ins)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,5 +55,5 @@ class Providers:
             return LazyProvider(self._own[name], name)
 
 
-def _installed() -> dict[str, EntryPoint]:
+def _find_plug_ins() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}

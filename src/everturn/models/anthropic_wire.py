@@ -278,7 +278,7 @@ class _Reading:
         for data in events:
             if data.startswith(b"[DONE]"):  # the other wire's last word, from servers that speak both
                 break
-            event = self._decoded(data)
+            event = self._decode(data)
             if event is None:
                 break
             if event.type == "content_block_delta" and event.delta is not None:
@@ -300,7 +300,7 @@ class _Reading:
         self._give(text, chunks)
         return chunks
 
-    def _decoded(self, data: bytes) -> _Event | None:
+    def _decode(self, data: bytes) -> _Event | None:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -59,11 +59,11 @@ def history_steps(
     results = {part.call_id: part for message in messages for part in _results(message)}
     for message in messages:
         if message.role is Role.ASSISTANT:
-            said = _said(message, results)
+            said = _model_step(message, results)
             if said is not None:
                 steps.append(said)
         elif message.role is not Role.TOOL:
-            parts = tuple(_asked(message, request, sees_images))
+            parts = tuple(_user_parts(message, request, sees_images))
             if parts and steps and isinstance(last := steps[-1], UserStep):
                 steps[-1] = UserStep(last.parts + parts)
             elif parts:
@@ -116,7 +116,7 @@ def _results(message: Message) -> Iterable[Result]:
     return (part for part in message.parts if isinstance(part, Result))
 
 
-def _said(message: Message, results: dict[str, Result]) -> ModelStep | None:
+def _model_step(message: Message, results: dict[str, Result]) -> ModelStep | None:
     calls = tuple(part for part in message.parts if isinstance(part, Call))
     text = "".join(part.text for part in message.parts if isinstance(part, Text) and not part.is_abandoned)
     if not calls and not text.strip():
@@ -125,25 +125,25 @@ def _said(message: Message, results: dict[str, Result]) -> ModelStep | None:
         tuple(part for part in message.parts if isinstance(part, Reasoning) and not part.is_abandoned),
         text,
         calls,
-        tuple(results.get(call.id) or _unknown(call) for call in calls),
+        tuple(results.get(call.id) or _unknown_result(call) for call in calls),
     )
 
 
-def _unknown(call: Call) -> Result:
+def _unknown_result(call: Call) -> Result:
     return Result(call.id, call.name, UNKNOWN_TEXT, Outcome.UNKNOWN)
 
 
-def _asked(message: Message, request: ModelRequest, sees_images: bool) -> Iterator[str | Image]:
+def _user_parts(message: Message, request: ModelRequest, sees_images: bool) -> Iterator[str | Image]:
     for part in message.parts:
         if isinstance(part, Attachment):
-            yield _attached(part, request.files.get(part.file_id), sees_images)
+            yield _attachment_part(part, request.files.get(part.file_id), sees_images)
         elif isinstance(part, Summary):
             yield f"{SUMMARY_TITLE}\n\n{part.text}"
         elif isinstance(part, Text) and part.text.strip() and not part.is_abandoned:
             yield part.text
 
 
-def _attached(part: Attachment, content: bytes | None, sees_images: bool) -> str | Image:
+def _attachment_part(part: Attachment, content: bytes | None, sees_images: bool) -> str | Image:
     label = f"{part.name} ({part.media_type}, {part.size:,} bytes)"
     if part.media_type.startswith("image/"):
         if content is not None and sees_images:

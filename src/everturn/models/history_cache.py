@@ -49,7 +49,7 @@ class HistoryCache:
             return (), messages
         key = (target.name, target.model, messages[0].id)
         kept = self._kept.pop(key, None)
-        if kept is None or not _goes_on(kept, messages):
+        if kept is None or not _continues(kept, messages):
             kept = _CachedHistory(messages[0], messages[0], 0, (), 0)
         end = _cut(messages, kept.count, spare)
         if end < max(kept.count, MESSAGES_MIN):
@@ -65,7 +65,7 @@ class HistoryCache:
         return kept.pieces, messages[end:]
 
 
-def _goes_on(kept: _CachedHistory, messages: Sequence[Message]) -> bool:
+def _continues(kept: _CachedHistory, messages: Sequence[Message]) -> bool:
     is_there = kept.count <= len(messages) and messages[kept.count - 1] is kept.last
     return is_there and messages[0] == kept.first
 

@@ -225,7 +225,7 @@ class LlamaServer:
         said = msgspec.json.decode(line) if line.strip() else {}
         if "address" not in said:
             await self.close()
-            raise _not_started(self._spec.name, said.get("error", ""), log_path)
+            raise _start_failure(self._spec.name, said.get("error", ""), log_path)
         return said["address"] + "/v1", key
 
     def _settings(self, key: Secret) -> dict[str, Any]:
@@ -344,7 +344,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     stdout.close()
 
 
-def _not_started(name: str, said: str, log_path: Path) -> ModelDropped:
+def _start_failure(name: str, said: str, log_path: Path) -> ModelDropped:
     log = log_path.read_text("utf-8", "replace").strip()[-_LOG_CHARS:]
     detail = said or (log.splitlines()[-1] if log else "it ended without a word")
     return ModelDropped(

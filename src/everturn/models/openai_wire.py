@@ -276,7 +276,7 @@ class _Reading:
             if data.startswith(b"[DONE]"):
                 self._is_done = True
                 break
-            event = self._decoded(data)
+            event = self._decode(data)
             if event is None:
                 break
             if event.usage is not None:
@@ -310,7 +310,7 @@ class _Reading:
             chunks.append(TextChunk(text))
         return chunks
 
-    def _decoded(self, data: bytes) -> _Event | None:
+    def _decode(self, data: bytes) -> _Event | None:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):

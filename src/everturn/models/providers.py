@@ -135,9 +135,9 @@ DISCOVERED = ("ollama", "lmstudio", "llamacpp")
 
 def resolve(settings: ModelsSettings, environ: Mapping[str, str]) -> dict[str, Provider]:
     """All providers: those known here, as the environment and the configuration change them, and own ones."""
-    providers = {name: _placed(provider, environ) for name, provider in PROVIDERS.items()}
+    providers = {name: _apply_environ(provider, environ) for name, provider in PROVIDERS.items()}
     for name, given in settings.providers.items():
-        providers[name] = _configured(name, providers.get(name), given)
+        providers[name] = _apply_settings(name, providers.get(name), given)
     return providers
 
 
@@ -173,7 +173,7 @@ def checked_address(text: str) -> str:
     return text
 
 
-def _placed(provider: Provider, environ: Mapping[str, str]) -> Provider:
+def _apply_environ(provider: Provider, environ: Mapping[str, str]) -> Provider:
     for variable in provider.url_variables:
         address = environ.get(variable, "").strip()
         if address:
@@ -189,7 +189,7 @@ def _placed(provider: Provider, environ: Mapping[str, str]) -> Provider:
     return provider
 
 
-def _configured(name: str, known: Provider | None, given: ProviderSettings) -> Provider:
+def _apply_settings(name: str, known: Provider | None, given: ProviderSettings) -> Provider:
     base = known or Provider(name, given.base_url or "", needs_key=given.key_env is not None)
     changes: dict[str, Any] = {"headers": {**base.headers, **given.headers}}
     if given.base_url is not None:

@@ -109,7 +109,7 @@ async def test_the_question_shows_the_call_and_what_a_lasting_answer_covers(
         return "n"
 
     monkeypatch.setattr(prompts, "_input", no)
-    assert (await prompts.answer_to(ask, out)).answer == "deny"
+    assert (await prompts.ask_user(ask, out)).answer == "deny"
     text = out.file.getvalue()  # type: ignore[attr-defined]
     assert "  │ os.system('rm -rf /srv')" in text
     assert "  It runs code." in text

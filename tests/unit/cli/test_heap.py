@@ -8,25 +8,25 @@ import sys
 import anyio
 import pytest
 
-from everturn.cli.heap import EVERY_S, give_back, trim_of_system
+from everturn.cli.heap import EVERY_S, find_trim, trim_heap
 from everturn.testing import FakeClock
 
 # Each block is larger than what Python's own allocator keeps, and every thousandth stays.
 FLOOD = """
 from pathlib import Path
-from everturn.cli.heap import trim_of_system
+from everturn.cli.heap import find_trim
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4
 blocks = [bytes([number % 256]) * 2_000 for number in range(100_000)]
 stays = blocks[::1000]
 blocks.clear()
 before = resident()
-trim_of_system()()
+find_trim()()
 print(before, resident())
 """
 
 
-@pytest.mark.skipif(trim_of_system() is None, reason="this C library cannot give memory back")
+@pytest.mark.skipif(find_trim() is None, reason="this C library cannot give memory back")
 def test_what_was_freed_between_what_stays_is_given_back() -> None:
     done = subprocess.run([sys.executable, "-c", FLOOD], capture_output=True, text=True, check=True)
     before, after = map(int, done.stdout.split())
@@ -37,7 +37,7 @@ def test_what_was_freed_between_what_stays_is_given_back() -> None:
 async def test_it_is_given_back_again_and_again() -> None:
     clock, times = FakeClock(), []
     async with anyio.create_task_group() as group:
-        group.start_soon(give_back, clock, lambda: times.append(clock.monotonic()))
+        group.start_soon(trim_heap, clock, lambda: times.append(clock.monotonic()))
         for count in (1, 2, 3):
             await clock.someone_sleeps(EVERY_S)
             assert len(times) == count - 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from everturn.cli import prompts
-from everturn.cli.screen import Screen, described, finished_length
+from everturn.cli.screen import Screen, describe, finished_length
 from everturn.domain import events as ev
 from everturn.domain.messages import Message, Outcome, Role, Summary, Text
 from everturn.domain.store import Ask
@@ -74,7 +74,7 @@ async def test_a_forged_question_is_shown_for_what_it_is(monkeypatch: pytest.Mon
         return "n"
 
     monkeypatch.setattr(prompts, "_input", no)
-    given = await prompts.answer_to(ask, Console(file=out, width=200))
+    given = await prompts.ask_user(ask, Console(file=out, width=200))
     assert given.answer == "deny"
     assert [char for char in out.getvalue() if not char.isprintable() and char != "\n"] == []
     assert out.getvalue().count(r"\x1b[2K\x1b[1A\x9b2Jrm\r\u202eself\x07") == 2
@@ -103,7 +103,7 @@ def test_a_finished_part_never_ends_inside_a_fence(lines: list[str]) -> None:
     ],
 )
 def test_what_is_not_words_is_said_in_one_line(payload: ev.Payload, words: str) -> None:
-    line = described(payload)
+    line = describe(payload)
     assert (words in line) if words else not line
     assert "\n" not in line
 
@@ -119,8 +119,8 @@ def test_progress_in_a_log_is_a_line_for_every_tenth(capsys: pytest.CaptureFixtu
 
 def test_a_summary_is_said_and_steering_is_not() -> None:
     summary = Message("m", "t", Role.SUMMARY, (Summary("Short.", covers="m0", messages=7),), 0)
-    assert "Summarised 7 messages" in described(ev.MessageAdded(summary))
-    assert described(ev.MessageAdded(Message("m", "t", Role.USER, (Text("Also this"),), 0))) == ""
+    assert "Summarised 7 messages" in describe(ev.MessageAdded(summary))
+    assert describe(ev.MessageAdded(Message("m", "t", Role.USER, (Text("Also this"),), 0))) == ""
 
 
 def test_a_turn_rests_at_its_end_and_when_it_waits() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.cli.serve import beside_others, check_model, drain, warn_of_readers, warn_of_sandbox
+from everturn.cli.serve import check_model, drain, share_server_lock, warn_of_readers, warn_of_sandbox
 from everturn.config import read_config
 from everturn.domain.errors import ModelUnknown
 from everturn.store import Store
@@ -51,14 +51,14 @@ def test_a_data_folder_that_others_can_read_is_warned_of(
 def test_a_second_server_on_one_folder_says_what_that_means_and_a_later_one_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with beside_others(tmp_path):
+    with share_server_lock(tmp_path):
         assert caplog.text == ""
-        with beside_others(tmp_path):
+        with share_server_lock(tmp_path):
             assert caplog.text.count("another server has the data folder") == 1
             assert "That is safe" in caplog.text
-        with beside_others(tmp_path):
+        with share_server_lock(tmp_path):
             assert caplog.text.count("another server") == 2
-    with beside_others(tmp_path):
+    with share_server_lock(tmp_path):
         assert caplog.text.count("another server") == 2
 
 

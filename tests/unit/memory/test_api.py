@@ -124,7 +124,7 @@ async def test_starting_a_session_over_http_remembers_the_one_it_leaves(
         await running.run(session["id"], "I keep bees")
         await running.new_session(leaving=session["id"])
         # Waits for the commit under way, if it is; the answer is the same either way.
-        await built.memory.settle("local", session["id"])
+        await built.memory.commit_session("local", session["id"])
         assert [note.text for note in await built.notebooks.notes("local")] == ["The user keeps bees."]
 
 

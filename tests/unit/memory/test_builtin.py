@@ -19,7 +19,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.store import Request
 from everturn.engine import Preferences, write_preferences
 from everturn.memory import BuiltMemory, CommitOutcome, MemorySettings, build_memory
-from everturn.memory.notes import source_of
+from everturn.memory.notes import turn_source
 from everturn.store import Store
 from everturn.store.files.disk import Disk
 from everturn.testing import CallTool, FakeClock, HoldingProbe, ScriptedModel, ScriptedModels
@@ -77,7 +77,7 @@ async def test_facts_are_noted_with_session_turn_and_day_and_their_cost_is_in_us
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "Hello there")
     second = await owed_turn(store, session.id, "I sing in a choir")
-    assert (await built.memory.settle(ME, session.id)).turns == 2
+    assert (await built.memory.commit_session(ME, session.id)).turns == 2
     (note,) = await built.notebooks.notes(ME)
     assert (note.text, note.day) == ("The user sings in a choir.", "2025-06-15")
     assert (note.session_id, note.turn_id) == (session.id, second)
@@ -94,7 +94,7 @@ async def test_a_model_is_examined_once(store: Store, clock: FakeClock, tmp_path
     session = await acting.new_session(store)
     for text in ("one", "two"):
         await owed_turn(store, session.id, text)
-        await built.memory.settle(ME, session.id)
+        await built.memory.commit_session(ME, session.id)
     assert len(model.requests) == 3
     assert await texts(built) == ["One.", "Two."]
 
@@ -129,7 +129,7 @@ async def test_a_model_that_fails_the_check_extracts_nothing_and_says_so(
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing in a choir")
-    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert await texts(built) == []
     assert "failed the extraction check" in await store.records.get(ME, "memory", "notice")
     assert len(model.requests) == 1
@@ -158,7 +158,7 @@ async def test_what_a_message_asks_to_remember_needs_no_able_model(
     built = built_over(store, clock, tmp_path, ScriptedModel("I cannot.", clock=clock))
     session = await acting.new_session(store)
     turn = await owed_turn(store, session.id, said)
-    await built.memory.settle(ME, session.id)
+    await built.memory.commit_session(ME, session.id)
     assert await texts(built) == [f"The user asked to remember: {wish}" for wish in noted]
     assert all(note.turn_id == turn for note in await built.notebooks.notes(ME))
 
@@ -171,7 +171,7 @@ async def test_what_the_agent_has_noted_when_asked_is_not_noted_again(
     turn = await owed_turn(store, session.id, "Remember that I have a cat named Tom.")
     source = f"asked in {session.id} {turn}"
     await built.notebooks.remember(ME, "The user has a cat, Tom.", clock.now_ms(), source)
-    await built.memory.settle(ME, session.id)
+    await built.memory.commit_session(ME, session.id)
     assert await texts(built) == ["The user has a cat, Tom."]
 
 
@@ -184,7 +184,7 @@ async def test_a_pocket_model_takes_the_check_like_any_other(
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing in a choir")
     await owed_turn(store, session.id, "and I paint")
-    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert len(model.requests) == 2, "the two messages of the check that state something"
     notice = str(await store.records.get(ME, "memory", "notice"))
     assert "it missed facts that the user stated" in notice
@@ -206,7 +206,7 @@ async def test_a_small_model_is_shown_what_the_user_states_one_message_at_a_time
     await owed_turn(
         store, session.id, "Thanks. Write a haiku about rain!\nMy guitar has version 2.5 of its tuner"
     )
-    assert (await built.memory.settle(ME, session.id)).turns == 3
+    assert (await built.memory.commit_session(ME, session.id)).turns == 3
     shown = [request.messages[0].text for request in model.requests]
     assert shown == [
         "Message:\nHi, I'm Noor. I moved to Lisbon last spring, and I am allergic to walnuts.",
@@ -234,9 +234,9 @@ async def test_what_a_small_model_has_read_is_done_when_it_is_cut_short(
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
     await owed_turn(store, session.id, "I paint")
-    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.FAILED
+    assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.FAILED
     assert await texts(built) == ["The user sings."]
-    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert await texts(built) == ["The user sings.", "The user paints."]
     assert len(model.requests) == 5
 
@@ -250,8 +250,8 @@ async def test_a_small_model_goes_on_with_the_check_where_it_was_cut_short(
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
-    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.FAILED
-    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.FAILED
+    assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert await texts(built) == ["The user sings."]
     assert len(model.requests) == 4
 
@@ -276,7 +276,7 @@ async def test_what_a_small_model_notes_has_something_of_the_message(
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, said)
-    await built.memory.settle(ME, session.id)
+    await built.memory.commit_session(ME, session.id)
     assert await texts(built) == ([answer] if is_noted else [])
 
 
@@ -288,7 +288,7 @@ async def test_a_model_that_passed_the_check_of_another_release_takes_this_one_t
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing in a choir")
-    await built.memory.settle(ME, session.id)
+    await built.memory.commit_session(ME, session.id)
     assert "failed the extraction check" in await store.records.get(ME, "memory", "notice")
     assert await texts(built) == []
 
@@ -303,7 +303,7 @@ async def test_a_model_that_says_its_facts_over_and_over_passes_if_they_are_righ
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing in a choir")
-    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert await texts(built) == ["Sings in a choir."]
     schema = model.requests[0].json_schema
     assert schema is not None
@@ -317,10 +317,10 @@ async def test_a_model_that_is_away_leaves_everything_owed(
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
-    failed = await built.memory.settle(ME, session.id)
+    failed = await built.memory.commit_session(ME, session.id)
     assert failed.outcome is CommitOutcome.FAILED
     assert await texts(built) == []
-    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert await texts(built) == ["The user sings."]
 
 
@@ -347,11 +347,11 @@ async def test_a_commit_that_stops_anywhere_between_notes_and_their_mark_is_note
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
     await owed_turn(store, session.id, "and dance")
-    assert (await built.memory.settle(ME, session.id)).outcome is CommitOutcome.FAILED
+    assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.FAILED
     # Another process, which extracts in other words, finds what the first one has done.
     again = ScriptedModel(clock=clock, then=facts("The user is a singer.", "The user is a dancer."))
     restarted = built_over(store, clock, tmp_path, again)
-    assert (await restarted.memory.settle(ME, session.id)).outcome is CommitOutcome.SETTLED
+    assert (await restarted.memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert len(await texts(restarted)) == 2
     left = [path.name for path in built.notebooks.folder_of(ME).iterdir()]
     assert sorted(left) == [".lock", ".taken", "2025-06.md"]
@@ -376,16 +376,16 @@ async def test_a_turn_that_was_undone_after_an_unknown_outcome_and_restored_is_e
     await owed_turn(store, session.id, "and dance")
     probe.hold(Moment.MEMORY_RETURNED)
     async with anyio.create_task_group() as group:
-        group.start_soon(built.memory.settle, ME, session.id)
+        group.start_soon(built.memory.commit_session, ME, session.id)
         await probe.reached(Moment.MEMORY_RETURNED)
         group.cancel_scope.cancel()  # noted, but nobody was told
     probe.release(Moment.MEMORY_RETURNED)
     await store.transcript.undo(ME, session.id, Request())
-    assert (await built.memory.settle(ME, session.id)).turns == 1
+    assert (await built.memory.commit_session(ME, session.id)).turns == 1
     await store.transcript.redo(ME, session.id, Request())
     await owed_turn(store, session.id, "and paint")
     # Another key, (second turn, third turn); of the two only the third is new to the notes, and it is not lost.
-    assert (await built.memory.settle(ME, session.id)).turns == 2
+    assert (await built.memory.commit_session(ME, session.id)).turns == 2
     assert await texts(built) == ["The user sings.", "The user dances.", "The user paints."]
     assert "dance" not in model.requests[-1].messages[0].text.split("Conversation:")[1]
     assert len(model.requests) == 3
@@ -395,14 +395,14 @@ async def test_two_that_extract_the_same_turns_at_once_note_them_once(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
     books = built_over(store, clock, tmp_path, ScriptedModel(clock=clock)).notebooks
-    source = source_of("ses_1", "trn_1")
+    source = turn_source("ses_1", "trn_1")
     for words in ("The user sings.", "The user is a singer."):
-        await books.take(ME, ["trn_1"], [books.new(words, clock.now_ms(), source)])
-    await books.take(
-        ME, ["trn_2"], [books.new("the user SINGS.", clock.now_ms(), source_of("ses_1", "trn_2"))]
+        await books.record_turns(ME, ["trn_1"], [books.new(words, clock.now_ms(), source)])
+    await books.record_turns(
+        ME, ["trn_2"], [books.new("the user SINGS.", clock.now_ms(), turn_source("ses_1", "trn_2"))]
     )
     assert [note.text for note in await books.notes(ME)] == ["The user sings."]
-    assert await books.untaken(ME, "ses_1:trn_1:trn_3", ["trn_1", "trn_2", "trn_3"]) == ["trn_3"]
+    assert await books.new_turns(ME, "ses_1:trn_1:trn_3", ["trn_1", "trn_2", "trn_3"]) == ["trn_3"]
 
 
 async def test_what_an_older_release_has_taken_in_by_key_is_not_taken_in_again(
@@ -412,8 +412,8 @@ async def test_what_an_older_release_has_taken_in_by_key_is_not_taken_in_again(
     folder = books.folder_of(ME)
     folder.mkdir(parents=True)
     (folder / ".taken").write_text("ses_1:trn_1:trn_2\n")
-    assert await books.untaken(ME, "ses_1:trn_1:trn_2", ["trn_1", "trn_2"]) == []
-    assert await books.untaken(ME, "ses_1:trn_3:trn_3", ["trn_3"]) == ["trn_3"]
+    assert await books.new_turns(ME, "ses_1:trn_1:trn_2", ["trn_1", "trn_2"]) == []
+    assert await books.new_turns(ME, "ses_1:trn_3:trn_3", ["trn_3"]) == ["trn_3"]
 
 
 async def test_a_fact_the_user_deleted_does_not_come_back_with_a_retry(
@@ -447,14 +447,14 @@ async def test_a_note_that_is_deleted_while_a_commit_is_under_way_does_not_come_
     old = await built.notebooks.remember(ME, "The user sings.", clock.now_ms())
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing and dance")
-    take = built.notebooks.take
+    take = built.notebooks.record_turns
 
     async def take_late(*args: Any) -> None:
         await built.notebooks.forget(ME, old.id)  # the model has answered, nothing is written yet
         await take(*args)
 
-    monkeypatch.setattr(built.notebooks, "take", take_late)
-    assert (await built.memory.settle(ME, session.id)).turns == 1
+    monkeypatch.setattr(built.notebooks, "record_turns", take_late)
+    assert (await built.memory.commit_session(ME, session.id)).turns == 1
     assert await texts(built) == ["The user dances."]
 
 
@@ -472,7 +472,7 @@ async def test_secrets_repeats_and_essays_are_not_noted(
     built = built_over(store, clock, tmp_path, ScriptedModel(PASSED, answer, clock=clock))
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
-    await built.memory.settle(ME, session.id)
+    await built.memory.commit_session(ME, session.id)
     assert await texts(built) == ["The user sings."]
 
 
@@ -481,7 +481,7 @@ async def test_a_long_segment_is_read_in_pieces(store: Store, clock: FakeClock, 
     built = built_over(store, clock, tmp_path, model, extraction_chars_max=100)
     session = await acting.new_session(store)
     turns = [await owed_turn(store, session.id, text * 60, "ok") for text in ("a", "b")]
-    await built.memory.settle(ME, session.id)
+    await built.memory.commit_session(ME, session.id)
     assert [(note.text, note.turn_id) for note in await built.notebooks.notes(ME)] == [
         ("One.", turns[0]),
         ("Two.", turns[1]),
@@ -507,7 +507,7 @@ async def test_what_was_learnt_in_one_session_is_known_in_the_next_and_gone_once
     async with open_harness(store, clock=clock, models=models, memory=built.memory) as h:
         first = await h.new_session()
         await h.run(first, "I keep bees on a roof")
-        await built.memory.settle(OWNER, first.id)
+        await built.memory.commit_session(OWNER, first.id)
         second = await h.new_session()
         await h.run(second, "What do my bees need in winter?")
         assert "keeps bees on a roof" in chat.requests[-1].messages[0].text
@@ -607,6 +607,6 @@ async def test_facts_are_extracted_by_the_model_that_the_person_chose(
     )
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I am Ada.")
-    await built.memory.settle(ME, session.id)
+    await built.memory.commit_session(ME, session.id)
     assert named.requests == []
     assert chosen.requests

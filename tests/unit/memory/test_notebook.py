@@ -15,7 +15,7 @@ import pytest
 from everturn.domain.errors import Invalid, NotFound, Overloaded
 from everturn.domain.ids import Ids
 from everturn.memory.notebook import Notebooks
-from everturn.memory.notes import BY_USER, read_page, source_of
+from everturn.memory.notes import BY_USER, read_page, turn_source
 from everturn.testing import FakeClock, within
 
 pytestmark = pytest.mark.anyio
@@ -195,7 +195,7 @@ async def test_what_is_no_page_is_left_out_and_said_and_the_rest_is_read(
     (folder / "empty.md").touch()
     (folder / "huge.md").write_text("- one more fact\n" * 150_000)
     assert await texts(books) == ["Prefers tea."]
-    assert await books.troubles(OWNER) == [
+    assert await books.problems(OWNER) == [
         "dangling.md is no plain file; it is not read.",
         "folder.md is no plain file; it is not read.",
         "huge.md is larger than 2 MB; it is not read.",
@@ -204,7 +204,7 @@ async def test_what_is_no_page_is_left_out_and_said_and_the_rest_is_read(
     for name in ("dangling.md", "huge.md", "outside.md"):
         (folder / name).unlink()
     (folder / "folder.md").rmdir()
-    assert await books.troubles(OWNER) == []
+    assert await books.problems(OWNER) == []
 
 
 @pytest.mark.parametrize("kind", ["link", "huge"])
@@ -231,10 +231,10 @@ async def test_a_file_that_may_not_be_read_is_said_and_read_once_it_may(
     page.write_text("- Prefers tea.\n")
     page.chmod(0)
     assert await texts(books) == []
-    assert await books.troubles(OWNER) == ["2025-06.md cannot be read (Permission denied); it is not read."]
+    assert await books.problems(OWNER) == ["2025-06.md cannot be read (Permission denied); it is not read."]
     page.chmod(0o600)
     assert await texts(books) == ["Prefers tea."]
-    assert await books.troubles(OWNER) == []
+    assert await books.problems(OWNER) == []
 
 
 async def test_a_page_that_is_renamed_or_copied_keeps_its_notes_and_what_is_forgotten_is_gone_from_both(
@@ -264,7 +264,7 @@ async def test_who_reads_does_not_wait_for_a_process_that_was_stopped_while_it_h
     await books.remember(OWNER, "Prefers tea.", clock.now_ms())
     book = books._open[OWNER]
     is_waiting = anyio.Event()
-    alone = book._alone
+    alone = book._locked
 
     async with anyio.create_task_group() as group:
         with locked_by_another_process(page), within("the notes are read, although a writer waits"):
@@ -274,7 +274,7 @@ async def test_who_reads_does_not_wait_for_a_process_that_was_stopped_while_it_h
                 anyio.from_thread.run_sync(is_waiting.set, token=told)
                 return alone()
 
-            book._alone = waiting  # type: ignore[method-assign, assignment]
+            book._locked = waiting  # type: ignore[method-assign, assignment]
             group.start_soon(books.remember, OWNER, "Plays the viola.", clock.now_ms())
             await is_waiting.wait()
             assert [note.text for note in await books.notes(OWNER)] == ["Prefers tea."]
@@ -310,11 +310,11 @@ async def test_notes_that_another_process_holds_for_long_are_refused_in_words(
 async def test_what_is_forgotten_after_a_crash_among_the_steps_of_a_commit_does_not_come_back(
     books: Notebooks, page: Path, clock: FakeClock
 ) -> None:
-    note = await books.remember(OWNER, "Prefers tea.", clock.now_ms(), source_of("ses_1", "trn_1"))
+    note = await books.remember(OWNER, "Prefers tea.", clock.now_ms(), turn_source("ses_1", "trn_1"))
     # The notes were written, and then the process died, before it could say which turns they came from.
     (page.parent / ".taking").write_text("trn_1\n")
     await books.forget(OWNER, note.id)
-    assert await books.untaken(OWNER, "key", ["trn_1", "trn_2"]) == ["trn_2"]
+    assert await books.new_turns(OWNER, "key", ["trn_1", "trn_2"]) == ["trn_2"]
 
 
 def test_a_page_of_anything_is_read_without_harm() -> None:

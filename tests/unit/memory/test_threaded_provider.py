@@ -88,7 +88,7 @@ async def test_a_plug_in_that_blocks_its_thread_is_given_up_in_time_and_all_stay
     results = []
 
     async def settle() -> None:
-        results.append(await memory.settle(ME, session_id))
+        results.append(await memory.commit_session(ME, session_id))
 
     async with anyio.create_task_group() as group:
         group.start_soon(settle)
@@ -152,7 +152,7 @@ async def test_a_commit_with_a_spare_handle_that_blocks_holds_up_the_end_only_fo
     memory = memory_with(store, clock, provider)
     session_id = await owed(store)
     async with anyio.create_task_group() as group:
-        group.start_soon(memory.settle, ME, session_id)
+        group.start_soon(memory.commit_session, ME, session_id)
         await anyio.to_thread.run_sync(provider.is_in.wait)
         with within("memory is closed while a commit blocks"):
             async with anyio.create_task_group() as closing:
@@ -263,7 +263,7 @@ async def test_a_plug_in_that_cannot_be_loaded_fails_its_commits_and_says_why(
         store.ledger, Providers({}, {"blocking": entry}), clock=clock, ids=Ids(clock), settings=settings
     )
     session_id = await owed(store)
-    done = await memory.settle(ME, session_id)
+    done = await memory.commit_session(ME, session_id)
     assert done.outcome is CommitOutcome.FAILED
     assert "no_such_module" in done.error
     assert memory.states()[0].state == "failing"
@@ -274,7 +274,7 @@ async def test_a_provider_that_is_not_installed_any_more_leaves_all_owed(
 ) -> None:
     memory = Memory(store.ledger, Providers({}, {}), clock=clock, ids=Ids(clock))
     session_id = await owed(store)
-    done = await memory.settle(ME, session_id)
+    done = await memory.commit_session(ME, session_id)
     assert done.outcome is CommitOutcome.NO_HANDLE
     assert "blocking" in done.error
     assert len(await store.ledger.owing()) == 1
@@ -303,7 +303,7 @@ async def test_a_plug_in_is_found_by_its_entry_point_and_serves_a_turn(
     async with open_harness(store, clock=clock, model=model, memory=memory) as h:
         first = await h.new_session()
         await h.run(first, "My bees live on the roof")
-        await memory.settle(OWNER, first.id)
+        await memory.commit_session(OWNER, first.id)
         second = await h.new_session()
         await h.run(second, "What do bees eat?")
         assert "- My bees live on the roof" in model.requests[-1].messages[0].text
@@ -333,11 +333,11 @@ async def test_a_provider_of_the_program_that_cannot_be_opened_fails_no_turn_and
         (state,) = memory.status()["providers"]
         assert state["state"] == "failing"
         assert "the index is locked" in state["error"]
-        assert (await memory.settle(OWNER, session.id)).outcome is CommitOutcome.FAILED
+        assert (await memory.commit_session(OWNER, session.id)).outcome is CommitOutcome.FAILED
         assert await memory.has_uncommitted_work(OWNER, session.id)
         is_broken = False
         assert (await h.run(session, "two")).state == "completed"
-        await memory.settle(OWNER, session.id)
+        await memory.commit_session(OWNER, session.id)
         assert provider.words == ["one", "two"]
         (state,) = memory.status()["providers"]
         assert state["state"] == "ok"

@@ -48,7 +48,7 @@ _ATTACHED = re.compile(r"\[Attached(?: file|:) ")
 _RUNNING = frozenset({"python", "terminal"})
 _CHANGING = frozenset({"apply_patch", "edit_file", "write_file"})
 # The user has said no, or nobody knows what has happened: that is to be told, not tried once more.
-_TO_BE_TOLD = frozenset({Outcome.CANCELLED, Outcome.DENIED, Outcome.UNKNOWN})
+_MUST_REPORT = frozenset({Outcome.CANCELLED, Outcome.DENIED, Outcome.UNKNOWN})
 _OWED_CALLS_MAX = 6
 _SAME_CALLS_MAX = 3
 
@@ -78,7 +78,7 @@ def must_call(messages: Sequence[Message]) -> bool:
     task, steps = _turn(messages)
     if not _is_about_files(task) or len(steps) >= _OWED_CALLS_MAX:
         return False
-    if any(result.outcome in _TO_BE_TOLD for _, result in steps):
+    if any(result.outcome in _MUST_REPORT for _, result in steps):
         return False
     has_changed = any(result.outcome is Outcome.OK and not is_read_only(call) for call, result in steps)
     # What was changed after it had run has to run again.

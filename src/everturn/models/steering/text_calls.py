@@ -66,7 +66,7 @@ _TASK_CHARS_MAX = 300
 # Conversations that come before the real one. A small model does as it has done: told only in words, it
 # writes a program on one line, tells what it would print instead of running it, and writes over the file that
 # it was to add to.
-_SHOWN: tuple[tuple[str, Any], ...] = (
+_EXAMPLES: tuple[tuple[str, Any], ...] = (
     ("user", "Add Zoe to the end of names.txt. How many names are there now?"),
     ("terminal", {"command": "echo 'Zoe' >> names.txt && wc -l names.txt"}),
     ("", "3 names.txt"),
@@ -90,7 +90,7 @@ _SHOWN: tuple[tuple[str, Any], ...] = (
     ("", "1\n2\n3"),
     ("assistant", "I wrote count.py and ran it. It printed:\n1\n2\n3"),
 )
-_SHOWN_TOOLS = frozenset({"edit_file", "read_file", "terminal", "write_file"})
+_EXAMPLE_TOOLS = frozenset({"edit_file", "read_file", "terminal", "write_file"})
 
 
 class ToolBrief(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ class TextCalls:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
-        tools = tuple(self._shortened(tool) for tool in request.tools if tool.name not in self._hidden)
+        tools = tuple(self._apply_brief(tool) for tool in request.tools if tool.name not in self._hidden)
         request = msgspec.structs.replace(request, tools=tools)
         written = as_text(request, is_held=self._has_grammar)
         callable_ = tools
@@ -147,7 +147,7 @@ class TextCalls:
         ):
             yield read
 
-    def _shortened(self, tool: ToolSchema) -> ToolSchema:
+    def _apply_brief(self, tool: ToolSchema) -> ToolSchema:
         told = self._told.get(tool.name)
         if told is None:
             return tool
@@ -195,18 +195,18 @@ def as_text(request: ModelRequest, *, is_held: bool = False) -> ModelRequest:
     system = request.system
     shown: tuple[Message, ...] = ()
     if request.tools:
-        tools = "\n".join(_described(tool) for tool in sorted(request.tools, key=lambda tool: tool.name))
+        tools = "\n".join(_describe_tool(tool) for tool in sorted(request.tools, key=lambda tool: tool.name))
         system = f"{system}\n\n{_ASK.format(tools=tools)}".strip()
-        if {tool.name for tool in request.tools} >= _SHOWN_TOOLS:
-            shown = tuple(_shown())
-    messages = tuple(_plain((*shown, *request.messages), is_held))
+        if {tool.name for tool in request.tools} >= _EXAMPLE_TOOLS:
+            shown = tuple(_example_messages())
+    messages = tuple(_write_as_text((*shown, *request.messages), is_held))
     return msgspec.structs.replace(request, system=system, messages=messages, tools=())
 
 
-def _shown() -> Iterator[Message]:
+def _example_messages() -> Iterator[Message]:
     """The conversations that come before the real one."""
     name = ""
-    for index, (who, what) in enumerate(_SHOWN):
+    for index, (who, what) in enumerate(_EXAMPLES):
         part: AnyPart
         match who:
             case "user" | "assistant":
@@ -218,7 +218,7 @@ def _shown() -> Iterator[Message]:
         yield Message(f"msg_{index}", "", role, (part,), created_at=0)
 
 
-def _described(tool: ToolSchema) -> str:
+def _describe_tool(tool: ToolSchema) -> str:
     """The tool in one line, as a function. A schema says the same in four times as many tokens, and a small
     model on one core reads thirty to a hundred of them in a second."""
     schema = tool.parameters
@@ -251,7 +251,7 @@ def _kind(schema: Any) -> str:
     return str(schema.get("type", "any"))
 
 
-def _plain(messages: Sequence[Message], is_held: bool) -> Iterator[Message]:
+def _write_as_text(messages: Sequence[Message], is_held: bool) -> Iterator[Message]:
     """The messages with calls and results as text. What follows a result depends on what came before it only,
     so that the text of a longer conversation begins with that of a shorter one."""
     task, has_acted = "", False
@@ -261,7 +261,7 @@ def _plain(messages: Sequence[Message], is_held: bool) -> Iterator[Message]:
             if starts_turn(message):
                 task, has_acted = " ".join(request_text(message).split())[:_TASK_CHARS_MAX], False
             calls = (message,)
-            yield _called(message)
+            yield _write_calls(message)
             continue
         steps = list(pair_calls((*calls, message)))
         has_looked = all(is_read_only(call) for call, _ in steps)
@@ -270,16 +270,16 @@ def _plain(messages: Sequence[Message], is_held: bool) -> Iterator[Message]:
         )
         results = [part for part in message.parts if isinstance(part, Result)]
         after = _after(results, task, is_read_only=has_looked and not has_acted)
-        yield _answered(message, _AFTER_REPEAT if is_held and is_repeat else after)
+        yield _write_results(message, _AFTER_REPEAT if is_held and is_repeat else after)
 
 
-def _called(message: Message) -> Message:
+def _write_calls(message: Message) -> Message:
     calls = [part for part in message.parts if isinstance(part, Call)]
     if not calls:
         return message
     rest: list[AnyPart] = [part for part in message.parts if not isinstance(part, Call)]
     gap = "\n" if any(isinstance(part, Text) and not part.is_abandoned for part in rest) else ""
-    written = gap + "\n".join(_written(call) for call in calls)
+    written = gap + "\n".join(_write_call(call) for call in calls)
     return msgspec.structs.replace(message, parts=(*rest, Text(written)))
 
 
@@ -290,13 +290,13 @@ def _after(results: Sequence[Result], task: str, *, is_read_only: bool) -> str:
     return (_AFTER_LOOKING if is_read_only else _AFTER_RESULT).format(task=task)
 
 
-def _answered(message: Message, after: str) -> Message:
+def _write_results(message: Message, after: str) -> Message:
     said = [f"Result of {part.name}:\n{part.text}" for part in message.parts if isinstance(part, Result)]
     text = "\n\n".join([*said, after])
     return msgspec.structs.replace(message, role=Role.USER, parts=(Text(text),))
 
 
-def _written(call: Call) -> str:
+def _write_call(call: Call) -> str:
     arguments = json.dumps(arguments_of(call), ensure_ascii=False)
     return f'```json\n{{"name": {json.dumps(call.name)}, "arguments": {arguments}}}\n```'
 
@@ -343,7 +343,7 @@ class CallReader:
     def rest(self) -> str:
         """What is still held at the end; an unclosed block may be a call all the same."""
         held, self._held = self._held, ""
-        if self._mode == "block" and self._take(_inside(held)):
+        if self._mode == "block" and self._take(_unwrap(held)):
             held = ""
         return self._given(held)
 
@@ -380,7 +380,7 @@ class CallReader:
             return ""
         block = self._cut(end)
         self._mode, self._is_line_start = "text", block.endswith("\n")
-        return "" if self._take(_inside(block)) else block
+        return "" if self._take(_unwrap(block)) else block
 
     def _block_end(self) -> int | None:
         """Where the held block ends; None while that is open."""
@@ -456,7 +456,7 @@ class CallReader:
         return Call("", name, json.dumps(given or {}, ensure_ascii=False))
 
 
-def _inside(block: str) -> str:
+def _unwrap(block: str) -> str:
     """The block without its fence or tags."""
     text = block.strip()
     if text.startswith("```"):

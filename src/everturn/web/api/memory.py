@@ -149,7 +149,7 @@ class MemoryApi:
         notes, cursor = await self._page(owner, query)
         owing, settled = await self._memory.ledger.standing(owner)
         said = await self._store.records.get(owner, "memory", "notice")
-        troubles = await self._notebooks.troubles(owner)
+        troubles = await self._notebooks.problems(owner)
         return Remembered(
             notes=tuple(_shown(note) for note in notes),
             owed=sum(session.turns for session in owing),
@@ -202,7 +202,7 @@ class MemoryApi:
         owing = await self._memory.ledger.owing(call.owner) if wanted is None else []
         turns, errors = 0, []
         for session_id in [wanted] if wanted is not None else [each.session_id for each in owing]:
-            done = await self._memory.settle(call.owner, session_id)
+            done = await self._memory.commit_session(call.owner, session_id)
             turns += done.turns
             if done.error:
                 errors.append(done.error)
