@@ -3,16 +3,15 @@
 Completion, resumption, replay and recovery all call it, so they cannot disagree. It is a pure function
 of the events: feeding the same events again, or the same events delivered late, gives the same result.
 
-Events are taken in the order in which they happened, (epoch, number). An event that was delivered late
-(``is_late``) after another worker had gone on with the turn is part of an abandoned attempt: it is shown,
-and only its ``tool.finished`` counts, for a call that nobody else has settled. A worker that took the turn
-only to interrupt it has not gone on with it: then late events complete what the journal holds.
+Events are taken in the order in which they happened, (epoch, number); ``in_order`` sorts them and decides
+which are superseded. A superseded event belongs to an abandoned attempt: its text is shown and never given
+to a model, and only its ``tool.finished`` counts, for a call that has no other result.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -155,7 +154,7 @@ class Fold:
         self._last_at = 0
 
     def feed(self, event: ev.Event, *, is_superseded: bool = False) -> None:
-        """Take one event. ``is_superseded``: late, and another worker has the turn."""
+        """Take one event. ``is_superseded``: as ``in_order`` decides."""
         payload = event.payload
         if is_superseded and isinstance(payload, ev.ToolFinished):
             # It happened before what the next worker did about the call, and counts only after that.
@@ -424,19 +423,33 @@ def fold(
     turn_id: str, journal: Iterable[ev.Event], *, is_ended: bool = False, is_recovered: bool = False
 ) -> Folded:
     """Fold a whole journal, in whatever order its events were delivered. The cost is linear in its size."""
-    return fed(turn_id, journal).result(is_ended=is_ended, is_recovered=is_recovered)
+    return fold_journal(turn_id, journal).result(is_ended=is_ended, is_recovered=is_recovered)
 
 
-def fed(turn_id: str, journal: Iterable[ev.Event]) -> Fold:
+def fold_journal(turn_id: str, journal: Iterable[ev.Event]) -> Fold:
     """A fold that has taken a whole journal, and can take the events that follow it."""
-    # An event that is there twice counts once, as the one that came in time.
+    result = Fold(turn_id)
+    for event, is_superseded in in_order(journal):
+        result.feed(event, is_superseded=is_superseded)
+    return result
+
+
+def in_order(journal: Iterable[ev.Event], *, claimed_epoch: int = 0) -> Iterator[tuple[ev.Event, bool]]:
+    """Yield a turn's events in the order in which they happened, each with whether it is superseded.
+
+    An event is superseded if it was delivered late and a worker of a later epoch continued the turn. A
+    worker has continued the turn once the journal holds work of its epoch. A worker that claimed the turn
+    in order to run it passes its ``claimed_epoch``: it is about to continue. A worker that took the turn
+    only to interrupt it has not continued it, so late events still complete what the journal holds.
+
+    An event that was delivered twice counts once, as the one that came in time.
+    """
     by_place = {(e.epoch, e.number): e for e in sorted(journal, key=lambda e: e.is_late, reverse=True)}
     ordered = [by_place[place] for place in sorted(by_place)]
-    newest = max((e.epoch for e in ordered if e.kind in _WORK and not e.is_late), default=0)
-    result = Fold(turn_id)
+    worked = (e.epoch for e in ordered if e.kind in _WORK and not e.is_late)
+    continued_in = max(claimed_epoch, *worked, 0)
     for event in ordered:
-        result.feed(event, is_superseded=event.is_late and event.epoch < newest)
-    return result
+        yield event, event.is_late and event.epoch < continued_in
 
 
 def _cut(step: StepState) -> None:
@@ -476,7 +489,7 @@ def _says_something(step: StepState) -> bool:
 
 
 _CUT_SHORT = frozenset({"length", "filtered"})
-# What only a worker that goes on with the turn writes.
+# Events that only a worker that continues the turn writes.
 _WORK = frozenset({"step.started", "step.abandoned", "tool.started", "tool.finished"})
 
 _Handler = Callable[[Fold, Any, ev.Event], None]

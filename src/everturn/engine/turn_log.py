@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everturn.domain import events as ev
 from everturn.domain.clock import Clock
-from everturn.domain.fold import Fold, Folded
+from everturn.domain.fold import Fold, Folded, in_order
 from everturn.domain.messages import Message
 from everturn.domain.store import Claim
 from everturn.engine.progress import TurnProgress
@@ -21,8 +21,7 @@ class TurnLog:
         self.progress = TurnProgress()
         self._opened_at = self.last_sign_at = clock.monotonic()
         self._opened_ms = clock.now_ms()
-        for event in sorted(claim.journal, key=lambda event: (event.epoch, event.number)):
-            is_superseded = event.is_late and event.epoch < claim.epoch
+        for event, is_superseded in in_order(claim.journal, claimed_epoch=claim.epoch):
             self._fold.feed(event, is_superseded=is_superseded)
             if not is_superseded:
                 self.progress.take(event.payload, event.at)

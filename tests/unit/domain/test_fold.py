@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from everturn.domain import events as ev
 from everturn.domain.events import Event, Payload
-from everturn.domain.fold import NOT_RUN_TEXT, OUTPUT_BYTES_MAX, UNKNOWN_TEXT, Folded, fold
+from everturn.domain.fold import NOT_RUN_TEXT, OUTPUT_BYTES_MAX, UNKNOWN_TEXT, Folded, fold, in_order
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Call, Message, Outcome, Reasoning, Result, Role, Text
 from everturn.domain.turns import Usage
@@ -240,6 +240,41 @@ def test_a_late_result_counts_only_for_a_call_that_nobody_settled() -> None:
     ]
     results = fold(TURN, journal, is_ended=True).messages[-1].parts
     assert [part.text for part in results if isinstance(part, Result)] == ["settled", "late b"]
+
+
+def superseded(journal: list[Event], *, claimed_epoch: int = 0) -> list[tuple[int, int]]:
+    return [(e.epoch, e.number) for e, is_out in in_order(journal, claimed_epoch=claimed_epoch) if is_out]
+
+
+SPOOLED = journal_of(ev.TextDelta(1, "half an answer"), first=3, is_late=True)
+RESUMED = journal_of(ev.TurnResumed(2, "wrk_2", "crash"), epoch=2)
+
+
+def test_late_events_are_superseded_once_a_later_worker_has_worked() -> None:
+    work = journal_of(ev.StepStarted(1, "m", 2), epoch=2, first=2)
+    assert superseded([*SPOOLED, *RESUMED, *work]) == [(1, 3)]
+
+
+def test_late_events_are_superseded_for_a_worker_that_claimed_the_turn() -> None:
+    assert superseded([*SPOOLED, *RESUMED], claimed_epoch=2) == [(1, 3)]
+
+
+def test_late_events_are_not_superseded_by_a_worker_that_only_interrupted_the_turn() -> None:
+    assert superseded([*SPOOLED, *RESUMED]) == []
+
+
+def test_events_delivered_in_time_are_never_superseded() -> None:
+    in_time = journal_of(ev.TextDelta(1, "half an answer"), first=3)
+    work = journal_of(ev.StepStarted(1, "m", 2), epoch=2, first=2)
+    assert superseded([*in_time, *RESUMED, *work], claimed_epoch=3) == []
+
+
+def test_an_event_delivered_in_time_and_late_counts_once_and_is_not_superseded() -> None:
+    in_time = journal_of(ev.TextDelta(1, "half an answer"), first=3)
+    work = journal_of(ev.StepStarted(1, "m", 2), epoch=2, first=2)
+    journal = [*SPOOLED, *in_time, *work]
+    assert superseded(journal, claimed_epoch=2) == []
+    assert [e.number for e, _ in in_order(journal, claimed_epoch=2)] == [3, 2]
 
 
 def test_steering_stands_between_the_steps_it_came_between() -> None:

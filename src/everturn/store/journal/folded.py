@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from everturn.domain.events import Event
-from everturn.domain.fold import Fold, Folded, fed
+from everturn.domain.fold import Fold, Folded, fold_journal
 from everturn.store.scripts.common import events_in, find_turn, journal_of, session_by_no
 from everturn.store.scripts.queries import EVENTS_OF_TURN_FROM
 from everturn.store.scripts.rows import SessionRow, TurnRow
@@ -48,7 +48,7 @@ class JournalFold:
         else:
             # Late events belong between others, so the whole is folded again. They are rare.
             events = yield from journal_of(session, turn, skips_damage=True)
-            self._fold = fed(turn.id, events)
+            self._fold = fold_journal(turn.id, events)
             self._has_late = True
         if events:
             self._last = max((event.epoch, event.number) for event in events)
