@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
 import anyio
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -36,3 +39,28 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)
+
+
+async def call_within(clock: Clock, seconds: float, act: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of ``act``. Raises TimeoutError, and cancels ``act``, after this many seconds."""
+    ended: list[T] = []
+    error: Exception | None = None
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_expire, clock, seconds, scope, name="timeout")
+            try:
+                ended.append(await act())
+            except Exception as raised:
+                # Raised below: the task group would wrap it in an ExceptionGroup.
+                error = raised
+            group.cancel_scope.cancel()
+    if error is not None:
+        raise error
+    if not ended:
+        raise TimeoutError
+    return ended[0]
+
+
+async def _expire(clock: Clock, seconds: float, scope: anyio.CancelScope) -> None:
+    await clock.sleep(seconds)
+    scope.cancel()

@@ -11,7 +11,7 @@ from typing import Any, Self
 import anyio
 import anyio.abc
 
-from everturn.domain.clock import Clock
+from everturn.domain.clock import Clock, call_within
 from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, NothingToDo, Overloaded, Refused
 from everturn.domain.events import Event
 from everturn.domain.ids import Ids
@@ -44,7 +44,6 @@ from everturn.engine.services import TurnServices
 from everturn.engine.settings import EngineSettings
 from everturn.engine.titles import Titler
 from everturn.memory import Memory
-from everturn.memory.threaded_provider import call_within
 
 _log = logging.getLogger("everturn.engine")
 _STILL_OPEN = "Nothing was decided; the question is still open."

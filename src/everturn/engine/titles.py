@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from everturn.domain.clock import call_within
 from everturn.domain.errors import ModelTrouble
 from everturn.domain.messages import Message, Role
 from everturn.domain.model import Model
@@ -12,7 +13,6 @@ from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.engine.model_call import ask_model, plain_request
 from everturn.engine.services import TurnServices
-from everturn.memory.threaded_provider import call_within
 
 _SYSTEM = "Write a title of three to six words for the conversation. Only the title, without quotes."
 _CHARS_OF_EACH = 600

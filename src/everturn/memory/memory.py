@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import anyio
 import msgspec
 
-from everturn.domain.clock import Clock
+from everturn.domain.clock import Clock, call_within
 from everturn.domain.errors import EverturnError, NotFound
 from everturn.domain.ids import Ids
 from everturn.domain.memory import Ledger, MemoryProvider, Owing
@@ -24,7 +24,7 @@ from everturn.domain.probe import Probe
 from everturn.memory.commits import NOTHING, CommitOutcome, CommitResult, Commits
 from everturn.memory.providers import Providers
 from everturn.memory.settings import MemorySettings
-from everturn.memory.threaded_provider import ProviderFailed, ProviderState, call_within
+from everturn.memory.threaded_provider import ProviderFailed, ProviderState
 
 T = TypeVar("T")
 

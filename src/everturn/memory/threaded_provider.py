@@ -8,10 +8,9 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-import anyio
 import msgspec
 
-from everturn.domain.clock import Clock
+from everturn.domain.clock import Clock, call_within
 from everturn.domain.errors import EverturnError
 from everturn.domain.memory import MemoryProvider, Segment
 from everturn.domain.messages import Message
@@ -36,31 +35,6 @@ class ProviderState(msgspec.Struct):
     error: str = ""
     failures: int = 0  # in a row
     at: int | None = None  # of the last call that ended
-
-
-async def call_within(clock: Clock, seconds: float, act: Callable[[], Awaitable[T]]) -> T:
-    """The result of ``act``, or TimeoutError when the clock says that it took too long."""
-    ended: list[T] = []
-    error: Exception | None = None
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as group:
-            group.start_soon(_expire, clock, seconds, scope, name="timeout")
-            try:
-                ended.append(await act())
-            except Exception as raised:
-                # Carried out of the group by hand: a group would wrap it.
-                error = raised
-            group.cancel_scope.cancel()
-    if error is not None:
-        raise error
-    if not ended:
-        raise TimeoutError
-    return ended[0]
-
-
-async def _expire(clock: Clock, seconds: float, scope: anyio.CancelScope) -> None:
-    await clock.sleep(seconds)
-    scope.cancel()
 
 
 class ProviderMonitor:
