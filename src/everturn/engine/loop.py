@@ -21,7 +21,6 @@ from everturn.domain.turns import Failure, Turn, TurnKind
 from everturn.engine.agents import Agents, BoundAgent, is_tainted
 from everturn.engine.calls import Calls, Question, new_ask
 from everturn.engine.compaction import Compactor
-from everturn.engine.preferences import read_preferences
 from everturn.engine.resume import (
     AbandonAttempt,
     AskWhether,
@@ -70,11 +69,6 @@ class TurnLoop:
 
     async def run(self) -> Ended:
         """Take the turn as far as it goes. Raises Fenced when it is somebody else's now."""
-        preferred = await read_preferences(self._services.store.records, self._turn.owner)
-        # For this run of the turn: whoever is asked at a limit and raises it goes on with the new one.
-        self._services = msgspec.structs.replace(
-            self._services, settings=preferred.over(self._services.settings), preferred_model=preferred.model
-        )
         spent = budget_spent(self._log.progress, self._log.now_ms(), self._services.settings)
         if spent is not None:
             await self._log.writer.quiet()

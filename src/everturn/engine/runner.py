@@ -348,7 +348,6 @@ class Runner:
             on_durable=running.touched,
         )
         running.log = TurnLog(claim, writer, services.clock)
-        running.loop = TurnLoop(services, self._agents, claim, running.log, lambda: self.is_stopping)
         result: Ended | None = None
         error: Exception | None = None
         async with anyio.create_task_group() as group:
@@ -356,6 +355,8 @@ class Runner:
             group.start_soon(writer.run, name=f"writer of {claim.turn.id}")
             with running.scope:
                 try:
+                    own = await services.for_owner(claim.turn.owner)
+                    running.loop = TurnLoop(own, self._agents, claim, running.log, lambda: self.is_stopping)
                     result = await running.loop.run()
                 except Exception as raised:
                     error = writer.failure or raised

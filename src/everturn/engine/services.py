@@ -1,4 +1,4 @@
-"""What every turn works with: the contracts, the clock, the bounds. Built once by the engine."""
+"""What every turn is given: the contracts, the clock and the limits. Built once by the engine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from everturn.domain.probe import Probe
 from everturn.domain.store import Store
 from everturn.domain.tool import Toolbox
 from everturn.engine.lease import Lease
+from everturn.engine.preferences import read_preferences
 from everturn.engine.settings import EngineSettings
 from everturn.memory import Memory
 
@@ -25,18 +26,27 @@ class TurnServices(msgspec.Struct, frozen=True):
     settings: EngineSettings
     lease: Lease
     memory: Memory | None = None
-    preferred_model: str | None = None  # of the owner of the turn
+    preferred_model: str | None = None  # of the turn's owner
 
     @property
     def default_model(self) -> str:
-        """The model where neither the turn, its session nor its profile names one."""
+        """The model to use where neither the turn, its session nor its profile names one."""
         return self.preferred_model or self.models.default
 
-    async def may_start(self) -> None:
-        """Return when a model call or a tool may start: the lease is held, and the store takes writes.
+    async def for_owner(self, owner: str) -> TurnServices:
+        """These services with the owner's preferences applied to the settings.
 
-        Awaited right before one starts. What comes of it could not be kept while the disk is full, and
-        the store says itself when that is over.
+        Called each time a turn is claimed: a user who raises a limit and then answers "continue" continues
+        with the new limit.
+        """
+        preferences = await read_preferences(self.store.records, owner)
+        settings = preferences.over(self.settings)
+        return msgspec.structs.replace(self, settings=settings, preferred_model=preferences.model)
+
+    async def may_start(self) -> None:
+        """Wait until a model call or a tool may start: the lease is held and the store accepts writes.
+
+        Awaited right before each of them starts: while the disk is full, its result could not be stored.
         """
         await self.lease.held()
         while (trouble := self.store.trouble) is not None:
