@@ -75,9 +75,10 @@ async def complete(
 ) -> Turn:
     journal = await store.journal.of_turn(ME, held.turn.id)
     folded = fold(held.turn.id, journal, is_ended=True)
-    return await store.turns.complete(
+    completed = await store.turns.complete(
         held.turn.id, held.epoch, number, folded, provider=provider, handle=handle
     )
+    return completed.turn
 
 
 async def answered(store: Store, session_id: str, text: str, reply: str, worker: str = WORKER) -> Claim:

@@ -203,7 +203,7 @@ MUTATIONS = [
     Mutation(
         "d02",
         LOOP,
-        "            self._agent.completed(turn, [*self._history, *folded.messages])",
+        "            self._agent.update_baseline(completed, [*self._history, *folded.messages])",
         "            pass",
     ),
     Mutation(

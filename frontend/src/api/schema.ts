@@ -867,10 +867,6 @@ export interface components {
             private_note?: string;
             /** @default 0 */
             first_position?: number;
-            /** @default 0 */
-            version_before?: number;
-            /** @default 0 */
-            version_after?: number;
         };
         /**
          * TurnAccepted

@@ -165,6 +165,13 @@ class WrongState(Refused):
     status = 409
 
 
+class SteeringWaits(WrongState):
+    """The turn cannot complete: the user has sent a message into it that it has not taken yet."""
+
+    def __init__(self, turn_id: str) -> None:
+        super().__init__(f"Turn {turn_id} has steering messages that it has not taken.")
+
+
 class Denied(Refused):
     code = "denied"
     status = 403

@@ -17,7 +17,7 @@ from everturn.domain.fold import Folded
 from everturn.domain.memory import Ledger
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Hit, Overview, Page, Session, SessionPatch
-from everturn.domain.turns import Failure, Turn, TurnKind
+from everturn.domain.turns import Completed, Failure, Turn, TurnKind
 
 
 class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -255,10 +255,13 @@ class Turns(Protocol):
         *,
         provider: str | None = None,
         handle: str = "",
-    ) -> Turn:
-        """Write messages, usage, what memory is owed and the end. ``number`` is the last event the
-        writer made durable; if more is there, or steering waits, it is refused (WrongState).
-        ``provider`` and ``handle``: to whom the turn is owed, and who saw it."""
+    ) -> Completed:
+        """Write the messages, the usage, the debt to memory and the end, in one transaction.
+
+        ``number`` is the last event that the writer made durable. Raises WrongState if the journal holds
+        more, SteeringWaits if a steering message waits. ``provider``: the memory provider that the turn is
+        owed to; ``handle``: the handle that saw it.
+        """
         ...
 
     async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:

@@ -137,7 +137,15 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     sibling_ids: tuple[str, ...] = ()  # all of them, in order, where there are several
     private_note: str = ""  # set by the engine, e.g. the focus of a compaction
     first_position: int = 0  # of its first event: follow from one before to see all of it
-    # Known only to who completes it: the transcript's version before and after. A cached history that
-    # knew the first may go on from the second; if they do not fit, somebody else has written.
-    version_before: int = 0
-    version_after: int = 0
+
+
+class Completed(msgspec.Struct, frozen=True):
+    """A turn that has just completed, and the transcript's version before and after its messages were added.
+
+    A cached history that was at ``version_before`` is at ``version_after`` once these messages are added to
+    it. If it was at another version, another process has changed the transcript.
+    """
+
+    turn: Turn
+    version_before: int
+    version_after: int

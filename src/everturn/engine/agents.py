@@ -18,7 +18,7 @@ from everturn.domain.model import Abilities, Model, ToolSchema
 from everturn.domain.sessions import Session
 from everturn.domain.store import Claim
 from everturn.domain.tool import Instructions, Tool
-from everturn.domain.turns import Turn, Usage
+from everturn.domain.turns import Completed, Turn, Usage
 from everturn.engine.agent_cache import AgentCache, CacheEntry
 from everturn.engine.context import Prefix, Shown, estimate_tokens, show
 from everturn.engine.services import TurnServices
@@ -112,14 +112,14 @@ class BoundAgent:
         )
         return self._given
 
-    def completed(self, turn: Turn, history: Sequence[Message]) -> None:
-        """The turn's end is its session's new baseline; other sessions' are left alone."""
+    def update_baseline(self, completed: Completed, history: Sequence[Message]) -> None:
+        """Make the turn's end the new baseline of its session. Those of other sessions stay."""
         self._cache.refresh(
             self._entry,
             self._session.id,
             seen=self._session.transcript_version,
-            before=turn.version_before,
-            after=turn.version_after,
+            before=completed.version_before,
+            after=completed.version_after,
             history=history,
             given=self._given,
         )

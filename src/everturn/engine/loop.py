@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.errors import ModelTrouble, NothingToDo, WrongState
+from everturn.domain.errors import ModelTrouble, NothingToDo, SteeringWaits
 from everturn.domain.fold import CallState
 from everturn.domain.memory import MemoryProvider
 from everturn.domain.messages import Message, Role
@@ -154,13 +154,13 @@ class TurnLoop:
     # --- ends --------------------------------------------------------------------------------------
 
     async def _complete(self) -> Ended | None:
-        """Fold and end. None: somebody said something at the last moment, so it is not the end."""
+        """Fold the journal and end the turn. None if a steering message came in first: the turn goes on."""
         await self._log.writer.quiet()
         await self._services.probe.reach(Moment.WRITER_QUIET, self._turn.id)
         folded = self._log.folded(is_ended=True)
         provider, handle = self._agent.owed_to if self._agent is not None else (None, "")
         try:
-            turn = await self._services.store.turns.complete(
+            completed = await self._services.store.turns.complete(
                 self._turn.id,
                 self._claim.epoch,
                 self._log.writer.number,
@@ -168,15 +168,13 @@ class TurnLoop:
                 provider=provider,
                 handle=handle,
             )
-        except WrongState as refusal:
-            if refusal.facts.get("because") != "steering":
-                raise
+        except SteeringWaits:
             return None
         if self._agent is not None:
-            self._agent.completed(turn, [*self._history, *folded.messages])
+            self._agent.update_baseline(completed, [*self._history, *folded.messages])
         own = [message for message in self._history if message.turn_id == self._turn.id]
         return Ended(
-            turn,
+            completed.turn,
             messages=(*own, *folded.messages),
             model=folded.models[-1] if folded.models else "",
             is_crowded=self._is_crowded(),

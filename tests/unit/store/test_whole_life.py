@@ -34,7 +34,8 @@ async def _say(store: Store, claim: Claim, *words: str) -> int:
 
 async def _complete(store: Store, claim: Claim, number: int) -> Turn:
     folded = fold(claim.turn.id, await store.journal.of_turn(OWNER, claim.turn.id))
-    return await store.turns.complete(claim.turn.id, claim.epoch, number, folded, provider="local")
+    completed = await store.turns.complete(claim.turn.id, claim.epoch, number, folded, provider="local")
+    return completed.turn
 
 
 async def test_a_session_lives_from_its_first_message_to_its_deletion(store: Store, tmp_path: Path) -> None:

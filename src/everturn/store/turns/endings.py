@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.errors import Fenced, WrongState
+from everturn.domain.errors import Fenced, SteeringWaits, WrongState
 from everturn.domain.fold import Folded
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Attachment, Message, Role, Text
 from everturn.domain.probe import Moment
-from everturn.domain.turns import ACTIVE, ENDED, Failure, Recovery, Turn, TurnKind, TurnState
+from everturn.domain.turns import ACTIVE, ENDED, Completed, Failure, Recovery, Turn, TurnKind, TurnState
 from everturn.store import ledger
 from everturn.store.journal.folded import JournalFold
 from everturn.store.scripts.common import (
@@ -58,10 +58,10 @@ def held_turn(
 
 def complete(
     tx: Tx, turn_id: str, epoch: int, number: int, folded: Folded, provider: str | None, handle: str
-) -> Script[Turn]:
+) -> Script[Completed]:
     session, turn = yield from held_turn(tx, turn_id, epoch, number)
     if (yield q("steering_of_turn", turn.no)):
-        raise WrongState(f"Turn {turn_id} has steering messages that it has not taken.", because="steering")
+        raise SteeringWaits(turn_id)
     yield from add_messages(tx, session, turn.no, folded.messages)
     version = yield from bump(tx, session)
     end = ev.TurnCompleted(usage=folded.usage, version=version)
@@ -77,11 +77,8 @@ def complete(
     yield from refresh(tx, session)
     tx.probe.pass_by(Moment.END_WRITTEN, turn_id)
     tx.moments.append((Moment.END_COMMITTED, turn_id))
-    return msgspec.structs.replace(
-        (yield from turn_row(turn.no)).turn,
-        version_before=session.session.transcript_version,
-        version_after=version,
-    )
+    ended = (yield from turn_row(turn.no)).turn
+    return Completed(ended, version_before=session.session.transcript_version, version_after=version)
 
 
 def fail(

@@ -20,7 +20,7 @@ from everturn.domain.ids import message_id
 from everturn.domain.messages import Attachment, Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.store import Accepted, Ask, Claim, Request, Submission
-from everturn.domain.turns import Failure, Turn, TurnKind, TurnState
+from everturn.domain.turns import Completed, Failure, Turn, TurnKind, TurnState
 from everturn.store.journal.folded import JournalFold, read_ahead
 from everturn.store.scripts.common import (
     add_events,
@@ -169,7 +169,7 @@ class Turns:
         *,
         provider: str | None = None,
         handle: str = "",
-    ) -> Turn:
+    ) -> Completed:
         return await self._db.write(endings.complete, turn_id, epoch, number, folded, provider, handle)
 
     async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:
