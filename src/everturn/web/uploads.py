@@ -14,9 +14,9 @@ import anyio.to_thread
 import msgspec
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
-from starlette.types import Receive
 
 from everturn.domain.errors import DiskFull
+from everturn.web.http.asgi import Receive
 from everturn.web.http.problems import BadRequest, BodyTooLarge, NotJson
 from everturn.web.http.routing import pieces_of
 

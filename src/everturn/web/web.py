@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import anyio
 import msgspec
-from starlette.types import Message, Receive, Scope, Send
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Overloaded
@@ -20,6 +19,7 @@ from everturn.web.access.identity import Caller
 from everturn.web.access.peers import OwnerCheck, nobody
 from everturn.web.deletion import Deletions
 from everturn.web.http import problems
+from everturn.web.http.asgi import Message, Receive, Scope, Send
 from everturn.web.http.guard import API_POLICY, HEADERS, Guard
 from everturn.web.http.page_files import PageFiles
 from everturn.web.http.problems import BadRequest, NoRoute, ScopeMissing, SignInNeeded, Stopping

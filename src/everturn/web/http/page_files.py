@@ -9,8 +9,8 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from starlette.types import Receive, Scope, Send
 
+from everturn.web.http.asgi import Receive, Scope, Send
 from everturn.web.http.guard import PAGE_POLICY
 from everturn.web.http.routing import Raw, Streaming
 

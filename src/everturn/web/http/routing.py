@@ -10,11 +10,11 @@ from urllib.parse import parse_qsl
 
 import anyio
 import msgspec
-from starlette.types import Receive, Scope, Send
 
 from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.ids import checked
 from everturn.web.access import identity
+from everturn.web.http.asgi import Receive, Scope, Send
 from everturn.web.http.problems import (
     BadJson,
     BodyTooLarge,

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
-from starlette.types import Receive, Scope, Send
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Gone, Overloaded
 from everturn.web.access.identity import Caller
 from everturn.web.background import Background
+from everturn.web.http.asgi import Receive, Scope, Send
 from everturn.web.http.routing import EVENT_STREAM, Streaming
 from everturn.web.streams import sse
 
