@@ -31,6 +31,7 @@ from everturn.cli.screen import Screen
 from everturn.config import read_config
 from everturn.domain import events as ev
 from everturn.domain.errors import EverturnError, Invalid, NothingToDo, WrongState
+from everturn.domain.media import describe_file
 from everturn.domain.sessions import Session
 from everturn.domain.store import Accepted, Ask, Submission
 from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
@@ -249,15 +250,13 @@ async def _submit(app: App, session_id: str, asked: Submission) -> Accepted:
 
 async def _attach(app: App, path: Path) -> str:
     """Keep the file in the store, named for what it really is. Raises Invalid where it is too large."""
-    from everturn.web.uploads import safe_name, sniffed  # the server's room, which takes time to enter
-
     bytes_max = app.config.web.upload_bytes_max
     with path.open("rb") as file:
         content = file.read(bytes_max + 1)
     if len(content) > bytes_max:
         raise Invalid(f"{path.name} is larger than {bytes_max:,} bytes.", hint="Attach a part of it.")
-    name = safe_name(path.name)
-    return (await app.store.files.put(OWNER, name, sniffed(content[:512], name), content)).id
+    name, media_type = describe_file(path.name, content)
+    return (await app.store.files.put(OWNER, name, media_type, content)).id
 
 
 async def _follow(app: App, session_id: str, accepted: Accepted, out: Console, is_json: bool) -> int:

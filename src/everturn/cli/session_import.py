@@ -11,10 +11,10 @@ from rich.progress import track
 from everturn.cli.frame import OWNER, console, home_option, printable, with_store
 from everturn.config import Config
 from everturn.domain.errors import BadImport
+from everturn.domain.media import describe_file
 from everturn.domain.sessions import Session
 from everturn.store import Store
 from everturn.store.sessions import documents
-from everturn.web.uploads import safe_name, sniffed
 
 
 @click.command("import")
@@ -34,7 +34,7 @@ async def _import_all(store: Store, config: Config, files: tuple[Path, ...]) -> 
     out = console(stderr=True)
     # Where nothing can be drawn over, drawing leaves an empty line.
     for path in track(files, "Importing", transient=True, console=out, disable=not out.is_terminal):
-        imported.append(await documents.import_document(store, OWNER, _read(path), _name_and_type))
+        imported.append(await documents.import_document(store, OWNER, _read(path), describe_file))
     return imported
 
 
@@ -46,8 +46,3 @@ def _read(path: Path) -> documents.Document:
             f"{path.name} is not an exported session: {error}. Nothing of it was imported.",
             hint="Export it with 'everturn export' or from the page, as JSON.",
         ) from error
-
-
-def _name_and_type(name: str, begin: bytes) -> tuple[str, str]:
-    safe = safe_name(name)
-    return safe, sniffed(begin, safe)

@@ -10,6 +10,7 @@ __all__ = [
     "events",
     "fold",
     "ids",
+    "media",
     "memory",
     "messages",
     "model",

@@ -16,14 +16,12 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from everturn.domain.errors import DiskFull
+from everturn.domain.media import RAW, SNIFF_BYTES, safe_name, sniff_media_type
 from everturn.web.http.asgi import Receive
 from everturn.web.http.problems import BadRequest, BodyTooLarge, NotJson
 from everturn.web.http.routing import pieces_of
 
-RAW = "application/octet-stream"
 FORM = "multipart/form-data"
-NAME_LENGTH_MAX = 200
-_SNIFF_BYTES = 512
 _FLUSH_BYTES = 1_000_000
 _FIELD_BYTES_MAX = 10_000
 _REST_BYTES_MAX = 1_000_000  # of a form, beside its file
@@ -34,65 +32,12 @@ _LEFT_BEHIND_MS = 3_600_000
 # Only these are ever shown inside a page; everything else is handed over as a download.
 SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
 
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-    (b"PK\x03\x04", "application/zip"),
-    (b"\x1f\x8b", "application/gzip"),
-    (b"ID3", "audio/mpeg"),
-    (b"OggS", "audio/ogg"),
-    (b"\x7fELF", "application/x-executable"),
-    (b"MZ", "application/x-executable"),
-)
-_TEXT_BY_SUFFIX = {
-    ".html": "text/html",
-    ".htm": "text/html",
-    ".svg": "image/svg+xml",
-    ".xml": "application/xml",
-    ".json": "application/json",
-    ".csv": "text/csv",
-    ".md": "text/markdown",
-    ".css": "text/css",
-    ".js": "text/javascript",
-}
-
 
 class Upload(msgspec.Struct, frozen=True):
     name: str
     media_type: str
     size: int
     path: Path
-
-
-def sniffed(head: bytes, name: str) -> str:
-    """The media type that the bytes say; a name or a client's word only refines text."""
-    for magic, media_type in _MAGIC:
-        if head.startswith(magic):
-            return media_type
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
-        return "audio/wav"
-    if head[4:8] == b"ftyp":
-        return "image/avif" if head[8:12] in (b"avif", b"avis") else "video/mp4"
-    if b"\0" in head or not _is_text(head):
-        return RAW
-    return _TEXT_BY_SUFFIX.get(Path(name).suffix.lower(), "text/plain")
-
-
-def safe_name(given: str) -> str:
-    """A name that is only a name: no folders, no control characters, not too long."""
-    last = given.replace("\\", "/").rpartition("/")[2]
-    clean = "".join(char for char in last if char.isprintable()).strip().strip(".")
-    if len(clean) <= NAME_LENGTH_MAX:
-        return clean or "file"
-    stem, dot, suffix = clean.rpartition(".")
-    if not dot or len(suffix) > 20:
-        return clean[:NAME_LENGTH_MAX]
-    return stem[: NAME_LENGTH_MAX - len(suffix) - 1] + dot + suffix
 
 
 class Uploads:
@@ -251,8 +196,8 @@ class _Part:
         self._size += len(data)
         if self._size > self._bytes_max:
             raise BodyTooLarge(self._bytes_max)
-        if len(self._head) < _SNIFF_BYTES:
-            self._head += data[: _SNIFF_BYTES - len(self._head)]
+        if len(self._head) < SNIFF_BYTES:
+            self._head += data[: SNIFF_BYTES - len(self._head)]
         self._pending += data
 
     async def write(self, data: bytes) -> None:
@@ -272,19 +217,9 @@ class _Part:
         await self.flush(at_least=1)
         assert self._file is not None  # noqa: S101 - both ways of reading begin the part or raise
         self._file.close()
-        return Upload(self._name, sniffed(self._head, self._name), self._size, self._path)
+        return Upload(self._name, sniff_media_type(self._head, self._name), self._size, self._path)
 
     def discard(self) -> None:
         if self._file is not None:
             self._file.close()
             self._path.unlink(missing_ok=True)  # the store took its own copy, or moved it away
-
-
-def _is_text(head: bytes) -> bool:
-    for end in range(len(head), max(len(head) - 4, -1), -1):  # a character may be cut at the end
-        try:
-            head[:end].decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-        return True
-    return False

@@ -1,4 +1,4 @@
-"""The small parts: throttle, news, metrics, names of files, sniffing, the audit file."""
+"""The small parts: throttle, news, metrics, the audit file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from everturn.web.access.throttle import Throttle
 from everturn.web.http.problems import Throttled
 from everturn.web.metrics import Metrics
 from everturn.web.streams.news import Newsroom
-from everturn.web.uploads import safe_name, sniffed
 
 pytestmark = pytest.mark.anyio
 
@@ -123,38 +122,6 @@ def test_metrics_are_prometheus_text() -> None:
     assert "everturn_streams_open 3" in lines
     assert 'everturn_store_states{state="running"} 2' in lines
     assert not any("_x " in line for line in lines)
-
-
-# --- uploads -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("head", "name", "media"),
-    [
-        (b"\xff\xd8\xff\xe0", "x", "image/jpeg"),
-        (b"GIF89a", "x", "image/gif"),
-        (b"RIFF\0\0\0\0WEBPVP8", "x", "image/webp"),
-        (b"\0\0\0\x20ftypavif", "x", "image/avif"),
-        (b"\0\0\0\x20ftypisom", "x", "video/mp4"),
-        (b"PK\x03\x04", "x.docx", "application/zip"),
-        (b"{}", "x.json", "application/json"),
-        ("é".encode() * 300, "x.md", "text/markdown"),
-        (("a" + "é" * 300).encode()[:512], "x.txt", "text/plain"),
-        (b"\xff\xfe\x00h", "x.txt", "application/octet-stream"),
-        (b"", "x", "text/plain"),
-        (b"<svg/>", "x.png", "text/plain"),
-    ],
-)
-def test_bytes_say_what_a_file_is(head: bytes, name: str, media: str) -> None:
-    assert sniffed(head, name) == media
-
-
-def test_a_name_never_holds_a_path() -> None:
-    assert safe_name("/etc/passwd") == "passwd"
-    assert safe_name("..\\..\\x.bat") == "x.bat"
-    assert safe_name("a\0b") == "ab"
-    assert safe_name("") == "file"
-    assert len(safe_name("x" * 999)) == 200
 
 
 # --- the audit file ----------------------------------------------------------------------------------

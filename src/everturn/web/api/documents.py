@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
+from everturn.domain.media import describe_file
 from everturn.domain.sessions import Hit, Session
 from everturn.store import Store
 from everturn.store.sessions import documents
@@ -25,7 +26,6 @@ from everturn.web.http.guard import FILE_POLICY
 from everturn.web.http.problems import ScopeMissing
 from everturn.web.http.routing import JSON, Answer, AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.preferences import PreferencesOf
-from everturn.web.uploads import safe_name, sniffed
 
 
 class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,7 +117,7 @@ class DocumentsApi:
     async def import_(self, call: ApiCall[Nothing, Document]) -> Answer:
         _check(call)
         document = await self._placed(call)
-        return tagged(await documents.import_document(self._store, call.owner, document, _described))
+        return tagged(await documents.import_document(self._store, call.owner, document, describe_file))
 
     async def _placed(self, call: ApiCall[Nothing, Document]) -> Document:
         """The document under the preferred profile, if the caller may not choose one: a document that names
@@ -140,11 +140,6 @@ def _check(call: ApiCall[Nothing, Document]) -> None:
         msgspec.convert(said, ChangeSession)
     except msgspec.ValidationError as error:
         raise e.BadImport(f"The session in this document cannot be taken: {error}.") from error
-
-
-def _described(name: str, begin: bytes) -> tuple[str, str]:
-    safe = safe_name(name)
-    return safe, sniffed(begin, safe)
 
 
 def _download(session: Session, body: bytes, media: str, suffix: str) -> Raw:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
+from everturn.domain.media import RAW
 from everturn.domain.store import File
 from everturn.store import Store
 from everturn.web.access.identity import Scope
@@ -19,7 +20,7 @@ from everturn.web.http.guard import FILE_POLICY
 from everturn.web.http.page_files import FileAnswer
 from everturn.web.http.problems import BadRequest, NotJson
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
-from everturn.web.uploads import FORM, RAW, SHOWN, Uploads
+from everturn.web.uploads import FORM, SHOWN, Uploads
 
 _CONTENTS = dict.fromkeys((RAW, *sorted(SHOWN)), bytes)
 

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain.ids import Ids, message_id
+from everturn.domain.media import SNIFF_BYTES, sniff_media_type
 from everturn.domain.messages import AnyPart, Attachment, Call, Message, Result, Role, Text
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.domain.turns import Usage
 from everturn.web.http.problems import BadRequest
-from everturn.web.uploads import sniffed
 
 AGENT = "everturn"
 FINISHES = {"stop": "stop", "calls": "tool_calls", "length": "length", "filtered": "content_filter"}
@@ -251,7 +251,7 @@ def image_bytes(url: str) -> tuple[bytes, str]:
         data = base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as error:
         raise BadRequest("An image is not valid base64.") from error
-    media = sniffed(data[:512], "image")
+    media = sniff_media_type(data[:SNIFF_BYTES], "image")
     if not media.startswith("image/"):
         raise BadRequest("An image is not of a kind that can be shown.", hint="png, jpeg, gif, webp, avif")
     return data, media
