@@ -31,6 +31,7 @@ from everturn.tools.sandbox.gate import Door, Gate
 from everturn.tools.sandbox.sandbox import Sandbox, SandboxState
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.session_tools import AskUser, SearchSessions, Todo
+from everturn.tools.terminal.runner import GatedRunner, Runner
 from everturn.tools.terminal.terminal_tools import NetworkPython, NetworkTerminal, Python, Terminal
 from everturn.tools.web.fetch import Fetcher
 from everturn.tools.web.fetch_tool import WebFetch
@@ -82,17 +83,16 @@ class EverturnToolbox:
         self.policy = Policy(records, clock)
         self.trust = Trust(records, clock)
         self._mcp_trust = McpTrust(self._servers, self.trust)
+        runner = Runner(self._sandbox, clock, self._around)
         built_in: tuple[Action, ...] = (
             *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),
             *(ListFiles(self._sandbox, clock), SearchFiles(self._sandbox, clock)),
-            *(Terminal(self._sandbox, clock, self._around), Python(self._sandbox, clock, self._around)),
+            *(Terminal(runner), Python(runner)),
             *(WebFetch(self._fetcher), SearchSessions(search)),
         )
         self._built_in = {tool.name: tool for tool in built_in}
-        gated: tuple[Action, ...] = (
-            NetworkTerminal(self._sandbox, clock, self._around, self._door),
-            NetworkPython(self._sandbox, clock, self._around, self._door),
-        )
+        gated_runner = GatedRunner(self._sandbox, clock, self._around, self._door)
+        gated: tuple[Action, ...] = (NetworkTerminal(gated_runner), NetworkPython(gated_runner))
         self._gated = {tool.name: tool for tool in gated}
         self._extra = {tool.spec.name: tool for tool in extra}
 

@@ -12,7 +12,7 @@ import pytest
 from everturn.domain.clock import SystemClock
 from everturn.tools import Sandbox
 from everturn.tools.sandbox.sandbox import View
-from everturn.tools.terminal.process import Ran, run
+from everturn.tools.terminal.process import Command, Ran, run
 from tests.unit.tools.kit import Kit, open_kit
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,8 @@ async def _run(sandbox: Sandbox, view: View, command: str) -> Ran:
     async def emit(_: str) -> None:
         """Nobody looks."""
 
-    return await run(sandbox, ["/bin/sh", "-c", command], view, emit=emit, clock=SystemClock(), timeout_s=20)
+    shell = Command(("/bin/sh", "-c", command), timeout_s=20)
+    return await run(sandbox, shell, view, emit=emit, clock=SystemClock())
 
 
 @pytest.fixture

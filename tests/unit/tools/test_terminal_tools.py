@@ -129,6 +129,17 @@ async def test_wrong_arguments_are_a_result_that_names_them(kit: Kit) -> None:
     assert "NUL" in result.text
 
 
+async def test_with_a_gate_the_tools_differ_only_by_their_hosts(kit: Kit) -> None:
+    plain = {tool.spec.name: tool.spec.schema for tool in await kit.toolbox.tools(OWNER, SESSION, None)}
+    gated = {tool.spec.name: tool.spec.schema for tool in await kit.toolbox.tools(OWNER, SESSION, "online")}
+    for name in ("terminal", "python"):
+        assert gated[name].description.startswith(plain[name].description)
+        assert "It reaches only hosts that the user allows" in gated[name].description
+        properties = dict(gated[name].parameters["properties"])
+        assert properties.pop("hosts")["description"] == "Hosts that it has to reach; the user is asked"
+        assert properties == plain[name].parameters["properties"]
+
+
 def _mark() -> str:
     """A number of seconds that nobody else on this machine sleeps."""
     return f"60.{secrets.randbelow(10**12):012d}"
@@ -147,7 +158,7 @@ def _running(argument: str) -> list[int]:
     return found
 
 
-class _Witness(Durable):
+class _Witness:
     """Notes what was there when the file system was synced."""
 
     def __init__(self, trouble: OSError | None = None) -> None:
@@ -171,8 +182,7 @@ async def test_what_a_command_made_is_synced_before_its_step_is_finished(
     kit: Kit, name: str, arguments: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = _Witness()
-    tools = {tool.spec.name: tool for tool in await kit.toolbox.tools(OWNER, SESSION, None)}
-    monkeypatch.setattr(tools[name], "_disk", disk)
+    monkeypatch.setattr(Durable, "sync_file_system", lambda _, folder: disk.sync_file_system(folder))
     result = await kit.run(name, **arguments)
     assert result.outcome is Outcome.OK, result.text
     assert disk.seen == [["d", "z"]]
@@ -181,8 +191,8 @@ async def test_what_a_command_made_is_synced_before_its_step_is_finished(
 async def test_a_command_whose_files_could_not_be_synced_says_so(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools = {tool.spec.name: tool for tool in await kit.toolbox.tools(OWNER, SESSION, None)}
-    monkeypatch.setattr(tools["terminal"], "_disk", _Witness(OSError(5, "Input/output error")))
+    disk = _Witness(OSError(5, "Input/output error"))
+    monkeypatch.setattr(Durable, "sync_file_system", lambda _, folder: disk.sync_file_system(folder))
     result = await kit.run("terminal", command="echo made > x; echo done")
     assert result.text == "done\n[a power cut may lose what it wrote: Input/output error]"
     assert result.outcome is Outcome.ERROR

@@ -26,7 +26,7 @@ from everturn.tools.policy.guarded import guarded_part, real_name
 from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
 from everturn.tools.sandbox.sandbox import Sandbox, View, python_program
 from everturn.tools.schema import Action, ToolFailed
-from everturn.tools.terminal.process import run
+from everturn.tools.terminal.process import Command, run
 
 _FILE_BYTES_MAX = 8 * 1024 * 1024
 _LINES_MAX = 2000
@@ -428,15 +428,9 @@ async def _ask_child(sandbox: Sandbox, clock: Clock, call: ToolCall, request: di
 
     program, folders = python_program()
     script = Path(search_program.__file__)
-    ran = await run(
-        sandbox,
-        [program, "-I", str(script)],
-        View(workspace=call.workspace, read=(*folders, script), is_read_only=True),
-        emit=quiet,
-        clock=clock,
-        timeout_s=_SEARCH_TIMEOUT_S,
-        stdin=json.dumps(request).encode(),
-    )
+    command = Command((program, "-I", str(script)), _SEARCH_TIMEOUT_S, stdin=json.dumps(request).encode())
+    view = View(workspace=call.workspace, read=(*folders, script), is_read_only=True)
+    ran = await run(sandbox, command, view, emit=quiet, clock=clock)
     if ran.is_timed_out:
         raise ToolFailed(f"The search took longer than {_SEARCH_TIMEOUT_S:g} s and was stopped. Narrow it.")
     if ran.exit_code:

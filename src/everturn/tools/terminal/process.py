@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import anyio
 import msgspec
@@ -18,7 +18,18 @@ from everturn.tools.terminal.output import Capture, Live
 _LOOK_EVERY_S = 0.1  # a fork bomb makes a few hundred processes in that time
 
 
+class Command(msgspec.Struct, frozen=True):
+    """A program with its arguments, what it reads, and how long it may take."""
+
+    argv: tuple[str, ...]
+    timeout_s: float
+    stdin: bytes = b""
+    is_sandboxed: bool = True
+
+
 class Ran(msgspec.Struct, frozen=True):
+    """How a command ended, and what was kept from it."""
+
     output: bytes
     exit_code: int
     is_timed_out: bool = False
@@ -29,25 +40,15 @@ class Ran(msgspec.Struct, frozen=True):
     is_unguarded: bool = False  # the project is too large to find all of that
 
 
-async def run(
-    sandbox: Sandbox,
-    argv: Sequence[str],
-    view: View,
-    *,
-    emit: Emit,
-    clock: Clock,
-    timeout_s: float,
-    stdin: bytes = b"",
-    is_sandboxed: bool = True,
-) -> Ran:
+async def run(sandbox: Sandbox, command: Command, view: View, *, emit: Emit, clock: Clock) -> Ran:
     """Run it. If cancelled, the process and everything it started are dead when this returns."""
-    child = await sandbox.spawn(argv, view, is_sandboxed=is_sandboxed)
+    child = await sandbox.spawn(command.argv, view, is_sandboxed=command.is_sandboxed)
     breach = ""
     capture = Capture()
     live = Live(emit, clock)
     try:
-        with anyio.move_on_after(timeout_s) as limit:
-            breach = await _watched(child, view.limits, lambda: _talk(child, stdin, capture, live))
+        with anyio.move_on_after(command.timeout_s) as limit:
+            breach = await _watch(child, view.limits, lambda: _exchange(child, command.stdin, capture, live))
     finally:
         # Also after an ordinary end: what it left in the background must not outlive the call.
         await child.end()
@@ -68,7 +69,7 @@ async def run(
     )
 
 
-async def _watched(child: Child, limits: Limits, work: Callable[[], Awaitable[None]]) -> str:
+async def _watch(child: Child, limits: Limits, work: Callable[[], Awaitable[None]]) -> str:
     """Do the work until the process ends or passes a limit; say which."""
     breach = ""
     async with anyio.create_task_group() as group:
@@ -97,7 +98,8 @@ async def until_breach(child: Child, limits: Limits) -> str:
             return f"{made} was made or changed, which other programs run outside the sandbox"
 
 
-async def _talk(child: Child, stdin: bytes, capture: Capture, live: Live) -> None:
+async def _exchange(child: Child, stdin: bytes, capture: Capture, live: Live) -> None:
+    """Give the process its input and read its output until that closes."""
     async with anyio.create_task_group() as group:
         group.start_soon(_feed, child, stdin, name="tool stdin")
         await _read(child, capture, live)

@@ -1,0 +1,72 @@
+"""Runs the commands of tools: in the sandbox, through a door to the network, durable when they return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.tool import Emit, ToolCall, ToolResult
+from everturn.tools.files.sync import Durable
+from everturn.tools.policy.judgement import Surroundings
+from everturn.tools.sandbox.gate import Door
+from everturn.tools.sandbox.sandbox import Sandbox, View
+from everturn.tools.terminal.process import Command, run
+from everturn.tools.terminal.result import result_of, with_refused
+
+Around = Callable[[ToolCall], Surroundings]
+Doors = Callable[[ToolCall], AbstractAsyncContextManager[Door]]
+
+
+class Runner:
+    """Runs one command per call, in the surroundings of that call."""
+
+    def __init__(self, sandbox: Sandbox, clock: Clock, around: Around) -> None:
+        self._sandbox = sandbox
+        self._clock = clock
+        self._around = around
+        self._disk = Durable()
+
+    async def run(
+        self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, read: tuple[Path, ...] = ()
+    ) -> ToolResult:
+        """``read``: folders that the command needs besides the system's. ``bytes_max``: of the result."""
+        return await self._run(call, emit, command, bytes_max, View(call.workspace, read=read))
+
+    async def _run(
+        self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, view: View
+    ) -> ToolResult:
+        around = self._around(call)
+        command = msgspec.structs.replace(command, is_sandboxed=around.is_sandboxed)
+        view = msgspec.structs.replace(view, host_network=around.has_host_network, limits=around.limits)
+        ran = await run(self._sandbox, command, view, emit=emit, clock=self._clock)
+        sync_error = await self._sync(call.workspace)
+        return result_of(ran, command.timeout_s, bytes_max, around.limits, sync_error)
+
+    async def _sync(self, workspace: Path) -> str:
+        """Make what a command wrote durable, before its step is; say what went wrong, if something did."""
+        try:
+            await anyio.to_thread.run_sync(self._disk.sync_file_system, workspace)
+        except OSError as error:
+            return f"[a power cut may lose what it wrote: {error.strerror or error}]"
+        return ""
+
+
+class GatedRunner(Runner):
+    """The same with a door to the network. The result names the hosts that were refused."""
+
+    def __init__(self, sandbox: Sandbox, clock: Clock, around: Around, doors: Doors) -> None:
+        super().__init__(sandbox, clock, around)
+        self._doors = doors
+
+    async def run(
+        self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, read: tuple[Path, ...] = ()
+    ) -> ToolResult:
+        async with self._doors(call) as door:
+            view = View(call.workspace, gate=door.path, read=read)
+            result = await self._run(call, emit, command, bytes_max, view)
+        return with_refused(result, door.refused)
