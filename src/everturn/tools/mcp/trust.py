@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.tool import Untrusted
-from everturn.tools.mcp.servers import Definition, McpServers, McpTool
+from everturn.tools.mcp.servers import McpServers, McpTool
+from everturn.tools.mcp.wire import Definition
 from everturn.tools.policy.trust import Trust
 from everturn.tools.profiles import McpServer
 
