@@ -22,6 +22,7 @@ pytestmark = [
 ]
 SIZES = {1440: 900, 390: 760}
 TURNS = 40
+EARLIER = 23
 OTHERS = 399
 COMPOSER = "[data-composer]"
 PARAGRAPH = "A few more words, so that the answer has some height on every screen.\n\n"
@@ -96,6 +97,17 @@ class Day:
         assert await is_followed(self.page)
 
     # --- what happens in a day -------------------------------------------------------------------------
+
+    async def earlier(self, count: int) -> None:
+        """Turns that were there before: said and answered without the page."""
+        session = (await self.house.api("POST", "api/sessions", json={}))["id"]
+        for number in range(count):
+            words = [f"Turn {number}:", f"Answer {number} begins.", f"Answer {number} ends."]
+            self.house.provider.on(words[0], [f"{words[1]}\n\n{PARAGRAPH * 3}{words[2]}"])
+            self.seen.append(words)
+            await self.house.api("POST", f"api/sessions/{session}/turns", json={"text": words[0]})
+        await self.page.goto(f"{self.house.url}#/s/{session}")
+        await self.shows(self.last, "completed", f"Answer {self.last} ends.")
 
     async def plain(self) -> None:
         await self.ask()
@@ -214,20 +226,16 @@ async def test_a_day_in_the_life_of_a_session(data_dir: Path, width: int) -> Non
         page = await house.open()
         await page.set_viewport_size({"width": width, "height": SIZES[width]})
         day = Day(house, page)
+        await day.earlier(EARLIER)
         plan = {
-            6: day.reads_back_while_it_is_answered,
-            9: day.searches,
-            12: day.stops,
-            15: day.edits,
-            18: day.loses_the_server_in_mid_answer,
-            20: day.visits_another_session,
-            22: day.reloads_in_mid_answer,
-            25: day.writes_while_the_server_is_away,
-            28: day.searches,
-            30: day.reads_back_while_it_is_answered,
-            33: day.stops,
-            35: day.edits,
-            37: day.loses_the_server_in_mid_answer,
+            24: day.reads_back_while_it_is_answered,
+            26: day.searches,
+            28: day.stops,
+            30: day.edits,
+            32: day.loses_the_server_in_mid_answer,
+            34: day.visits_another_session,
+            36: day.reloads_in_mid_answer,
+            38: day.writes_while_the_server_is_away,
         }
         while len(day.seen) < TURNS:
             await plan.get(len(day.seen), day.plain)()

@@ -17,7 +17,8 @@ pytestmark = [
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 SIZES = {1440: 900, 390: 760}
-SENDS = 24
+# A page that does not follow loses about every second send: so many leave one chance in a thousand to miss it.
+SENDS = 10
 SLOW_DOWN = 6
 
 
@@ -33,7 +34,7 @@ async def throttled(house: House, session: str, width: int) -> Page:
     return page
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("width", SIZES)
 async def test_every_send_on_a_slow_machine_is_followed_to_the_end_of_its_answer(
     data_dir: Path, width: int

@@ -58,8 +58,8 @@ async def test_ten_thousand_messages_scroll_smoothly_with_few_nodes(data_dir: Pa
         await page.locator(".roll").hover()
         await page.evaluate(WATCH)
         most = 0.0
-        for _ in range(60):
-            await page.mouse.wheel(0, -900)
+        for _ in range(30):
+            await page.mouse.wheel(0, -1800)
             await page.wait_for_timeout(40)
             most = max(most, (await figures(page))["nodes"])
         seen = await figures(page)
@@ -127,7 +127,7 @@ async def test_a_long_answer_between_short_ones_opens_at_every_width(data_dir: P
             await house.api("POST", f"api/sessions/{session}/turns", json={"text": words})
         seen = await house.open(f"#/s/{session}")
         await expect(seen.locator('article[data-state="completed"]').last).to_contain_text("You said: thanks")
-        for width in (360, 390, 480, 768, 1280):
+        for width in (360, 480, 1280):
             page = await (await house.context()).new_page()
             await page.set_viewport_size({"width": width, "height": 740})
             await page.goto(f"{house.url}#/s/{session}")
