@@ -4,7 +4,8 @@
 
 ``PROGRAM`` is the ``everturn`` of the version whose data are wanted. The folder holds something of everything that
 is stored: turns that completed, were cancelled, wait for an approval or wait their turn; versions of an answer, undone
-and branched turns, a summary, attachments, tags, tokens, settings, stored approvals, notes, a session that is being deleted.
+and branched turns, a summary, attachments, tags, tokens, settings, stored approvals, notes, sessions that are being
+deleted (one of them was archived before), and the session of a request to ``/v1`` that was under way.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 import httpx2
 
 PASSWORD = "four old words here"
+UNDO_S = 100 * 365 * 24 * 3600
 
 
 class _Provider(BaseHTTPRequestHandler):
@@ -155,6 +157,19 @@ def _fill(server: _Server) -> None:
     gone = server.session(title="Being deleted")
     server.turn(gone, "delete me", *done)
     server.call("DELETE", f"/api/sessions/{gone}")
+    old = server.session(title="Archived, then deleted")
+    server.call("PATCH", f"/api/sessions/{old}", {"archived": True})
+    server.call("DELETE", f"/api/sessions/{old}")
+
+
+@contextlib.contextmanager
+def _one_answer(client: httpx2.Client) -> Iterator[None]:
+    """A request to ``/v1`` without a session, whose answer does not come as long as this is open."""
+    asked = {"model": "everturn", "messages": [{"role": "user", "content": "hang"}], "stream": True}
+    with client.stream("POST", "/v1/chat/completions", json=asked) as answer:
+        if answer.status_code != 200:
+            raise RuntimeError(f"POST /v1/chat/completions: {answer.status_code}")
+        yield
 
 
 @contextlib.contextmanager
@@ -175,6 +190,9 @@ def free_port() -> int:
 def make(program: str, target: Path) -> None:
     with tempfile.TemporaryDirectory() as parent, provider() as wire:
         home = Path(parent, "data")
+        home.mkdir(mode=0o700)
+        # Deletions in the folder can still be undone when a test opens it.
+        home.joinpath("config.toml").write_text(f"[server]\nundo_delete_s = {UNDO_S}\n")
         port = free_port()
         environment = {
             "PATH": os.environ["PATH"],
@@ -188,8 +206,10 @@ def make(program: str, target: Path) -> None:
             with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
                 wait_until_ready(client)
                 _fill(_Server(client))
+                with _one_answer(client):
+                    server.send_signal(signal.SIGKILL)
         finally:
-            server.send_signal(signal.SIGKILL)
+            server.kill()
             server.wait()
         subprocess.run([program, "password"], env=environment, input=f"{PASSWORD}\n{PASSWORD}\n", text=True)
         with tarfile.open(target, "w:gz") as archive:

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 
+from everturn.domain.errors import WrongState
+from everturn.store import open_store
 from tests.acceptance.command_line import environment
 from tests.golden.make_folder import PASSWORD, free_port, provider, wait_until_ready
 
@@ -45,7 +48,7 @@ def test_an_old_folder_shows_everything_that_was_in_it(old: httpx2.Client) -> No
     archived = {item["title"] for item in _get(old, "/api/sessions?limit=100&archived=true")["items"]}
     assert {"Plain talk", "Tools", "Attachments", "Summarised", "Cut off"} <= sessions.keys()
     assert "Archived" in archived
-    assert "Being deleted" not in sessions.keys() | archived
+    assert not {"Being deleted", "Archived, then deleted", "API"} & (sessions.keys() | archived)
     assert sessions["Plain talk"]["pinned"] is True
     assert sessions["Plain talk"]["tags"] == ["old", "kept"]
     assert _texts(old, sessions["Plain talk"])[:2] == ["question 0", "An answer to: question 0"]
@@ -70,6 +73,27 @@ def test_an_old_approval_is_answered_and_the_waiting_turn_runs(old: httpx2.Clien
                 break
         else:
             pytest.fail("the waiting turn did not run")
+
+
+def test_a_deletion_that_was_pending_can_still_be_undone(tmp_path: Path) -> None:
+    """In the folder of schema 4: deletions whose time has not come, and a request to /v1 that was cut off."""
+    with tarfile.open(Path(__file__).parent / "folders" / "schema-4.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    anyio.run(_restore_deleted, tmp_path / "data")
+
+
+async def _restore_deleted(home: Path) -> None:
+    async with open_store(data_dir=home) as store:
+        deletions = await store.sessions.deletions()
+        assert [found.due_at for found in deletions] == [1794800560672, 4948398760637, 4948398760657]
+        one_answer, *deleted = deletions
+        restored = [await store.sessions.restore(found.owner, found.session_id) for found in deleted]
+        assert [(session.title, session.archived) for session in restored] == [
+            ("Being deleted", False),
+            ("Archived, then deleted", True),
+        ]
+        with pytest.raises(WrongState):
+            await store.sessions.restore(one_answer.owner, one_answer.session_id)
 
 
 def _get(client: httpx2.Client, path: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 import msgspec
@@ -9,6 +10,13 @@ import msgspec
 from everturn.domain.turns import TurnState
 
 T = TypeVar("T")
+
+
+class SessionKind(StrEnum):
+    """What a session is for. Lists show ordinary ones only. A store may hold kinds of a newer version."""
+
+    ORDINARY = "ordinary"
+    EPHEMERAL = "ephemeral"  # serves one answer, then it is purged
 
 
 class Session(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,6 +80,14 @@ class Overview(msgspec.Struct, frozen=True):
     sessions: int
     archived: int
     asks: tuple[str, ...]  # the session of each open approval and question
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    """A deleted session that is still stored. ``due_at``: when it will be purged."""
+
+    session_id: str
+    owner: str
+    due_at: int
 
 
 class Hit(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,7 +6,7 @@ nothing. Nothing is read without naming its owner. Times are milliseconds since 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
 from everturn.domain.memory import Ledger
 from everturn.domain.messages import Message
-from everturn.domain.sessions import Hit, Overview, Page, Session, SessionPatch
+from everturn.domain.sessions import Deletion, Hit, Overview, Page, Session, SessionPatch
 from everturn.domain.turns import Completed, Failure, Turn, TurnKind
 
 
@@ -142,7 +142,9 @@ class Sessions(Protocol):
         repeat is a repeat after the preference has changed."""
         ...
 
-    async def get(self, owner: str, session_id: str) -> Session: ...
+    async def get(self, owner: str, session_id: str) -> Session:
+        """Raises NotFound, and Gone for a deleted session, like every request of a user about one."""
+        ...
 
     async def list(
         self,
@@ -154,9 +156,8 @@ class Sessions(Protocol):
         archived: bool | None = False,
         pinned: bool | None = None,
         tag: str | None = None,
-        is_shown: Callable[[Session], bool] | None = None,
     ) -> Page[Session]:
-        """Newest activity first. ``is_shown``: which of them; a page without any is passed over."""
+        """Ordinary sessions that are not deleted, newest activity first."""
         ...
 
     async def overview(self, owner: str, *, limit: int, also: Collection[str] = ()) -> Overview:
@@ -173,8 +174,22 @@ class Sessions(Protocol):
         """Write a generated title, unless a user has named the session meanwhile (A11)."""
         ...
 
-    async def delete(self, owner: str, session_id: str) -> None:
-        """End the running turn, then remove everything of the session that is live (A17)."""
+    async def mark_deleted(self, owner: str, session_id: str, *, due_at: int) -> Session:
+        """Hide the session until it is restored or, from ``due_at`` on, purged. Its turns go on meanwhile."""
+        ...
+
+    async def restore(self, owner: str, session_id: str) -> Session:
+        """Undo ``mark_deleted``. Raises WrongState if the session is not deleted, Gone if it was purged."""
+        ...
+
+    async def deletions(self) -> Sequence[Deletion]:
+        """Of all owners: sessions that wait to be purged, ephemeral ones too, the earliest due first."""
+        ...
+
+    async def delete(self, owner: str, session_id: str, *, is_purge: bool = False) -> None:
+        """End the running turn, then remove everything of the session that is live (A17).
+
+        ``is_purge``: only if it is still deleted; raises WrongState if it was restored."""
         ...
 
 
@@ -332,8 +347,16 @@ class Transcript(Protocol):
         ...
 
     async def import_session(
-        self, owner: str, session: Session, turns: Sequence[Turn], messages: Sequence[Message]
-    ) -> Session: ...
+        self,
+        owner: str,
+        session: Session,
+        turns: Sequence[Turn],
+        messages: Sequence[Message],
+        *,
+        purge_at: int | None = None,
+    ) -> Session:
+        """``purge_at``: an ephemeral session, which no list shows and which is purged then at the latest."""
+        ...
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
         """All turns of the tree and their messages, read in one transaction."""

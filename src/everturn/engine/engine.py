@@ -242,9 +242,9 @@ class Engine:
             self._start_keeping(f"leave {leaving}", self._memory.commit_session, owner, leaving)
         return session
 
-    async def delete(self, owner: str, session_id: str) -> None:
-        """End the session's turn, then remove everything of it."""
-        await self.store.sessions.delete(owner, session_id)
+    async def delete(self, owner: str, session_id: str, *, is_purge: bool = False) -> None:
+        """End the session's turn, then remove everything of it. ``is_purge``: unless it was restored."""
+        await self.store.sessions.delete(owner, session_id, is_purge=is_purge)
         self._runner.drop_session(session_id)
         self._cache.forget_session(session_id)
         if self._memory is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from everturn.domain.clock import Clock, SystemClock
@@ -90,7 +91,9 @@ def build_web(
     audit = Audit(settings.home, clock)
     metrics = Metrics()
     streams = _streams(settings, accounts, clock)
-    deletions = Deletions(store.records, store.sessions, clock, engine.delete, undo_s=settings.undo_delete_s)
+    deletions = Deletions(
+        store.sessions, clock, partial(engine.delete, is_purge=True), undo_s=settings.undo_delete_s
+    )
     preferences = PreferencesOf(store.records)
     sessions = SessionsApi(engine, store, deletions, preferences)
     settings_api = (
@@ -114,18 +117,14 @@ def build_web(
     table = Table(
         [
             *sessions.endpoints(),
-            *TurnsApi(engine, store, deletions, audit, preferences).endpoints(),
-            *StreamsApi(
-                engine, store, deletions, streams, clock, sessions_max=settings.stream_sessions_max
-            ).endpoints(),
+            *TurnsApi(engine, store, audit, preferences).endpoints(),
+            *StreamsApi(engine, store, streams, clock, sessions_max=settings.stream_sessions_max).endpoints(),
             *FilesApi(store, uploads).endpoints(),
-            *DocumentsApi(
-                store, sessions, preferences, import_bytes_max=settings.import_bytes_max
-            ).endpoints(),
+            *DocumentsApi(engine, store, preferences, import_bytes_max=settings.import_bytes_max).endpoints(),
             *AccountApi(accounts, audit, streams, is_password_configured=bool(settings.password)).endpoints(),
             *_openai(completions, store, models, names, streams, settings, clock, ids).endpoints(),
             *(settings_api.endpoints() if settings_api is not None else ()),
-            *(WorkspaceApi(engine, toolbox, deletions, clock).endpoints() if toolbox is not None else ()),
+            *(WorkspaceApi(engine, toolbox, clock).endpoints() if toolbox is not None else ()),
             *server.endpoints(),
             *more,
         ]

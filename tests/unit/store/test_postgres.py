@@ -131,7 +131,7 @@ async def test_a_newer_schema_is_refused_at_opening_and_inside_every_write(
 ) -> None:
     claim = await running(store)
     connection = await asyncpg.connect(store_url)
-    await connection.execute("UPDATE meta SET value = '999' WHERE name = 'schema'")
+    await connection.execute("UPDATE meta SET value = '999' WHERE name LIKE 'schema%'")
     await connection.close()
     with pytest.raises(StoreTooNew):
         await store.sessions.create(OWNER)
@@ -458,7 +458,7 @@ async def test_a_client_that_falls_silent_in_the_middle_of_a_statement_is_ended_
     other = await open_another(settings=StoreSettings(lease_s=0.1))
     await other.workers.register("wrk_b")
     silent, slow = await asyncpg.connect(store_url), await asyncpg.connect(store_url)
-    await silent.execute("BEGIN; SELECT everturn_begin(4)")
+    await silent.execute("BEGIN; SELECT everturn_begin(5)")
     await silent.execute("SELECT 1 FROM sessions FOR UPDATE; SELECT 1 FROM tails FOR UPDATE")
     for connection in (silent, slow):
         await connection.prepare("SELECT 1")
@@ -822,13 +822,22 @@ async def test_a_backup_restores_into_an_empty_database(
 
 
 async def test_a_backup_of_an_older_schema_restores_into_a_database_without_tables(
-    store: Store, store_url: str, postgres: PostgresServer, tmp_path: Path
+    postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    session = await store.sessions.create(OWNER, title="From long ago")
-    connection = await asyncpg.connect(store_url)
-    await connection.execute("DROP TABLE titles; UPDATE meta SET value = '3' WHERE name = 'schema'")
-    await copy_out(connection, tmp_path)
-    await connection.close()
+    with postgres.database() as address:
+        connection = await asyncpg.connect(address)
+        await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        for number in (1, 2, 3):
+            await connection.execute(sql.schema(number, "postgresql"))
+        await connection.execute(
+            "INSERT INTO sessions (id, owner, key, version, created_at, title, is_title_given, pinned, archived, "
+            "private, tags, is_unread) VALUES ($1, $2, '', 1, 1, 'From long ago', 1, 0, 0, 0, '[]', 0)",
+            "ses_old",
+            OWNER,
+        )
+        await connection.execute("INSERT INTO tails SELECT session_no, owner, 0, 0, 1 FROM sessions")
+        await copy_out(connection, tmp_path)
+        await connection.close()
     with postgres.database() as address:
         with pytest.raises(NotADatabase, match="tables of schema"):
             await restore_postgres(address, tmp_path)
@@ -838,7 +847,7 @@ async def test_a_backup_of_an_older_schema_restores_into_a_database_without_tabl
         await restore_postgres(address, tmp_path)
         async with open_store(address, data_dir=tmp_path / "restored") as restored:
             listed = await restored.sessions.list(OWNER, query="long ago")
-            assert [found.id for found in listed.items] == [session.id]
+            assert [found.id for found in listed.items] == ["ses_old"]
             assert await restored.upkeep.check() == []
 
 

@@ -137,7 +137,7 @@ async def test_a_process_that_finds_a_newer_schema_stops_writing(tmp_path: Path)
 
 def _set_schema(path: Path, number: int) -> None:
     database = apsw.Connection(str(path))
-    database.execute("UPDATE meta SET value = ? WHERE name = 'schema'", (str(number),))
+    database.execute("UPDATE meta SET value = ? WHERE name IN ('schema', 'schema_min')", (str(number),))
     database.close()
 
 

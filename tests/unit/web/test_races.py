@@ -58,46 +58,72 @@ async def test_a_third_request_with_a_key_waits_for_the_second_that_waited_for_t
 
 
 class Meanwhile:
-    """The store's records; what ``act`` does happens after a list was read, before it is heard."""
+    """The store's sessions; what ``act`` does happens after the deletions were read, before they are heard."""
 
     def __init__(self, store: Store) -> None:
-        self._records = store.records
+        self._sessions = store.sessions
         self.act: Any = None
 
-    async def list(self, owner: str, kind: str) -> Any:
-        found = await self._records.list(owner, kind)
+    async def deletions(self) -> Any:
+        found = await self._sessions.deletions()
         act, self.act = self.act, None
         if act is not None:
             await act()
         return found
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._records, name)
+        return getattr(self._sessions, name)
 
 
-async def test_a_session_that_is_deleted_while_the_hidden_ones_are_read_is_hidden(
+async def test_sessions_deleted_and_restored_while_the_deletions_are_read_are_as_they_became(
     store: Store, clock: FakeClock
 ) -> None:
+    purged: list[str] = []
+
     async def purge(owner: str, session_id: str) -> None:
-        raise AssertionError("nothing is due")
+        purged.append(session_id)
 
-    records = Meanwhile(store)
-    deletions = Deletions(records, store.sessions, clock, purge, undo_s=10)
-    old, new = [await store.sessions.create("ada") for _ in range(2)]
-    await deletions.delete("ada", old)
+    sessions = Meanwhile(store)
+    deletions = Deletions(sessions, clock, purge, undo_s=10)
+    old, new, kept = [(await store.sessions.create("ada")).id for _ in range(3)]
+    async with deletions:
+        await deletions.delete("ada", old)
+        await clock.someone_sleeps(10)
+        await clock.jump(5)
 
-    async def act() -> None:
-        await deletions.delete("ada", new)
+        async def act() -> None:
+            await deletions.delete("ada", new)
+            await deletions.restore("ada", old)
 
-    records.act = act
-    assert await deletions.hidden() == {old.id, new.id}
+        sessions.act = act
+        with pytest.raises(WrongState):
+            await deletions.restore("ada", kept)  # reads the deletions first
+        for _ in range(2):  # when the old one would have been due, and when the new one is
+            await clock.someone_sleeps(5)
+            await clock.jump(5)
+        await until("the session is purged", lambda: purged == [new])
 
-    async def act_back() -> None:
-        await deletions.restore("ada", old.id)
 
-    await clock.jump(3)  # so that it is read again
-    records.act = act_back
-    assert await deletions.hidden() == {new.id}
+async def test_a_session_that_another_process_restores_before_the_purge_is_kept(
+    store: Store, clock: FakeClock
+) -> None:
+    ended = anyio.Event()
+
+    async def purge(owner: str, session_id: str) -> None:
+        await store.sessions.restore(owner, session_id)
+        try:
+            await store.sessions.delete(owner, session_id, is_purge=True)
+        finally:
+            ended.set()
+
+    session = await store.sessions.create("ada")
+    async with Deletions(store.sessions, clock, purge, undo_s=10) as deletions:
+        await deletions.delete("ada", session.id)
+        await clock.someone_sleeps(10)
+        await clock.jump(10)
+        with anyio.fail_after(PATIENCE_S):
+            await ended.wait()
+    assert (await store.sessions.get("ada", session.id)).id == session.id
 
 
 async def test_a_wall_clock_that_is_set_purges_nothing_early_and_nothing_late(
@@ -109,12 +135,12 @@ async def test_a_wall_clock_that_is_set_purges_nothing_early_and_nothing_late(
         purged.append(session_id)
 
     session = await store.sessions.create("ada")
-    async with Deletions(store.records, store.sessions, clock, purge, undo_s=10) as deletions:
-        await deletions.delete("ada", session)
+    async with Deletions(store.sessions, clock, purge, undo_s=10) as deletions:
+        await deletions.delete("ada", session.id)
         clock.set_wall(24 * 3600)
         await clock.jump(5)
         assert (await deletions.restore("ada", session.id)).id == session.id
-        await deletions.delete("ada", session)
+        await deletions.delete("ada", session.id)
         clock.set_wall(-48 * 3600)
         await clock.someone_sleeps(10)
         await clock.jump(10)

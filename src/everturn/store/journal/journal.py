@@ -21,6 +21,7 @@ from everturn.store.scripts.common import (
     say_changed,
     session_by_no,
     session_row,
+    shown_session,
 )
 from everturn.store.scripts.queries import (
     EVENTS_AFTER,
@@ -212,7 +213,7 @@ def _seal(tx: Tx, turn_id: str, epoch: int) -> Script[None]:
 
 
 def _pending(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, bool]]:
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from shown_session(tx, owner, session_id)
     return session.session, bool((yield q("turns_pending", session.no)))
 
 

@@ -20,13 +20,13 @@ from everturn.domain.errors import (
     StoreAway,
     StoreBroken,
     StoreRefused,
-    StoreTooNew,
     WrongState,
 )
 from everturn.store import sql
+from everturn.store.scripts.schema_range import refuse_newer, too_new
 from everturn.store.sessions.titles import grams_of, titles_of
 
-SCHEMA = 4
+SCHEMA = 5
 SERVER_MIN = 140_000  # as server_version_num counts
 CONNECT_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 30.0
@@ -118,7 +118,8 @@ async def prepare(connection: asyncpg.Connection, address: str, upto: int = SCHE
             await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
             version = await _schema_version(connection)
             if version > SCHEMA:
-                raise too_new(str(version))
+                oldest = await _schema_min(connection)
+                refuse_newer(f"The database at {named(address)}", version, oldest, SCHEMA)
             for number in range(version + 1, upto + 1):
                 await connection.execute(sql.schema(number, "postgresql"), timeout=LONG_TIMEOUT_S)
                 if number == 4:
@@ -164,10 +165,16 @@ def refuse_unsafe(
 
 async def _is_ready(connection: asyncpg.Connection) -> bool:
     try:
-        value = await connection.fetchval("SELECT value FROM meta WHERE name = 'schema'")
+        rows = await connection.fetch("SELECT name, value FROM meta WHERE name IN ('schema', 'schema_min')")
     except asyncpg.SyntaxOrAccessError:
         return False  # no such table, or somebody else's: the longer way says which
-    return bool(value == str(SCHEMA))
+    found = {row[0]: int(row[1]) for row in rows}
+    return found.get("schema", 0) >= SCHEMA >= found.get("schema_min", 0)
+
+
+async def _schema_min(connection: asyncpg.Connection) -> int:
+    """The oldest schema that a program must know to write to this database, which has a newer one."""
+    return int(await connection.fetchval("SELECT value FROM meta WHERE name = 'schema_min'"))
 
 
 async def _schema_version(connection: asyncpg.Connection) -> int:
@@ -185,13 +192,6 @@ async def _schema_version(connection: asyncpg.Connection) -> int:
             hint="Give Everturn a database of its own.",
         )
     return 0
-
-
-def too_new(version: str) -> StoreTooNew:
-    return StoreTooNew(
-        f"The database has schema {version}; this version of Everturn knows schemas up to {SCHEMA} and does "
-        "not write to it. Nothing was lost."
-    )
 
 
 def named(address: str) -> str:
@@ -230,7 +230,8 @@ def explained(error: BaseException, address: str) -> EverturnError:
             hint="Remove characters that are no text, and numbers beyond 64 bits.",
         )
     if getattr(error, "sqlstate", "") == "EV001":
-        return too_new(str(error))
+        oldest = getattr(error, "detail", None) or str(error)
+        return too_new(f"The database at {named(address)}", str(error), oldest, SCHEMA)
     if isinstance(error, asyncpg.UndefinedFunctionError) and "everturn_begin" in str(error):
-        return too_new("that is not known here")
+        return too_new(f"The database at {named(address)}", "unknown here", "unknown here", SCHEMA)
     return StoreBroken(f"PostgreSQL at {named(address)} refused: {error}.", hint="See the server's log.")

@@ -67,6 +67,22 @@ def session_row(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
     return session_of(row)
 
 
+def shown_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
+    """Like ``session_row``, for a user's request: a deleted session is refused (Gone). Its turns go on, so
+    that undoing the deletion brings everything back."""
+    return _shown((yield from session_row(tx, owner, session_id)))
+
+
+def locked_shown_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
+    return _shown((yield from locked_session(tx, owner, session_id)))
+
+
+def _shown(session: SessionRow) -> SessionRow:
+    if session.is_deleted:
+        raise Gone("session", session.id)
+    return session
+
+
 def _missing(owner: str, session_id: str) -> Script[Gone | NotFound]:
     """The error that says why there is no such session."""
     checked(session_id, "ses")

@@ -55,12 +55,20 @@ class SessionColumns(Columns, frozen=True):
     active_no: int | None
     pruned_through: int
     transcript_version: int
+    kind: str
+    deleted_at: int | None
 
 
 class SessionOfTurn(Columns, frozen=True):
     session_no: int
     id: str
     owner: str
+
+
+class DeletedSession(Columns, frozen=True):
+    id: str
+    owner: str
+    deleted_at: int
 
 
 class SessionCounts(Columns, frozen=True):
@@ -102,6 +110,7 @@ SESSION_LIST_INDEXED: Select[[str, int, int, int, int, int, str, str, str | list
 )
 SESSION_COUNTS: Select[[str], SessionCounts] = Select("session_counts", SessionCounts)
 SESSIONS_ALL: Select[[], SessionNo] = Select("sessions_all", SessionNo)
+SESSIONS_DELETED: Select[[], DeletedSession] = Select("sessions_deleted", DeletedSession)
 SESSIONS_ON_KEY: SelectValue[[str, str], str] = SelectValue("sessions_on_key")
 WAITING_SESSIONS: Select[[str], SessionColumns] = Select("waiting_sessions", SessionColumns)
 TAIL_MOVE: SelectValue[[int, int, int], int] = SelectValue("tail_move")

@@ -12,7 +12,7 @@ from everturn.domain.errors import JournalCorrupt
 from everturn.domain.events import Event
 from everturn.domain.ids import message_id
 from everturn.domain.messages import AnyPart, Message, Result, Role, Summary, Text
-from everturn.domain.sessions import Session
+from everturn.domain.sessions import Session, SessionKind
 from everturn.domain.store import Ask
 from everturn.domain.turns import Bar, Failure, Recovery, Turn, TurnKind, TurnState, Usage
 from everturn.store.scripts.queries import (
@@ -79,6 +79,17 @@ class SessionRow(msgspec.Struct, frozen=True):
     redo_all: bool
     active_no: int | None
     pruned_through: int
+    kind: str
+    deleted_at: int | None
+
+    @property
+    def is_deleted(self) -> bool:
+        """The user has deleted it. An ephemeral session serves until it is purged."""
+        return self.deleted_at is not None and self.kind != SessionKind.EPHEMERAL
+
+    @property
+    def is_listed(self) -> bool:
+        return self.deleted_at is None and self.kind == SessionKind.ORDINARY
 
     @property
     def id(self) -> str:
@@ -127,6 +138,8 @@ def session_of(row: SessionColumns) -> SessionRow:
         redo_all=bool(row.redo_all),
         active_no=row.active_no,
         pruned_through=row.pruned_through,
+        kind=row.kind,
+        deleted_at=row.deleted_at,
     )
 
 

@@ -1,21 +1,24 @@
-"""Sessions: create, read, list, change, title, delete."""
+"""Sessions: create, read, list, change, title, delete, restore."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from everturn.domain.errors import Gone, Invalid, KeyReused, NotFound
-from everturn.domain.sessions import Overview, Page, Session, SessionPatch
+from everturn.domain.errors import Gone, Invalid, KeyReused, NotFound, WrongState
+from everturn.domain.sessions import Deletion, Overview, Page, Session, SessionKind, SessionPatch
 from everturn.domain.store import NO_REQUEST, Request
 from everturn.store.scripts.common import (
+    bump,
     digest_of,
     locked_session,
+    locked_shown_session,
     refuse_stale,
     reread,
     say_changed,
     session_row,
+    shown_session,
     unindex,
 )
 from everturn.store.scripts.queries import (
@@ -28,11 +31,12 @@ from everturn.store.scripts.queries import (
     SESSION_LIST_INDEXED,
     SESSION_LIST_MATCHING,
     SESSION_LIST_TITLED,
+    SESSIONS_DELETED,
     SESSIONS_ON_KEY,
     WAITING_SESSIONS,
     SessionColumns,
 )
-from everturn.store.scripts.rows import session_of, to_json
+from everturn.store.scripts.rows import SessionRow, session_of, to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.sessions.titles import (
     GRAM_CHARS,
@@ -74,7 +78,7 @@ class Sessions:
         return await self._db.write(_create, owner, asked, preferred_profile, request)
 
     async def get(self, owner: str, session_id: str) -> Session:
-        row = await self._db.read(session_row, owner, session_id)
+        row = await self._db.read(shown_session, owner, session_id)
         return row.session
 
     async def list(
@@ -87,12 +91,11 @@ class Sessions:
         archived: bool | None = False,
         pinned: bool | None = None,
         tag: str | None = None,
-        is_shown: Callable[[Session], bool] | None = None,
     ) -> Page[Session]:
         limit = max(1, min(limit, LIST_LIMIT_MAX))
         start = _FAR if cursor is None else _from_cursor(cursor)
         wanted = _Wanted(query, archived, pinned, tag)
-        return await self._db.read(_list_shown, owner, wanted, start, limit, is_shown)
+        return await self._db.read(_list, owner, wanted, start, limit)
 
     async def overview(self, owner: str, *, limit: int, also: Collection[str] = ()) -> Overview:
         return await self._db.read(_overview, owner, limit, tuple(also))
@@ -113,8 +116,17 @@ class Sessions:
     async def set_title(self, owner: str, session_id: str, title: str) -> Session:
         return await self._db.write(_set_title, owner, session_id, _checked_title(title))
 
-    async def delete(self, owner: str, session_id: str) -> None:
-        await self._db.write(_delete, owner, session_id)
+    async def mark_deleted(self, owner: str, session_id: str, *, due_at: int) -> Session:
+        return await self._db.write(_mark_deleted, owner, session_id, due_at)
+
+    async def restore(self, owner: str, session_id: str) -> Session:
+        return await self._db.write(_restore, owner, session_id)
+
+    async def deletions(self) -> Sequence[Deletion]:
+        return await self._db.read(_deletions)
+
+    async def delete(self, owner: str, session_id: str, *, is_purge: bool = False) -> None:
+        await self._db.write(_delete, owner, session_id, is_purge)
 
 
 class _New(msgspec.Struct, frozen=True):
@@ -152,6 +164,7 @@ def _create(
     yield q("tail_insert", session_no, owner, tx.now)
     yield from put_title(tx, session_no, title_text(asked.title, ()))
     if request.key is not None:
+        yield q("creation_free", owner, request.key)
         yield q("creation_put", owner, request.key, digest, session_no)
     tx.touch(owner, session_id)
     return (yield from session_row(tx, owner, session_id)).session
@@ -166,22 +179,8 @@ class _Wanted(msgspec.Struct, frozen=True):
     tag: str | None = None
 
 
-def _list_shown(
-    tx: Tx,
-    owner: str,
-    wanted: _Wanted,
-    start: tuple[int, int],
-    limit: int,
-    is_shown: Callable[[Session], bool] | None,
-) -> Script[Page[Session]]:
-    """A page whose sessions are all left out is not shown as empty: the reader would think that it is at the
-    end. So pages are read until one has something to show, all of them at the same moment."""
-    while True:
-        page = _page((yield from _matching(tx, owner, wanted, start, limit)), limit)
-        shown = tuple(item for item in page.items if is_shown is None or is_shown(item))
-        if shown or page.cursor is None:
-            return Page(shown, page.cursor)
-        start = _from_cursor(page.cursor)
+def _list(tx: Tx, owner: str, wanted: _Wanted, start: tuple[int, int], limit: int) -> Script[Page[Session]]:
+    return _page((yield from _matching(tx, owner, wanted, start, limit)), limit)
 
 
 def _matching(
@@ -230,12 +229,12 @@ def _overview(tx: Tx, owner: str, limit: int, also: tuple[str, ...]) -> Script[O
 
 
 def rows_of(tx: Tx, owner: str, ids: Iterable[str]) -> Script[list[tuple[str, Session | None]]]:
-    """These sessions as they are now; None for a deleted one."""
+    """These sessions as they are now; None for one that lists do not show."""
     found: list[tuple[str, Session | None]] = []
     for session_id in ids:
         try:
             row = yield from session_row(tx, owner, session_id)
-            found.append((session_id, row.session))
+            found.append((session_id, row.session if row.is_listed else None))
         except (Gone, NotFound):
             found.append((session_id, None))
     return found
@@ -246,7 +245,7 @@ def _on_key(tx: Tx, owner: str, key: str) -> Script[list[str]]:
 
 
 def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: int | None) -> Script[Session]:
-    session = yield from locked_session(tx, owner, session_id)
+    session = yield from locked_shown_session(tx, owner, session_id)
     refuse_stale(session, version)
     given = {
         name: value
@@ -298,8 +297,35 @@ def _set_title(tx: Tx, owner: str, session_id: str, title: str) -> Script[Sessio
     return (yield from reread(session))
 
 
-def _delete(tx: Tx, owner: str, session_id: str) -> Script[None]:
+def _mark_deleted(tx: Tx, owner: str, session_id: str, due_at: int) -> Script[Session]:
+    session = yield from locked_shown_session(tx, owner, session_id)
+    return (yield from _set_deleted(tx, session, due_at))
+
+
+def _restore(tx: Tx, owner: str, session_id: str) -> Script[Session]:
     session = yield from locked_session(tx, owner, session_id)
+    if not session.is_deleted:
+        raise WrongState(f"Session {session_id} is not deleted.", hint="There is nothing to restore.")
+    return (yield from _set_deleted(tx, session, None))
+
+
+def _set_deleted(tx: Tx, session: SessionRow, due_at: int | None) -> Script[Session]:
+    yield q("session_deleted", session.no, due_at)
+    yield q("tail_listed", session.no, int(due_at is None and session.kind == SessionKind.ORDINARY))
+    version = yield from bump(tx, session, is_transcript=False)
+    yield from say_changed(tx, session, "settings", version, session.session.head)
+    return (yield from reread(session))
+
+
+def _deletions(tx: Tx) -> Script[list[Deletion]]:
+    rows = yield from SESSIONS_DELETED.all()
+    return [Deletion(row.id, row.owner, row.deleted_at) for row in rows]
+
+
+def _delete(tx: Tx, owner: str, session_id: str, is_purge: bool) -> Script[None]:
+    session = yield from locked_session(tx, owner, session_id)
+    if is_purge and session.deleted_at is None:
+        raise WrongState(f"Session {session_id} was restored.", hint="It is kept.")
     yield from end_for_deletion(tx, session)
     yield from unindex(tx, (yield from MESSAGE_NUMBERS_OF_SESSION.all(session.no)))
     yield q("messages_delete_session", session.no)

@@ -10,7 +10,7 @@ from everturn.domain.errors import BadImport, Invalid, InvalidId, NotFound, Noth
 from everturn.domain.ids import checked, message_id, turn_id_of_message
 from everturn.domain.messages import Attachment, Message, Role, Summary, Text
 from everturn.domain.probe import Moment
-from everturn.domain.sessions import Page, Session
+from everturn.domain.sessions import Page, Session, SessionKind
 from everturn.domain.store import Accepted, Request, TranscriptPage
 from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
 from everturn.store.scripts.common import (
@@ -20,7 +20,7 @@ from everturn.store.scripts.common import (
     find_turn,
     first_answer,
     keep_answer,
-    locked_session,
+    locked_shown_session,
     move_head,
     preview_of,
     refresh,
@@ -31,6 +31,7 @@ from everturn.store.scripts.common import (
     say_changed,
     session_by_no,
     session_row,
+    shown_session,
     turn_row,
 )
 from everturn.store.scripts.queries import (
@@ -119,10 +120,16 @@ class Transcript:
         return await self._db.write(_branch, owner, session_id, turn_id, request)
 
     async def import_session(
-        self, owner: str, session: Session, turns: Sequence[Turn], messages: Sequence[Message]
+        self,
+        owner: str,
+        session: Session,
+        turns: Sequence[Turn],
+        messages: Sequence[Message],
+        *,
+        purge_at: int | None = None,
     ) -> Session:
         _refuse_broken(session, turns, messages)
-        return await self._db.write(_import, owner, session, tuple(turns), tuple(messages))
+        return await self._db.write(_import, owner, session, tuple(turns), tuple(messages), purge_at)
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
         return await self._db.read(_export, owner, session_id)
@@ -132,7 +139,7 @@ class Transcript:
 
 
 def _messages(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -> Script[Page[Message]]:
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from shown_session(tx, owner, session_id)
     return (yield from _messages_of(session, before, limit))
 
 
@@ -161,7 +168,7 @@ def _from_cursor(session: SessionRow, before: str) -> Script[tuple[int, int]]:
 
 
 def _page(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -> Script[TranscriptPage]:
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from shown_session(tx, owner, session_id)
     page = yield from _messages_of(session, before, limit)
     wanted = dict.fromkeys(message.turn_id for message in page.items)
     if before is None and session.session.active_turn is not None:
@@ -205,7 +212,7 @@ def _without_covered_summaries(messages: list[Message], newest: PathMessage | No
 
 
 def _export(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, list[Turn], list[Message]]]:
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from shown_session(tx, owner, session_id)
     turn_rows = [turn_of(row) for row in (yield from TURNS_OF_SESSION.all(session.no))]
     ids = {turn.no: turn.id for turn in turn_rows}
     rows = yield from MESSAGES_OF_SESSION.all(session.no)
@@ -221,7 +228,7 @@ def _started(
     tx: Tx, owner: str, session_id: str, request: Request, digest: str
 ) -> Script[tuple[SessionRow, str | None]]:
     """The locked session and, for a repeated request, its first answer; refuses stale and busy ones."""
-    session = yield from locked_session(tx, owner, session_id)
+    session = yield from locked_shown_session(tx, owner, session_id)
     before = yield from first_answer(session, request, digest)
     if before is None:
         refuse_stale(session, request.version)
@@ -363,7 +370,7 @@ def _retry(
 
 def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: Request) -> Script[Session]:
     digest = digest_of("branch", turn_id)
-    session = yield from locked_session(tx, owner, session_id)
+    session = yield from locked_shown_session(tx, owner, session_id)
     before = yield from first_answer(session, request, digest)
     if before is not None:
         return _session_decoder.decode(before)
@@ -451,7 +458,12 @@ def _refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[M
 
 
 def _import(
-    tx: Tx, owner: str, asked: Session, turns: tuple[Turn, ...], messages: tuple[Message, ...]
+    tx: Tx,
+    owner: str,
+    asked: Session,
+    turns: tuple[Turn, ...],
+    messages: tuple[Message, ...],
+    purge_at: int | None,
 ) -> Script[Session]:
     """Import under the exported ids if they are free here, else under new ones."""
     renamed = yield from _import_names(tx, owner, asked, turns)
@@ -501,6 +513,10 @@ def _import(
     )
     yield from put_title(tx, session_no, title_text(asked.title, asked.tags))
     yield q("tail_set", session_no, asked.updated_at, int(asked.archived))
+    if purge_at is not None:
+        yield q("session_kind", session_no, SessionKind.EPHEMERAL.value)
+        yield q("session_deleted", session_no, purge_at)
+        yield q("tail_listed", session_no, 0)
     tx.touch(owner, session_id)
     return (yield from reread(session))
 

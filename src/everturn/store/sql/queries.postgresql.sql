@@ -18,7 +18,7 @@ WITH found AS MATERIALIZED (SELECT session_no, text FROM titles WHERE grams @> C
 SELECT {session_columns} FROM (
   SELECT t.session_no FROM found i JOIN tails t ON t.session_no = i.session_no
   WHERE {holds:i.text:$8} AND t.owner = $1 AND ($2 < 0 OR t.archived = $2)
-    AND (t.updated_at, t.session_no) < ($3, $4) AND {narrowed}
+    AND t.is_listed = 1 AND (t.updated_at, t.session_no) < ($3, $4) AND {narrowed}
   ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
 ) f JOIN tails t ON t.session_no = f.session_no JOIN sessions s ON s.session_no = t.session_no
 ORDER BY t.updated_at DESC, t.session_no DESC
@@ -172,6 +172,7 @@ WHERE w.worker = $1 AND w.is_sealed = 0 AND t.turn_no = w.turn_no
 i.words @@ CAST(CAST($1 AS TEXT) AS TSQUERY) AND i.owner = $2
   AND ($4 = '' OR i.session_no = (SELECT session_no FROM sessions WHERE id = $4))
   AND ($5 = '' OR EXISTS (SELECT 1 FROM sessions p WHERE p.session_no = i.session_no AND (p.private = 0 OR p.id = $5)))
+  AND (SELECT l.is_listed FROM tails l WHERE l.session_no = i.session_no) = 1
 
 -- A common word is in many of the newest messages: testing those one by one beats collecting every match
 -- and sorting. A rarer word has few matches, which the index finds; they are collected before they are cut,

@@ -7,7 +7,7 @@ s.key, (SELECT id FROM turns WHERE turn_no = s.head_no) AS head,
 (SELECT id FROM turns WHERE turn_no = s.redo_no) AS redo_to, s.pinned, s.archived, s.private, s.tags, s.project, s.profile, s.model,
 (SELECT id FROM turns WHERE turn_no = s.active_no) AS active_turn, s.active_state, s.last_state, s.queued, s.asks,
 s.is_unread, s.messages, s.preview, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through,
-s.transcript_version
+s.transcript_version, s.kind, s.deleted_at
 
 -- macro: turn_columns
 t.turn_no, t.id, s.id AS session_id, t.owner, t.state, t.epoch, t.created_at, t.kind,
@@ -28,8 +28,9 @@ a.answered_at, a.expires_at, s.title
 -- macro: event_columns
 e.position, e.turn_no, e.epoch, e.number, e.is_late, e.at, e.crc, e.data
 
--- name: schema_version
-SELECT value FROM meta WHERE name = 'schema'
+-- name: schema_range
+-- The schema, and the oldest one that a program must know to write.
+SELECT s.value AS schema, m.value AS schema_min FROM meta s, meta m WHERE s.name = 'schema' AND m.name = 'schema_min'
 
 -- name: schema_touch
 -- A write that changes nothing, to see whether writes are taken.
@@ -55,7 +56,7 @@ VALUES ($1, $2, $3, 1, $4, $5, $6, 0, 0, $7, '[]', $8, $9, $10, 0) RETURNING ses
 -- Now ($3), or just after the newest of the list: after the clock was set back, what is new still sorts first.
 -- %1: whose list, %2: the archived one (1) or not. Usually nothing is ahead of the clock, and this is one look
 -- at an index. More than two days ahead is a mistake, which must not be catching.
-coalesce((SELECT max(n.updated_at) + 1 FROM tails n WHERE n.owner = %1 AND n.archived = %2
+coalesce((SELECT max(n.updated_at) + 1 FROM tails n WHERE n.owner = %1 AND n.archived = %2 AND n.is_listed = 1
   AND n.updated_at > CAST($3 AS BIGINT) AND n.updated_at <= CAST($3 AS BIGINT) + 172800000), CAST($3 AS BIGINT))
 
 -- macro: now_or_own
@@ -85,12 +86,13 @@ SELECT deleted_at FROM tombstones WHERE id = $1 AND owner = $2
 
 -- name: session_list
 SELECT {session_columns} FROM tails t JOIN sessions s ON s.session_no = t.session_no
-WHERE t.owner = $1 AND t.archived = $2 AND (t.updated_at, t.session_no) < ($3, $4)
+WHERE t.owner = $1 AND t.archived = $2 AND t.is_listed = 1 AND (t.updated_at, t.session_no) < ($3, $4)
 ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
 
 -- name: session_list_matching
 SELECT {session_columns} FROM tails t JOIN sessions s ON s.session_no = t.session_no
-WHERE t.owner = $1 AND ($2 < 0 OR t.archived = $2) AND (t.updated_at, t.session_no) < ($3, $4)
+WHERE t.owner = $1 AND ($2 < 0 OR t.archived = $2) AND t.is_listed = 1
+  AND (t.updated_at, t.session_no) < ($3, $4)
   AND ($6 < 0 OR s.pinned = $6) AND ($7 = '' OR {like:s.tags:$7})
 ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
 
@@ -100,10 +102,10 @@ ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
 SELECT {session_columns} FROM (
   SELECT t.session_no FROM (
     SELECT * FROM (SELECT session_no, updated_at FROM tails WHERE $2 <> 1 AND owner = $1 AND archived = 0
-      AND (updated_at, session_no) < ($3, $4) ORDER BY updated_at DESC, session_no DESC LIMIT $9) shown
+      AND is_listed = 1 AND (updated_at, session_no) < ($3, $4) ORDER BY updated_at DESC, session_no DESC LIMIT $9) shown
     UNION ALL
     SELECT * FROM (SELECT session_no, updated_at FROM tails WHERE $2 <> 0 AND owner = $1 AND archived = 1
-      AND (updated_at, session_no) < ($3, $4) ORDER BY updated_at DESC, session_no DESC LIMIT $9) hidden
+      AND is_listed = 1 AND (updated_at, session_no) < ($3, $4) ORDER BY updated_at DESC, session_no DESC LIMIT $9) archived
   ) t JOIN titles i ON i.session_no = t.session_no
   WHERE {holds:i.text:$8} AND {narrowed} ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
 ) f JOIN tails t ON t.session_no = f.session_no JOIN sessions s ON s.session_no = t.session_no
@@ -125,6 +127,18 @@ UPDATE sessions SET version = version + 1, title = $2, is_title_given = $3, pinn
 
 -- name: tail_archived
 UPDATE tails SET archived = $2 WHERE session_no = $1
+
+-- name: session_kind
+UPDATE sessions SET kind = $2 WHERE session_no = $1
+
+-- name: session_deleted
+UPDATE sessions SET deleted_at = $2 WHERE session_no = $1
+
+-- name: tail_listed
+UPDATE tails SET is_listed = $2 WHERE session_no = $1
+
+-- name: sessions_deleted
+SELECT id, owner, deleted_at FROM sessions WHERE deleted_at IS NOT NULL ORDER BY deleted_at
 
 -- name: session_seen
 UPDATE sessions SET is_unread = $2 WHERE session_no = $1
@@ -171,16 +185,17 @@ WHERE session_no = $1 RETURNING position
 UPDATE tails SET position = position + $2 WHERE session_no = $1 RETURNING position
 
 -- name: sessions_on_key
-SELECT id FROM sessions WHERE owner = $1 AND key = $2 AND key <> '' ORDER BY session_no
+SELECT id FROM sessions WHERE owner = $1 AND key = $2 AND key <> '' AND deleted_at IS NULL
+ORDER BY session_no
 
 -- name: session_counts
 SELECT count(*) AS sessions, coalesce(sum(CASE WHEN archived = 1 THEN 1 ELSE 0 END), 0) AS archived FROM tails
-WHERE owner = $1
+WHERE owner = $1 AND is_listed = 1
 
 -- name: waiting_sessions
 SELECT {session_columns} FROM turns w JOIN sessions s ON s.session_no = w.session_no
 JOIN tails t ON t.session_no = s.session_no
-WHERE w.owner = $1 AND w.state = 'waiting' ORDER BY w.turn_no
+WHERE w.owner = $1 AND w.state = 'waiting' AND t.is_listed = 1 ORDER BY w.turn_no
 
 -- ---------------------------------------------------------------- requests
 
@@ -192,10 +207,15 @@ INSERT INTO requests (session_no, key, owner, digest, answer, created_at) VALUES
 
 -- name: creation_get
 SELECT c.digest, s.id AS session_id FROM creations c JOIN sessions s ON s.session_no = c.session_no
-WHERE c.owner = $1 AND c.key = $2
+WHERE c.owner = $1 AND c.key = $2 AND s.deleted_at IS NULL
 
 -- name: creation_put
 INSERT INTO creations (owner, key, digest, session_no) VALUES ($1, $2, $3, $4)
+
+-- name: creation_free
+-- The key of a deleted session can be used again.
+DELETE FROM creations WHERE owner = $1 AND key = $2
+  AND session_no IN (SELECT session_no FROM sessions WHERE deleted_at IS NOT NULL)
 
 -- ---------------------------------------------------------------- turns
 
@@ -539,7 +559,7 @@ JOIN sessions s ON s.session_no = a.session_no WHERE a.id = $1 AND a.owner = $2
 -- name: asks_open
 SELECT {ask_columns} FROM asks a JOIN turns t ON t.turn_no = a.turn_no
 JOIN sessions s ON s.session_no = a.session_no
-WHERE a.owner = $1 AND a.answer IS NULL AND ($2 = '' OR s.id = $2) ORDER BY a.created_at, a.id
+WHERE a.owner = $1 AND a.answer IS NULL AND s.deleted_at IS NULL AND ($2 = '' OR s.id = $2) ORDER BY a.created_at, a.id
 
 -- name: asks_open_of_turn
 SELECT count(*) FROM asks WHERE turn_no = $1 AND answer IS NULL
@@ -704,6 +724,9 @@ DELETE FROM messages WHERE turn_no IN (SELECT turn_no FROM turns WHERE session_n
 
 -- ---------------------------------------------------------------- upkeep
 
+-- macro: listed
+CASE WHEN s.kind = 'ordinary' AND s.deleted_at IS NULL THEN 1 ELSE 0 END
+
 -- name: lists_differ
 SELECT s.id FROM sessions s WHERE
   coalesce(s.active_no, 0) <> coalesce((SELECT turn_no FROM turns WHERE session_no = s.session_no
@@ -718,7 +741,7 @@ SELECT s.id FROM sessions s WHERE
   OR s.messages <> (SELECT count(*) FROM messages m JOIN turns t ON t.turn_no = m.turn_no
     WHERE t.session_no = s.session_no)
   OR NOT EXISTS (SELECT 1 FROM tails t WHERE t.session_no = s.session_no AND t.archived = s.archived
-    AND t.owner = s.owner)
+    AND t.is_listed = {listed} AND t.owner = s.owner)
 ORDER BY s.session_no
 
 -- name: tails_behind
@@ -733,13 +756,14 @@ UPDATE sessions SET messages = (SELECT count(*) FROM messages m JOIN turns t ON 
   WHERE t.session_no = $1) WHERE session_no = $1
 
 -- name: tail_repair
-UPDATE tails SET archived = (SELECT archived FROM sessions WHERE session_no = $1), position =
+UPDATE tails SET archived = (SELECT archived FROM sessions WHERE session_no = $1),
+  is_listed = (SELECT {listed} FROM sessions s WHERE s.session_no = $1), position =
   CASE WHEN position < coalesce((SELECT max(e.position) FROM events e WHERE e.session_no = $1), 0)
   THEN (SELECT max(e.position) FROM events e WHERE e.session_no = $1) ELSE position END WHERE session_no = $1
 
 -- name: tail_missing
-INSERT INTO tails (session_no, owner, archived, position, updated_at)
-SELECT s.session_no, s.owner, s.archived,
+INSERT INTO tails (session_no, owner, archived, is_listed, position, updated_at)
+SELECT s.session_no, s.owner, s.archived, {listed},
   coalesce((SELECT max(e.position) FROM events e WHERE e.session_no = s.session_no), 0), s.created_at
 FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM tails t WHERE t.session_no = s.session_no)
 

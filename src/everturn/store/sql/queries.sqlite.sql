@@ -9,7 +9,8 @@ SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id AS turn_id, s
 FROM %1 i JOIN messages m ON m.message_no = i.rowid
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
 WHERE %1 MATCH $1 AND m.owner = $2 AND ($4 = '' OR s.id = $4)
-  AND ($5 = '' OR s.private = 0 OR s.id = $5) ORDER BY i.rowid DESC LIMIT $3
+  AND ($5 = '' OR s.private = 0 OR s.id = $5) AND s.kind = 'ordinary' AND s.deleted_at IS NULL
+ORDER BY i.rowid DESC LIMIT $3
 
 -- macro: best_in
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id AS turn_id, s.id AS session_id, s.title
@@ -18,6 +19,7 @@ FROM (SELECT * FROM (
   WHERE %1 MATCH $1 AND w.owner = $2
     AND ($4 = '' OR w.session_no = (SELECT session_no FROM sessions WHERE id = $4))
     AND ($5 = '' OR EXISTS (SELECT 1 FROM sessions p WHERE p.session_no = w.session_no AND (p.private = 0 OR p.id = $5)))
+    AND (SELECT l.is_listed FROM tails l WHERE l.session_no = w.session_no) = 1
   ORDER BY i.rowid DESC LIMIT 2000) ORDER BY rank LIMIT $3) f
 JOIN messages m ON m.message_no = f.no
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no ORDER BY f.rank
@@ -99,7 +101,7 @@ SELECT {session_columns} FROM (
   SELECT t.session_no FROM title_index x CROSS JOIN titles i ON i.session_no = x.rowid
   CROSS JOIN tails t ON t.session_no = i.session_no
   WHERE title_index MATCH $9 AND {holds:i.text:$8} AND t.owner = $1 AND ($2 < 0 OR t.archived = $2)
-    AND (t.updated_at, t.session_no) < ($3, $4) AND {narrowed}
+    AND t.is_listed = 1 AND (t.updated_at, t.session_no) < ($3, $4) AND {narrowed}
   ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
 ) f JOIN tails t ON t.session_no = f.session_no JOIN sessions s ON s.session_no = t.session_no
 ORDER BY t.updated_at DESC, t.session_no DESC

@@ -21,15 +21,15 @@ from everturn.domain.errors import (
     StoreBroken,
     StoreFault,
     StoreRefused,
-    StoreTooNew,
 )
 from everturn.store import sql
 from everturn.store.files.disk import told
+from everturn.store.scripts.schema_range import refuse_newer
 from everturn.store.sessions.titles import titles_of
 
 _log = logging.getLogger("everturn.store")
 
-SCHEMA = 4
+SCHEMA = 5
 SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a WAL database when the log is reset
 BUSY_TIMEOUT_MS = 10_000
 STATEMENTS_KEPT = 512  # apsw forgets by number of uses: with fewer, a busy statement drives out the others
@@ -111,11 +111,8 @@ def _prepare(path: Path, vfs: str | None) -> apsw.Connection:
 def _migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
     version = schema_version(connection)
     if version > SCHEMA:
-        raise StoreTooNew(
-            f"{path.name} has schema {version}; this version of Everturn knows schemas up to {SCHEMA}. "
-            "It was not touched."
-        )
-    if version == SCHEMA:
+        refuse_newer(path.name, version, _schema_min(connection), SCHEMA)
+    if version >= SCHEMA:
         return
     if version > 0:
         _log.info(
@@ -181,6 +178,12 @@ def schema_version(connection: apsw.Connection) -> int:
             f"The file is a SQLite database, but not one of Everturn's: it has the table {min(names)}."
         )
     return int(found[0][0])
+
+
+def _schema_min(connection: apsw.Connection) -> int:
+    """The oldest schema that a program must know to write to this database, which has a newer one."""
+    rows: list[Any] = connection.execute("SELECT value FROM meta WHERE name = 'schema_min'").fetchall()
+    return int(rows[0][0])
 
 
 def refuse_old_sqlite(version: tuple[int, ...]) -> None:

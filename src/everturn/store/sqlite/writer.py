@@ -32,6 +32,7 @@ from everturn.domain.errors import (
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
 from everturn.store.journal.appends import Facts, Found, Known, Run, plan
+from everturn.store.scripts.schema_range import refuse_newer
 from everturn.store.scripts.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx, Value
 from everturn.store.sqlite.connection import BUSY_TIMEOUT_MS, SCHEMA, explained
 
@@ -378,12 +379,9 @@ class Writer:
             )
 
     def _refuse_newer_schema(self) -> None:
-        version = int(self._connection.execute(self._queries["schema_version"]).get)
-        if version != SCHEMA:
-            raise StoreTooNew(
-                f"{self._path.name} was migrated to schema {version} by another process; this one knows "
-                f"{SCHEMA} and has stopped writing. Nothing was lost."
-            )
+        """Another process may have migrated the database since this one opened it."""
+        schema, schema_min = self._connection.execute(self._queries["schema_range"]).get
+        refuse_newer(self._path.name, int(schema), int(schema_min), SCHEMA)
 
     def _give_up(self, batch: list[AnyJob], error: EverturnError) -> None:
         """The transaction did not happen, or nobody knows: nothing is published.

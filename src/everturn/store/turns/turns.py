@@ -31,7 +31,7 @@ from everturn.store.scripts.common import (
     first_answer,
     journal_of,
     keep_answer,
-    locked_session,
+    locked_shown_session,
     locked_turn,
     move_head,
     next_turn,
@@ -43,6 +43,7 @@ from everturn.store.scripts.common import (
     say_changed,
     session_by_no,
     session_row,
+    shown_session,
     turn_row,
 )
 from everturn.store.scripts.queries import (
@@ -236,7 +237,7 @@ def _active(tx: Tx, owner: str, session_id: str) -> Script[str | None]:
 def _accept(
     tx: Tx, owner: str, session_id: str, asked: Submission, ahead: JournalFold | None = None
 ) -> Script[Accepted]:
-    session = yield from locked_session(tx, owner, session_id)
+    session = yield from locked_shown_session(tx, owner, session_id)
     request = Request(key=asked.key)
     digest = yield from _digest(session, asked)
     before = yield from first_answer(session, request, digest)
@@ -371,7 +372,7 @@ def _get(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
 
 
 def _queue(tx: Tx, owner: str, session_id: str) -> Script[list[Turn]]:
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from shown_session(tx, owner, session_id)
     turns = []
     for row in (yield from QUEUE_ROWS.all(session.no)):
         turns.append((yield from _with_text(turn_of(row))))

@@ -10,6 +10,7 @@ from msgspec import Meta
 from everturn.domain import errors as e
 from everturn.domain.media import describe_file
 from everturn.domain.sessions import Hit, Session
+from everturn.engine import Engine
 from everturn.store import Store
 from everturn.store.sessions import documents
 from everturn.store.sessions.documents import Document
@@ -17,7 +18,6 @@ from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import (
     ChangeSession,
     SessionId,
-    SessionsApi,
     check_key,
     check_place,
     tagged,
@@ -45,10 +45,10 @@ class ExportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class DocumentsApi:
     def __init__(
-        self, store: Store, sessions: SessionsApi, preferences: PreferencesOf, *, import_bytes_max: int
+        self, engine: Engine, store: Store, preferences: PreferencesOf, *, import_bytes_max: int
     ) -> None:
+        self._engine = engine
         self._store = store
-        self._sessions = sessions
         self._preferences = preferences
         self._import_bytes_max = import_bytes_max
 
@@ -90,17 +90,15 @@ class DocumentsApi:
 
     async def search(self, call: ApiCall[SearchQuery, Nothing]) -> Hits:
         query = call.query
-        # Before the search: a session leaves the store before it leaves the hidden ones.
-        hidden = await self._sessions.hidden()
         found = await self._store.search.find(
             call.owner, query.q, limit=query.limit, order=query.order, session_id=query.session
         )
-        return Hits(tuple(hit for hit in found if hit.session_id not in hidden))
+        return Hits(tuple(found))
 
     # --- export --------------------------------------------------------------------------------------
 
     async def export(self, call: ApiCall[ExportQuery, Nothing]) -> Raw:
-        session = await self._sessions.visible(call.owner, call.path["session"])
+        session = await self._engine.session(call.owner, call.path["session"])
         if call.query.format == "json":
             document = await documents.export_document(self._store, call.owner, session.id)
             return _download(session, msgspec.json.encode(document), JSON, "json")

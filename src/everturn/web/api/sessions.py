@@ -16,7 +16,7 @@ from everturn.domain.turns import Turn
 from everturn.engine import Engine
 from everturn.store import Store
 from everturn.web.access.identity import Scope
-from everturn.web.deletion import EPHEMERAL, Deletions, is_ephemeral
+from everturn.web.deletion import Deletions
 from everturn.web.http.problems import PreconditionNeeded, ScopeMissing
 from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import ModelName, PreferencesOf
@@ -272,7 +272,6 @@ class SessionsApi:
 
     async def list(self, call: ApiCall[ListQuery, Nothing]) -> Page[Session]:
         query = call.query
-        hidden = await self._deletions.hidden()
         return await self._store.sessions.list(
             call.owner,
             limit=query.limit,
@@ -281,32 +280,16 @@ class SessionsApi:
             archived=query.archived,
             pinned=query.pinned,
             tag=query.tag,
-            is_shown=lambda session: session.id not in hidden and not is_ephemeral(session),
         )
 
     async def get(self, call: ApiCall[Nothing, Nothing]) -> Answer:
-        return tagged(await self.visible(call.owner, call.path["session"]))
-
-    async def visible(self, owner: str, session_id: str) -> Session:
-        """The session, unless it is being deleted. Raises NotFound, Gone."""
-        await self._refuse_hidden(session_id)
-        return await self._engine.session(owner, session_id)
-
-    async def _refuse_hidden(self, session_id: str) -> None:
-        """Always before the session is read: it leaves the store before it leaves the hidden ones."""
-        if await self._deletions.is_hidden(session_id):
-            raise e.Gone("session", session_id)
-
-    async def hidden(self) -> frozenset[str]:
-        """Sessions that are being deleted: nobody is shown anything of them."""
-        return await self._deletions.hidden()
+        return tagged(await self._engine.session(call.owner, call.path["session"]))
 
     async def change(self, call: ApiCall[Nothing, ChangeSession]) -> Answer:
         body = call.body
         # Null is a choice too: it leads out of the profile or the folder that the session has.
         check_place(call, is_named=body.project is not UNSET or body.profile is not UNSET)
         session_id = call.path["session"]
-        await self._refuse_hidden(session_id)
         given = {name: getattr(body, name) for name in body.__struct_fields__}
         patch = SessionPatch(**{name: value for name, value in given.items() if value is not UNSET})
         changed = self._store.sessions.change(
@@ -315,9 +298,8 @@ class SessionsApi:
         return tagged(await self._with_current(call, changed))
 
     async def delete(self, call: ApiCall[Nothing, Nothing]) -> Deleted:
-        await self._refuse_hidden(call.path["session"])
-        session = await self._store.sessions.get(call.owner, call.path["session"])
-        return Deleted(session.id, await self._deletions.delete(call.owner, session))
+        session_id = call.path["session"]
+        return Deleted(session_id, await self._deletions.delete(call.owner, session_id))
 
     async def restore(self, call: ApiCall[Nothing, Nothing]) -> Answer:
         return tagged(await self._deletions.restore(call.owner, call.path["session"]))
@@ -325,7 +307,6 @@ class SessionsApi:
     # --- reading -------------------------------------------------------------------------------------
 
     async def messages(self, call: ApiCall[MessagesQuery, Nothing]) -> Messages:
-        await self._refuse_hidden(call.path["session"])
         page = await self._engine.page(
             call.owner, call.path["session"], before=call.query.before, limit=call.query.limit
         )
@@ -343,50 +324,49 @@ class SessionsApi:
     # --- moves ---------------------------------------------------------------------------------------
 
     async def undo(self, call: ApiCall[Nothing, Nothing]) -> Answer:
-        session_id, request = await self._move(call)
+        session_id, request = self._move(call)
         return tagged(await self._with_current(call, self._engine.undo(call.owner, session_id, request)))
 
     async def redo(self, call: ApiCall[Nothing, Nothing]) -> Answer:
-        session_id, request = await self._move(call)
+        session_id, request = self._move(call)
         return tagged(await self._with_current(call, self._engine.redo(call.owner, session_id, request)))
 
     async def clear(self, call: ApiCall[Nothing, Nothing]) -> Answer:
-        session_id, request = await self._move(call)
+        session_id, request = self._move(call)
         return tagged(await self._with_current(call, self._engine.clear(call.owner, session_id, request)))
 
     async def select(self, call: ApiCall[Nothing, Select]) -> Answer:
-        session_id, request = await self._move(call)
+        session_id, request = self._move(call)
         moved = self._engine.select(call.owner, session_id, call.body.turn_id, request)
         return tagged(await self._with_current(call, moved))
 
     async def retry(self, call: ApiCall[Nothing, Retry]) -> Accepted:
-        session_id, request = await self._move(call)
+        session_id, request = self._move(call)
         body = call.body
         moved = self._engine.retry(call.owner, session_id, body.turn_id, request, model=body.model)
         return await self._with_current(call, moved)
 
     async def edit(self, call: ApiCall[Nothing, Edit]) -> Accepted:
-        session_id, request = await self._move(call)
+        session_id, request = self._move(call)
         moved = self._engine.retry(call.owner, session_id, call.body.turn_id, request, text=call.body.text)
         return await self._with_current(call, moved)
 
     async def branch(self, call: ApiCall[Nothing, OfTurn]) -> Answer:
-        session_id, request = await self._move(call)
+        session_id, request = self._move(call)
         moved = self._engine.branch(call.owner, session_id, call.body.turn_id, request)
         return tagged(await self._with_current(call, moved))
 
     async def compact(self, call: ApiCall[Nothing, Compact]) -> Accepted:
-        session_id, request = await self._move(call)
+        session_id, request = self._move(call)
         moved = self._engine.compact(call.owner, session_id, focus=call.body.focus, request=request)
         return await self._with_current(call, moved)
 
-    async def _move(self, call: ApiCall[Any, Any]) -> tuple[str, Request]:
+    def _move(self, call: ApiCall[Any, Any]) -> tuple[str, Request]:
         """Raises PreconditionNeeded: without a key or a version a repeat would move twice."""
         session_id = call.path["session"]
         request = Request(key=key_from(call.headers), version=version_from(call.headers))
         if request.key is None and request.version is None:
             raise PreconditionNeeded
-        await self._refuse_hidden(session_id)
         return session_id, request
 
     async def _with_current(self, call: ApiCall[Any, Any], change: Awaitable[T]) -> T:
@@ -404,11 +384,9 @@ def tagged(session: Session) -> Answer:
 
 
 def check_key(key: str) -> None:
-    """Refuse a key that is too long, or one that would keep the session out of every list."""
-    if len(key) > KEY_CHARS_MAX or key.startswith(EPHEMERAL):
+    if len(key) > KEY_CHARS_MAX:
         raise e.Invalid(
-            f"{key[:40]!r} cannot be the key of a session.",
-            hint=f"At most {KEY_CHARS_MAX} characters, and not beginning with {EPHEMERAL!r}.",
+            f"{key[:40]!r} cannot be the key of a session.", hint=f"At most {KEY_CHARS_MAX} characters."
         )
 
 

@@ -19,7 +19,6 @@ from everturn.domain.sessions import Session
 from everturn.domain.store import Trouble
 from everturn.engine import Engine
 from everturn.store import Store
-from everturn.web.deletion import Deletions, is_ephemeral
 from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.streams import sse
 from everturn.web.streams.news import Counts, ListSnapshot, Newsroom, SessionNews, StoreNews
@@ -49,7 +48,6 @@ class StreamsApi:
         self,
         engine: Engine,
         store: Store,
-        deletions: Deletions,
         streams: Streams,
         clock: Clock,
         *,
@@ -57,7 +55,6 @@ class StreamsApi:
     ) -> None:
         self._engine = engine
         self._store = store
-        self._deletions = deletions
         self._streams = streams
         self._clock = clock
         self._sessions_max = sessions_max
@@ -98,8 +95,6 @@ class StreamsApi:
         # The header wins: a browser that reconnects repeats the old address with a newer header.
         given = call.headers.get("last-event-id")
         after = sse.position_from(given) if given else call.query.after
-        if await self._deletions.is_hidden(session_id):
-            raise e.Gone("session", session_id)
         session = await self._engine.session(call.owner, session_id)
         self._streams.check_room(call.owner)
         run = self._followed if call.query.follow else self._replayed
@@ -142,7 +137,7 @@ class StreamsApi:
         given = call.headers.get("last-event-id") or call.query.after
         after = sse.positions_from(given) if given else {}
         self._streams.check_room(call.owner)
-        shared = _Shared(self._engine, self._store, self._deletions, self._clock, call.owner, wanted, after)
+        shared = _Shared(self._engine, self._store, self._clock, call.owner, wanted, after)
         return EventStream(self._streams, call.caller, shared.run)
 
 
@@ -153,7 +148,6 @@ class _Shared:
         self,
         engine: Engine,
         store: Store,
-        deletions: Deletions,
         clock: Clock,
         owner: str,
         wanted: list[str],
@@ -161,7 +155,6 @@ class _Shared:
     ) -> None:
         self._engine = engine
         self._store = store
-        self._deletions = deletions
         self._owner = owner
         self._wanted = wanted
         self._after = after
@@ -197,8 +190,6 @@ class _Shared:
         present = []
         for session_id in self._wanted:
             try:
-                if await self._deletions.is_hidden(session_id):
-                    raise e.Gone("session", session_id)
                 present.append(await self._engine.session(self._owner, session_id))
             except (e.NotFound, e.Gone):
                 await self._tell(stream, SessionNews("session.deleted", session_id))
@@ -243,11 +234,8 @@ class _Shared:
             await self._tell(stream, StoreNews("store.trouble" if known else "store.mended", known))
 
     async def _tell_all(self, stream: EventStream, batch: Iterable[tuple[str, Session | None]]) -> None:
-        hidden = await self._deletions.hidden()
         for session_id, session in batch:
-            if session is not None and is_ephemeral(session):
-                continue
-            news = self._newsroom.about(session_id, None if session_id in hidden else session)
+            news = self._newsroom.about(session_id, session)
             if news is not None:
                 await self._tell(stream, news)
 
@@ -259,14 +247,14 @@ class _Shared:
 
     async def _tell_snapshot(self, stream: EventStream) -> Trouble | None:
         """Returns the trouble that the snapshot told of."""
-        hidden = await self._deletions.hidden()
         now = await self._store.sessions.overview(self._owner, limit=_FIRST_PAGE)
-        shown = tuple(one for one in now.page.items if one.id not in hidden and not is_ephemeral(one))
-        asks = sum(session_id not in hidden for session_id in now.asks)
+        shown = now.page.items
         self._newsroom.known(shown)
         self._on_page = {one.id for one in shown}
         trouble = self._store.trouble
-        snapshot = ListSnapshot(shown, Counts(now.sessions, now.archived, asks), now.page.cursor, trouble)
+        snapshot = ListSnapshot(
+            shown, Counts(now.sessions, now.archived, len(now.asks)), now.page.cursor, trouble
+        )
         async with self._lock:
             ident = self._cursors.text or None
             await stream.write(sse.plain("sessions.snapshot", _encoder.encode(snapshot), ident=ident))

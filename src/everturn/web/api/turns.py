@@ -15,7 +15,6 @@ from everturn.store import Store
 from everturn.web.access.audit import Audit
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import Name, SessionId
-from everturn.web.deletion import Deletions
 from everturn.web.http.problems import ScopeMissing
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import PreferencesOf
@@ -69,13 +68,11 @@ class TurnsApi:
         self,
         engine: Engine,
         store: Store,
-        deletions: Deletions,
         audit: Audit,
         preferences: PreferencesOf,
     ) -> None:
         self._engine = engine
         self._store = store
-        self._deletions = deletions
         self._audit = audit
         self._preferences = preferences
 
@@ -218,7 +215,6 @@ class TurnsApi:
         body, session_id = call.body, call.path["session"]
         if body.profile is not None and not call.caller.may(Scope.ADMIN):
             raise ScopeMissing(Scope.ADMIN)
-        await self._check_visible(session_id)
         submission = Submission(
             text=body.text,
             attachments=body.attachments,
@@ -244,14 +240,9 @@ class TurnsApi:
     async def resume(self, call: ApiCall[Nothing, Nothing]) -> Turn:
         return await self._engine.resume(call.owner, call.path["turn"])
 
-    async def _check_visible(self, session_id: str) -> None:
-        if await self._deletions.is_hidden(session_id):
-            raise e.Gone("session", session_id)
-
     # --- the queue -----------------------------------------------------------------------------------
 
     async def queue(self, call: ApiCall[Nothing, Nothing]) -> Queue:
-        await self._check_visible(call.path["session"])
         return Queue(tuple(await self._store.turns.queue(call.owner, call.path["session"])))
 
     async def queued(self, call: ApiCall[Nothing, Nothing]) -> Turn:
@@ -280,9 +271,7 @@ class TurnsApi:
     # --- approvals and questions ---------------------------------------------------------------------
 
     async def asks(self, call: ApiCall[AsksQuery, Nothing]) -> Asks:
-        hidden = await self._deletions.hidden()
-        found = await self._store.asks.open(call.owner, call.query.session)
-        return Asks(tuple(ask for ask in found if ask.session_id not in hidden))
+        return Asks(tuple(await self._store.asks.open(call.owner, call.query.session)))
 
     async def decide(self, call: ApiCall[Nothing, Decide]) -> Ask:
         ask = await self._store.asks.get(call.owner, call.path["ask"])

@@ -21,7 +21,6 @@ from everturn.tools import (
     text_of,
 )
 from everturn.web.access.identity import Scope
-from everturn.web.deletion import Deletions
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 _PATH_CHARS_MAX = 500  # as a query: up to 12 bytes for each
@@ -42,10 +41,9 @@ class TextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class WorkspaceApi:
     """For tokens that may chat: those can have the agent read the same files."""
 
-    def __init__(self, engine: Engine, toolbox: EverturnToolbox, deletions: Deletions, clock: Clock) -> None:
+    def __init__(self, engine: Engine, toolbox: EverturnToolbox, clock: Clock) -> None:
         self._engine = engine
         self._toolbox = toolbox
-        self._deletions = deletions
         self._clock = clock
 
     def endpoints(self) -> list[AnyEndpoint]:
@@ -88,7 +86,5 @@ class WorkspaceApi:
         return await anyio.to_thread.run_sync(text_of, workspace, call.query.path)
 
     async def _workspace(self, owner: str, session_id: str) -> Path:
-        if await self._deletions.is_hidden(session_id):
-            raise e.Gone("session", session_id)
         session = await self._engine.session(owner, session_id)
         return await self._toolbox.workspace(owner, session_id, session.project)

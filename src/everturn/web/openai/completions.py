@@ -22,7 +22,7 @@ from everturn.domain.turns import ENDED, Turn, TurnState, Usage
 from everturn.engine import Engine
 from everturn.store import Store
 from everturn.web.background import Background
-from everturn.web.deletion import EPHEMERAL, Deletions
+from everturn.web.deletion import Deletions
 from everturn.web.http.problems import BadRequest
 from everturn.web.openai.chat_wire import (
     AGENT,
@@ -195,16 +195,16 @@ class Completions(Background):
         session, turns, messages = self._history(owner, conversation(request.messages)[:-1])
         preferred = (await self._preferences.get(owner)).profile
         session = msgspec.structs.replace(session, profile=preferred)
-        # Its deletion is durable before it exists: a crash in between leaves nothing behind.
+        # Stored with the time of its purge: a crash leaves nothing behind.
         due_at = self._clock.now_ms() + round(self._timeout_s * 1000)
-        await self._deletions.put_off(owner, session.id, due_at)
-        made = await self._store.transcript.import_session(owner, session, turns, messages)
+        made = await self._store.transcript.import_session(owner, session, turns, messages, purge_at=due_at)
+        self._deletions.schedule_purge(owner, made.id, due_at)
         try:
             yield made
         finally:
             with anyio.CancelScope(shield=True):
                 await self._engine.delete(owner, made.id)
-                await self._deletions.forget(made.id)
+                self._deletions.forget(made.id)
 
     def _history(self, owner: str, talk: list[ChatMessage]) -> tuple[Session, list[Turn], list[Message]]:
         now = self._clock.now_ms()
@@ -243,9 +243,7 @@ class Completions(Background):
             0,
             now,
             now,
-            key=EPHEMERAL + session_id,
             private=True,
-            archived=True,
             head=head,
             title="API",
             is_title_given=True,

@@ -1,0 +1,44 @@
+-- sessions: `kind` says what a session is for: 'ordinary' (a user's own) or 'ephemeral' (serves one answer of /v1);
+-- later 'delegate' and 'scheduled'. Kinds that a program does not know are stored and not listed. `deleted_at` is
+-- when the session will be purged; until then a deletion can be undone. `parent_turn` is the id of the turn that
+-- started the session. `machine` is the only machine that may run its turns; NULL: any that has its folder.
+ALTER TABLE sessions ADD COLUMN kind TEXT NOT NULL DEFAULT 'ordinary', ADD COLUMN deleted_at BIGINT,
+  ADD COLUMN parent_turn TEXT, ADD COLUMN machine TEXT;
+CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
+
+-- tails: `is_listed` is derived: the session is ordinary and not deleted. Lists read only such rows, so what they
+-- leave out costs them nothing.
+ALTER TABLE tails ADD COLUMN is_listed INTEGER NOT NULL DEFAULT 1;
+DROP INDEX tails_by_activity;
+CREATE INDEX tails_by_activity ON tails (owner, archived, updated_at, session_no) WHERE is_listed = 1;
+
+-- Until now a key said that a session is ephemeral, and a record that it is being deleted; a deleted session was
+-- archived as well, and its record kept whether it had been archived before.
+UPDATE sessions SET kind = 'ephemeral' WHERE substr(key, 1, 10) = 'ephemeral:';
+UPDATE sessions SET deleted_at = (r.value::JSONB ->> 'due_at')::BIGINT,
+  archived = (r.value::JSONB ->> 'was_archived')::BOOLEAN::INTEGER
+  FROM records r WHERE r.owner = 'system' AND r.kind = 'deletion' AND r.name = sessions.id;
+DELETE FROM records WHERE owner = 'system' AND kind = 'deletion';
+UPDATE tails SET is_listed = 0, archived = (SELECT s.archived FROM sessions s WHERE s.session_no = tails.session_no)
+  WHERE session_no IN (SELECT session_no FROM sessions WHERE kind <> 'ordinary' OR deleted_at IS NOT NULL);
+
+-- schema_min: the oldest schema that a program must know to write here. Older programs would list deleted sessions
+-- and never purge them.
+INSERT INTO meta VALUES ('schema_min', '5');
+UPDATE meta SET value = '5' WHERE name = 'schema';
+
+-- everturn_begin: as before, but a schema that is newer than the caller's is refused (EV001) only where schema_min
+-- says so. The message is the schema, the detail schema_min.
+CREATE OR REPLACE FUNCTION everturn_begin(known INTEGER) RETURNS TEXT LANGUAGE plpgsql AS $$
+DECLARE
+  found TEXT;
+  oldest TEXT;
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(6009011);
+  SELECT value INTO found FROM meta WHERE name = 'schema';
+  SELECT value INTO oldest FROM meta WHERE name = 'schema_min';
+  IF found IS NULL OR oldest IS NULL OR known NOT BETWEEN oldest::INTEGER AND found::INTEGER THEN
+    RAISE EXCEPTION USING ERRCODE = 'EV001', MESSAGE = coalesce(found, '?'), DETAIL = coalesce(oldest, '?');
+  END IF;
+  RETURN pg_current_xact_id()::TEXT || ' ' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
+END $$;
