@@ -65,7 +65,7 @@ async def test_a03_looking_for_work_writes_nothing_when_there_is_none(
         assert await store.upkeep.prune(older_than_ms=10**12) == 0
         assert not await store.journal.recover(ME, session.id)
         assert await store.turns.take_steering(running.turn.id, running.epoch, running.number + 1) == []
-        assert await store.turns.lost([(running.turn.id, running.epoch)]) == []
+        assert await store.turns.find_lost([(running.turn.id, running.epoch)]) == []
         await store.sessions.list(ME)
         await store.transcript.messages(ME, session.id)
     assert await writes_so_far(store, store_url) == before

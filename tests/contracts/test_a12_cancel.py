@@ -64,7 +64,7 @@ async def test_a12_a_progress_write_under_way_cannot_revive_the_turn(
         await store.turns.hand_over(held.turn.id, held.epoch)
     assert (await store.turns.get(ME, held.turn.id)).state == "cancelled"
     assert await words(store, session.id) == ["hello", "on its way"]
-    assert await store.turns.lost([(held.turn.id, held.epoch)]) == [held.turn.id]
+    assert await store.turns.find_lost([(held.turn.id, held.epoch)]) == [held.turn.id]
 
 
 async def test_a12_a_waiting_turn_is_cancelled_with_its_questions(store: Store) -> None:

@@ -826,7 +826,7 @@ async def test_b11_b16_what_another_living_process_has_seen_is_left_to_it(
     assert await theirs.commit_due() == 1
     assert handle.words == ["one"]
     await said(store, theirs, session.id, "two")
-    await store.workers.retire(acting.WORKER)
+    await store.workers.unregister(acting.WORKER)
     await clock.advance(60)
     assert await mine.commit_due() == 1
 

@@ -43,7 +43,7 @@ async def test_c01_a_released_turn_says_when_its_worker_was_last_alive(store: St
     session = await new_session(store)
     held = await start(store, session.id, "hello")
     await store.workers.register("wrk_one")
-    await store.workers.retire("wrk_one")
+    await store.workers.unregister("wrk_one")
     resumed = await claim(store, "wrk_two")
     assert resumed.stopped_at == held.journal[-1].at
     (event,) = [event for event in resumed.journal if event.kind == "turn.resumed"]

@@ -71,7 +71,7 @@ async def test_c04_spooled_events_are_delivered_in_order_when_the_database_is_ba
         number = await append(spooling, held, [ev.TextDelta(1, word)], number)
     proxy.come_back()
     with anyio.fail_after(PATIENCE_S):
-        await spooling.journal.settled(held.turn.id, held.epoch)
+        await spooling.journal.wait_delivered(held.turn.id, held.epoch)
     assert not spooling.is_away
     assert spool_of(spooling).is_empty
     number = await append(spooling, held, [ev.TextDelta(1, "five"), ev.StepFinished(1, "stop")], number)
@@ -97,7 +97,7 @@ async def test_c04_a_database_that_is_back_and_refuses_gets_everything_in_order_
         await connection.execute(FULL_DISK)
         proxy.come_back()
         with anyio.fail_after(PATIENCE_S):
-            trouble = await spooling.other_trouble(spooling.trouble)
+            trouble = await spooling.health_changed(spooling.trouble)
         assert trouble is not None
         assert trouble.code == "disk_full"
         # What comes now stands behind what waits: sent past it, it would be refused for the gap.
@@ -107,7 +107,7 @@ async def test_c04_a_database_that_is_back_and_refuses_gets_everything_in_order_
     finally:
         await connection.close()
     with anyio.fail_after(PATIENCE_S):
-        await spooling.journal.settled(held.turn.id, held.epoch)
+        await spooling.journal.wait_delivered(held.turn.id, held.epoch)
     number = await append(spooling, held, [ev.StepFinished(1, "stop")], number + 1)
     await complete(spooling, held, number)
     assert await words(store, session.id) == ["hello", "one two three"]
@@ -139,14 +139,14 @@ async def test_c04_nothing_may_be_started_until_the_spool_is_delivered(
     session = await new_session(store)
     await spooling.workers.register(WORKER)
     held = await start(spooling, session.id, "hello")
-    await spooling.journal.settled(held.turn.id, held.epoch)  # nothing spooled: at once
+    await spooling.journal.wait_delivered(held.turn.id, held.epoch)  # nothing spooled: at once
     proxy.go_away()
     await append(spooling, held, PART)
     started = False
 
     async def start_tool() -> None:
         nonlocal started
-        await spooling.journal.settled(held.turn.id, held.epoch)
+        await spooling.journal.wait_delivered(held.turn.id, held.epoch)
         started = True
 
     async with anyio.create_task_group() as group:
@@ -173,7 +173,7 @@ async def test_c04_a_dead_workers_spool_is_delivered_by_the_next_start_in_its_fo
         proxy.go_away()
         await append(first, held, [ev.TextDelta(1, "two")], number)
         with pytest.raises(StoreAway):
-            await first.workers.retire(WORKER)  # the process ends; its lock goes, its spool stays
+            await first.workers.unregister(WORKER)  # the process ends; its lock goes, its spool stays
     proxy.come_back()
     async with open_store(proxy.address(postgres_url), data_dir=folder, clock=clock) as second:
         await second.workers.register("wrk_two")
@@ -205,7 +205,7 @@ async def test_c04_a_crash_after_delivery_and_before_the_file_is_gone_adds_nothi
     records = spool_of(spooling).read()
     assert records != []
     probe.release(Moment.SPOOL_DELIVERED)
-    await spooling.journal.settled(held.turn.id, held.epoch)
+    await spooling.journal.wait_delivered(held.turn.id, held.epoch)
     # What a restart would find: the same file once more.
     left = spool_of(spooling, "wrk_dead")
     left.append(records)
@@ -226,7 +226,7 @@ async def test_c04_a_deleted_session_takes_no_late_delivery(
     await store.sessions.delete(ME, session.id)
     proxy.come_back()
     with anyio.fail_after(PATIENCE_S):
-        await spooling.journal.settled(held.turn.id, held.epoch)
+        await spooling.journal.wait_delivered(held.turn.id, held.epoch)
     assert spool_of(spooling).is_empty
     assert list((spooling.data_dir / "spool").iterdir()) == []
     assert await store.upkeep.check() == []

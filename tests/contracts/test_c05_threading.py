@@ -105,7 +105,7 @@ async def test_c05_a_spool_that_comes_after_the_interruption_completes_the_turn(
     assert await words(store, session.id) == ["hello", "one "]
     proxy.come_back()
     with anyio.fail_after(PATIENCE_S), pytest.raises(Exception, match="interrupted"):
-        await spooling.journal.settled(held.turn.id, held.epoch)
+        await spooling.journal.wait_delivered(held.turn.id, held.epoch)
     assert await store.journal.recover(ME, session.id)
     assert await words(store, session.id) == ["hello", "one two three"]
     assert (await store.turns.get(ME, held.turn.id)).recovery is Recovery.RECOVERED

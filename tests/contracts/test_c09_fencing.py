@@ -71,7 +71,7 @@ async def test_c09_nothing_of_a_fenced_worker_lands_and_it_finds_out(
     before = await store.journal.after(ME, session.id, 0), await store.turns.get(ME, held.turn.id)
     with pytest.raises(Fenced):
         await ACTS[name](store, held)
-    assert await store.turns.lost([(held.turn.id, held.epoch)]) == [held.turn.id]
+    assert await store.turns.find_lost([(held.turn.id, held.epoch)]) == [held.turn.id]
     after = await store.journal.after(ME, session.id, 0), await store.turns.get(ME, held.turn.id)
     assert after == before
 
@@ -143,7 +143,7 @@ async def test_c09_a_worker_whose_lease_ran_out_while_it_was_away_comes_back_fen
 
     proxy.come_back()
     with anyio.fail_after(PATIENCE_S), pytest.raises(Fenced):
-        await spooling.journal.settled(held.turn.id, held.epoch)
+        await spooling.journal.wait_delivered(held.turn.id, held.epoch)
     with pytest.raises(Fenced):
         await append(spooling, held, [ev.TextDelta(1, "more")], number)
     assert not await spooling.workers.heartbeat(WORKER)

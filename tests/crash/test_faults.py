@@ -164,11 +164,11 @@ async def test_a_disk_without_room_is_taken_for_one_and_mends_by_itself(
         with pytest.raises(DiskFull):
             await say(store, session.id, "refused")
         with anyio.fail_after(PATIENCE_S):
-            trouble = await store.other_trouble(None)
+            trouble = await store.health_changed(None)
             assert trouble is not None
             assert trouble.code == "disk_full"
             platter.heal()
-            assert await store.other_trouble(trouble) is None, "nobody had to write to find out"
+            assert await store.health_changed(trouble) is None, "nobody had to write to find out"
         await say(store, session.id, "taken")
         assert [turn.text for turn in await store.turns.queue(ME, session.id)] == ["taken"]
         assert await store.upkeep.check() == []
@@ -220,7 +220,7 @@ async def test_on_a_real_disk_an_index_of_the_log_that_cannot_grow_mends_when_th
                         await store.records.put(ME, "settings", "a", number)
                 trouble = store.trouble
                 disk.free()
-                assert await store.other_trouble(trouble) is None
+                assert await store.health_changed(trouble) is None
             await store.records.put(ME, "settings", "a", "after")
         async with open_store(data_dir=disk.root / "data") as store:
             assert await store.records.get(ME, "settings", "a") == "after"

@@ -43,7 +43,7 @@ async def _disk_fills_up(platter: Platter, store: Store) -> None:
     with anyio.fail_after(PATIENCE_S):
         with pytest.raises(DiskFull):
             await store.records.put(OWNER, "settings", "a", 1)
-        await store.other_trouble(None)
+        await store.health_changed(None)
 
 
 async def _writers_tried_again(clock: FakeClock, times: int) -> None:
@@ -166,7 +166,7 @@ async def test_a_step_whose_start_is_journaled_waits_before_the_model_is_called(
         await probe.reached(Moment.TOOL_STARTED)
         await _disk_fills_up(platter, store)
         probe.release(Moment.TOOL_STARTED)
-        await task_waits_in(store.other_trouble)
+        await task_waits_in(store.health_changed)
         assert not tool.calls
         platter.heal()
         assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED

@@ -32,7 +32,7 @@ async def live(url: str, folder: str, moment: str) -> None:
         await asyncio.to_thread(sys.stdin.readline)  # until the parent has taken the database away
         await append(store, held, [ev.TextDelta(1, "two ")], number)
         print("spooled", flush=True)
-        await store.journal.settled(held.turn.id, held.epoch)
+        await store.journal.wait_delivered(held.turn.id, held.epoch)
         os._exit(1)
 
 
@@ -64,7 +64,7 @@ async def test_spooled_events_of_a_killed_worker_arrive_once(
             assert texts == ["one ", "two "]
             session = await store.sessions.get(ME, session_id)
             assert session.position == len(events)
-            await store.workers.retire("wrk_next")
+            await store.workers.unregister("wrk_next")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ async def work(url: str, folder: str, session_id: str, name: str) -> None:
                 number = await append(store, held, answer(f"re: {held.turn.text}", step=2), number)
                 await complete(store, held, number)
                 done["completed"].append(held.turn.id)
-        await store.workers.retire(f"wrk_{name}")
+        await store.workers.unregister(f"wrk_{name}")
     print(json.dumps(done), flush=True)
 
 

@@ -16,5 +16,5 @@ async def test_c09_a_worker_that_another_process_has_registered_is_refused(
     other = await open_another()
     with pytest.raises(StoreRefused):
         await other.workers.register("wrk_one")
-    await store.workers.retire("wrk_one")
+    await store.workers.unregister("wrk_one")
     await other.workers.register("wrk_one")

@@ -234,11 +234,11 @@ class Turns(Protocol):
         handed-over ones. Appends ``turn.started`` or ``turn.resumed``."""
         ...
 
-    async def lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
+    async def find_lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
         """Those of the held (turn, epoch) that are no longer running at that epoch. Writes nothing."""
         ...
 
-    async def held(self, worker: str) -> list[tuple[str, int]]:
+    async def held_by(self, worker: str) -> list[tuple[str, int]]:
         """What the worker holds, as (turn, epoch): more than it knows of, if it did not hear the answer to
         a claim."""
         ...
@@ -374,7 +374,7 @@ class Journal(Protocol):
         """
         ...
 
-    async def settled(self, turn_id: str, epoch: int) -> None:
+    async def wait_delivered(self, turn_id: str, epoch: int) -> None:
         """Return when nothing of this writer waits in the spool, at once if nothing does. Call it before
         a model call or a tool. Raises Fenced if another worker has the turn: the spooled events were then
         kept beside the journal (C09)."""
@@ -481,7 +481,7 @@ class Workers(Protocol):
         lease ran out; return how many."""
         ...
 
-    async def retire(self, worker: str) -> None: ...
+    async def unregister(self, worker: str) -> None: ...
 
 
 class Records(Protocol):
@@ -580,6 +580,6 @@ class Store(Protocol):
         """Why the last write was not stored; None as soon as one is."""
         ...
 
-    async def other_trouble(self, known: Trouble | None) -> Trouble | None:
+    async def health_changed(self, known: Trouble | None) -> Trouble | None:
         """The trouble, once it is another than the one that is known."""
         ...

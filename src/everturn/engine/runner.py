@@ -215,7 +215,7 @@ class Runner:
         if self._group is not None:
             self._group.cancel_scope.cancel()
         try:
-            await self._services.store.workers.retire(self.worker)
+            await self._services.store.workers.unregister(self.worker)
         except (Retry, Stopped) as error:
             # Its lock goes with this process; the next start finds it dead and takes its turns over.
             _log.warning("worker %s could not retire: %s", self.worker, error.message)
@@ -288,7 +288,7 @@ class Runner:
     async def _let_go_unheard(self) -> None:
         """Release turns that a claim took whose answer was lost: nobody runs them."""
         if self._may_hold_more:
-            for turn_id, epoch in await self._services.store.turns.held(self.worker):
+            for turn_id, epoch in await self._services.store.turns.held_by(self.worker):
                 if turn_id not in self._turns:
                     with contextlib.suppress(*_NOT_OURS):  # ended or deleted since we looked
                         await self._services.store.turns.hand_over(turn_id, epoch)
@@ -484,7 +484,7 @@ class Runner:
             if now - running.appended_at >= self._services.settings.lost_poll_s
         ]
         if quiet:
-            for turn_id in await self._services.store.turns.lost(quiet):
+            for turn_id in await self._services.store.turns.find_lost(quiet):
                 _log.info("turn %s is not ours any more: another process has written it", turn_id)
                 self.drop(turn_id)
 

@@ -50,5 +50,5 @@ class TurnServices(msgspec.Struct, frozen=True):
         """
         await self.lease.held()
         while (trouble := self.store.trouble) is not None:
-            await self.store.other_trouble(trouble)
+            await self.store.health_changed(trouble)
             await self.lease.held()

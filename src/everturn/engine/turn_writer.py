@@ -114,7 +114,7 @@ class TurnWriter:
         """
         await self._is_quiet.wait()
         self._raise_failure()
-        await self._journal.settled(self._turn_id, self._epoch)
+        await self._journal.wait_delivered(self._turn_id, self._epoch)
 
     @property
     def failure(self) -> Exception | None:

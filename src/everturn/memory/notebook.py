@@ -37,7 +37,7 @@ from everturn.memory.notes import (
     render_note,
     replace_note,
 )
-from everturn.store.files.disk import Disk, told, write_atomically
+from everturn.store.files.disk import Disk, report_errors, write_atomically
 
 T = TypeVar("T")
 
@@ -250,7 +250,7 @@ class Notebook:
         """Nobody else writes these pages meanwhile; what they wrote before is seen, and what a crash left is
         finished before the user can delete it. Whoever only reads does not wait for another process.
         Raises _PagesLocked: a thread that waited for a process that was stopped could not be ended."""
-        with told(self._folder):
+        with report_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self._folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:

@@ -6,7 +6,7 @@ once in the noun modules; ``sqlite/`` and ``postgres/`` run them.
 """
 
 from everturn.store.files.copy_tree import copy_tree
-from everturn.store.nouns import Store, StoreSettings
 from everturn.store.open import has_store, open_store, restore_database
+from everturn.store.store import Store, StoreSettings
 
 __all__ = ["Store", "StoreSettings", "copy_tree", "has_store", "open_store", "restore_database"]

@@ -17,7 +17,7 @@ from everturn.domain.memory import Begun, NextCommit, Owing, Recalled, Segment
 from everturn.domain.messages import AnyPart, Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnKind, TurnState, Usage
-from everturn.store.scripts.common import find_turn, locked_session, session_row
+from everturn.store.scripts.common import find_turn, get_session, lock_session
 from everturn.store.scripts.queries import (
     COMMIT,
     COMMIT_PUT,
@@ -104,7 +104,7 @@ def owe(tx: Tx, session: SessionRow, turn_no: int, provider: str, handle: str, w
 def _owe(
     tx: Tx, owner: str, session_id: str, turn_id: str | None, provider: str, handle: str, worker: str
 ) -> Script[bool]:
-    session = yield from _found(tx, owner, session_id)
+    session = yield from _lock_if_there(tx, owner, session_id)
     if session is None or session.session.private:
         return False
     wanted = turn_id or session.session.head
@@ -189,7 +189,7 @@ def _is_held(commit: CommitColumns, holder: str, now: int) -> bool:
 def _begin(
     tx: Tx, owner: str, session_id: str, found: NextCommit, handle: str, holder: str, held_ms: int
 ) -> Script[Begun | None]:
-    session = yield from _found(tx, owner, session_id)
+    session = yield from _lock_if_there(tx, owner, session_id)
     plan = None if session is None else (yield from _plan(tx, session, holder))
     if session is None or plan is None or plan.is_held:
         return None
@@ -210,7 +210,7 @@ def _begin(
     if handle != plan.handle:
         worker = holder if holder.startswith("wrk_") else ""
         yield Query("owed_handle", many=[(row.turn_no, plan.provider, handle, worker) for row in plan.rows])
-    messages = yield from _spoken(plan.rows)
+    messages = yield from _select_spoken(plan.rows)
     tx.probe.pass_by(Moment.MEMORY_BEGUN, session_id)
     segment = Segment(
         owner=owner,
@@ -224,7 +224,7 @@ def _begin(
     return Begun(segment, plan.provider, attempts)
 
 
-def _spoken(owed: Sequence[OwedColumns]) -> Script[tuple[Message, ...]]:
+def _select_spoken(owed: Sequence[OwedColumns]) -> Script[tuple[Message, ...]]:
     """The user's words and the agent's answers. Nothing that a tool, a page or a file said: it could
     plant a memory that the user never uttered. An answer after such text may repeat it: left out too."""
     spoken = []
@@ -244,7 +244,7 @@ def _spoken(owed: Sequence[OwedColumns]) -> Script[tuple[Message, ...]]:
 
 def _settle(tx: Tx, begun: Begun) -> Script[int]:
     segment = begun.segment
-    session = yield from _found(tx, segment.owner, segment.session_id)
+    session = yield from _lock_if_there(tx, segment.owner, segment.session_id)
     if session is None:
         return 0
     for turn_id in segment.turns:
@@ -259,16 +259,16 @@ def _settle(tx: Tx, begun: Begun) -> Script[int]:
 
 
 def _failed(tx: Tx, begun: Begun, holder: str, error: str, retry_at: int) -> Script[None]:
-    session = yield from _found(tx, begun.segment.owner, begun.segment.session_id)
+    session = yield from _lock_if_there(tx, begun.segment.owner, begun.segment.session_id)
     if session is not None:
         yield q("commit_failed", session.no, holder, tx.now, retry_at, error)
 
 
-def _found(tx: Tx, owner: str, session_id: str) -> Script[SessionRow | None]:
+def _lock_if_there(tx: Tx, owner: str, session_id: str) -> Script[SessionRow | None]:
     """The session under its lock, or None: one that was deleted owes nothing and is no error here."""
     if not (yield q("session_row", session_id, owner)):
         return None
-    return (yield from locked_session(tx, owner, session_id))
+    return (yield from lock_session(tx, owner, session_id))
 
 
 # --- lists --------------------------------------------------------------------------------------------
@@ -310,25 +310,25 @@ def _standing(tx: Tx, owner: str) -> Script[tuple[list[Owing], dict[str, Any] | 
 
 
 def _recalled(tx: Tx, owner: str, session_id: str) -> Script[Recalled]:
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from get_session(tx, owner, session_id)
     text = yield from RECALL.first(session.no)
-    return Recalled(text, (yield from _forgotten(owner)))
+    return Recalled(text, (yield from _count_forgotten(owner)))
 
 
-def _forgotten(owner: str) -> Script[int]:
+def _count_forgotten(owner: str) -> Script[int]:
     kind, name = _FORGOTTEN
     count = yield from RECORD.first(owner, kind, name)
     return 0 if count is None else msgspec.json.decode(count, type=int)
 
 
 def _keep_recalled(tx: Tx, owner: str, session_id: str, text: str) -> Script[str]:
-    session = yield from locked_session(tx, owner, session_id)
+    session = yield from lock_session(tx, owner, session_id)
     yield q("recall_put", session.no, owner, text, tx.now)
     return (yield from RECALL.only(session.no))
 
 
 def _drop_recalled(tx: Tx, owner: str) -> Script[None]:
-    count = (yield from _forgotten(owner)) + 1
+    count = (yield from _count_forgotten(owner)) + 1
     yield q("record_put", owner, *_FORGOTTEN, to_json(count), tx.now)
     yield q("recalls_drop", owner)
 

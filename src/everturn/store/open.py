@@ -14,10 +14,10 @@ from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import StoreRefused
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
-from everturn.store.files.disk import Disk, explained, make_folder, told
+from everturn.store.files.disk import Disk, explain_error, make_folder, report_errors
 from everturn.store.journal.hub import Hub
-from everturn.store.nouns import Store, StoreSettings
 from everturn.store.sqlite import SqliteDatabase
+from everturn.store.store import Store, StoreSettings
 from everturn.store.turns.workers import Workers
 
 _SQLITE = b"SQLite format 3\0"  # how such a file begins
@@ -84,7 +84,7 @@ def _make_data_folder(disk: Disk, folder: Path) -> None:
             hint="Choose another folder with --home or EVERTURN_HOME.",
         ) from error
     except OSError as error:
-        kind = type(explained(error, folder))
+        kind = type(explain_error(error, folder))
         raise kind(f"The data folder {folder} could not be made: {error.strerror}.") from error
 
 
@@ -116,7 +116,7 @@ async def restore_database(url: str | Path | None, source: Path) -> None:
     if has_copy:
         await _postgres().restore_postgres(str(url), source)
     elif url:
-        await asyncio.to_thread(_put_back, source, _file_of(str(url), source))
+        await asyncio.to_thread(_restore_sqlite, source, _file_of(str(url), source))
 
 
 def _is_postgres(address: str) -> bool:
@@ -138,7 +138,7 @@ def _is_sqlite(path: Path) -> bool:
         return file.read(len(_SQLITE)) == _SQLITE
 
 
-def _put_back(source: Path, target: Path) -> None:
+def _restore_sqlite(source: Path, target: Path) -> None:
     """The database of a backup at an address of its own, outside the data folder."""
     if target.exists():
         raise StoreRefused(
@@ -151,7 +151,7 @@ def _put_back(source: Path, target: Path) -> None:
             hint="Name a file as it is called in the backup in EVERTURN_DATABASE_URL, or none at all.",
         )
     coming = target.with_name(f".{target.name}.incoming")
-    with told(target):
+    with report_errors(target):
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copy2(source / target.name, coming)
         with coming.open("rb") as file:

@@ -79,7 +79,7 @@ class Upkeep:
 
     async def backup(self, target: Path) -> Path:
         """Database in one read transaction, then the files; nothing is swept meanwhile."""
-        async with self._files.unswept():
+        async with self._files.pause_sweeping():
             await asyncio.to_thread(target.mkdir, mode=0o700, parents=True, exist_ok=False)
             await self._copy_database(target)
             await self._files.copy_to(target)

@@ -51,11 +51,11 @@ def writer_figures(writer: Any) -> dict[str, Any]:
     if not recent:
         return {}
     return {
-        "writes_total": writer.jobs_done,
+        "writes_total": writer.items_done,
         "commits_total": writer.batches,
         "log_trouble": int(bool(getattr(writer, "log_trouble", ""))),
         "writes_waiting": writer.waiting,
-        "writes_per_commit": writer.jobs_done / max(1, writer.batches),
+        "writes_per_commit": writer.items_done / max(1, writer.batches),
         "commit_seconds_p50": recent[len(recent) // 2],
         "commit_seconds_p99": recent[min(len(recent) - 1, int(len(recent) * 0.99))],
     }

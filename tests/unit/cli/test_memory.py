@@ -95,7 +95,7 @@ def test_a_commit_is_under_way_while_its_process_lives_and_no_longer(home: Path)
     assert lock.try_take()  # as the process that commits has it
     assert "under way" in typed("owed").stdout
     assert "Somebody else commits it" in typed("commit", session).stderr
-    lock.drop(and_file=False)  # it was killed
+    lock.release(and_file=False)  # it was killed
     owed = typed("owed").stdout
     assert session in owed
     assert "under way" not in owed

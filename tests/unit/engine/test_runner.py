@@ -135,7 +135,7 @@ async def test_what_kept_the_last_events_out_of_the_journal_is_in_the_log_with_i
     store, clock, monkeypatch, caplog
 ):
     async def complete(*args, **more):
-        Failing(monkeypatch, store.journal, "settled", ZeroDivisionError("another fault"))
+        Failing(monkeypatch, store.journal, "wait_delivered", ZeroDivisionError("another fault"))
         raise RuntimeError("a fault")
 
     monkeypatch.setattr(store.turns, "complete", complete)

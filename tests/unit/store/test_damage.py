@@ -88,7 +88,7 @@ async def test_a_turn_that_cannot_be_resumed_for_damage_fails_and_holds_nobody_u
 ) -> None:
     session_id, turn_id = await damaged_turn(store, store_url)
     await store.workers.register("wrk_one")
-    await store.workers.retire("wrk_one")
+    await store.workers.unregister("wrk_one")
     other = await new_session(store)
     await say(store, other.id, "me too")
     assert await store.turns.claim("wrk_two") == [], "the first look finds the damage and gives it its end"

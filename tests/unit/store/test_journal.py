@@ -60,7 +60,7 @@ async def test_a_worker_that_handed_its_turn_over_can_append_no_more(store: Stor
     await store.turns.hand_over(held.turn.id, held.epoch)
     with pytest.raises(Fenced):
         await append(store, held, answer("after the hand-over"))
-    assert await store.turns.lost([(held.turn.id, held.epoch)]) == [held.turn.id]
+    assert await store.turns.find_lost([(held.turn.id, held.epoch)]) == [held.turn.id]
 
 
 async def test_a_worker_whose_turn_was_taken_over_can_append_no_more_before_the_next_claim(
@@ -70,7 +70,7 @@ async def test_a_worker_whose_turn_was_taken_over_can_append_no_more_before_the_
     held = await start(store, session.id, "hello")
     # Released as a take-over does it, and not claimed by anybody yet: the journal must be closed already.
     await store.workers.register(WORKER)
-    await store.workers.retire(WORKER)
+    await store.workers.unregister(WORKER)
     with pytest.raises(Fenced):
         await append(store, held, answer("from the dead"))
     resumed = await claim(store, "wrk_two")

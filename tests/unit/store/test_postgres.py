@@ -518,7 +518,7 @@ async def test_a_server_that_takes_no_writes_for_a_while_gets_the_events_later(
     await admin.execute("DROP TRIGGER read_only ON events")
     await admin.close()
     with anyio.fail_after(20):
-        await spooling.journal.settled(claim.turn.id, claim.epoch)
+        await spooling.journal.wait_delivered(claim.turn.id, claim.epoch)
     journal = await spooling.journal.of_turn(OWNER, claim.turn.id)
     assert [event.number for event in journal if event.kind == "text.delta"] == [2]
 
@@ -698,7 +698,7 @@ async def test_a_spool_of_long_texts_is_delivered_in_pieces_that_a_slow_line_can
     before = probe.passings(Moment.BATCH_WRITTEN)
     proxy.come_back()
     with within("the spool is delivered", 20):
-        await spooling.journal.settled(claim.turn.id, claim.epoch)
+        await spooling.journal.wait_delivered(claim.turn.id, claim.epoch)
     assert probe.passings(Moment.BATCH_WRITTEN) - before == 3
     assert [event.number for event in await spooling.journal.of_turn(OWNER, claim.turn.id)][-3:] == [2, 3, 4]
 
@@ -715,7 +715,7 @@ async def test_what_comes_too_late_is_delivered_in_such_pieces_too(
     before = probe.passings(Moment.BATCH_WRITTEN)
     proxy.come_back()
     with within("the spool is delivered", 20), pytest.raises(Fenced):
-        await spooling.journal.settled(claim.turn.id, claim.epoch)
+        await spooling.journal.wait_delivered(claim.turn.id, claim.epoch)
     # Three that are found fenced, one by one, then three beside the journal.
     assert probe.passings(Moment.BATCH_WRITTEN) - before == 6
     late = [e.number for e in await store.journal.of_turn(OWNER, claim.turn.id) if e.kind == "text.delta"]
@@ -735,8 +735,8 @@ async def test_whoever_waits_for_the_spool_of_a_broken_flusher_hears_of_it(
 
     monkeypatch.setattr(flusher._spool, "read", unreadable)
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(heard(spooling.journal.settled(claim.turn.id, claim.epoch)))
-        await task_waits_in(flusher.settled)
+        waiting = group.create_task(heard(spooling.journal.wait_delivered(claim.turn.id, claim.epoch)))
+        await task_waits_in(flusher.wait_delivered)
         proxy.come_back()
     assert "the spool cannot be read" in waiting.result()
     with pytest.raises(StoreBroken):

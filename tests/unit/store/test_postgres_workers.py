@@ -146,7 +146,7 @@ async def test_a_lock_that_can_be_taken_here_says_nothing_about_another_machine(
 async def test_a_retired_worker_leaves_nothing(store: Store, store_url: str, data_dir: Path) -> None:
     await store.workers.register(WORKER)
     await start(store, (await new_session(store)).id, "hello")
-    await store.workers.retire(WORKER)
+    await store.workers.unregister(WORKER)
     assert await leases(store_url) == {}
     assert list((data_dir / "workers").glob("*.lock")) == []
     assert (await claim(store, "wrk_two")).reason == "handed_over"
@@ -164,12 +164,12 @@ async def test_a_worker_that_ends_while_it_claims_leaves_no_turn_behind(
     async with asyncio.TaskGroup() as group:
         claiming = group.create_task(store.turns.claim(WORKER))
         await probe.reached(Moment.BATCH_WRITTEN)
-        ending = group.create_task(other.workers.retire(WORKER))
+        ending = group.create_task(other.workers.unregister(WORKER))
         await done_or_waiting(store_url, ending)
         probe.release_all()
     assert [claim.turn.id for claim in claiming.result()] == [accepted.turn.id]
     assert (await store.turns.get(ME, accepted.turn.id)).is_ready
-    assert await store.turns.held(WORKER) == []
+    assert await store.turns.held_by(WORKER) == []
 
 
 async def done_or_waiting(address: str, task: asyncio.Task[None]) -> None:

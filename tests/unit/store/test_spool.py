@@ -10,11 +10,11 @@ import pytest
 
 from everturn.domain.errors import DiskFull, StoreAway
 from everturn.store.files.disk import Disk
-from everturn.store.journal.spool import Spool, Spooled
+from everturn.store.journal.spool import Spool, SpoolRecord
 
 
-def record(number: int, size: int = 20) -> Spooled:
-    return Spooled("trn_1", 1, number, 1000 + number, [b"x" * size, b'{"kind":"text.delta"}'])
+def record(number: int, size: int = 20) -> SpoolRecord:
+    return SpoolRecord("trn_1", 1, number, 1000 + number, [b"x" * size, b'{"kind":"text.delta"}'])
 
 
 class RecordingDisk(Disk):

@@ -24,7 +24,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.store import Request
 from everturn.store import Store, open_store
-from everturn.store.journal.appends import Found
+from everturn.store.journal.appends import TurnNow
 from everturn.store.scripts.script import Query, Script, Tx
 from everturn.store.sqlite import SqliteDatabase, database
 from everturn.testing import FakeClock, HoldingProbe
@@ -121,7 +121,7 @@ async def test_an_append_that_meets_a_fault_fails_alone(
     appends = cast("SqliteDatabase", store.database).writer._appends
     look = appends._look
 
-    def fails(turn_ids: list[str]) -> dict[str, Found]:
+    def fails(turn_ids: list[str]) -> dict[str, TurnNow]:
         monkeypatch.setattr(appends, "_look", look)
         raise apsw.NoMemError("out of memory")
 

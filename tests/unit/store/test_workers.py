@@ -122,7 +122,7 @@ async def test_a_worker_that_retires_hands_its_turns_over(store: Store) -> None:
     await store.workers.register("wrk_one")
     session = await new_session(store)
     await start(store, session.id, "hello", "wrk_one")
-    await store.workers.retire("wrk_one")
+    await store.workers.unregister("wrk_one")
     held = await claim(store, "wrk_two")
     assert (held.reason, held.turn.attempts) == ("handed_over", 0)
 

@@ -51,7 +51,7 @@ def put_file(disk: Disk, folder: Path, content: bytes | Path) -> tuple[str, int]
     """Store content under its hash, durably, and return (sha256, size). Storing it again is harmless."""
     temporary = folder / f"{INCOMING}{os.getpid()}-{os.urandom(8).hex()}"
     try:
-        with told(folder):
+        with report_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             digest, size = _copy_in(disk, temporary, content)
             target = hashed_path(folder, digest)
@@ -69,7 +69,7 @@ def write_atomically(disk: Disk, target: Path, data: bytes) -> None:
     """A reader sees the old file or the new one, also after a power cut."""
     temporary = target.with_name(f".{target.name}-{os.getpid()}-{os.urandom(8).hex()}")
     try:
-        with told(target):
+        with report_errors(target):
             _copy_in(disk, temporary, data)
             disk.rename(temporary, target)
             disk.sync_folder(target.parent)
@@ -114,7 +114,7 @@ def sync_tree(disk: Disk, folder: Path) -> None:
     disk.sync_folder(folder.parent)
 
 
-class told:  # noqa: N801 - reads as a word where it is used: "with told(path):"
+class report_errors:  # noqa: N801 - reads as a word where it is used: "with report_errors(path):"
     """Turn the operating system's errors into ours, which say what is safe and what to do."""
 
     def __init__(self, path: Path) -> None:
@@ -125,10 +125,10 @@ class told:  # noqa: N801 - reads as a word where it is used: "with told(path):"
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            raise explained(error, self._path) from error
+            raise explain_error(error, self._path) from error
 
 
-def explained(error: OSError, path: Path) -> EverturnError:
+def explain_error(error: OSError, path: Path) -> EverturnError:
     where = f"{path.name} in the data folder"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"Could not write {where}: the disk is full. Nothing names the new file.")

@@ -12,8 +12,8 @@ from pathlib import Path
 from everturn.domain.errors import Invalid, NotFound
 from everturn.domain.probe import Moment
 from everturn.domain.store import File
-from everturn.store.files.disk import INCOMING, Disk, hashed_path, put_file, sync_tree, told
-from everturn.store.scripts.common import locked_session
+from everturn.store.files.disk import INCOMING, Disk, hashed_path, put_file, report_errors, sync_tree
+from everturn.store.scripts.common import lock_session
 from everturn.store.scripts.queries import FILE, FILES_UNUSED, RECORDS, FileColumns
 from everturn.store.scripts.script import Database, Script, Tx, q
 
@@ -45,7 +45,7 @@ class Files:
             raise Invalid(f"A file is an upload or an artifact, not {kind[:40]!r}.")
         # Without the pause a sweep could find the last older row of the same bytes unused, and delete
         # them after they were synced here and before the new row names them.
-        async with self.unswept():
+        async with self.pause_sweeping():
             sha256, size = await asyncio.to_thread(put_file, self._disk, self._folder, content)
             await self._db.probe.reach(Moment.FILE_SYNCED, sha256)
             file = File(
@@ -78,7 +78,7 @@ class Files:
             return 0
         before = self._db.clock.now_ms() - grace_ms
         async with self._sweeping:
-            await self._drop_leftovers(before)
+            await self._delete_leftovers(before)
             if await self._db.read(_unused, before):
                 await self._db.write(_sweep, before)
                 await self._db.probe.reach(Moment.SWEEP_COMMITTED)
@@ -112,7 +112,7 @@ class Files:
             else:
                 aside.unlink()
 
-    async def _drop_leftovers(self, before: int) -> None:
+    async def _delete_leftovers(self, before: int) -> None:
         """Delete what is left of an upload or a sweep that was killed. Bytes that were put aside come
         back if a row names them."""
         for path in await asyncio.to_thread(self._leftovers, before):
@@ -137,7 +137,7 @@ class Files:
         await asyncio.to_thread(self._copy_to, target)
 
     def _copy_to(self, target: Path) -> None:
-        with told(target):
+        with report_errors(target):
             if self._folder.exists():
                 # What is only coming in has no row yet, and its name goes away at any moment.
                 is_coming_in = shutil.ignore_patterns(f"{INCOMING}*")
@@ -145,7 +145,7 @@ class Files:
             sync_tree(self._disk, target)
 
     @asynccontextmanager
-    async def unswept(self) -> AsyncIterator[None]:
+    async def pause_sweeping(self) -> AsyncIterator[None]:
         """Wait for the end of a sweep under way; none begins before this is left."""
         async with self._sweeping:
             self._pauses += 1
@@ -181,7 +181,7 @@ def _put(tx: Tx, file: File) -> Script[None]:
         file.created_at,
     )
     if file.session_id is not None:
-        session = yield from locked_session(tx, file.owner, file.session_id)
+        session = yield from lock_session(tx, file.owner, file.session_id)
         yield q("file_use", file.id, session.no)
 
 

@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from everturn.domain.errors import EverturnError, Fenced, NotFound, WrongState
-from everturn.store.scripts.script import Append, Stored
+from everturn.store.scripts.script import Append, StoredEvents
 
 
-class Facts(NamedTuple):
+class TurnFacts(NamedTuple):
     """What never changes about a turn, so that it is looked up once."""
 
     turn_no: int
@@ -23,27 +23,27 @@ class Facts(NamedTuple):
     owner: str
 
 
-class Found(NamedTuple):
+class TurnNow(NamedTuple):
     """A turn as it is now. ``number`` is its writer's last event in the journal; -1: it has no writer."""
 
-    facts: Facts
+    facts: TurnFacts
     state: str
     epoch: int
     number: int
     position: int
 
 
-class Known:
+class FactsCache:
     """The facts of turns that were looked up before, up to a bound."""
 
     def __init__(self, facts_max: int) -> None:
-        self._facts: dict[str, Facts] = {}
+        self._facts: dict[str, TurnFacts] = {}
         self._facts_max = facts_max
 
     def unknown(self, turn_ids: Iterable[str]) -> list[str]:
         return [turn_id for turn_id in turn_ids if turn_id not in self._facts]
 
-    def learn(self, facts: Mapping[str, Facts]) -> None:
+    def learn(self, facts: Mapping[str, TurnFacts]) -> None:
         if len(self._facts) + len(facts) > self._facts_max:
             self._facts.clear()
         self._facts.update(facts)
@@ -51,12 +51,12 @@ class Known:
     def forget(self, turn_id: str) -> None:
         self._facts.pop(turn_id, None)
 
-    def of(self, turn_ids: Iterable[str]) -> dict[str, Facts]:
+    def of(self, turn_ids: Iterable[str]) -> dict[str, TurnFacts]:
         """Those that are known."""
         return {turn_id: self._facts[turn_id] for turn_id in turn_ids if turn_id in self._facts}
 
 
-class Waiting(Protocol):
+class PendingAppend(Protocol):
     """A caller's append, and what becomes of it."""
 
     append: Append
@@ -64,10 +64,10 @@ class Waiting(Protocol):
     error: EverturnError | None
 
 
-class Run(msgspec.Struct):
+class EventRun(msgspec.Struct):
     """Events of one turn that are written one after the other, at one time."""
 
-    facts: Facts
+    facts: TurnFacts
     turn_id: str
     epoch: int
     position: int  # of the first, like ``number``
@@ -84,32 +84,32 @@ class Run(msgspec.Struct):
         return self.number + len(self.data) - 1
 
     @property
-    def stored(self) -> Stored:
+    def stored(self) -> StoredEvents:
         facts = self.facts
-        return Stored(
+        return StoredEvents(
             facts.session_id, self.position, self.turn_id, self.epoch, self.number, self.at, self.data
         )
 
 
-def plan(jobs: Iterable[Waiting], found: Mapping[str, Found], now: int) -> list[list[Run]]:
-    """Decide about each job: refused, repeated (skipped), or new. Fills in the results; returns what is to
+def plan(items: Iterable[PendingAppend], found: Mapping[str, TurnNow], now: int) -> list[list[EventRun]]:
+    """Decide about each item: refused, repeated (skipped), or new. Fills in the results; returns what is to
     be written, turn by turn. A batch that is sent again is decided about anew."""
-    by_turn: dict[tuple[str, int], list[Waiting]] = {}
-    for job in jobs:
-        by_turn.setdefault((job.append.turn_id, job.append.epoch), []).append(job)
-    planned: list[list[Run]] = []
+    by_turn: dict[tuple[str, int], list[PendingAppend]] = {}
+    for item in items:
+        by_turn.setdefault((item.append.turn_id, item.append.epoch), []).append(item)
+    planned: list[list[EventRun]] = []
     for (turn_id, epoch), own in by_turn.items():
         turn = found.get(turn_id)
         refusal = _refusal(turn_id, epoch, turn)
         if turn is None or refusal is not None:
-            for job in own:
-                job.error, job.result = refusal, 0
+            for item in own:
+                item.error, item.result = refusal, 0
         elif runs := _runs(turn_id, turn, own, now):
             planned.append(runs)
     return planned
 
 
-def _refusal(turn_id: str, epoch: int, found: Found | None) -> EverturnError | None:
+def _refusal(turn_id: str, epoch: int, found: TurnNow | None) -> EverturnError | None:
     """Why this epoch may not write to the turn, if it may not."""
     if found is None:
         return NotFound("turn", turn_id)
@@ -118,15 +118,15 @@ def _refusal(turn_id: str, epoch: int, found: Found | None) -> EverturnError | N
     return Fenced(turn_id, epoch, found.state, found.epoch)
 
 
-def _runs(turn_id: str, found: Found, jobs: Sequence[Waiting], now: int) -> list[Run]:
-    runs: list[Run] = []
+def _runs(turn_id: str, found: TurnNow, items: Sequence[PendingAppend], now: int) -> list[EventRun]:
+    runs: list[EventRun] = []
     number, position = found.number, found.position
-    for job in jobs:
-        append = job.append
-        job.error, job.result = None, 0
+    for item in items:
+        append = item.append
+        item.error, item.result = None, 0
         skip = number + 1 - append.first_number
         if skip < 0:
-            job.error = WrongState(
+            item.error = WrongState(
                 f"Turn {turn_id} has events up to {number}; the batch begins at {append.first_number}.",
                 hint="Send the events between them first.",
             )
@@ -137,8 +137,10 @@ def _runs(turn_id: str, found: Found, jobs: Sequence[Waiting], now: int) -> list
             if runs and runs[-1].at == at:
                 runs[-1].data += fresh
             else:
-                runs.append(Run(found.facts, turn_id, found.epoch, position + 1, number + 1, at, [*fresh]))
+                runs.append(
+                    EventRun(found.facts, turn_id, found.epoch, position + 1, number + 1, at, [*fresh])
+                )
             number += len(fresh)
             position += len(fresh)
-        job.result = position
+        item.result = position
     return runs

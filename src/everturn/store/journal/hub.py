@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import Event
 from everturn.domain.store import Trouble
-from everturn.store.scripts.rows import published
-from everturn.store.scripts.script import Stored
+from everturn.store.scripts.rows import make_events
+from everturn.store.scripts.script import StoredEvents
 
 BACKLOG_EVENTS_MAX = 2_000
 BACKLOG_CHANGES_MAX = 2_000
@@ -117,10 +117,10 @@ class Hub:
     def __init__(self) -> None:
         self._followers: dict[str, list[Follower]] = {}
         self._watchers: list[Watcher] = []
-        self._told: dict[str, int] = {}  # the newest position that a followed session's readers know of
+        self._positions: dict[str, int] = {}  # the newest position that a followed session's readers know of
         self.events_total = 0  # made durable by this process
         self._trouble: Trouble | None = None
-        self._trouble_moved = asyncio.Event()  # a new one after each change
+        self._health_moved = asyncio.Event()  # a new one after each change
 
     def follow(self, session_id: str) -> Follower:
         follower = Follower()
@@ -132,7 +132,7 @@ class Hub:
         followers.remove(follower)
         if not followers:
             del self._followers[session_id]
-            self._told.pop(session_id, None)
+            self._positions.pop(session_id, None)
 
     def watch(self, owner: str) -> Watcher:
         watcher = Watcher(owner)
@@ -146,15 +146,15 @@ class Hub:
     def streams(self) -> int:
         return sum(map(len, self._followers.values()))
 
-    def publish(self, events: Iterable[Stored], changed: Iterable[tuple[str, str]]) -> None:
+    def publish(self, events: Iterable[StoredEvents], changed: Iterable[tuple[str, str]]) -> None:
         """Called once per commit, after it is durable."""
         by_session: dict[str, list[Event]] = {}
         for stored in events:
             self.events_total += len(stored.data)
             if stored.session_id in self._followers:
-                by_session.setdefault(stored.session_id, []).extend(published(stored))
+                by_session.setdefault(stored.session_id, []).extend(make_events(stored))
         for session_id, batch in by_session.items():
-            self._told[session_id] = max(self._told.get(session_id, 0), batch[-1].position)
+            self._positions[session_id] = max(self._positions.get(session_id, 0), batch[-1].position)
             for follower in self._followers[session_id]:
                 follower.offer(batch)
         for session_id, owner in changed:
@@ -172,18 +172,18 @@ class Hub:
     def trouble(self) -> Trouble | None:
         return self._trouble
 
-    def say_trouble(self, error: EverturnError | None) -> None:
+    def report_health(self, error: EverturnError | None) -> None:
         """The last write failed for this reason; None: it was stored."""
         trouble = None if error is None else Trouble(error.code, error.message, error.hint)
         if trouble != self._trouble:
             self._trouble = trouble
-            self._trouble_moved.set()
-            self._trouble_moved = asyncio.Event()
+            self._health_moved.set()
+            self._health_moved = asyncio.Event()
 
-    async def other_trouble(self, known: Trouble | None) -> Trouble | None:
+    async def health_changed(self, known: Trouble | None) -> Trouble | None:
         """The trouble, once it is another than the one that is known."""
         while self._trouble == known:
-            await self._trouble_moved.wait()
+            await self._health_moved.wait()
         return self._trouble
 
     # --- what a store's own look at the database needs -------------------------------------------------
@@ -198,12 +198,12 @@ class Hub:
 
     def notice(self, session_id: str, position: int | None = None) -> None:
         """The session's journal has reached this position: its readers look, unless they were told."""
-        if position is not None and self._told.get(session_id, 0) >= position:
+        if position is not None and self._positions.get(session_id, 0) >= position:
             return
         for follower in self._followers.get(session_id, ()):
             follower.look()
         if position is not None and session_id in self._followers:
-            self._told[session_id] = position
+            self._positions[session_id] = position
 
     def notice_list(self, owner: str) -> None:
         for watcher in self._watchers:

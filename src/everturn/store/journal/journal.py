@@ -8,19 +8,19 @@ from everturn.domain.errors import JournalCorrupt, NotFound, WrongState
 from everturn.domain.events import Event, Payload, Snapshot, encode
 from everturn.domain.sessions import Session
 from everturn.domain.turns import Recovery, TurnState
-from everturn.store.journal.folded import JournalFold, read_ahead
+from everturn.store.journal.fold import JournalFold, read_ahead
 from everturn.store.journal.hub import Hub
 from everturn.store.scripts.common import (
+    add_change_event,
     add_messages,
     bump,
-    drop_messages,
+    delete_answers,
     find_turn,
+    get_session,
+    get_session_by_no,
     journal_of,
-    locked_turn,
+    lock_turn,
     refresh,
-    say_changed,
-    session_by_no,
-    session_row,
     shown_session,
 )
 from everturn.store.scripts.queries import (
@@ -41,7 +41,7 @@ from everturn.store.scripts.rows import (
     to_json,
     turn_of,
 )
-from everturn.store.scripts.script import Database, Query, Script, Stored, Tx, append_of, q
+from everturn.store.scripts.script import Database, Query, Script, StoredEvents, Tx, append_of, q
 
 READ_EVENTS_MAX = 2_000
 
@@ -88,8 +88,8 @@ class Journal:
     async def deliver_late(self, turn_id: str, epoch: int, events: Sequence[Event]) -> int:
         return await self._db.write(deliver_late, turn_id, epoch, tuple(events))
 
-    async def settled(self, turn_id: str, epoch: int) -> None:
-        await self._db.settled(turn_id, epoch)
+    async def wait_delivered(self, turn_id: str, epoch: int) -> None:
+        await self._db.wait_delivered(turn_id, epoch)
 
     async def seal(self, turn_id: str, epoch: int) -> None:
         await self._db.write(_seal, turn_id, epoch)
@@ -120,7 +120,7 @@ class Journal:
 
 
 def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Script[list[Event]]:
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from get_session(tx, owner, session_id)
     if position < session.pruned_through:
         return [_snapshot(tx, session, session.pruned_through)]
     if position > session.session.position:
@@ -158,7 +158,7 @@ def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[Event]]:
     turn = yield from find_turn(turn_id)
     if turn is None or turn.turn.owner != owner:
         raise NotFound("turn", turn_id)
-    session = yield from session_by_no(turn.session_no)
+    session = yield from get_session_by_no(turn.session_no)
     return (yield from journal_of(session, turn))
 
 
@@ -171,7 +171,7 @@ def _is_unbroken(events: Sequence[Event]) -> bool:
 
 
 def deliver_late(tx: Tx, turn_id: str, epoch: int, events: tuple[Event, ...]) -> Script[int]:
-    session, turn = yield from locked_turn(tx, turn_id)
+    session, turn = yield from lock_turn(tx, turn_id)
     if turn.is_pruned:
         return 0  # the transcript is settled and its journal gone: there is nothing to thread it into
     writer = yield from WRITER.first(turn.no, epoch)
@@ -202,13 +202,13 @@ def _insert_late(
             (session.no, place, turn.no, epoch, event.number, session.owner, 1, event.at, crc, event.data)
         )
         tx.events.append(
-            Stored(session.id, place, turn.id, epoch, event.number, event.at, [event.data], True)
+            StoredEvents(session.id, place, turn.id, epoch, event.number, event.at, [event.data], True)
         )
     yield Query("event_insert", many=many)
 
 
 def _seal(tx: Tx, turn_id: str, epoch: int) -> Script[None]:
-    _, turn = yield from locked_turn(tx, turn_id)
+    _, turn = yield from lock_turn(tx, turn_id)
     yield q("writer_seal", turn.no, epoch)
 
 
@@ -219,7 +219,7 @@ def _pending(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, bool]
 
 def _late_turns(tx: Tx, owner: str, session_id: str) -> Script[list[str]]:
     """Turns whose journal is to be folded anew."""
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from get_session(tx, owner, session_id)
     return [turn.id for row in (yield from TURNS_PENDING.all(session.no)) if (turn := turn_of(row)).is_late]
 
 
@@ -233,7 +233,7 @@ def _recover(
 ) -> Script[bool]:
     if tx.dialect == "postgresql" and not (yield q("session_try_lock", session_id, owner)):
         return False  # another worker is at it
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from get_session(tx, owner, session_id)
     changed = False
     for row in (yield from TURNS_PENDING.all(session.no)):
         turn = turn_of(row)
@@ -248,17 +248,17 @@ def _recover_turn(
     if turn.is_late and turn.state is not TurnState.INTERRUPTED:
         # Another worker has resumed and ended the turn: this is an attempt that was abandoned (C09).
         yield from _thread_late(tx, session, turn, ahead, is_recovered=False)
-        return (yield from _settle(tx, session, turn, turn.turn.recovery, turn.recovery_attempts))
+        return (yield from _set_recovery(tx, session, turn, turn.turn.recovery, turn.recovery_attempts))
     if turn.is_late:
         yield from _thread_late(tx, session, turn, ahead, is_recovered=True)
-        return (yield from _settle(tx, session, turn, Recovery.RECOVERED, 0))
+        return (yield from _set_recovery(tx, session, turn, Recovery.RECOVERED, 0))
     if tx.now - (turn.turn.ended_at or tx.now) > age_max_ms:
-        return (yield from _settle(tx, session, turn, Recovery.FINAL, turn.recovery_attempts))
+        return (yield from _set_recovery(tx, session, turn, Recovery.FINAL, turn.recovery_attempts))
     if (yield q("writers_unsealed", turn.no)):
         return False  # still arriving: costs no attempt, however often the session is read (C06)
     attempts = turn.recovery_attempts + 1
     recovery = Recovery.FINAL if attempts >= attempts_max else Recovery.PENDING
-    return (yield from _settle(tx, session, turn, recovery, attempts))
+    return (yield from _set_recovery(tx, session, turn, recovery, attempts))
 
 
 def _thread_late(
@@ -267,17 +267,19 @@ def _thread_late(
     """Write the whole fold again: late events take their place by (epoch, number)."""
     yield from ahead.catch_up(session, turn)
     folded = ahead.result(is_recovered=is_recovered)
-    yield from drop_messages(tx, session, turn.no)
+    yield from delete_answers(tx, session, turn.no)
     yield from add_messages(tx, session, turn.no, folded.messages)
     yield q("turn_outcome", turn.no, to_json(folded.usage), timeline_json(folded.timeline))
 
 
-def _settle(tx: Tx, session: SessionRow, turn: TurnRow, recovery: Recovery, attempts: int) -> Script[bool]:
+def _set_recovery(
+    tx: Tx, session: SessionRow, turn: TurnRow, recovery: Recovery, attempts: int
+) -> Script[bool]:
     recovered_at = tx.now if recovery is Recovery.RECOVERED else turn.turn.recovered_at
     yield q("turn_recovery", turn.no, recovery.value, attempts, recovered_at)
     if recovery is Recovery.PENDING:
         return True
     version = yield from bump(tx, session)
     yield from refresh(tx, session)
-    yield from say_changed(tx, session, "recovered", version, session.session.head)
+    yield from add_change_event(tx, session, "recovered", version, session.session.head)
     return True

@@ -18,14 +18,14 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.errors import StoreAway
-from everturn.store.files.disk import Disk, make_folder, told, write_atomically
+from everturn.store.files.disk import Disk, make_folder, report_errors, write_atomically
 
 SPOOL_BYTES_MAX = 1 << 30
 _FRAME = struct.Struct("<II")
 _MAGIC = b"everturn spool 1\n"
 
 
-class Spooled(msgspec.Struct, frozen=True, array_like=True):
+class SpoolRecord(msgspec.Struct, frozen=True, array_like=True):
     """Events of one turn as they were handed over, numbered from ``first_number``."""
 
     turn_id: str
@@ -36,7 +36,7 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Spooled)
+_decoder = msgspec.msgpack.Decoder(SpoolRecord)
 
 
 class Spool:
@@ -52,16 +52,16 @@ class Spool:
     def is_empty(self) -> bool:
         return not self.path.exists() or self.path.stat().st_size <= len(_MAGIC)
 
-    def append(self, records: Sequence[Spooled]) -> None:
+    def append(self, records: Sequence[SpoolRecord]) -> None:
         """Add records, durably. A write that fails half-way is cut off again, so that what follows it can
         be read. Raises DiskFull, DiskReadOnly, StoreBroken, StoreAway (the spool has reached its bound)."""
-        with told(self.path):
+        with report_errors(self.path):
             is_new = not self.path.exists()
             if is_new:
                 make_folder(self._disk, self.path.parent)
             descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
-                self._add(descriptor, b"".join(map(_framed, records)))
+                self._add(descriptor, b"".join(map(_frame, records)))
             finally:
                 os.close(descriptor)
             if is_new:
@@ -92,12 +92,12 @@ class Spool:
             self._end = _records(self.path.read_bytes())[1]
         return self._end
 
-    def read(self) -> list[Spooled]:
+    def read(self) -> list[SpoolRecord]:
         """Every whole record, in order. What precedes a damage is returned, and stays until it is cleared: it
         was acknowledged, and the database does not have it yet."""
         if not self.path.exists():
             return []
-        with told(self.path):
+        with report_errors(self.path):
             content = self.path.read_bytes()
         records, end = _records(content)
         if end < len(content) and not _is_torn_tail(content, end):
@@ -111,11 +111,11 @@ class Spool:
         self._end = None
         if not self.path.exists():
             return
-        with told(self.path):
+        with report_errors(self.path):
             self.path.unlink()
             self._disk.sync_folder(self.path.parent)
 
-    def set_aside(self, records: Sequence[Spooled]) -> None:
+    def set_aside(self, records: Sequence[SpoolRecord]) -> None:
         """Keep records that no database wants, beside the spool, for a person to look at."""
         Spool(self._aside(".refused"), self._disk, bytes_max=self._bytes_max).append(records)
 
@@ -126,16 +126,16 @@ class Spool:
         return path
 
 
-def _framed(record: Spooled) -> bytes:
+def _frame(record: SpoolRecord) -> bytes:
     body = _encoder.encode(record)
     return _FRAME.pack(len(body), zlib.crc32(body)) + body
 
 
-def _records(content: bytes) -> tuple[list[Spooled], int]:
+def _records(content: bytes) -> tuple[list[SpoolRecord], int]:
     """The whole records from the beginning, and where they end."""
     if not content.startswith(_MAGIC):
         return [], 0
-    records: list[Spooled] = []
+    records: list[SpoolRecord] = []
     place = len(_MAGIC)
     while place + _FRAME.size <= len(content):
         length, crc = _FRAME.unpack_from(content, place)

@@ -11,10 +11,10 @@ from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
 from everturn.store.files.disk import Disk
 from everturn.store.journal.hub import Hub
-from everturn.store.nouns import Store, StoreSettings
 from everturn.store.postgres.copy import copy_in as restore_postgres
 from everturn.store.postgres.database import PostgresDatabase
 from everturn.store.postgres.workers import PostgresWorkers
+from everturn.store.store import Store, StoreSettings
 
 __all__ = ["PostgresDatabase", "open_postgres", "restore_postgres"]
 

@@ -77,11 +77,11 @@ class Connector:
             return await self._open(0 if self._is_pooled else STATEMENTS_KEPT)
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
             raise StoreRefused(
-                f"PostgreSQL at {named(self.address)} refused the connection: {error}.",
+                f"PostgreSQL at {redact(self.address)} refused the connection: {error}.",
                 hint="Check user, password and database name in EVERTURN_DATABASE_URL.",
             ) from error
         except (*LOST, asyncpg.PostgresError) as error:
-            raise explained(error, self.address) from error
+            raise explain_error(error, self.address) from error
 
     async def _open(self, statements: int) -> asyncpg.Connection:
         return await asyncpg.connect(
@@ -110,7 +110,7 @@ async def prepare(connection: asyncpg.Connection, address: str, upto: int = SCHE
     schema, for a copy that was made of one."""
     try:
         async with connection.transaction():
-            refuse_unsafe(*(await connection.fetchrow(_GATE)), address=named(address))
+            refuse_unsafe(*(await connection.fetchrow(_GATE)), address=redact(address))
         if await _is_ready(connection):
             return  # nobody is waited for: a write that hangs must not keep others from starting
         async with connection.transaction():
@@ -119,13 +119,13 @@ async def prepare(connection: asyncpg.Connection, address: str, upto: int = SCHE
             version = await _schema_version(connection)
             if version > SCHEMA:
                 oldest = await _schema_min(connection)
-                refuse_newer(f"The database at {named(address)}", version, oldest, SCHEMA)
+                refuse_newer(f"The database at {redact(address)}", version, oldest, SCHEMA)
             for number in range(version + 1, upto + 1):
                 await connection.execute(sql.schema(number, "postgresql"), timeout=LONG_TIMEOUT_S)
                 if number == 4:
                     await _fill_titles(connection)
     except (*LOST, asyncpg.PostgresError) as error:
-        raise explained(error, address) from error
+        raise explain_error(error, address) from error
 
 
 async def _fill_titles(connection: asyncpg.Connection) -> None:
@@ -194,29 +194,29 @@ async def _schema_version(connection: asyncpg.Connection) -> int:
     return 0
 
 
-def named(address: str) -> str:
+def redact(address: str) -> str:
     """The address without its password, for messages."""
     parts = urlsplit(address)
     return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
 
 
-def explained(error: BaseException, address: str) -> EverturnError:
+def explain_error(error: BaseException, address: str) -> EverturnError:
     """PostgreSQL's error as one of ours, which says what is safe and what to do."""
     if isinstance(error, LOST):
         return StoreAway(
-            f"The database at {named(address)} cannot be reached ({type(error).__name__}: {error}). Nothing "
+            f"The database at {redact(address)} cannot be reached ({type(error).__name__}: {error}). Nothing "
             "was written.",
             hint="It is tried again; see whether the server runs.",
         )
     if isinstance(error, asyncpg.TransactionRollbackError):
         return StoreAway(
-            f"Other transactions at {named(address)} were in the way ({error}). Nothing was written.",
+            f"Other transactions at {redact(address)} were in the way ({error}). Nothing was written.",
             hint="It is tried again.",
         )
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         # A server that was the primary until a moment ago: the next connection may reach the new one.
         return StoreAway(
-            f"The database at {named(address)} takes no writes now (it is a replica or read-only). Nothing "
+            f"The database at {redact(address)} takes no writes now (it is a replica or read-only). Nothing "
             "was written.",
             hint="It is tried again; name the primary server in EVERTURN_DATABASE_URL.",
         )
@@ -231,7 +231,7 @@ def explained(error: BaseException, address: str) -> EverturnError:
         )
     if getattr(error, "sqlstate", "") == "EV001":
         oldest = getattr(error, "detail", None) or str(error)
-        return too_new(f"The database at {named(address)}", str(error), oldest, SCHEMA)
+        return too_new(f"The database at {redact(address)}", str(error), oldest, SCHEMA)
     if isinstance(error, asyncpg.UndefinedFunctionError) and "everturn_begin" in str(error):
-        return too_new(f"The database at {named(address)}", "unknown here", "unknown here", SCHEMA)
-    return StoreBroken(f"PostgreSQL at {named(address)} refused: {error}.", hint="See the server's log.")
+        return too_new(f"The database at {redact(address)}", "unknown here", "unknown here", SCHEMA)
+    return StoreBroken(f"PostgreSQL at {redact(address)} refused: {error}.", hint="See the server's log.")

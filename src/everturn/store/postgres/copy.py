@@ -15,7 +15,7 @@ import msgspec
 
 from everturn.domain.errors import NotADatabase, StoreBroken, StoreTooNew
 from everturn.store.files.disk import Disk, write_atomically
-from everturn.store.postgres.connection import LONG_TIMEOUT_S, LOST, SCHEMA, Connector, explained, prepare
+from everturn.store.postgres.connection import LONG_TIMEOUT_S, LOST, SCHEMA, Connector, explain_error, prepare
 
 FOLDER = "postgresql"
 MANIFEST = "manifest.json"
@@ -99,7 +99,7 @@ async def copy_in(address: str, source: Path) -> None:
             await _fill(connection, source / FOLDER, manifest)
         await prepare(connection, address)
     except (*LOST, asyncpg.PostgresError) as error:
-        raise explained(error, address) from error
+        raise explain_error(error, address) from error
     finally:
         await connection.close()
 

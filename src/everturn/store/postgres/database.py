@@ -26,12 +26,12 @@ from everturn.domain.probe import Moment, Probe
 from everturn.store import sql
 from everturn.store.journal.hub import Hub
 from everturn.store.journal.journal import deliver_late
-from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explained, prepare
+from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explain_error, prepare
 from everturn.store.postgres.copy import copy_out
 from everturn.store.postgres.flusher import Flusher
-from everturn.store.postgres.notifications import Noticer
-from everturn.store.postgres.transactions import READ_ENDS, READS, DeferredProbe, Runs, writes
-from everturn.store.scripts.script import Append, Rows, Script, Stored, Tx, Value
+from everturn.store.postgres.notifications import ChangeNotifier
+from everturn.store.postgres.transactions import READ_ENDS, READS, DeferredProbe, ScriptRunner, begin_write
+from everturn.store.scripts.script import Append, Rows, Script, StoredEvents, Tx, Value
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,11 +79,11 @@ class PostgresDatabase:
         self._queries = sql.queries("postgresql")
         # Gone before the lease is: a take-over must not wait for the locks of the one it takes over from.
         self.idle_ms = round(lease_s * IDLE_OF_LEASE * 1000)
-        self._begin = writes(self.idle_ms)
+        self._begin = begin_write(self.idle_ms)
         self._idle: list[asyncpg.Connection] = []
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
         self._under_way: set[asyncio.Task[Any]] = set()
-        self._noticer = Noticer(hub, self._rows, direct_address, ids.make("prc"))
+        self._notifier = ChangeNotifier(hub, self._rows, direct_address, ids.make("prc"))
         self.flusher = Flusher(
             self._connector,
             self._queries,
@@ -93,7 +93,7 @@ class PostgresDatabase:
             publish=self._publish,
             look=hub.look,
             deliver_late=self._deliver_late,
-            say_trouble=self._say_trouble,
+            report_health=self._report_health,
         )
         self._is_open = False
 
@@ -112,11 +112,11 @@ class PostgresDatabase:
         self._idle.append(connection)
         self._is_open = True
         self.flusher.start()
-        self._noticer.start()
+        self._notifier.start()
 
     async def close(self) -> None:
         self._is_open = False
-        await self._noticer.close()
+        await self._notifier.close()
         await asyncio.gather(*self._under_way, return_exceptions=True)
         await self.flusher.close()
         for connection in self._idle:
@@ -132,8 +132,8 @@ class PostgresDatabase:
     def is_away(self) -> bool:
         return self.flusher.is_away
 
-    async def settled(self, turn_id: str, epoch: int) -> None:
-        await self.flusher.settled(turn_id, epoch)
+    async def wait_delivered(self, turn_id: str, epoch: int) -> None:
+        await self.flusher.wait_delivered(turn_id, epoch)
 
     async def append(self, append: Append) -> int:
         return await self.flusher.append(append)
@@ -150,35 +150,35 @@ class PostgresDatabase:
         """
         self._refuse_closed()
         write = self._write(lambda tx: script(tx, *args, **kwargs))
-        return await self._apart(self._told(write), "everturn-write")
+        return await self._run_to_end(self._report_outcome(write), "everturn-write")
 
-    async def _told(self, write: Coroutine[Any, Any, T]) -> T:
+    async def _report_outcome(self, write: Coroutine[Any, Any, T]) -> T:
         """Let everybody know whether writes are stored."""
         try:
             result = await write
         except _TROUBLE as error:
-            self._say_trouble(error)
+            self._report_health(error)
             raise
-        self._say_trouble(None)
+        self._report_health(None)
         return result
 
-    def _is_reached(self) -> None:
+    def _end_away(self) -> None:
         """A read went well: that the database is away, if that was the trouble, is over."""
         trouble = self._hub.trouble
         if trouble is not None and trouble.code == StoreAway.code:
-            self._say_trouble(None)
+            self._report_health(None)
 
-    def _say_trouble(self, error: EverturnError | None) -> None:
+    def _report_health(self, error: EverturnError | None) -> None:
         if error is None and self.flusher.is_away:
             return  # not everything is stored before the spool is empty
         if error is None or isinstance(error, _TROUBLE):
-            self._hub.say_trouble(error)
+            self._hub.report_health(error)
 
     def _refuse_closed(self) -> None:
         if not self._is_open:
             raise StoreBroken("The store is not open.", hint="Enter it with 'async with'.")
 
-    async def _apart(self, work: Coroutine[Any, Any, T], name: str) -> T:
+    async def _run_to_end(self, work: Coroutine[Any, Any, T], name: str) -> T:
         """Let work come to its end whatever becomes of the caller: a cancelled query would cost its
         connection, and a cancelled commit the knowledge of its outcome."""
         task = asyncio.create_task(work, name=name)
@@ -202,10 +202,10 @@ class PostgresDatabase:
                 # Lost before the commit: nothing of it is there, so it may be tried on a connection that
                 # was not idle while the server went.
                 if not tries_left or (is_fresh and isinstance(error, LOST)):
-                    raise explained(error, self._address) from error
+                    raise explain_error(error, self._address) from error
                 continue
             except asyncpg.PostgresError as error:
-                raise explained(error, self._address) from error
+                raise explain_error(error, self._address) from error
             await self.probe.reach(Moment.BATCH_COMMITTED)
             if tx.events or tx.changed:
                 self._publish(tx.events, list(tx.changed.items()))
@@ -218,7 +218,7 @@ class PostgresDatabase:
         async with self._connection(is_fresh=is_fresh) as connection:
             await connection.execute(self._begin)
             name = await connection.fetchval(f"SELECT everturn_begin({SCHEMA})")
-            result = await Runs(connection, self._queries).run(script, deferred, self.probe)
+            result = await ScriptRunner(connection, self._queries).run(script, deferred, self.probe)
             await self.probe.reach(Moment.BATCH_WRITTEN)
             try:
                 done = await connection.execute("COMMIT")
@@ -262,10 +262,10 @@ class PostgresDatabase:
         async def act(connection: asyncpg.Connection) -> T:
             deferred = DeferredProbe()
             tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
-            runs = Runs(connection, self._queries)
+            runs = ScriptRunner(connection, self._queries)
             return await runs.run(script(tx, *args, **kwargs), deferred, self.probe)
 
-        return await self._apart(self._read(act), "everturn-read")
+        return await self._run_to_end(self._read(act), "everturn-read")
 
     async def _rows(self, name: str, *args: Value) -> Rows:
         """One query on a snapshot of its own."""
@@ -284,18 +284,18 @@ class PostgresDatabase:
                     await connection.execute(READS)
                     result = await act(connection)
                     await connection.execute(READ_ENDS)
-                    self._is_reached()
+                    self._end_away()
                     return result
             except StoreAway as error:
-                self._say_trouble(error)
+                self._report_health(error)
                 raise
             except LOST as error:
                 if is_fresh:
-                    away = explained(error, self._address)
-                    self._say_trouble(away)
+                    away = explain_error(error, self._address)
+                    self._report_health(away)
                     raise away from error
             except asyncpg.PostgresError as error:
-                raise explained(error, self._address) from error
+                raise explain_error(error, self._address) from error
         raise AssertionError("the second try returns or raises")
 
     async def copy_to(self, folder: Path) -> None:
@@ -304,7 +304,7 @@ class PostgresDatabase:
         try:
             await copy_out(connection, folder)
         except (*LOST, asyncpg.PostgresError) as error:
-            raise explained(error, self._address) from error
+            raise explain_error(error, self._address) from error
         finally:
             await _close(connection)
 
@@ -329,7 +329,7 @@ class PostgresDatabase:
             # A cancelled task cannot wait for a rollback: it would be cancelled again in there, and the
             # connection would go back with its transaction open.
             is_usable = isinstance(error, Exception) and not isinstance(error, LOST)
-            if connection is not None and not (is_usable and await _rolled_back(connection)):
+            if connection is not None and not (is_usable and await _try_roll_back(connection)):
                 connection.terminate()
             raise
         finally:
@@ -339,9 +339,9 @@ class PostgresDatabase:
 
     # --- telling others ------------------------------------------------------------------------------
 
-    def _publish(self, events: list[Stored], changed: list[tuple[str, str]]) -> None:
+    def _publish(self, events: list[StoredEvents], changed: list[tuple[str, str]]) -> None:
         self._hub.publish(events, changed)
-        self._noticer.tell({event.session_id for event in events}, changed)
+        self._notifier.notify({event.session_id for event in events}, changed)
 
     async def _deliver_late(self, turn_id: str, epoch: int, events: Sequence[Event]) -> int:
         return await self.write(deliver_late, turn_id, epoch, tuple(events))
@@ -354,7 +354,7 @@ def _unknown(error: BaseException) -> OutcomeUnknown:
     )
 
 
-async def _rolled_back(connection: asyncpg.Connection) -> bool:
+async def _try_roll_back(connection: asyncpg.Connection) -> bool:
     """Whether the connection is good for another transaction."""
     if connection.is_closed():
         return False

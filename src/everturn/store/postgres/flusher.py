@@ -28,11 +28,11 @@ from everturn.domain.errors import (
 )
 from everturn.domain.events import Event
 from everturn.domain.probe import Moment, Probe
-from everturn.store.journal.appends import Facts, Found, Known, Run, plan
-from everturn.store.journal.spool import Spool, Spooled
-from everturn.store.postgres.connection import LOST, Connector, explained
+from everturn.store.journal.appends import EventRun, FactsCache, TurnFacts, TurnNow, plan
+from everturn.store.journal.spool import Spool, SpoolRecord
+from everturn.store.postgres.connection import LOST, Connector, explain_error
 from everturn.store.scripts.rows import kind_in
-from everturn.store.scripts.script import Append, Stored
+from everturn.store.scripts.script import Append, StoredEvents
 
 _log = logging.getLogger("everturn.store")
 
@@ -45,11 +45,11 @@ DELIVER_BYTES = 1 << 20  # what a slow line takes in FLUSH_TIMEOUT_S: with more,
 FENCED_KEPT_MAX = 10_000
 FACTS_MAX = 20_000
 
-Publish = Callable[[list[Stored], list[tuple[str, str]]], None]
+Publish = Callable[[list[StoredEvents], list[tuple[str, str]]], None]
 DeliverLate = Callable[[str, int, Sequence[Event]], Awaitable[int]]
 
 
-class Job:
+class AppendItem:
     """One caller's append."""
 
     __slots__ = ("append", "error", "future", "result")
@@ -73,7 +73,7 @@ class Flusher:
         publish: Publish,
         look: Callable[[], None],
         deliver_late: DeliverLate,
-        say_trouble: Callable[[EverturnError | None], None],
+        report_health: Callable[[EverturnError | None], None],
     ) -> None:
         self._connector = connector
         self._queries = queries
@@ -83,10 +83,10 @@ class Flusher:
         self._publish = publish
         self._look = look
         self._deliver_late = deliver_late
-        self._say_trouble = say_trouble
-        self._known = Known(FACTS_MAX)
-        self._jobs: deque[Job] = deque()
-        self._has_jobs = asyncio.Event()
+        self._report_health = report_health
+        self._known = FactsCache(FACTS_MAX)
+        self._items: deque[AppendItem] = deque()
+        self._has_items = asyncio.Event()
         self._connection: asyncpg.Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._spool: Spool | None = None
@@ -97,7 +97,7 @@ class Flusher:
         self._is_closing = False
         self._broken: EverturnError | None = None
         self.batches = 0
-        self.jobs_done = 0
+        self.items_done = 0
         self.commit_seconds: deque[float] = deque(maxlen=512)
         self.trouble = ""  # why the database is away, if it is
 
@@ -110,7 +110,7 @@ class Flusher:
 
     @property
     def waiting(self) -> int:
-        return len(self._jobs)
+        return len(self._items)
 
     def use_spool(self, spool: Spool | None) -> None:
         """From now on events go here while the database is away."""
@@ -119,13 +119,13 @@ class Flusher:
     async def append(self, append: Append) -> int:
         if self._is_closing or self._broken is not None:
             raise self._broken or StoreBroken("The store is closed.", hint="Open it again.")
-        job = Job(append, asyncio.get_running_loop().create_future())
-        self._jobs.append(job)
-        self._has_jobs.set()
-        assert job.future is not None  # noqa: S101 - given two lines above
-        return await job.future
+        item = AppendItem(append, asyncio.get_running_loop().create_future())
+        self._items.append(item)
+        self._has_items.set()
+        assert item.future is not None  # noqa: S101 - given two lines above
+        return await item.future
 
-    async def settled(self, turn_id: str, epoch: int) -> None:
+    async def wait_delivered(self, turn_id: str, epoch: int) -> None:
         """Return when nothing of this writer is in the spool; raise what its delivery met."""
         while (turn_id, epoch) in self._spooled:
             await self._is_back.wait()
@@ -155,7 +155,7 @@ class Flusher:
     async def close(self) -> None:
         """Write or spool what waits, then end."""
         self._is_closing = True
-        self._has_jobs.set()
+        self._has_items.set()
         self._is_back.set()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -163,39 +163,39 @@ class Flusher:
 
     async def _run(self) -> None:
         while True:
-            await self._has_jobs.wait()
-            if not self._jobs and self._is_closing:
+            await self._has_items.wait()
+            if not self._items and self._is_closing:
                 return
             batch = self._take()
             try:
                 await self._flush(batch)
             except EverturnError as error:
-                self._say_trouble(error)
+                self._report_health(error)
                 self._fail(batch, error)
             except BaseException as error:
                 self._broken = StoreBroken(f"The flusher met an unexpected error: {error!r}.")
                 self._broken.__cause__ = error
                 if isinstance(error, Exception):
                     _log.error("nothing can be journaled any more", exc_info=error)
-                self._say_trouble(self._broken)
-                self._fail([*batch, *self._jobs], self._broken)
+                self._report_health(self._broken)
+                self._fail([*batch, *self._items], self._broken)
                 self._is_back.set()  # whoever waits for it hears why it does not come
                 raise
 
-    def _take(self) -> list[Job]:
-        batch: list[Job] = []
+    def _take(self) -> list[AppendItem]:
+        batch: list[AppendItem] = []
         count = 0
-        while self._jobs and count < FLUSH_EVENTS_MAX:
-            job = self._jobs.popleft()
-            count += len(job.append.data)
-            batch.append(job)
-        if not self._jobs and not self._is_closing:
-            self._has_jobs.clear()
+        while self._items and count < FLUSH_EVENTS_MAX:
+            item = self._items.popleft()
+            count += len(item.append.data)
+            batch.append(item)
+        if not self._items and not self._is_closing:
+            self._has_items.clear()
         return batch
 
     # --- writing -------------------------------------------------------------------------------------
 
-    async def _flush(self, batch: list[Job]) -> None:
+    async def _flush(self, batch: list[AppendItem]) -> None:
         for _ in range(SENDS_MAX):
             try:
                 await self._send(batch)
@@ -206,29 +206,31 @@ class Flusher:
                 # recognised by its numbers; its events were never published, so readers must look.
                 self._look()
             else:
-                self._say_trouble(None)
+                self._report_health(None)
                 return
-        await self._stay_away(batch, away)
+        await self._spool_until_back(batch, away)
 
-    async def _send(self, batch: list[Job]) -> None:
+    async def _send(self, batch: list[AppendItem]) -> None:
         if self._connection is None:
             self._connection = await self._connector.connect()
         started = time.perf_counter()
         stored = await self._transact(self._connection, batch)
         self.commit_seconds.append(time.perf_counter() - started)
         self.batches += 1
-        self.jobs_done += len(batch)
+        self.items_done += len(batch)
         await self._probe.reach(Moment.BATCH_COMMITTED)
         self._answer(batch, stored)
 
-    async def _transact(self, connection: asyncpg.Connection, batch: Sequence[Job]) -> list[Stored]:
+    async def _transact(
+        self, connection: asyncpg.Connection, batch: Sequence[AppendItem]
+    ) -> list[StoredEvents]:
         """One transaction: lock the sessions in order, decide, write. Raises StoreAway when the
         connection breaks, also when that happens during the commit."""
         now = self._clock.now_ms()
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await connection.execute(self._begin)
-                found = await self._find(connection, list({job.append.turn_id for job in batch}))
+                found = await self._find(connection, list({item.append.turn_id for item in batch}))
                 planned = plan(batch, found, now)
                 if planned:
                     await connection.execute(self._queries["append_events"], *_columns(planned, now))
@@ -236,32 +238,32 @@ class Flusher:
             done = await connection.execute("COMMIT", timeout=FLUSH_TIMEOUT_S)
         except LOST as error:
             self._connector.learn_from(error)
-            raise explained(error, self._connector.address) from error
+            raise explain_error(error, self._connector.address) from error
         except asyncpg.PostgresError as error:
             await self._roll_back(connection)
-            raise explained(error, self._connector.address) from error
+            raise explain_error(error, self._connector.address) from error
         if done != "COMMIT":
             raise StoreBroken(f"PostgreSQL answered {done} to a commit. Nothing of this batch was written.")
         return [run.stored for runs in planned for run in runs]
 
-    async def _find(self, connection: asyncpg.Connection, turn_ids: list[str]) -> dict[str, Found]:
+    async def _find(self, connection: asyncpg.Connection, turn_ids: list[str]) -> dict[str, TurnNow]:
         """Lock the turns' sessions, then read the turns as they are under the locks."""
         unknown = self._known.unknown(turn_ids)
         if unknown:
             rows = await connection.fetch(self._queries["append_facts"], unknown)
-            self._known.learn({row[0]: Facts(*row[1:]) for row in rows})
+            self._known.learn({row[0]: TurnFacts(*row[1:]) for row in rows})
         known = self._known.of(turn_ids)
         numbers = {facts.turn_no for facts in known.values()}
         session_nos = {facts.session_no for facts in known.values()}
         rows = await connection.fetch(self._queries["append_lock"], session_nos)
         positions: dict[int, int] = dict(rows)
-        found: dict[str, Found] = {}
+        found: dict[str, TurnNow] = {}
         rows = await connection.fetch(self._queries["append_look"], numbers)
         for turn_no, turn_id, state, epoch, number in rows:
             # Otherwise a standby took over that never knew the turn, and gave its number to another.
             if turn_id in known and known[turn_id].turn_no == turn_no:
                 facts = known.pop(turn_id)
-                found[turn_id] = Found(facts, state, epoch, number, positions[facts.session_no])
+                found[turn_id] = TurnNow(facts, state, epoch, number, positions[facts.session_no])
         for turn_id in known:
             self._known.forget(turn_id)  # not there any more
         return found
@@ -272,21 +274,21 @@ class Flusher:
         except LOST:
             await self._drop_connection()  # the server rolls back by itself
 
-    def _answer(self, batch: Sequence[Job], stored: list[Stored]) -> None:
+    def _answer(self, batch: Sequence[AppendItem], stored: list[StoredEvents]) -> None:
         """Publish, then answer, so that a caller cannot see its own write before a reader could."""
         if stored:
             self._publish(stored, [])
-        for job in batch:
-            if job.future is None or job.future.done():
+        for item in batch:
+            if item.future is None or item.future.done():
                 continue  # delivered from a spool, or the caller was cancelled: the write stands
-            if job.error is not None:
-                job.future.set_exception(job.error)
+            if item.error is not None:
+                item.future.set_exception(item.error)
             else:
-                job.future.set_result(job.result)
+                item.future.set_result(item.result)
 
-    def _fail(self, batch: Sequence[Job], error: EverturnError) -> None:
-        for job in batch:
-            job.error = error
+    def _fail(self, batch: Sequence[AppendItem], error: EverturnError) -> None:
+        for item in batch:
+            item.error = error
         self._answer(batch, [])
 
     async def _drop_connection(self) -> None:
@@ -296,20 +298,20 @@ class Flusher:
 
     # --- while the database is away ------------------------------------------------------------------
 
-    async def _stay_away(self, batch: list[Job], away: StoreAway) -> None:
+    async def _spool_until_back(self, batch: list[AppendItem], away: StoreAway) -> None:
         """Spool this batch and what follows, until the database is back and has it all."""
         self._is_back.clear()
-        self._say_trouble(away)
-        await self._put_by(batch)
-        while not await self._is_delivered():
+        self._report_health(away)
+        await self._spool_batch(batch)
+        while not await self._try_deliver():
             if self._is_closing:
                 return  # the file stays for whoever comes next
         self._spooled.clear()
         self._is_back.set()
-        self._say_trouble(None)
+        self._report_health(None)
         self._look()
 
-    async def _is_delivered(self) -> bool:
+    async def _try_deliver(self) -> bool:
         """Wait for a connection, spooling what comes meanwhile, then try to deliver the spool."""
         await self._spool_until_connected()
         if self._connection is None:
@@ -320,7 +322,7 @@ class Flusher:
         except EverturnError as error:
             # Away again, or there and refusing, its disk full perhaps. What follows has to stay behind what
             # waits: sent past it, it would be refused for the gap, and the turn would fail.
-            self._say_trouble(error)
+            self._report_health(error)
             await self._drop_connection()
             return False
         return True
@@ -329,11 +331,11 @@ class Flusher:
         reconnect = asyncio.create_task(self._reconnect(), name="everturn-reconnect")
         try:
             while not reconnect.done():
-                waiter = asyncio.create_task(self._has_jobs.wait(), name="everturn-spooler")
+                waiter = asyncio.create_task(self._has_items.wait(), name="everturn-spooler")
                 await asyncio.wait({waiter, reconnect}, return_when=asyncio.FIRST_COMPLETED)
                 waiter.cancel()
-                if self._jobs:
-                    await self._put_by(self._take())
+                if self._items:
+                    await self._spool_batch(self._take())
                 elif self._is_closing:
                     return
         finally:
@@ -349,15 +351,15 @@ class Flusher:
                 self.trouble = error.message
         self.trouble = ""
 
-    async def _put_by(self, batch: list[Job]) -> None:
+    async def _spool_batch(self, batch: list[AppendItem]) -> None:
         spool = self._spool
         if spool is None:
             self._fail(batch, StoreAway("The database cannot be reached. Nothing was written."))
             return
         now = self._clock.now_ms()
         records = [
-            Spooled(a.turn_id, a.epoch, a.first_number, a.at or now, a.data)
-            for a in (job.append for job in batch)
+            SpoolRecord(a.turn_id, a.epoch, a.first_number, a.at or now, a.data)
+            for a in (item.append for item in batch)
         ]
         try:
             await asyncio.to_thread(spool.append, records)
@@ -365,9 +367,9 @@ class Flusher:
             self._fail(batch, error)
             return
         await self._probe.reach(Moment.SPOOL_SYNCED)
-        for job in batch:
-            self._spooled.add((job.append.turn_id, job.append.epoch))
-            job.error, job.result = None, 0
+        for item in batch:
+            self._spooled.add((item.append.turn_id, item.append.epoch))
+            item.error, item.result = None, 0
         self._answer(batch, [])
 
     # --- delivering ----------------------------------------------------------------------------------
@@ -376,18 +378,18 @@ class Flusher:
         """Bring a spool's records into the database, in order: into the journal where its worker still
         holds the turn, beside it where not. Delivering again adds nothing, so a crash in here is harmless."""
         records = await asyncio.to_thread(spool.read)
-        former: dict[tuple[str, int], list[Spooled]] = {}
-        unwanted: list[Spooled] = []
+        former: dict[tuple[str, int], list[SpoolRecord]] = {}
+        unwanted: list[SpoolRecord] = []
         for chunk in _chunks(records):
-            jobs = [Job(Append(r.turn_id, r.epoch, r.first_number, r.data, r.at)) for r in chunk]
-            self._answer(jobs, await self._transact(connection, jobs))
-            for job, record in zip(jobs, chunk, strict=True):
-                if isinstance(job.error, Fenced):
+            items = [AppendItem(Append(r.turn_id, r.epoch, r.first_number, r.data, r.at)) for r in chunk]
+            self._answer(items, await self._transact(connection, items))
+            for item, record in zip(items, chunk, strict=True):
+                if isinstance(item.error, Fenced):
                     former.setdefault((record.turn_id, record.epoch), []).append(record)
-                    self._remember_fenced(job.error, record)
-                elif isinstance(job.error, NotFound):
+                    self._remember_fenced(item.error, record)
+                elif isinstance(item.error, NotFound):
                     pass  # the session was deleted meanwhile, and stays deleted
-                elif job.error is not None:
+                elif item.error is not None:
                     unwanted.append(record)
         unwanted += await self._deliver_former(former)
         if unwanted:
@@ -396,8 +398,8 @@ class Flusher:
         await asyncio.to_thread(spool.clear)
         return len(records)
 
-    async def _deliver_former(self, former: dict[tuple[str, int], list[Spooled]]) -> list[Spooled]:
-        unwanted: list[Spooled] = []
+    async def _deliver_former(self, former: dict[tuple[str, int], list[SpoolRecord]]) -> list[SpoolRecord]:
+        unwanted: list[SpoolRecord] = []
         for (turn_id, epoch), records in former.items():
             try:
                 for chunk in _chunks(records):
@@ -408,15 +410,15 @@ class Flusher:
                 unwanted += records  # this database never gave that epoch: it is not the one that was away
         return unwanted
 
-    def _remember_fenced(self, error: Fenced, record: Spooled) -> None:
+    def _remember_fenced(self, error: Fenced, record: SpoolRecord) -> None:
         if len(self._fenced) >= FENCED_KEPT_MAX:
             del self._fenced[next(iter(self._fenced))]
         self._fenced[record.turn_id, record.epoch] = error
 
 
-def _chunks(records: Sequence[Spooled]) -> Iterator[list[Spooled]]:
+def _chunks(records: Sequence[SpoolRecord]) -> Iterator[list[SpoolRecord]]:
     """So many records at once, or so many bytes, but one at least."""
-    chunk: list[Spooled] = []
+    chunk: list[SpoolRecord] = []
     size = 0
     for record in records:
         more = sum(map(len, record.data))
@@ -429,14 +431,14 @@ def _chunks(records: Sequence[Spooled]) -> Iterator[list[Spooled]]:
         yield chunk
 
 
-def _events(record: Spooled) -> list[Event]:
+def _events(record: SpoolRecord) -> list[Event]:
     return [
         Event("", 0, record.turn_id, kind_in(data), record.at, data, record.epoch, number, is_late=True)
         for number, data in enumerate(record.data, start=record.first_number)
     ]
 
 
-def _columns(planned: Sequence[Sequence[Run]], now: int) -> tuple[Any, ...]:
+def _columns(planned: Sequence[Sequence[EventRun]], now: int) -> tuple[Any, ...]:
     """The arguments of the query ``append_events``."""
     ends = [runs[-1] for runs in planned]
     tails = (_array(end.facts.session_no for end in ends), _array(end.last_position for end in ends), now)

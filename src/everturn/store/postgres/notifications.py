@@ -39,7 +39,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Hint)
 
 
-class Noticer:
+class ChangeNotifier:
     """``rows`` runs a named query; ``me`` is this process's name, so that it ignores its own hints."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Noticer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def tell(self, events: Iterable[str], changed: Iterable[tuple[str, str]]) -> None:
+    def notify(self, events: Iterable[str], changed: Iterable[tuple[str, str]]) -> None:
         """Let other processes know, soon."""
         if self._direct_address is not None:
             self._events.update(events)
@@ -126,17 +126,17 @@ class Noticer:
                 await asyncio.sleep(RECONNECT_S)
                 continue
             try:
-                await connection.add_listener(CHANNEL, self._heard)
+                await connection.add_listener(CHANNEL, self._on_hint)
                 self.is_listening = True
                 self._hub.look()  # what was said before nobody heard
-                await self._tell_on(connection)
+                await self._send_hints(connection)
             except (*LOST, asyncpg.PostgresError):
                 await asyncio.sleep(RECONNECT_S)
             finally:
                 self.is_listening = False
                 connection.terminate()
 
-    async def _tell_on(self, connection: asyncpg.Connection) -> None:
+    async def _send_hints(self, connection: asyncpg.Connection) -> None:
         """Send hints until the connection breaks."""
         closed = asyncio.Event()
         connection.add_termination_listener(lambda _: closed.set())
@@ -160,7 +160,7 @@ class Noticer:
             text = _encoder.encode(Hint(self._me, is_all=True))
         return text.decode()
 
-    def _heard(self, connection: object, pid: int, channel: str, payload: object) -> None:
+    def _on_hint(self, connection: object, pid: int, channel: str, payload: object) -> None:
         try:
             hint = _decoder.decode(str(payload))
         except msgspec.MsgspecError:

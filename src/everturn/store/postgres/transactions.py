@@ -22,7 +22,7 @@ _LONG = frozenset(
 )
 
 
-def writes(idle_ms: int) -> str:
+def begin_write(idle_ms: int) -> str:
     """How a write transaction begins.
 
     A client that is stopped in the middle of one, or cut off from the network, would keep its sessions
@@ -49,7 +49,7 @@ class DeferredProbe(Probe):
         return passed
 
 
-class Runs:
+class ScriptRunner:
     """Runs scripts inside the transaction that is open on a connection."""
 
     def __init__(self, connection: asyncpg.Connection, queries: dict[str, str]) -> None:
@@ -84,9 +84,9 @@ class Runs:
         text = self._queries[query.name]
         if query.many is None:
             timeout = LONG_TIMEOUT_S if query.name in _LONG else None
-            rows: Rows = await self._connection.fetch(text, *_storable(query.args), timeout=timeout)
+            rows: Rows = await self._connection.fetch(text, *_replace_zeros(query.args), timeout=timeout)
             return rows
-        await self._connection.executemany(text, [_storable(args) for args in query.many])
+        await self._connection.executemany(text, [_replace_zeros(args) for args in query.many])
         return ()
 
     async def _index_query(self, query: Query) -> Rows:
@@ -101,7 +101,7 @@ class Runs:
         return rows
 
 
-def _storable(args: Sequence[object]) -> Sequence[object]:
+def _replace_zeros(args: Sequence[object]) -> Sequence[object]:
     """PostgreSQL's text cannot hold the character zero, which a tool's output may have: a mark stands
     in its place, one character for one, so that lengths stay true."""
     if any(type(arg) is str and "\0" in arg for arg in args):

@@ -60,16 +60,16 @@ class PostgresWorkers(Workers):
             await self._db.write(release, gone, "crash", True)
         return released
 
-    async def retire(self, worker: str) -> None:
+    async def unregister(self, worker: str) -> None:
         """Release what the worker holds. If the database is away, the lock is let go all the same, and
         whoever comes next delivers the spool and takes the turns over."""
         try:
             self._refuse_away()
-            await super().retire(worker)
+            await super().unregister(worker)
         except StoreAway:
             lock = self._locks.pop(worker, None)
             if lock is not None:
-                lock.drop(and_file=False)
+                lock.release(and_file=False)
             raise
         self._postgres.flusher.use_spool(None)
 
@@ -90,7 +90,7 @@ class PostgresWorkers(Workers):
             try:
                 await self._deliver_spool(dead)
             finally:
-                lock.drop(and_file=False)
+                lock.release(and_file=False)
 
     async def _deliver_spool(self, dead: str) -> None:
         spool = self._spool(dead)

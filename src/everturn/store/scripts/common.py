@@ -50,7 +50,7 @@ from everturn.store.scripts.rows import (
     session_of,
     turn_of,
 )
-from everturn.store.scripts.script import IndexBroken, Query, Script, Stored, Tx, q
+from everturn.store.scripts.script import IndexBroken, Query, Script, StoredEvents, Tx, q
 
 PREVIEW_CHARS = 160
 # Values of turns.is_off_path. Memory is owed a turn on the shown path and one that clear took off it, but not
@@ -59,7 +59,7 @@ ON_PATH, TAKEN_OUT, CLEARED = 0, 1, 2
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def session_row(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
+def get_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
     """The session without its lock, for reading."""
     row = yield from SESSION.first(session_id, owner)
     if row is None:
@@ -70,11 +70,11 @@ def session_row(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
 def shown_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
     """Like ``session_row``, for a user's request: a deleted session is refused (Gone). Its turns go on, so
     that undoing the deletion brings everything back."""
-    return _shown((yield from session_row(tx, owner, session_id)))
+    return _shown((yield from get_session(tx, owner, session_id)))
 
 
 def locked_shown_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
-    return _shown((yield from locked_session(tx, owner, session_id)))
+    return _shown((yield from lock_session(tx, owner, session_id)))
 
 
 def _shown(session: SessionRow) -> SessionRow:
@@ -90,33 +90,33 @@ def _missing(owner: str, session_id: str) -> Script[Gone | NotFound]:
     return Gone("session", session_id) if is_deleted else NotFound("session", session_id)
 
 
-def session_by_no(session_no: int) -> Script[SessionRow]:
+def get_session_by_no(session_no: int) -> Script[SessionRow]:
     return session_of((yield from SESSION_BY_NO.only(session_no)))
 
 
-def locked_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
+def lock_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
     """Take the session's lock, then read it as it is under the lock."""
     if tx.dialect == "postgresql":
         # Two statements: a locking SELECT would return columns of joined rows as they were before it
         # waited for the lock.
         yield q("session_lock", session_id, owner)
-    return (yield from session_row(tx, owner, session_id))
+    return (yield from get_session(tx, owner, session_id))
 
 
-def locked_turn(tx: Tx, turn_id: str, owner: str | None = None) -> Script[tuple[SessionRow, TurnRow]]:
+def lock_turn(tx: Tx, turn_id: str, owner: str | None = None) -> Script[tuple[SessionRow, TurnRow]]:
     """Take the lock of the turn's session, then read both. ``owner`` None: the engine asks."""
     found = yield from SESSION_OF_TURN.first(turn_id)
     if found is None or (owner is not None and found.owner != owner):
         checked(turn_id, "trn")
         raise NotFound("turn", turn_id)
-    session = yield from locked_session(tx, found.owner, found.id)
+    session = yield from lock_session(tx, found.owner, found.id)
     turn = yield from find_turn(turn_id)
     if turn is None:
         raise NotFound("turn", turn_id)
     return session, turn
 
 
-def turn_row(turn_no: int) -> Script[TurnRow]:
+def get_turn(turn_no: int) -> Script[TurnRow]:
     return turn_of((yield from TURN_BY_NO.only(turn_no)))
 
 
@@ -152,7 +152,7 @@ def add_events(
         (session.no, first + i, turn_no, epoch, number + i, session.owner, 0, tx.now, crc_of(item), item)
         for i, item in enumerate(data)
     ]
-    tx.events.append(Stored(session.id, first, turn_id, epoch, number, tx.now, data))
+    tx.events.append(StoredEvents(session.id, first, turn_id, epoch, number, tx.now, data))
     yield Query("event_insert", many=many)
     return last
 
@@ -191,7 +191,7 @@ def refresh(tx: Tx, session: SessionRow) -> Script[None]:
     tx.touch(session.owner, session.id)
 
 
-def say_changed(tx: Tx, session: SessionRow, what: str, version: int, head: str | None) -> Script[None]:
+def add_change_event(tx: Tx, session: SessionRow, what: str, version: int, head: str | None) -> Script[None]:
     event = SessionChanged(version=version, what=what, head=head)
     yield from add_events(tx, session, None, 0, 0, [event], is_activity=False)
 
@@ -226,7 +226,7 @@ def preview_of(text: str) -> str:
     return " ".join(text.split())[:PREVIEW_CHARS]
 
 
-def drop_messages(tx: Tx, session: SessionRow, turn_no: int) -> Script[None]:
+def delete_answers(tx: Tx, session: SessionRow, turn_no: int) -> Script[None]:
     """Take a turn's messages, but not the user's own, out of the transcript and the index."""
     rows = yield from MESSAGES_OF_TURN_AFTER_FIRST.all(turn_no)
     if not rows:
@@ -240,7 +240,7 @@ def unindex(tx: Tx, messages: Sequence[IndexedText]) -> Script[None]:
     """Remove those messages from the search index that are in it."""
     if tx.dialect == "postgresql":
         return  # its rows go with their messages
-    after, through = yield from indexed()
+    after, through = yield from read_watermarks()
     leaving = [message for message in messages if message.message_no <= through]
     if not leaving:
         return
@@ -252,7 +252,7 @@ def unindex(tx: Tx, messages: Sequence[IndexedText]) -> Script[None]:
         yield from renew_index()
 
 
-def indexed() -> Script[tuple[int, int]]:
+def read_watermarks() -> Script[tuple[int, int]]:
     """Two message numbers: after the first, messages are in SQLite's index of recent ones too; up to the
     second they are indexed at all."""
     recent_after = yield from META_GET.first("recent_after")
@@ -276,7 +276,7 @@ def reindex(tx: Tx, message_no: int, old: str, new: str) -> Script[None]:
         return
     yield from unindex(tx, [IndexedText(message_no, old)])
     # Asked afterwards: where the index was broken and dropped, it fills again from the beginning.
-    after, through = yield from indexed()
+    after, through = yield from read_watermarks()
     if message_no <= through:
         try:
             yield q("index_add", message_no, new)
@@ -326,7 +326,7 @@ def refuse_busy(session: SessionRow) -> Script[None]:
 def next_turn(session: SessionRow) -> Script[TurnRow | None]:
     """The turn that the next claim of this session takes."""
     turn_no = yield from CLAIMABLE_IN_SESSION.first(session.no)
-    return None if turn_no is None else (yield from turn_row(turn_no))
+    return None if turn_no is None else (yield from get_turn(turn_no))
 
 
 def refuse_text(text: str, bytes_max: int) -> None:
@@ -351,7 +351,7 @@ def digest_of(*things: object) -> str:
     return hashlib.sha256(msgspec.json.encode(things)).hexdigest()
 
 
-def first_answer(session: SessionRow, request: Request, digest: str) -> Script[str | None]:
+def find_answer(session: SessionRow, request: Request, digest: str) -> Script[str | None]:
     """The answer this key had before, if it was used; KeyReused if for something else."""
     if request.key is None:
         return None
@@ -363,10 +363,10 @@ def first_answer(session: SessionRow, request: Request, digest: str) -> Script[s
     return known.answer
 
 
-def keep_answer(tx: Tx, session: SessionRow, request: Request, digest: str, answer: str) -> Script[None]:
+def save_answer(tx: Tx, session: SessionRow, request: Request, digest: str, answer: str) -> Script[None]:
     if request.key is not None:
         yield q("request_put", session.no, request.key, session.owner, digest, answer, tx.now)
 
 
-def reread(session: SessionRow) -> Script[Session]:
-    return (yield from session_by_no(session.no)).session
+def get_session_again(session: SessionRow) -> Script[Session]:
+    return (yield from get_session_by_no(session.no)).session

@@ -23,7 +23,7 @@ from everturn.store.scripts.queries import (
     SessionColumns,
     TurnColumns,
 )
-from everturn.store.scripts.script import Stored
+from everturn.store.scripts.script import StoredEvents
 
 _json = msgspec.json.Encoder()
 _usage = msgspec.json.Decoder(Usage)
@@ -45,10 +45,10 @@ def to_json(value: Any) -> str:
 
 def timeline_json(bars: Iterable[Bar]) -> str:
     """A timeline in few bytes: every turn has one, and names would be most of it."""
-    return to_json([_trimmed(bar) for bar in bars])
+    return to_json([_trim(bar) for bar in bars])
 
 
-def _trimmed(bar: Bar) -> list[Any]:
+def _trim(bar: Bar) -> list[Any]:
     """The bar's fields in their order, without the defaults at the end."""
     values: list[Any] = list(msgspec.structs.astuple(bar))
     for default in reversed(Bar.__struct_defaults__):
@@ -297,7 +297,7 @@ def damaged_event(position: int, session: str) -> JournalCorrupt:
     )
 
 
-def published(stored: Stored) -> list[Event]:
+def make_events(stored: StoredEvents) -> list[Event]:
     """The events of one stored run, as readers get them."""
     return [
         Event(

@@ -108,7 +108,7 @@ class SelectTuples(Generic[P, T]):
         return rows
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredEvents(msgspec.Struct, frozen=True):
     """Events as they were written, one after the other, before anybody needs them as values.
 
     ``position`` and ``number`` are those of the first; the others follow without a gap. A reader's event
@@ -135,7 +135,7 @@ class Tx:
         self.now = now
         self.ids = ids
         self.probe = probe
-        self.events: list[Stored] = []
+        self.events: list[StoredEvents] = []
         self.changed: dict[str, str] = {}  # session id -> owner
         self.forgets = False  # something was deleted for good: no log is to keep it either
         self.moments: list[tuple[Moment, str]] = []  # passed by after the commit
@@ -190,7 +190,7 @@ class Database(Protocol):
         """Make events durable through the group commit; return the position of the last."""
         ...
 
-    async def settled(self, turn_id: str, epoch: int) -> None:
+    async def wait_delivered(self, turn_id: str, epoch: int) -> None:
         """Return when nothing of this writer waits in a spool; raise Fenced if it lost the turn."""
         ...
 

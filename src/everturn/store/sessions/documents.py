@@ -85,7 +85,7 @@ async def import_document(
         stored = await store.files.put(owner, name, media_type, file.content)
         renamed[file.id] = stored.id
     return await store.transcript.import_session(
-        owner, document.session, settled(document.turns), with_files(document, renamed)
+        owner, document.session, end_unfinished(document.turns), with_files(document, renamed)
     )
 
 
@@ -129,12 +129,12 @@ def with_files(document: Document, renamed: Mapping[str, str]) -> tuple[Message,
     )
 
 
-def settled(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+def end_unfinished(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     """The turns as they can be imported: what was under way or queued elsewhere is not so here."""
-    return tuple(turn if turn.state in ENDED else _settled(turn) for turn in turns)
+    return tuple(turn if turn.state in ENDED else _end_unfinished(turn) for turn in turns)
 
 
-def _settled(turn: Turn) -> Turn:
+def _end_unfinished(turn: Turn) -> Turn:
     state = TurnState.CANCELLED if turn.state is TurnState.QUEUED else TurnState.INTERRUPTED
     return msgspec.structs.replace(turn, state=state, ended_at=turn.ended_at or turn.created_at)
 

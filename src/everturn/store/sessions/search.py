@@ -15,7 +15,7 @@ from everturn.domain.errors import Invalid
 from everturn.domain.ids import message_id
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Hit
-from everturn.store.scripts.common import indexed, renew_index
+from everturn.store.scripts.common import read_watermarks, renew_index
 from everturn.store.scripts.queries import (
     INDEX_NEXT,
     INDEX_TAKE,
@@ -179,7 +179,7 @@ def _excerpt(text: str, words: list[str]) -> tuple[str, tuple[tuple[int, int], .
 def _next(tx: Tx, limit: int) -> Script[bool]:
     if tx.dialect == "postgresql":
         return bool((yield q("index_waiting")))
-    _, through = yield from indexed()
+    _, through = yield from read_watermarks()
     return bool((yield q("index_next", through, limit)))
 
 
@@ -200,7 +200,7 @@ def _index(tx: Tx, limit: int) -> Script[int]:
 def index_more(tx: Tx, limit: int) -> Script[int]:
     """Bring messages behind the watermark into SQLite's indexes; what is not recent any more leaves the small
     one. Raises IndexBroken into the script."""
-    after, through = yield from indexed()
+    after, through = yield from read_watermarks()
     new = yield from INDEX_NEXT.all(through, limit)
     if not new:
         return 0

@@ -10,14 +10,14 @@ from everturn.domain.errors import Gone, Invalid, KeyReused, NotFound, WrongStat
 from everturn.domain.sessions import Deletion, Overview, Page, Session, SessionKind, SessionPatch
 from everturn.domain.store import NO_REQUEST, Request
 from everturn.store.scripts.common import (
+    add_change_event,
     bump,
     digest_of,
-    locked_session,
+    get_session,
+    get_session_again,
+    lock_session,
     locked_shown_session,
     refuse_stale,
-    reread,
-    say_changed,
-    session_row,
     shown_session,
     unindex,
 )
@@ -41,7 +41,7 @@ from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.sessions.titles import (
     GRAM_CHARS,
     candidates,
-    drop_title,
+    delete_title,
     needle_of,
     put_title,
     title_text,
@@ -73,7 +73,7 @@ class Sessions:
         preferred_profile: str | None = None,
         request: Request = NO_REQUEST,
     ) -> Session:
-        title = _checked_title(title)
+        title = _clean_title(title)
         asked = _New(title, key, private, project, profile, model)
         return await self._db.write(_create, owner, asked, preferred_profile, request)
 
@@ -114,7 +114,7 @@ class Sessions:
         return await self._db.write(_change, owner, session_id, patch, version)
 
     async def set_title(self, owner: str, session_id: str, title: str) -> Session:
-        return await self._db.write(_set_title, owner, session_id, _checked_title(title))
+        return await self._db.write(_set_title, owner, session_id, _clean_title(title))
 
     async def mark_deleted(self, owner: str, session_id: str, *, due_at: int) -> Session:
         return await self._db.write(_mark_deleted, owner, session_id, due_at)
@@ -147,7 +147,7 @@ def _create(
         if known is not None:
             if known.digest != digest:
                 raise KeyReused(request.key)
-            return (yield from session_row(tx, owner, known.session_id)).session
+            return (yield from get_session(tx, owner, known.session_id)).session
     session_id = tx.ids.session()
     session_no = yield from SESSION_INSERT.only(
         session_id,
@@ -167,7 +167,7 @@ def _create(
         yield q("creation_free", owner, request.key)
         yield q("creation_put", owner, request.key, digest, session_no)
     tx.touch(owner, session_id)
-    return (yield from session_row(tx, owner, session_id)).session
+    return (yield from get_session(tx, owner, session_id)).session
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -233,7 +233,7 @@ def rows_of(tx: Tx, owner: str, ids: Iterable[str]) -> Script[list[tuple[str, Se
     found: list[tuple[str, Session | None]] = []
     for session_id in ids:
         try:
-            row = yield from session_row(tx, owner, session_id)
+            row = yield from get_session(tx, owner, session_id)
             found.append((session_id, row.session if row.is_listed else None))
         except (Gone, NotFound):
             found.append((session_id, None))
@@ -256,12 +256,12 @@ def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: i
         # Having read a session is not a change of it: other tabs' versions stay good.
         yield q("session_seen", session.no, int(given["is_unread"]))
         tx.touch(owner, session_id)
-        return (yield from reread(session))
+        return (yield from get_session_again(session))
     if "title" in given:
-        given["title"] = _checked_title(given["title"])
+        given["title"] = _clean_title(given["title"])
         given["is_title_given"] = bool(given["title"])
     if "tags" in given:
-        given["tags"] = _checked_tags(given["tags"])
+        given["tags"] = _clean_tags(given["tags"])
     new = msgspec.structs.replace(session.session, **given)
     yield q(
         "session_update",
@@ -282,19 +282,19 @@ def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: i
     if new.archived != session.session.archived:
         yield q("tail_archived", session.no, int(new.archived))
     tx.touch(owner, session_id)
-    yield from say_changed(tx, session, "settings", session.session.version + 1, session.session.head)
-    return (yield from reread(session))
+    yield from add_change_event(tx, session, "settings", session.session.version + 1, session.session.head)
+    return (yield from get_session_again(session))
 
 
 def _set_title(tx: Tx, owner: str, session_id: str, title: str) -> Script[Session]:
-    session = yield from locked_session(tx, owner, session_id)
+    session = yield from lock_session(tx, owner, session_id)
     if session.session.is_title_given or not title:
         return session.session
     yield q("session_title", session.no, title)
     yield from put_title(tx, session.no, title_text(title, session.session.tags))
     tx.touch(owner, session_id)
-    yield from say_changed(tx, session, "title", session.session.version + 1, session.session.head)
-    return (yield from reread(session))
+    yield from add_change_event(tx, session, "title", session.session.version + 1, session.session.head)
+    return (yield from get_session_again(session))
 
 
 def _mark_deleted(tx: Tx, owner: str, session_id: str, due_at: int) -> Script[Session]:
@@ -303,7 +303,7 @@ def _mark_deleted(tx: Tx, owner: str, session_id: str, due_at: int) -> Script[Se
 
 
 def _restore(tx: Tx, owner: str, session_id: str) -> Script[Session]:
-    session = yield from locked_session(tx, owner, session_id)
+    session = yield from lock_session(tx, owner, session_id)
     if not session.is_deleted:
         raise WrongState(f"Session {session_id} is not deleted.", hint="There is nothing to restore.")
     return (yield from _set_deleted(tx, session, None))
@@ -313,8 +313,8 @@ def _set_deleted(tx: Tx, session: SessionRow, due_at: int | None) -> Script[Sess
     yield q("session_deleted", session.no, due_at)
     yield q("tail_listed", session.no, int(due_at is None and session.kind == SessionKind.ORDINARY))
     version = yield from bump(tx, session, is_transcript=False)
-    yield from say_changed(tx, session, "settings", version, session.session.head)
-    return (yield from reread(session))
+    yield from add_change_event(tx, session, "settings", version, session.session.head)
+    return (yield from get_session_again(session))
 
 
 def _deletions(tx: Tx) -> Script[list[Deletion]]:
@@ -323,14 +323,14 @@ def _deletions(tx: Tx) -> Script[list[Deletion]]:
 
 
 def _delete(tx: Tx, owner: str, session_id: str, is_purge: bool) -> Script[None]:
-    session = yield from locked_session(tx, owner, session_id)
+    session = yield from lock_session(tx, owner, session_id)
     if is_purge and session.deleted_at is None:
         raise WrongState(f"Session {session_id} was restored.", hint="It is kept.")
     yield from end_for_deletion(tx, session)
     yield from unindex(tx, (yield from MESSAGE_NUMBERS_OF_SESSION.all(session.no)))
     yield q("messages_delete_session", session.no)
     yield q("events_delete_session", session.no)
-    yield from drop_title(tx, session.no)
+    yield from delete_title(tx, session.no)
     yield q("tombstone_insert", session_id, owner, tx.now)
     yield q("session_delete", session.no)
     # Nothing of the session may be published any more, not even its own end.
@@ -339,7 +339,7 @@ def _delete(tx: Tx, owner: str, session_id: str, is_purge: bool) -> Script[None]
     tx.touch(owner, session_id)
 
 
-def _checked_title(title: str) -> str:
+def _clean_title(title: str) -> str:
     title = " ".join(title.split())
     if len(title) > TITLE_CHARS_MAX:
         raise Invalid(
@@ -348,7 +348,7 @@ def _checked_title(title: str) -> str:
     return title
 
 
-def _checked_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+def _clean_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     cleaned = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
     if len(cleaned) > TAGS_MAX or any(len(tag) > 64 for tag in cleaned):
         raise Invalid(f"A session has at most {TAGS_MAX} tags of at most 64 characters.", hint="Use fewer.")

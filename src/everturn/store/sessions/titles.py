@@ -56,7 +56,7 @@ def titles_of(sessions: Iterable[tuple[int, str, str]]) -> list[tuple[int, str]]
 
 def put_title(tx: Tx, session_no: int, text: str) -> Script[None]:
     """Let the session be found by this text, and not by the one before."""
-    yield from drop_title(tx, session_no)
+    yield from delete_title(tx, session_no)
     if not text:
         return
     if tx.dialect == "postgresql":
@@ -69,7 +69,7 @@ def put_title(tx: Tx, session_no: int, text: str) -> Script[None]:
         yield from renew_title_index()
 
 
-def drop_title(tx: Tx, session_no: int) -> Script[None]:
+def delete_title(tx: Tx, session_no: int) -> Script[None]:
     text = yield from TITLE_GET.first(session_no)
     if text is None:
         return

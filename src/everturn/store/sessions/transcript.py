@@ -14,12 +14,16 @@ from everturn.domain.sessions import Page, Session, SessionKind
 from everturn.domain.store import Accepted, Request, TranscriptPage
 from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
 from everturn.store.scripts.common import (
+    add_change_event,
     add_messages,
     bump,
     digest_of,
+    find_answer,
     find_turn,
-    first_answer,
-    keep_answer,
+    get_session,
+    get_session_again,
+    get_session_by_no,
+    get_turn,
     locked_shown_session,
     move_head,
     preview_of,
@@ -27,12 +31,8 @@ from everturn.store.scripts.common import (
     refuse_busy,
     refuse_stale,
     refuse_text,
-    reread,
-    say_changed,
-    session_by_no,
-    session_row,
+    save_answer,
     shown_session,
-    turn_row,
 )
 from everturn.store.scripts.queries import (
     CONTEXT_MESSAGES,
@@ -64,7 +64,7 @@ from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.import_numbers import refuse_numbers
 from everturn.store.sessions.titles import put_title, title_text
 from everturn.store.turns.endings import queue_turn
-from everturn.store.turns.turns import repeated, with_siblings
+from everturn.store.turns.turns import repeat_answer, with_siblings
 
 PAGE_MESSAGES_MAX = 500
 _WHOLE_PATH = 1 << 30
@@ -181,7 +181,7 @@ def _page(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -
 
 
 def _context(tx: Tx, owner: str, session_id: str, upto: str | None) -> Script[list[Message]]:
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from get_session(tx, owner, session_id)
     end = session.head_no
     if upto is not None:
         turn = yield from TURN.first(upto)
@@ -224,27 +224,27 @@ def _export(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, list[T
 # --- moving the head ----------------------------------------------------------------------------------
 
 
-def _started(
+def _begin_move(
     tx: Tx, owner: str, session_id: str, request: Request, digest: str
 ) -> Script[tuple[SessionRow, str | None]]:
     """The locked session and, for a repeated request, its first answer; refuses stale and busy ones."""
     session = yield from locked_shown_session(tx, owner, session_id)
-    before = yield from first_answer(session, request, digest)
+    before = yield from find_answer(session, request, digest)
     if before is None:
         refuse_stale(session, request.version)
         yield from refuse_busy(session)
     return session, before
 
 
-def _moved(tx: Tx, session: SessionRow, request: Request, digest: str, what: str) -> Script[Session]:
+def _finish_move(tx: Tx, session: SessionRow, request: Request, digest: str, what: str) -> Script[Session]:
     # A turn that was to be resumed is not the last one any more, or not the one that was meant.
     yield q("turns_unready", session.no)
     version = yield from bump(tx, session)
     yield from refresh(tx, session)
-    head = (yield from reread(session)).head
-    yield from say_changed(tx, session, what, version, head)
-    answer = yield from reread(session)
-    yield from keep_answer(tx, session, request, digest, to_json(answer))
+    head = (yield from get_session_again(session)).head
+    yield from add_change_event(tx, session, what, version, head)
+    answer = yield from get_session_again(session)
+    yield from save_answer(tx, session, request, digest, to_json(answer))
     tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
     return answer
 
@@ -254,20 +254,20 @@ _session_decoder = msgspec.json.Decoder(Session)
 
 def _undo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
     digest = digest_of("undo")
-    session, before = yield from _started(tx, owner, session_id, request, digest)
+    session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
         return _session_decoder.decode(before)
     if session.head_no is None:
         raise NothingToDo(f"Session {session_id} has no turn to undo.")
-    head = yield from turn_row(session.head_no)
+    head = yield from get_turn(session.head_no)
     redo = session.redo_no or session.head_no
     yield from move_head(tx, session, head.parent_no, redo_no=redo)
-    return (yield from _moved(tx, session, request, digest, "undo"))
+    return (yield from _finish_move(tx, session, request, digest, "undo"))
 
 
 def _redo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
     digest = digest_of("redo")
-    session, before = yield from _started(tx, owner, session_id, request, digest)
+    session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
         return _session_decoder.decode(before)
     if session.redo_no is None:
@@ -279,24 +279,24 @@ def _redo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Sessi
         target = path[place - 1]
     left = session.redo_no if target != session.redo_no else None
     yield from move_head(tx, session, target, redo_no=left)
-    return (yield from _moved(tx, session, request, digest, "redo"))
+    return (yield from _finish_move(tx, session, request, digest, "redo"))
 
 
 def _clear(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
     digest = digest_of("clear")
-    session, before = yield from _started(tx, owner, session_id, request, digest)
+    session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
         return _session_decoder.decode(before)
     if session.head_no is None:
         raise NothingToDo(f"Session {session_id} is empty already.")
     redo = session.redo_no or session.head_no  # what was undone before comes back with the rest
     yield from move_head(tx, session, None, redo_no=redo, is_clear=True)
-    return (yield from _moved(tx, session, request, digest, "clear"))
+    return (yield from _finish_move(tx, session, request, digest, "clear"))
 
 
 def _select(tx: Tx, owner: str, session_id: str, turn_id: str, request: Request) -> Script[Session]:
     digest = digest_of("select", turn_id)
-    session, before = yield from _started(tx, owner, session_id, request, digest)
+    session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
         return _session_decoder.decode(before)
     turn = yield from _turn_in(session, turn_id)
@@ -306,7 +306,7 @@ def _select(tx: Tx, owner: str, session_id: str, turn_id: str, request: Request)
     while child := (yield from TURN_NEWEST_CHILD.first(session.no, tip)):
         tip = child
     yield from move_head(tx, session, tip)
-    return (yield from _moved(tx, session, request, digest, "select"))
+    return (yield from _finish_move(tx, session, request, digest, "select"))
 
 
 def _turn_in(session: SessionRow, turn_id: str | None) -> Script[TurnRow]:
@@ -314,7 +314,7 @@ def _turn_in(session: SessionRow, turn_id: str | None) -> Script[TurnRow]:
     if turn_id is None:
         if session.head_no is None:
             raise NothingToDo(f"Session {session.id} has no turn yet.")
-        return (yield from turn_row(session.head_no))
+        return (yield from get_turn(session.head_no))
     turn = yield from find_turn(turn_id)
     if turn is None or turn.session_no != session.no:
         raise NotFound("turn", turn_id)
@@ -331,9 +331,9 @@ def _retry(
     model: str | None,
 ) -> Script[Accepted]:
     digest = digest_of("retry", turn_id, text, model)
-    session, before = yield from _started(tx, owner, session_id, request, digest)
+    session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
-        return (yield from repeated(before))
+        return (yield from repeat_answer(before))
     turn = yield from _turn_in(session, turn_id)
     if turn.turn.kind is not TurnKind.MESSAGE or not turn.has_parent:
         raise WrongState(f"Turn {turn.id} is not one that can be asked again.")
@@ -358,7 +358,7 @@ def _retry(
     yield from bump(tx, session)
     yield from refresh(tx, session)
     kept = {"turn_id": sibling.id, "cursor": position}
-    yield from keep_answer(tx, session, request, digest, to_json(kept))
+    yield from save_answer(tx, session, request, digest, to_json(kept))
     tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
     tx.moments.append((Moment.ACCEPT_COMMITTED, sibling.id))
     shown = yield from TURN_TEXT.only(sibling.no)
@@ -371,7 +371,7 @@ def _retry(
 def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: Request) -> Script[Session]:
     digest = digest_of("branch", turn_id)
     session = yield from locked_shown_session(tx, owner, session_id)
-    before = yield from first_answer(session, request, digest)
+    before = yield from find_answer(session, request, digest)
     if before is not None:
         return _session_decoder.decode(before)
     refuse_stale(session, request.version)
@@ -399,8 +399,8 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
     yield q("session_recount", copy.no)
     yield q("session_said", copy.no, 0, session.session.preview)
     yield from refresh(tx, copy)
-    answer = yield from reread(copy)
-    yield from keep_answer(tx, session, request, digest, to_json(answer))
+    answer = yield from get_session_again(copy)
+    yield from save_answer(tx, session, request, digest, to_json(answer))
     tx.probe.pass_by(Moment.MOVE_WRITTEN, session.id)
     return answer
 
@@ -408,11 +408,11 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
 def _rename_covers(copy: SessionRow, names: Mapping[str, str]) -> Script[None]:
     """Let copied summaries name the copies of the messages they cover, not the originals."""
     for row in (yield from SUMMARIES_OF_SESSION.all(copy.no)):
-        _, _, packed = message_columns(_renamed(message_of(row, row.turn_id), names))
+        _, _, packed = message_columns(_rename_covered(message_of(row, row.turn_id), names))
         yield q("message_parts_update", row.turn_no, row.ordinal, packed)
 
 
-def _renamed(message: Message, names: Mapping[str, str]) -> Message:
+def _rename_covered(message: Message, names: Mapping[str, str]) -> Message:
     parts = []
     for part in message.parts:
         if isinstance(part, Summary) and part.covers:
@@ -439,7 +439,7 @@ def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
     )
     yield q("tail_insert", session_no, session.owner, tx.now)
     yield from put_title(tx, session_no, title_text(value.title, ()))
-    return (yield from session_by_no(session_no))
+    return (yield from get_session_by_no(session_no))
 
 
 def _refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Message]) -> None:
@@ -481,13 +481,13 @@ def _import(
         asked.model,
     )
     yield q("tail_insert", session_no, owner, asked.updated_at)
-    session = yield from session_by_no(session_no)
+    session = yield from get_session_by_no(session_no)
     numbers = yield from _import_turns(session, turns, asked.head, renamed)
     by_turn: dict[str, list[Message]] = {}
     for message in messages:
         if message.turn_id not in numbers:
             raise BadImport(f"Message {message.id[:60]} belongs to no turn of this document.")
-        own = msgspec.structs.replace(_renamed(message, renamed), is_imported=True)
+        own = msgspec.structs.replace(_rename_covered(message, renamed), is_imported=True)
         by_turn.setdefault(message.turn_id, []).append(own)
     for turn_id, of_turn in by_turn.items():
         of_turn.sort(key=lambda message: message.ordinal)
@@ -518,7 +518,7 @@ def _import(
         yield q("session_deleted", session_no, purge_at)
         yield q("tail_listed", session_no, 0)
     tx.touch(owner, session_id)
-    return (yield from reread(session))
+    return (yield from get_session_again(session))
 
 
 def _use_files(session: SessionRow, messages: Sequence[Message]) -> Script[None]:

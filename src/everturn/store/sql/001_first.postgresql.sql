@@ -1,5 +1,5 @@
 -- The first schema. What each table promises stands above it; both databases keep the same promises.
--- Times are milliseconds since 1970. Numbers (…_no) are ours alone; ids are what the world sees. Facts are
+-- Times are milliseconds since 1970. Numbers (…_no) are ours alone; ids are what the world sees. TurnFacts are
 -- 0 or 1, as in SQLite, so that the same queries serve both.
 
 -- meta: schema version and watermarks.

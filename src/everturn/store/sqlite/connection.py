@@ -23,7 +23,7 @@ from everturn.domain.errors import (
     StoreRefused,
 )
 from everturn.store import sql
-from everturn.store.files.disk import told
+from everturn.store.files.disk import report_errors
 from everturn.store.scripts.schema_range import refuse_newer
 from everturn.store.sessions.titles import titles_of
 
@@ -60,13 +60,13 @@ def open_connection(path: Path, *, vfs: str | None = None, is_reader: bool = Fal
         if is_reader:
             connection.execute("PRAGMA query_only=ON")
     except apsw.Error as error:
-        raise explained(error, path) from error
+        raise explain_error(error, path) from error
     return connection
 
 
 def prepare(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """Open the writer's connection on a database of the current schema, making or migrating it."""
-    with told(path):
+    with report_errors(path):
         return _prepare(path, vfs)
 
 
@@ -87,7 +87,7 @@ def _prepare(path: Path, vfs: str | None) -> apsw.Connection:
         connection.execute("PRAGMA synchronous=FULL")
         _migrate(connection, path, vfs)
     except apsw.Error as error:
-        trouble = explained(error, path, connection.system_errno)
+        trouble = explain_error(error, path, connection.system_errno)
         connection.close()
         if isinstance(trouble, StoreFault):
             # Here it is no matter of one request: without its schema there is no store.
@@ -228,7 +228,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def explained(error: apsw.Error, path: Path, system_errno: int = 0) -> EverturnError:
+def explain_error(error: apsw.Error, path: Path, system_errno: int = 0) -> EverturnError:
     """SQLite's error as one of ours, which says what is safe and what to do.
 
     ``system_errno``: what the operating system said, as the connection remembers it. What is not known to

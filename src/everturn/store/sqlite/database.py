@@ -19,8 +19,8 @@ from everturn.domain.probe import Probe
 from everturn.store import sql
 from everturn.store.journal.hub import Hub
 from everturn.store.scripts.script import Append, Script, Tx
-from everturn.store.sqlite.connection import explained, open_connection, prepare
-from everturn.store.sqlite.writer import CHECKPOINT_PAGES, AppendJob, Runs, ScriptJob, Writer
+from everturn.store.sqlite.connection import explain_error, open_connection, prepare
+from everturn.store.sqlite.writer import CHECKPOINT_PAGES, AppendItem, ScriptItem, ScriptRunner, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,8 +45,8 @@ class SqliteDatabase:
         self.probe = probe
         self._hub = hub
         self._vfs = vfs
-        self._queries = _numbered(sql.queries("sqlite"))
-        self._readers: queue.SimpleQueue[tuple[apsw.Connection, Runs]] = queue.SimpleQueue()
+        self._queries = _number_parameters(sql.queries("sqlite"))
+        self._readers: queue.SimpleQueue[tuple[apsw.Connection, ScriptRunner]] = queue.SimpleQueue()
         self._connections: list[apsw.Connection] = []
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="everturn-reader")
         self._writer: Writer | None = None
@@ -64,12 +64,12 @@ class SqliteDatabase:
             probe=self.probe,
             publish=self._hub.publish,
             notice_others=self._hub.look,
-            say_trouble=self._hub.say_trouble,
+            report_health=self._hub.report_health,
         )
         for _ in range(READERS):
             reader = open_connection(self.path, vfs=self._vfs, is_reader=True)
             self._connections.append(reader)
-            self._readers.put((reader, Runs(reader, self._queries)))
+            self._readers.put((reader, ScriptRunner(reader, self._queries)))
         connection = open_connection(self.path, vfs=self._vfs)
         connection.execute("PRAGMA wal_autocheckpoint=0")
         self._connections.append(connection)
@@ -98,19 +98,19 @@ class SqliteDatabase:
         self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        job = ScriptJob(future, lambda tx: script(tx, *args, **kwargs))
-        self.writer.hand_over(job)
+        item = ScriptItem(future, lambda tx: script(tx, *args, **kwargs))
+        self.writer.submit(item)
         result = await future
-        for moment, subject in job.tx.moments if job.tx else ():
+        for moment, subject in item.tx.moments if item.tx else ():
             await self.probe.reach(moment, subject)
         return result
 
     async def append(self, append: Append) -> int:
-        job = AppendJob(asyncio.get_running_loop().create_future(), append)
-        self.writer.hand_over(job)
-        return await job.future
+        item = AppendItem(asyncio.get_running_loop().create_future(), append)
+        self.writer.submit(item)
+        return await item.future
 
-    async def settled(self, turn_id: str, epoch: int) -> None:
+    async def wait_delivered(self, turn_id: str, epoch: int) -> None:
         """There is no spool: what an append returned for is in the database."""
 
     @property
@@ -133,7 +133,7 @@ class SqliteDatabase:
             finally:
                 connection.execute("COMMIT")
         except apsw.Error as error:
-            raise explained(error, self.path, connection.system_errno) from error
+            raise explain_error(error, self.path, connection.system_errno) from error
         finally:
             self._readers.put((connection, runs))
 
@@ -153,7 +153,7 @@ class SqliteDatabase:
         except apsw.Error as error:
             if isinstance(error, apsw.FullError):
                 raise DiskFull(f"Could not write the backup {target.name}: the disk is full.") from error
-            raise explained(error, target, connection.system_errno) from error
+            raise explain_error(error, target, connection.system_errno) from error
         finally:
             connection.execute("PRAGMA query_only=ON")
             self._readers.put((connection, runs))
@@ -192,7 +192,7 @@ def verify_copy(target: Path) -> None:
         copy.close()
 
 
-def _numbered(queries: dict[str, str]) -> dict[str, str]:
+def _number_parameters(queries: dict[str, str]) -> dict[str, str]:
     """SQLite's name for $1 is ?1."""
 
     return {name: re.sub(r"\$(\d+)", r"?\1", text) for name, text in queries.items()}

@@ -31,10 +31,10 @@ from everturn.domain.errors import (
 )
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Moment, Probe
-from everturn.store.journal.appends import Facts, Found, Known, Run, plan
+from everturn.store.journal.appends import EventRun, FactsCache, TurnFacts, TurnNow, plan
 from everturn.store.scripts.schema_range import refuse_newer
-from everturn.store.scripts.script import Append, IndexBroken, Query, Rows, Script, Stored, Tx, Value
-from everturn.store.sqlite.connection import BUSY_TIMEOUT_MS, SCHEMA, explained
+from everturn.store.scripts.script import Append, IndexBroken, Query, Rows, Script, StoredEvents, Tx, Value
+from everturn.store.sqlite.connection import BUSY_TIMEOUT_MS, SCHEMA, explain_error
 
 _log = logging.getLogger("everturn.store")
 
@@ -43,14 +43,14 @@ Ts = TypeVarTuple("Ts")
 
 OTHERS_POLL_S = 0.05  # how soon another process's commit is noticed
 TRY_AGAIN_S = 1.0  # how often a store that refused a write is asked whether it takes one again
-BATCH_JOBS_MAX = 4_000
+BATCH_ITEMS_MAX = 4_000
 CHECKPOINT_PAGES = 4_000
 LOG_READERS_WAIT_MS = 20  # how long emptying the log may wait for readers; a backup reads for longer
 EMPTY_AGAIN_S = 1.0  # how often it is tried to empty a log that holds what was deleted
 FACTS_MAX = 20_000
 
 
-class Job(Generic[T]):
+class WriteItem(Generic[T]):
     """One caller's write. Its result or its error reaches the caller through ``future``."""
 
     __slots__ = ("error", "future", "result", "tx")
@@ -62,7 +62,7 @@ class Job(Generic[T]):
         self.error: BaseException | None = None
 
 
-class ScriptJob(Job[T]):
+class ScriptItem(WriteItem[T]):
     __slots__ = ("start",)
 
     def __init__(self, future: asyncio.Future[T], start: Callable[[Tx], Script[T]]) -> None:
@@ -70,7 +70,7 @@ class ScriptJob(Job[T]):
         self.start = start
 
 
-class AppendJob(Job[int]):
+class AppendItem(WriteItem[int]):
     """Events for the journal."""
 
     __slots__ = ("append",)
@@ -81,10 +81,10 @@ class AppendJob(Job[int]):
         self.append = append
 
 
-AnyJob = ScriptJob[Any] | AppendJob  # Any: the queue holds scripts with every kind of result
+AnyItem = ScriptItem[Any] | AppendItem  # Any: the queue holds scripts with every kind of result
 
 
-class Runs:
+class ScriptRunner:
     """Runs scripts on one connection."""
 
     def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
@@ -143,7 +143,7 @@ class Runs:
 
 
 class Writer:
-    """Owns the write connection; others hand it jobs."""
+    """Owns the write connection; others hand it items."""
 
     def __init__(
         self,
@@ -154,24 +154,24 @@ class Writer:
         clock: Clock,
         ids: Ids,
         probe: Probe,
-        publish: Callable[[list[Stored], list[tuple[str, str]]], None],
+        publish: Callable[[list[StoredEvents], list[tuple[str, str]]], None],
         notice_others: Callable[[], None],
-        say_trouble: Callable[[EverturnError | None], None],
+        report_health: Callable[[EverturnError | None], None],
     ) -> None:
         self._connection = connection
         self._path = path
         self._place = path.resolve()  # wherever the process goes afterwards
         self._file = _file_at(self._place)
-        self._runs = Runs(connection, queries)
+        self._runs = ScriptRunner(connection, queries)
         self._queries = queries
         self._clock = clock
         self._ids = ids
         self._probe = probe
         self._publish = publish
         self._notice_others = notice_others
-        self._say_trouble = say_trouble
+        self._report_health = report_health
         self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[AnyJob | None] = (
+        self._items: queue.SimpleQueue[AnyItem | None] = (
             queue.SimpleQueue()
         )  # None: stop after what came before
         self._is_stopping = False
@@ -189,25 +189,25 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="everturn-writer", daemon=True)
         self.is_writing = False  # a batch is in its transaction, or waits for another process's to end
         self.batches = 0
-        self.jobs_done = 0
+        self.items_done = 0
         self.log_trouble = ""
         self.commit_seconds: deque[float] = deque(maxlen=512)
         self._thread.start()
 
     # --- called on the event loop --------------------------------------------------------------------
 
-    def hand_over(self, job: AnyJob) -> None:
+    def submit(self, item: AnyItem) -> None:
         if self._is_stopping:
             raise StoreBroken("The store is closed.", hint="Open it again.")
-        self._jobs.put(job)
+        self._items.put(item)
 
     def stop(self) -> None:
         """Take nothing more; write what is waiting, then end the thread.
 
-        Called on the event loop, as ``hand_over`` is: nothing can come in behind the end.
+        Called on the event loop, as ``submit`` is: nothing can come in behind the end.
         """
         self._is_stopping = True
-        self._jobs.put(None)
+        self._items.put(None)
 
     def empty_log(self) -> None:
         """Ask the thread to start the log over between two transactions. Under steady load nobody else can:
@@ -220,7 +220,7 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        return self._jobs.qsize()
+        return self._items.qsize()
 
     # --- the thread ----------------------------------------------------------------------------------
 
@@ -238,23 +238,23 @@ class Writer:
                 self._try_again()
         self._connection.close()
 
-    def _take(self) -> tuple[list[AnyJob], bool]:
+    def _take(self) -> tuple[list[AnyItem], bool]:
         """Everything that waits (nothing after a quiet while), and whether to go on after it."""
         try:
-            job = self._jobs.get(timeout=OTHERS_POLL_S)
+            item = self._items.get(timeout=OTHERS_POLL_S)
         except queue.Empty:
             return [], True
-        batch: list[AnyJob] = []
-        waiting = min(self._jobs.qsize(), BATCH_JOBS_MAX)
-        while job is not None:
-            batch.append(job)
+        batch: list[AnyItem] = []
+        waiting = min(self._items.qsize(), BATCH_ITEMS_MAX)
+        while item is not None:
+            batch.append(item)
             if not waiting:
                 return batch, True
             waiting -= 1
-            job = self._jobs.get()
+            item = self._items.get()
         return batch, False
 
-    def _write(self, batch: list[AnyJob]) -> None:
+    def _write(self, batch: list[AnyItem]) -> None:
         if self._broken is not None:
             self._fail(batch, self._broken)
             return
@@ -265,7 +265,7 @@ class Writer:
         except Exception as error:
             # The thread lives on, whatever it was: a caller must never wait for a writer that has gone.
             self.is_writing = False
-            trouble = self._explained(error)
+            trouble = self._explain_error(error)
             if isinstance(trouble, StoreFault):
                 self._isolate(batch, trouble)
             else:
@@ -274,12 +274,12 @@ class Writer:
         self.is_writing = False
         self.commit_seconds.append(time.perf_counter() - started)
         self.batches += 1
-        self.jobs_done += len(batch)
+        self.items_done += len(batch)
         self._probe.pass_by(Moment.BATCH_COMMITTED)
         self._end_trouble()
         self._wake(batch, stored)
 
-    def _transact(self, batch: list[AnyJob]) -> list[Stored]:
+    def _transact(self, batch: list[AnyItem]) -> list[StoredEvents]:
         self._refuse_moved_file()
         cursor = self._connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")
@@ -289,24 +289,24 @@ class Writer:
             self._appends.forget_standing()
             self._known_version = version
         now = self._clock.now_ms()
-        stored: list[Stored] = []
-        run: list[AppendJob] = []
-        for job in batch:
-            if isinstance(job, AppendJob):
-                run.append(job)
+        stored: list[StoredEvents] = []
+        run: list[AppendItem] = []
+        for item in batch:
+            if isinstance(item, AppendItem):
+                run.append(item)
                 continue
             if run:
                 self._appends.write(run, now, stored)
                 run = []
-            self._script(cursor, job, now, stored)
+            self._script(cursor, item, now, stored)
         if run:
             self._appends.write(run, now, stored)
         self._probe.pass_by(Moment.BATCH_WRITTEN)
         cursor.execute("COMMIT")
         return stored
 
-    def _isolate(self, batch: list[AnyJob], fault: StoreFault) -> None:
-        """One of these jobs cannot be written. Write them one by one, so that it fails alone."""
+    def _isolate(self, batch: list[AnyItem], fault: StoreFault) -> None:
+        """One of these items cannot be written. Write them one by one, so that it fails alone."""
         self._roll_back(fault)
         if self._broken is not None:
             self._begin_trouble(self._broken)
@@ -315,15 +315,15 @@ class Writer:
             _log.error("a write failed: %s", fault.message, exc_info=fault)
             self._fail(batch, fault)
         else:
-            for job in batch:
-                job.error = job.tx = None
-                self._write([job])
+            for item in batch:
+                item.error = item.tx = None
+                self._write([item])
 
-    def _explained(self, error: Exception) -> EverturnError:
+    def _explain_error(self, error: Exception) -> EverturnError:
         if isinstance(error, EverturnError):
             return error
         if isinstance(error, apsw.Error):
-            trouble = explained(error, self._path, self._connection.system_errno)
+            trouble = explain_error(error, self._path, self._connection.system_errno)
         else:
             trouble = StoreFault(f"A write met an unexpected error: {error!r}. Nothing of it was stored.")
         trouble.__cause__ = error
@@ -349,26 +349,26 @@ class Writer:
         finally:
             self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
 
-    def _script(self, cursor: apsw.Cursor, job: ScriptJob[T], now: int, stored: list[Stored]) -> None:
+    def _script(self, cursor: apsw.Cursor, item: ScriptItem[T], now: int, stored: list[StoredEvents]) -> None:
         """Run one script inside a savepoint, so that its refusal leaves the batch as it was."""
         tx = Tx("sqlite", now, self._ids, self._probe)
         self._appends.forget_standing()
-        cursor.execute("SAVEPOINT job")
+        cursor.execute("SAVEPOINT item")
         try:
-            job.result = self._runs.run(job.start(tx))
+            item.result = self._runs.run(item.start(tx))
         except apsw.ConstraintError as error:
-            cursor.execute("ROLLBACK TO job")
-            job.error = WrongState(f"The store refused the change: {error}.")
+            cursor.execute("ROLLBACK TO item")
+            item.error = WrongState(f"The store refused the change: {error}.")
         except apsw.Error:
             raise  # it may be the database that is in trouble: the transaction ends
         except Exception as error:
-            cursor.execute("ROLLBACK TO job")
-            job.error = error
+            cursor.execute("ROLLBACK TO item")
+            item.error = error
         else:
-            job.tx = tx
+            item.tx = tx
             stored.extend(tx.events)
             self._forgets = self._forgets or tx.forgets
-        cursor.execute("RELEASE job")
+        cursor.execute("RELEASE item")
 
     def _refuse_moved_file(self) -> None:
         """SQLite would go on writing to a file that has no name any more, and all of it would be lost."""
@@ -383,7 +383,7 @@ class Writer:
         schema, schema_min = self._connection.execute(self._queries["schema_range"]).get
         refuse_newer(self._path.name, int(schema), int(schema_min), SCHEMA)
 
-    def _give_up(self, batch: list[AnyJob], error: EverturnError) -> None:
+    def _give_up(self, batch: list[AnyItem], error: EverturnError) -> None:
         """The transaction did not happen, or nobody knows: nothing is published.
 
         After a failed sync this process stops writing, because a commit that was refused that way can
@@ -407,12 +407,12 @@ class Writer:
     def _begin_trouble(self, error: EverturnError) -> None:
         self._has_trouble = True
         self._tried_at = time.monotonic()
-        self._on_loop(self._say_trouble, error)
+        self._on_loop(self._report_health, error)
 
     def _end_trouble(self) -> None:
         if self._has_trouble:
             self._has_trouble = False
-            self._on_loop(self._say_trouble, None)
+            self._on_loop(self._report_health, None)
 
     def _try_again(self) -> None:
         """Find out whether writes are taken again, so that nobody has to lose one to learn it.
@@ -429,17 +429,17 @@ class Writer:
             self._connection.execute(self._queries["schema_touch"])
             self._connection.execute("COMMIT")
         except (apsw.Error, EverturnError) as error:
-            self._give_up([], self._explained(error))
+            self._give_up([], self._explain_error(error))
         else:
             self._end_trouble()
 
-    def _fail(self, batch: list[AnyJob], error: EverturnError) -> None:
-        for job in batch:
-            job.error = error
-            job.tx = None
+    def _fail(self, batch: list[AnyItem], error: EverturnError) -> None:
+        for item in batch:
+            item.error = error
+            item.tx = None
         self._wake(batch, [])
 
-    def _wake(self, batch: list[AnyJob], stored: list[Stored]) -> None:
+    def _wake(self, batch: list[AnyItem], stored: list[StoredEvents]) -> None:
         self._on_loop(self._resolve, batch, stored)
 
     def _on_loop(self, act: Callable[[*Ts], None], *args: *Ts) -> None:
@@ -450,22 +450,22 @@ class Writer:
             if not self._loop.is_closed():
                 raise
 
-    def _resolve(self, batch: list[AnyJob], stored: list[Stored]) -> None:
+    def _resolve(self, batch: list[AnyItem], stored: list[StoredEvents]) -> None:
         """On the event loop: publish, then answer. Publishing first keeps a caller from seeing its own
         write before a reader could."""
         changed: dict[str, str] = {}
-        for job in batch:
-            if job.tx is not None and job.tx.changed:
-                changed.update(job.tx.changed)
+        for item in batch:
+            if item.tx is not None and item.tx.changed:
+                changed.update(item.tx.changed)
         if stored or changed:
             self._publish(stored, list(changed.items()))
-        for job in batch:
-            if job.future.done():
+        for item in batch:
+            if item.future.done():
                 continue  # the caller was cancelled; the write stands
-            if job.error is not None:
-                job.future.set_exception(job.error)
+            if item.error is not None:
+                item.future.set_exception(item.error)
             else:
-                job.future.set_result(job.result)
+                item.future.set_result(item.result)
 
     # --- other processes ------------------------------------------------------------------------------
 
@@ -476,7 +476,7 @@ class Writer:
         except apsw.BusyError:
             return  # another process recovers the log; the next look will tell
         except apsw.Error as error:
-            self._give_up([], self._explained(error))
+            self._give_up([], self._explain_error(error))
             return
         if version != self._noticed_version:
             self._noticed_version = version
@@ -506,18 +506,18 @@ class _Appends:
     def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
         self._cursor = connection.cursor()
         self._queries = queries
-        self._known = Known(FACTS_MAX)
-        self._standing: dict[str, Found] = {}
+        self._known = FactsCache(FACTS_MAX)
+        self._standing: dict[str, TurnNow] = {}
 
     def forget_standing(self) -> None:
         self._standing.clear()
 
-    def write(self, jobs: list[AppendJob], now: int, stored: list[Stored]) -> None:
-        turn_ids = list({job.append.turn_id: None for job in jobs})
+    def write(self, items: list[AppendItem], now: int, stored: list[StoredEvents]) -> None:
+        turn_ids = list({item.append.turn_id: None for item in items})
         events: list[tuple[Value, ...]] = []
         tails: list[tuple[int, int, int]] = []
         numbers: list[tuple[int, int, int]] = []
-        for runs in plan(jobs, self._stand(turn_ids), now):
+        for runs in plan(items, self._stand(turn_ids), now):
             for run in runs:
                 stored.append(run.stored)
                 events += _rows(run)
@@ -525,13 +525,13 @@ class _Appends:
             facts, number, position = last.facts, last.last_number, last.last_position
             tails.append((facts.session_no, position, now))
             numbers.append((facts.turn_no, last.epoch, number))
-            self._standing[last.turn_id] = Found(facts, "running", last.epoch, number, position)
+            self._standing[last.turn_id] = TurnNow(facts, "running", last.epoch, number, position)
         if events:
             self._cursor.executemany(self._queries["event_insert"], events)
             self._cursor.executemany(self._queries["append_tail"], tails)
             self._cursor.executemany(self._queries["writer_number"], numbers)
 
-    def _stand(self, turn_ids: list[str]) -> dict[str, Found]:
+    def _stand(self, turn_ids: list[str]) -> dict[str, TurnNow]:
         """The turns as they are now, under the lock of the transaction."""
         standing = self._standing
         unknown = [turn_id for turn_id in turn_ids if turn_id not in standing]
@@ -542,26 +542,26 @@ class _Appends:
             standing.update(self._look(unknown))
         return standing
 
-    def _look(self, turn_ids: list[str]) -> dict[str, Found]:
+    def _look(self, turn_ids: list[str]) -> dict[str, TurnNow]:
         self._known.learn(dict(self._facts(self._known.unknown(turn_ids))))
         by_no = {facts.turn_no: (turn_id, facts) for turn_id, facts in self._known.of(turn_ids).items()}
         asked = f"[{','.join(map(str, by_no))}]"
-        found: dict[str, Found] = {}
+        found: dict[str, TurnNow] = {}
         for turn_no, *rest in self._cursor.execute(self._queries["append_look"], (asked,)):
             turn_id, facts = by_no.pop(turn_no)
-            found[turn_id] = Found(facts, *rest)
+            found[turn_id] = TurnNow(facts, *rest)
         for turn_id, _ in by_no.values():
             self._known.forget(turn_id)  # deleted since it was looked up
         return found
 
-    def _facts(self, turn_ids: list[str]) -> Iterator[tuple[str, Facts]]:
+    def _facts(self, turn_ids: list[str]) -> Iterator[tuple[str, TurnFacts]]:
         for turn_id in turn_ids:
             rows: Rows = self._cursor.execute(self._queries["append_facts"], (turn_id,)).fetchall()
             for row in rows:
-                yield turn_id, Facts(*row)
+                yield turn_id, TurnFacts(*row)
 
 
-def _rows(run: Run) -> list[tuple[Value, ...]]:
+def _rows(run: EventRun) -> list[tuple[Value, ...]]:
     """The arguments of the query ``event_insert`` for each event."""
     turn_no, session_no, _, owner = run.facts
     epoch, position, number, at = run.epoch, run.position, run.number, run.at

@@ -8,7 +8,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.store import Ask
-from everturn.store.scripts.common import add_events, locked_turn, refresh
+from everturn.store.scripts.common import add_events, lock_turn, refresh
 from everturn.store.scripts.queries import ASK, ASKS_EXPIRED, ASKS_OPEN, ASKS_OPEN_OF_TURN, WRITER, ExpiredAsk
 from everturn.store.scripts.rows import ask_body, ask_of
 from everturn.store.scripts.script import Database, Script, Tx, q
@@ -67,7 +67,7 @@ def _answer(
 ) -> Script[Ask]:
     """``is_given``: by somebody, who may only choose among what is offered."""
     asked = yield from _get(tx, owner, ask_id)
-    session, turn = yield from locked_turn(tx, asked.turn_id, owner)
+    session, turn = yield from lock_turn(tx, asked.turn_id, owner)
     # Read again under the lock: two surfaces may answer at once, and the first one holds.
     ask = yield from _get(tx, owner, ask_id)
     if ask.answer is not None:

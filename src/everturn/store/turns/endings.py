@@ -14,18 +14,18 @@ from everturn.domain.messages import Attachment, Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.turns import ACTIVE, ENDED, Completed, Failure, Recovery, Turn, TurnKind, TurnState
 from everturn.store import ledger
-from everturn.store.journal.folded import JournalFold
+from everturn.store.journal.fold import JournalFold
 from everturn.store.scripts.common import (
+    add_change_event,
     add_events,
     add_messages,
     bump,
-    drop_messages,
-    locked_turn,
+    delete_answers,
+    get_turn,
+    lock_turn,
     move_head,
     next_turn,
     refresh,
-    say_changed,
-    turn_row,
 )
 from everturn.store.scripts.queries import QUEUE_PLACES, SESSION_BY_NO, STEERING_OF_TURN, TURN_INSERT, WRITER
 from everturn.store.scripts.rows import SessionRow, TurnRow, timeline_json, to_json
@@ -38,11 +38,11 @@ LAST_NUMBER = 1 << 30
 _attachments: msgspec.json.Decoder[tuple[Attachment, ...]] = msgspec.json.Decoder(tuple[Attachment, ...])
 
 
-def held_turn(
+def lock_held_turn(
     tx: Tx, turn_id: str, epoch: int, number: int | None = None
 ) -> Script[tuple[SessionRow, TurnRow]]:
     """The turn, if this worker still holds it and nothing but what it knows is in the journal."""
-    session, turn = yield from locked_turn(tx, turn_id)
+    session, turn = yield from lock_turn(tx, turn_id)
     if turn.state is not TurnState.RUNNING or turn.turn.epoch != epoch or turn.worker is None:
         raise Fenced(turn_id, epoch, turn.state, turn.turn.epoch)
     if number is not None:
@@ -59,7 +59,7 @@ def held_turn(
 def complete(
     tx: Tx, turn_id: str, epoch: int, number: int, folded: Folded, provider: str | None, handle: str
 ) -> Script[Completed]:
-    session, turn = yield from held_turn(tx, turn_id, epoch, number)
+    session, turn = yield from lock_held_turn(tx, turn_id, epoch, number)
     if (yield q("steering_of_turn", turn.no)):
         raise SteeringWaits(turn_id)
     yield from add_messages(tx, session, turn.no, folded.messages)
@@ -77,7 +77,7 @@ def complete(
     yield from refresh(tx, session)
     tx.probe.pass_by(Moment.END_WRITTEN, turn_id)
     tx.moments.append((Moment.END_COMMITTED, turn_id))
-    ended = (yield from turn_row(turn.no)).turn
+    ended = (yield from get_turn(turn.no)).turn
     return Completed(ended, version_before=session.session.transcript_version, version_after=version)
 
 
@@ -85,14 +85,14 @@ def fail(
     tx: Tx, turn_id: str, epoch: int | None, failure: Failure, ahead: JournalFold | None = None
 ) -> Script[Turn]:
     if epoch is None:
-        session, turn = yield from locked_turn(tx, turn_id)
+        session, turn = yield from lock_turn(tx, turn_id)
         if turn.state in ENDED:
             return turn.turn
         if turn.state is TurnState.QUEUED:
             joins = session.active_no is None
             return (yield from end_queued(tx, session, turn, TurnState.FAILED, failure, joins=joins))
     else:
-        session, turn = yield from held_turn(tx, turn_id, epoch)
+        session, turn = yield from lock_held_turn(tx, turn_id, epoch)
         yield q("writer_seal", turn.no, epoch)
     return (yield from end_active(tx, session, turn, TurnState.FAILED, failure, ahead))
 
@@ -106,23 +106,23 @@ def interrupt(
     ahead: JournalFold | None = None,
 ) -> Script[Turn]:
     if epoch is None:
-        session, turn = yield from locked_turn(tx, turn_id)
+        session, turn = yield from lock_turn(tx, turn_id)
         if turn.state not in ACTIVE:
             return turn.turn
     else:
-        session, turn = yield from held_turn(tx, turn_id, epoch)
+        session, turn = yield from lock_held_turn(tx, turn_id, epoch)
         if is_sealed:
             yield q("writer_seal", turn.no, epoch)
     return (yield from end_active(tx, session, turn, TurnState.INTERRUPTED, failure, ahead))
 
 
 def cancel(tx: Tx, owner: str, turn_id: str, by: str, ahead: JournalFold | None = None) -> Script[Turn]:
-    session, turn = yield from locked_turn(tx, turn_id, owner)
+    session, turn = yield from lock_turn(tx, turn_id, owner)
     if turn.turn.is_ready and turn.state is TurnState.INTERRUPTED:
         # Resumed, and no worker has looked yet: it stays interrupted.
         yield q("turns_unready", session.no)
         yield from refresh(tx, session)
-        return (yield from turn_row(turn.no)).turn
+        return (yield from get_turn(turn.no)).turn
     if turn.state in ENDED:
         return turn.turn
     if turn.state is TurnState.QUEUED:
@@ -151,7 +151,7 @@ def end_active(
     yield from ahead.catch_up(session, turn)
     is_interrupted = state is TurnState.INTERRUPTED
     folded = ahead.result(is_recovered=is_interrupted)
-    yield from drop_messages(tx, session, turn.no)
+    yield from delete_answers(tx, session, turn.no)
     yield from add_messages(tx, session, turn.no, folded.messages)
     recovery = Recovery.NONE
     if is_interrupted:
@@ -171,7 +171,7 @@ def end_active(
     yield from refresh(tx, session)
     tx.probe.pass_by(Moment.END_WRITTEN, turn.id)
     tx.moments.append((Moment.END_COMMITTED, turn.id))
-    return (yield from turn_row(turn.no)).turn
+    return (yield from get_turn(turn.no)).turn
 
 
 def end_for_deletion(tx: Tx, session: SessionRow) -> Script[None]:
@@ -224,7 +224,7 @@ def _cancel_queued(tx: Tx, session: SessionRow, turn: TurnRow, *, by: str) -> Sc
     ended = yield from end_queued(tx, session, turn, TurnState.CANCELLED, None, joins=joins, by=by)
     if joins:
         # A page that showed it as waiting reads again where it is now.
-        yield from say_changed(tx, session, "queue", session.session.version + 1, turn.id)
+        yield from add_change_event(tx, session, "queue", session.session.version + 1, turn.id)
     return ended
 
 
@@ -250,14 +250,14 @@ def end_queued(
     event = _end_event(state, failure, Recovery.NONE, by, version)
     yield from add_events(tx, session, turn, 0, 1, [event])
     yield from refresh(tx, session)
-    return (yield from turn_row(turn.no)).turn
+    return (yield from get_turn(turn.no)).turn
 
 
 def _steering_to_queue(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
     """What was sent into the turn and not taken is not lost: it becomes the next turns."""
     waiting = yield from STEERING_OF_TURN.all(turn.no)
     for sent in waiting:
-        parts = attachments_parts(sent.text, sent.attachments)
+        parts = steering_parts(sent.text, sent.attachments)
         yield from queue_turn(
             tx, session, parts, created_at=sent.created_at, model=turn.turn.model, profile=turn.turn.profile
         )
@@ -265,7 +265,7 @@ def _steering_to_queue(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[Non
         yield q("steering_delete", turn.no)
 
 
-def attachments_parts(text: str, attachments: str) -> tuple[Text | Attachment, ...]:
+def steering_parts(text: str, attachments: str) -> tuple[Text | Attachment, ...]:
     files = _attachments.decode(attachments)
     return (*((Text(text),) if text else ()), *files)
 
@@ -303,7 +303,7 @@ def queue_turn(
         created_at,
         position + 1,
     )
-    turn = yield from turn_row(turn_no)
+    turn = yield from get_turn(turn_no)
     message = Message(
         id=message_id(turn_id, 0),
         turn_id=turn_id,

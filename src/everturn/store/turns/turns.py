@@ -21,18 +21,21 @@ from everturn.domain.messages import Attachment, Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.store import Accepted, Ask, Claim, Request, Submission
 from everturn.domain.turns import Completed, Failure, Turn, TurnKind, TurnState
-from everturn.store.journal.folded import JournalFold, read_ahead
+from everturn.store.journal.fold import JournalFold, read_ahead
 from everturn.store.scripts.common import (
+    add_change_event,
     add_events,
     bump,
+    delete_answers,
     digest_of,
-    drop_messages,
+    find_answer,
     find_turn,
-    first_answer,
+    get_session,
+    get_session_by_no,
+    get_turn,
     journal_of,
-    keep_answer,
+    lock_turn,
     locked_shown_session,
-    locked_turn,
     move_head,
     next_turn,
     refresh,
@@ -40,11 +43,8 @@ from everturn.store.scripts.common import (
     refuse_stale,
     refuse_text,
     reindex,
-    say_changed,
-    session_by_no,
-    session_row,
+    save_answer,
     shown_session,
-    turn_row,
 )
 from everturn.store.scripts.queries import (
     APPEND_STATE,
@@ -69,9 +69,9 @@ from everturn.store.scripts.rows import (
     SessionRow,
     TurnRow,
     ask_body,
+    make_events,
     message_columns,
     message_of,
-    published,
     to_json,
     turn_of,
 )
@@ -136,11 +136,11 @@ class Turns:
             return []
         return await self._db.write(_claim, worker, limit, session_id, tuple(without_owners))
 
-    async def lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
+    async def find_lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
         """Those of the held (turn, epoch) that this worker no longer holds."""
         return await self._db.read(_lost, tuple(held))
 
-    async def held(self, worker: str) -> list[tuple[str, int]]:
+    async def held_by(self, worker: str) -> list[tuple[str, int]]:
         """What the worker holds, as (turn, epoch)."""
         return await self._db.read(_held, worker)
 
@@ -219,7 +219,7 @@ class Turns:
             raise Invalid(f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.", hint="Use a random id.")
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _FirstAnswer(msgspec.Struct, frozen=True):
     """The first answer to an accepted request, kept beside its key."""
 
     turn_id: str
@@ -227,11 +227,11 @@ class _Kept(msgspec.Struct, frozen=True):
     is_steering: bool = False
 
 
-_kept = msgspec.json.Decoder(_Kept)
+_kept = msgspec.json.Decoder(_FirstAnswer)
 
 
 def _active(tx: Tx, owner: str, session_id: str) -> Script[str | None]:
-    return (yield from session_row(tx, owner, session_id)).session.active_turn
+    return (yield from get_session(tx, owner, session_id)).session.active_turn
 
 
 def _accept(
@@ -240,9 +240,9 @@ def _accept(
     session = yield from locked_shown_session(tx, owner, session_id)
     request = Request(key=asked.key)
     digest = yield from _digest(session, asked)
-    before = yield from first_answer(session, request, digest)
+    before = yield from find_answer(session, request, digest)
     if before is not None:
-        return (yield from repeated(before))
+        return (yield from repeat_answer(before))
     refuse_stale(session, asked.version)
     files = yield from _files(tx, session, asked.attachments)
     is_active = session.active_no is not None
@@ -251,7 +251,7 @@ def _accept(
     else:
         is_first = is_active and asked.when_busy == "interrupt"
         if is_first and session.active_no is not None:
-            active = yield from turn_row(session.active_no)
+            active = yield from get_turn(session.active_no)
             cancelled = TurnState.CANCELLED
             yield from endings.end_active(tx, session, active, cancelled, None, ahead, by="interrupt")
         elif asked.when_busy == "interrupt" and (following := (yield from next_turn(session))) is not None:
@@ -273,8 +273,8 @@ def _accept(
         yield from bump(tx, session, is_transcript=False)
         yield from refresh(tx, session)
         accepted = Accepted((yield from _with_text(turn)), position)
-    kept = _Kept(accepted.turn.id, accepted.cursor, accepted.is_steering)
-    yield from keep_answer(tx, session, request, digest, to_json(kept))
+    kept = _FirstAnswer(accepted.turn.id, accepted.cursor, accepted.is_steering)
+    yield from save_answer(tx, session, request, digest, to_json(kept))
     tx.probe.pass_by(Moment.ACCEPT_WRITTEN, accepted.turn.id)
     tx.moments.append((Moment.ACCEPT_COMMITTED, accepted.turn.id))
     return accepted
@@ -286,7 +286,7 @@ def _accept_and_claim(
     accepted = yield from _accept(tx, owner, session_id, asked)
     if accepted.is_repeat or accepted.is_steering:
         return accepted, None
-    session = yield from session_row(tx, owner, session_id)
+    session = yield from get_session(tx, owner, session_id)
     turn_no = yield from CLAIMABLE_IN_SESSION.first(session.no)
     claim = None if turn_no is None else (yield from _take(tx, worker, session.no, turn_no))
     if claim is not None and claim.turn.id == accepted.turn.id:
@@ -311,10 +311,10 @@ def _can_steer(session: SessionRow, asked: Submission) -> Script[bool]:
     """A running conversation takes steering; a compaction answers nobody, so the message queues."""
     if session.active_no is None or asked.kind is not TurnKind.MESSAGE:
         return False
-    return (yield from turn_row(session.active_no)).turn.kind is TurnKind.MESSAGE
+    return (yield from get_turn(session.active_no)).turn.kind is TurnKind.MESSAGE
 
 
-def repeated(answer: str) -> Script[Accepted]:
+def repeat_answer(answer: str) -> Script[Accepted]:
     """The first answer again, with the turn as it is now."""
     kept = _kept.decode(answer)
     found = yield from find_turn(kept.turn_id)
@@ -340,7 +340,7 @@ def _steer(tx: Tx, session: SessionRow, asked: Submission, files: tuple[Attachme
     if session.active_no is None:
         raise WrongState("There is no running turn to steer.")
     yield q("steering_insert", session.owner, session.active_no, asked.text, to_json(files), tx.now)
-    turn = yield from turn_row(session.active_no)
+    turn = yield from get_turn(session.active_no)
     return Accepted(turn.turn, session.session.position, is_steering=True)
 
 
@@ -380,7 +380,7 @@ def _queue(tx: Tx, owner: str, session_id: str) -> Script[list[Turn]]:
 
 
 def _queued(tx: Tx, owner: str, turn_id: str) -> Script[tuple[SessionRow, TurnRow]]:
-    session, turn = yield from locked_turn(tx, turn_id, owner)
+    session, turn = yield from lock_turn(tx, turn_id, owner)
     if turn.state is not TurnState.QUEUED:
         raise WrongState(f"Turn {turn_id} is {turn.state}, not queued.", hint="It can be stopped or undone.")
     return session, turn
@@ -396,7 +396,7 @@ def _edit_queued(
     if place is not None:
         yield from _move(session, turn, place)
     version = yield from bump(tx, session, is_transcript=False)
-    yield from say_changed(tx, session, "queue", version, session.session.head)
+    yield from add_change_event(tx, session, "queue", version, session.session.head)
     return (yield from _with_text(turn))
 
 
@@ -465,8 +465,8 @@ def _claim(
 
 
 def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | None]:
-    session = yield from session_by_no(session_no)
-    turn = yield from turn_row(turn_no)
+    session = yield from get_session_by_no(session_no)
+    turn = yield from get_turn(turn_no)
     reason = turn.ready_reason or "new"
     is_queued = turn.state is TurnState.QUEUED
     parent = turn.parent_no if turn.has_parent else session.head_no
@@ -477,7 +477,7 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
         return None
     if turn.state is TurnState.INTERRUPTED:
         # Its messages were folded at the interruption; the turn is live again and folds anew at its end.
-        yield from drop_messages(tx, session, turn.no)
+        yield from delete_answers(tx, session, turn.no)
     steps = [event.payload.step for event in journal if event.kind == "step.finished"]  # type: ignore[union-attr]
     epoch = yield from TURN_CLAIM.only(turn.no, worker, tx.now, parent, int(reason == "crash"))
     yield q("writer_insert", turn.no, epoch, worker, 1)
@@ -491,10 +491,10 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
     if is_queued:
         journal = yield from journal_of(session, turn, skips_damage=True)
     else:
-        journal += published(tx.events[-1])
+        journal += make_events(tx.events[-1])
     yield from refresh(tx, session)
-    now_row = yield from turn_row(turn_no)
-    session_now = yield from session_by_no(session_no)
+    now_row = yield from get_turn(turn_no)
+    session_now = yield from get_session_by_no(session_no)
     first = yield from MESSAGE_FIRST.first(turn_no)
     message = None if first is None else message_of(first, turn.id)
     return Claim(
@@ -537,16 +537,16 @@ def _held(tx: Tx, worker: str) -> Script[list[tuple[str, int]]]:
 
 
 def _hand_over(tx: Tx, turn_id: str, epoch: int) -> Script[Turn]:
-    session, turn = yield from endings.held_turn(tx, turn_id, epoch)
+    session, turn = yield from endings.lock_held_turn(tx, turn_id, epoch)
     yield q("turn_ready", turn.no, "handed_over", tx.now)
     yield q("writer_seal", turn.no, epoch)
     yield from refresh(tx, session)
     tx.moments.append((Moment.HANDED_OVER, turn_id))
-    return (yield from turn_row(turn.no)).turn
+    return (yield from get_turn(turn.no)).turn
 
 
 def _resume(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
-    session, turn = yield from locked_turn(tx, turn_id, owner)
+    session, turn = yield from lock_turn(tx, turn_id, owner)
     if turn.state is not TurnState.INTERRUPTED:
         raise WrongState(
             f"Turn {turn_id} is {turn.state}; only an interrupted turn can be resumed.",
@@ -566,7 +566,7 @@ def _resume(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
     if not turn.turn.is_ready:
         yield q("turn_ready", turn.no, "manual", tx.now)
         yield from refresh(tx, session)
-    return (yield from turn_row(turn.no)).turn
+    return (yield from get_turn(turn.no)).turn
 
 
 # --- steering and waiting ------------------------------------------------------------------------------
@@ -580,14 +580,14 @@ def _has_steering(tx: Tx, turn_id: str) -> Script[bool]:
 
 
 def _take_steering(tx: Tx, turn_id: str, epoch: int, number: int) -> Script[list[Message]]:
-    session, turn = yield from endings.held_turn(tx, turn_id, epoch, number - 1)
+    session, turn = yield from endings.lock_held_turn(tx, turn_id, epoch, number - 1)
     waiting = yield from STEERING_OF_TURN.all(turn.no)
     messages = [
         Message(
             id=message_id(turn_id, 0),
             turn_id=turn_id,
             role=Role.USER,
-            parts=endings.attachments_parts(sent.text, sent.attachments),
+            parts=endings.steering_parts(sent.text, sent.attachments),
             created_at=sent.created_at,
             is_steering=True,
         )
@@ -610,7 +610,7 @@ def _wait(
     payloads: tuple[ev.Payload, ...],
     worked_ms: int | None,
 ) -> Script[Turn]:
-    session, turn = yield from endings.held_turn(tx, turn_id, epoch, number - 1)
+    session, turn = yield from endings.lock_held_turn(tx, turn_id, epoch, number - 1)
     if not asks:
         raise WrongState(f"Turn {turn_id} has nothing to wait for.")
     for ask in asks:
@@ -632,4 +632,4 @@ def _wait(
     yield q("turn_wait", turn.no)
     yield q("writer_seal", turn.no, epoch)  # all it had to say is here: its count was checked
     yield from refresh(tx, session)
-    return (yield from turn_row(turn.no)).turn
+    return (yield from get_turn(turn.no)).turn

@@ -40,7 +40,7 @@ class WorkerLock:
         self._descriptor = descriptor
         return True
 
-    def drop(self, *, and_file: bool) -> None:
+    def release(self, *, and_file: bool) -> None:
         if and_file:
             self.path.unlink(missing_ok=True)
         if self._descriptor is not None:
@@ -82,16 +82,16 @@ class Workers:
                 released += await self._take_over_dead(other.id)
         return released
 
-    async def retire(self, worker: str) -> None:
+    async def unregister(self, worker: str) -> None:
         await self._db.write(release, worker, "handed_over", True)
         lock = self._locks.pop(worker, None)
         if lock is not None:
-            lock.drop(and_file=True)
+            lock.release(and_file=True)
 
     def close(self) -> None:
         """Let go of the locks without retiring: whoever looks next finds these workers dead."""
         for lock in self._locks.values():
-            lock.drop(and_file=False)
+            lock.release(and_file=False)
         self._locks.clear()
 
     async def _take_over_dead(self, dead: str) -> int:
@@ -102,7 +102,7 @@ class Workers:
             await self._deliver_spool(dead)
             return await self._db.write(release, dead, "crash", True)
         finally:
-            lock.drop(and_file=True)
+            lock.release(and_file=True)
 
     async def _deliver_spool(self, dead: str) -> None:
         """SQLite has no spool: what is not in the database was never acknowledged."""

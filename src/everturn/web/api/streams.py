@@ -230,7 +230,7 @@ class _Shared:
     async def _watch_store(self, stream: EventStream, known: Trouble | None) -> None:
         """Without reading the store: it may not be there to be read."""
         while True:
-            known = await self._store.other_trouble(known)
+            known = await self._store.health_changed(known)
             await self._tell(stream, StoreNews("store.trouble" if known else "store.mended", known))
 
     async def _tell_all(self, stream: EventStream, batch: Iterable[tuple[str, Session | None]]) -> None:
@@ -285,7 +285,7 @@ async def _mended(store: Store, away: e.StoreAway) -> None:
     if trouble is None:
         raise away
     while trouble is not None:
-        trouble = await store.other_trouble(trouble)
+        trouble = await store.health_changed(trouble)
 
 
 def _rewound(session: Session, now_ms: int) -> Event:

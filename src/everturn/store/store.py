@@ -84,9 +84,9 @@ class Store:
         """Why the last write was not stored; None as soon as one is."""
         return self._hub.trouble
 
-    async def other_trouble(self, known: Trouble | None) -> Trouble | None:
+    async def health_changed(self, known: Trouble | None) -> Trouble | None:
         """The trouble, once it is another than the one that is known."""
-        return await self._hub.other_trouble(known)
+        return await self._hub.health_changed(known)
 
     @property
     def database(self) -> Database:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from everturn.domain.events import Event
 from everturn.domain.fold import Fold, Folded, fold_journal
-from everturn.store.scripts.common import events_in, find_turn, journal_of, session_by_no
+from everturn.store.scripts.common import events_in, find_turn, get_session_by_no, journal_of
 from everturn.store.scripts.queries import EVENTS_OF_TURN_FROM
 from everturn.store.scripts.rows import SessionRow, TurnRow
 from everturn.store.scripts.script import Database, Script, Tx
@@ -79,5 +79,5 @@ def _catch_up(tx: Tx, ahead: JournalFold) -> Script[bool]:
     turn = yield from find_turn(ahead.turn_id)
     if turn is None:
         return False
-    session = yield from session_by_no(turn.session_no)
+    session = yield from get_session_by_no(turn.session_no)
     return (yield from ahead.catch_up(session, turn, READ_AHEAD_EVENTS))
