@@ -17,7 +17,6 @@ from everturn.engine import TurnProfile as EngineProfile
 from everturn.memory import NOTES, BuiltMemory, build_memory
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
-from everturn.models.settings import parse_settings
 from everturn.models.weights import weights_folder
 from everturn.store import Store, open_store
 from everturn.tools import EverturnToolbox
@@ -66,7 +65,7 @@ async def open_app(
         keys = Keys(config.home, environ)
         models = await stack.enter_async_context(
             ModelRegistry(
-                parse_settings(config.models),
+                config.models,
                 keys,
                 clock,
                 environ,

@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from everturn.domain.errors import Invalid
+from everturn.domain.settings import default_of, inner_struct, settings_of
 from everturn.engine.settings import EngineSettings
 from everturn.memory import MemorySettings
 from everturn.memory.tool import MemoryTool
-from everturn.models.settings import parse_settings
+from everturn.models.settings import ModelsSettings, parse_settings
 from everturn.store import StoreSettings
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.tools.toolbox import TOOL_NAMES
@@ -31,15 +32,28 @@ T = TypeVar("T", bound=msgspec.Struct)
 _log = logging.getLogger("everturn.config")
 
 FILE = "config.toml"
-# Tables that other rooms read and check themselves.
-_OTHERS = frozenset({"profiles", "mcp", "models"})
-_TOP = ("database_url", "database_direct_url", "host", "port", "password", "model")
-_ENVIRONMENT = {f"EVERTURN_{name.upper()}": name for name in _TOP}
-# Fields of the settings that the program fills in: not keys of the file.
-_FILLED_IN = frozenset({"home", "page", "profiles", "system_prompt", "small_prompt", "short_prompts"})
-# Settings that an earlier release took, and what to do instead. For one release they are ignored with a
-# warning, so that an upgrade starts; after that they are unknown keys, which are errors.
-_REMOVED: Mapping[tuple[str, ...], str] = MappingProxyType(
+# Settings outside of every table; each also has an environment variable.
+TOP: Mapping[str, str] = MappingProxyType(
+    {
+        "database_url": "Database address, postgresql://… Unset: SQLite in the data folder.",
+        "database_direct_url": "PostgreSQL without the pooler in between, which LISTEN needs.",
+        "host": "Address to listen on. Any address but loopback requires a password.",
+        "port": "Port to listen on; 0 picks a free one.",
+        "password": "Password for signing in. `everturn password` stores a hash instead.",
+        "model": "Default model as provider:name. Unset: the first one found; else the pocket model.",
+    }
+)
+# Tables whose settings are fields of a struct.
+TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
+    {"server": WebSettings, "engine": EngineSettings, "store": StoreSettings, "memory": MemorySettings}
+)
+# Settings of [server] that have an environment variable of their own.
+SERVER_ENVIRONMENT = ("trusted_proxies", "hosts", "base_path")
+# Tables that other modules parse and check.
+_PARSED_ELSEWHERE = frozenset({"profiles", "mcp", "models"})
+# Settings of an earlier release, and what to do instead. For one release they are ignored with a warning, so
+# that an upgrade starts; after that they are unknown keys, which are errors.
+_REMOVED: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("engine", "system_prompt"): "Set prompt in [profiles.default].",
         ("engine", "small_prompt"): "Set prompt in [profiles.pocket].",
@@ -48,10 +62,55 @@ _REMOVED: Mapping[tuple[str, ...], str] = MappingProxyType(
         ("server", "home"): "Set EVERTURN_HOME, or start with --home.",
     }
 )
+# Settings of an earlier release whose value is fixed now; they are ignored like the ones above.
+_FIXED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "server": frozenset(
+            (
+                "head_bytes_max",
+                "head_timeout_s",
+                "body_timeout_s",
+                "stream_sessions_max",
+                "send_timeout_s",
+                "body_bytes_max",
+                "streams_per_owner_max",
+            )
+        ),
+        "engine": frozenset(
+            (
+                *("claim_batch_max", "retry_first_s", "retry_after_longest_s", "lease_margin_s", "poll_s"),
+                *("take_over_s", "lost_poll_s", "index_s", "expire_s", "prune_s", "prune_grace_s", "sweep_s"),
+                *("outstanding_bytes_max", "tool_output_events_per_s", "store_retry_s", "store_patience_s"),
+                *("output_patience_s", "keep_messages_min", "summary_tokens_max", "title_chars_max"),
+                *(
+                    "title_timeout_s",
+                    "stop_grace_s",
+                    "drain_s",
+                    "retry_longest_s",
+                    "attachment_text_chars_max",
+                ),
+                *("cache.look_s", "cache.provider_keeps_s", "cache.provider_tokens_min"),
+            )
+        ),
+        "store": frozenset(("recovery_attempts_max", "recovery_age_max_ms")),
+        "memory": frozenset(
+            (
+                *("look_s", "observe_timeout_s", "close_timeout_s", "owing_max", "extraction_chars_max"),
+                *("fact_chars_max", "commits_at_once", "recall_chars_max", "facts_per_commit_max"),
+            )
+        ),
+    }
+)
+
+
+def former_settings() -> list[str]:
+    """The names that are accepted and ignored for one release."""
+    fixed = [f"{table}.{name}" for table, names in _FIXED.items() for name in names]
+    return sorted([*fixed, *(".".join(place) for place in _REMOVED)])
 
 
 class Config(msgspec.Struct, frozen=True):
-    """Everything a person has set, checked."""
+    """All settings, checked."""
 
     home: Path
     database_url: str | None
@@ -61,8 +120,13 @@ class Config(msgspec.Struct, frozen=True):
     engine: EngineSettings
     store: StoreSettings
     profiles: Profiles
-    models: dict[str, Any]
+    models: ModelsSettings
     memory: MemorySettings
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"EVERTURN_{name.upper()}"
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
@@ -89,9 +153,7 @@ def read_config(
     home = home_of(environ) if home is None else home
     reader = _Reader(home / FILE)
     top = reader.top()
-    for variable, name in _ENVIRONMENT.items():
-        if environ.get(variable):
-            top[name] = environ[variable]
+    top.update({name: environ[variable_of(name)] for name in TOP if environ.get(variable_of(name))})
     flags = {
         "host": host,
         "port": port,
@@ -107,11 +169,9 @@ def read_config(
             web[name] = top[name]
     if top.get("port") is not None:
         web["port"] = _port(top["port"])
-    for name in ("trusted_proxies", "hosts"):
-        if environ.get(f"EVERTURN_{name.upper()}"):
-            web[name] = _words(environ[f"EVERTURN_{name.upper()}"])
-    if environ.get("EVERTURN_BASE_PATH"):
-        web["base_path"] = environ["EVERTURN_BASE_PATH"]
+    for name in SERVER_ENVIRONMENT:
+        if value := environ.get(variable_of(name)):
+            web[name] = value if name == "base_path" else _split_words(value)
     if opens_browser:
         web["opens_browser"] = True
     engine = reader.table("engine")
@@ -138,7 +198,7 @@ def _port(value: Any) -> int:
     return int(value)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return [word for word in re.split(r"[,\s]+", text) if word]
 
 
@@ -155,13 +215,13 @@ class _Reader:
         except tomllib.TOMLDecodeError as error:
             raise Invalid(f"{FILE} cannot be read: {error}.", hint="Correct that line.") from error
         self._lines = dict(key_lines(self.text))
+        known = sorted({*TOP, *TABLES, *_PARSED_ELSEWHERE})
         for name in self._tables:
-            if name not in {*_TOP, *_OTHERS, "server", "engine", "store", "memory"}:
-                known = ", ".join(sorted({*_TOP, *_OTHERS, "server", "engine", "store", "memory"}))
-                raise self._wrong((name,), "is not a key that is known here", f"Possible: {known}.")
+            if name not in known:
+                raise self._wrong((name,), "is not a known key", f"Possible: {', '.join(known)}.")
 
     def top(self) -> dict[str, Any]:
-        found = {name: self._tables[name] for name in _TOP if name in self._tables}
+        found = {name: self._tables[name] for name in TOP if name in self._tables}
         for name, value in found.items():
             if not isinstance(value, int if name == "port" else str):
                 raise self._wrong((name,), f"is {value!r}", "A text in quotes; the port is a number.")
@@ -174,21 +234,29 @@ class _Reader:
         return dict(table)
 
     def table(self, name: str) -> dict[str, Any]:
-        """A table of settings, without those that were removed."""
+        """A table of settings, without those of an earlier release, which are logged."""
         table = self.raw(name)
         for key in list(table):
             if instead := _REMOVED.get((name, key)):
-                _log.warning(
-                    "%s is not a setting any more and is ignored. %s", self._at((name, key)), instead
-                )
+                _log.warning("%s is no longer a setting and is ignored. %s", self._at((name, key)), instead)
                 del table[key]
+        self._drop_fixed(name, (), table)
         return table
 
-    def models(self) -> dict[str, Any]:
-        """Checked here, where the lines are known; whoever opens the models reads it again."""
-        found = self.raw("models")
-        parse_settings(found, self._lines)
-        return found
+    def _drop_fixed(self, name: str, inner: tuple[str, ...], table: dict[str, Any]) -> None:
+        for key, value in list(table.items()):
+            place = (*inner, key)
+            if ".".join(place) in _FIXED[name]:
+                fixed = default_of(TABLES[name], ".".join(place))
+                at = self._at((name, *place))
+                _log.warning("%s is no longer a setting; the value %s is used.", at, fixed)
+                del table[key]
+            elif isinstance(value, dict):
+                table[key] = dict(value)
+                self._drop_fixed(name, place, table[key])
+
+    def models(self) -> ModelsSettings:
+        return parse_settings(self.raw("models"), self._lines)
 
     def profiles(self) -> Profiles:
         for section, kind in (("profiles", Profile), ("mcp", McpServer)):
@@ -197,7 +265,7 @@ class _Reader:
                 for key in table if isinstance(table, dict) else ():
                     if key not in kind.__struct_fields__:
                         hint = f"Possible: {', '.join(known)}."
-                        raise self._wrong((section, name, key), "is not a key that is known here", hint)
+                        raise self._wrong((section, name, key), "is not a known key", hint)
         return parse_profiles(self.text, FILE, TOOL_NAMES | {MemoryTool.name})
 
     def convert(self, kind: type[T], section: str, table: dict[str, Any], **filled_in: Any) -> T:
@@ -211,19 +279,20 @@ class _Reader:
         except Invalid as error:
             place = (section, str(error.facts.get("key")))
             if place not in self._lines:
-                raise  # it came from the environment, which the hint names
+                raise  # the value came from the environment, which the hint names
             raise self._wrong(place, f"is wrong: {error.message.rstrip('.')}", error.hint) from error
 
-    def _refuse_unknown(self, kind: type[Any], place: tuple[str, ...], table: dict[str, Any]) -> None:
+    def _refuse_unknown(
+        self, kind: type[msgspec.Struct], place: tuple[str, ...], table: dict[str, Any]
+    ) -> None:
         """Raises Invalid for a key that is no setting, in this table and in those inside it."""
-        fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
-        known = sorted(fields.keys() - _FILLED_IN)
+        known = sorted({name.partition(".")[0] for name in settings_of(kind)})
         for key, value in table.items():
             if key not in known:
                 hint = f"Possible: {', '.join(known)}."
-                raise self._wrong((*place, key), "is not a key that is known here", hint)
-            inner = fields[key]
-            if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+                raise self._wrong((*place, key), "is not a known key", hint)
+            inner = inner_struct(next(f.type for f in msgspec.structs.fields(kind) if f.name == key))
+            if isinstance(value, dict) and inner is not None:
                 self._refuse_unknown(inner, (*place, key), value)
 
     def _wrong(self, key: tuple[str, ...], what: str, hint: str) -> Invalid:

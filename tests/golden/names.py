@@ -24,13 +24,16 @@ import msgspec
 
 import everturn
 from everturn.cli.main import everturn as commands
-from everturn.config import Config
+from everturn.config import TABLES, TOP, former_settings
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import AnyPayload
+from everturn.domain.settings import settings_of
+from everturn.models.settings import ModelSettings, ProviderSettings
 from everturn.store import open_store
 from everturn.testing import Say
 from everturn.testing.postgres_server import PostgresServer
 from everturn.testing.web_server import run_web
+from everturn.tools.profiles import McpServer, Profile
 
 _ID = re.compile(r"(?<=_)[0-9a-z]{26}")
 FILE = Path(__file__).parent / "names.json"
@@ -86,21 +89,12 @@ def _flags(command: click.Command, name: str) -> Iterator[tuple[str, list[str]]]
 
 
 def settings() -> list[str]:
-    """Settings by their place in config.toml, where the web room's table is called ``server``."""
-    return sorted(re.sub(r"^web\.", "server.", name) for name in _settings(Config, ""))
-
-
-def _settings(kind: type[msgspec.Struct], place: str) -> Iterator[str]:
-    for field in msgspec.structs.fields(kind):
-        name = f"{place}{field.name}"
-        if (
-            isinstance(field.type, type)
-            and issubclass(field.type, msgspec.Struct)
-            and field.name != "profiles"
-        ):
-            yield from _settings(field.type, f"{name}.")
-        else:
-            yield name
+    """Settings by their place in config.toml."""
+    inside = [f"{table}.{name}" for table, kind in TABLES.items() for name in settings_of(kind)]
+    named = {"profiles": Profile, "mcp": McpServer, "providers": ProviderSettings, "models": ModelSettings}
+    return sorted(
+        [*TOP, *inside, *(f"{place}.{n}" for place, kind in named.items() for n in settings_of(kind))]
+    )
 
 
 def sqlite_tables(database: Path) -> dict[str, list[str]]:
@@ -167,6 +161,7 @@ async def collect(home: Path, postgres_url: str) -> dict[str, Any]:
         "problems": problems(),
         "flags": flags(),
         "settings": settings(),
+        "former settings": former_settings(),
         "metrics": server.metrics,
         "endpoints": server.endpoints,
         "data folder": server.folder,

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 import everturn
-from everturn.config import read_config
+from everturn.config import TABLES, former_settings, read_config
 from everturn.domain.errors import Invalid
+from everturn.domain.settings import settings_of
+from everturn.engine.settings import EngineSettings
+from everturn.web.settings import WebSettings
 
 
 def write(home: Path, text: str) -> Path:
@@ -59,7 +62,7 @@ def test_tables_reach_their_rooms(tmp_path: Path) -> None:
     assert config.engine.steps_max == 7
     assert config.store.lease_s == 3.5
     assert config.web.hosts == ("agent.lan",)
-    assert config.models["settings"]["openai:x"] == {"images": True}
+    assert config.models.settings["openai:x"].images is True
     assert config.profiles.get("ops").prompt == "Be careful."
 
 
@@ -109,6 +112,32 @@ def test_a_removed_setting_is_ignored_and_a_warning_names_it(
     assert record.levelname == "WARNING"
     assert f"line {line}: " in record.getMessage()
     assert instead in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "value"),
+    [
+        ("[engine]\nsteps_max = 7\npoll_s = 9.0\n", 3, "engine.poll_s is no longer a setting; the value 0.5"),
+        ("[engine]\nsteps_max = 7\n[engine.cache]\nlook_s = 'x'\n", 4, "the value 45.0 is used"),
+        ("[engine]\nsteps_max = 7\n[server]\nhead_timeout_s = 1\n", 4, "the value 10.0 is used"),
+    ],
+)
+def test_a_setting_that_is_fixed_now_is_ignored_and_a_warning_names_its_value(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, line: int, value: str
+) -> None:
+    config = read_config(write(tmp_path, text), {})
+    assert config.engine == EngineSettings(steps_max=7)
+    assert config.web.head_timeout_s == WebSettings(home=tmp_path).head_timeout_s
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"line {line}: " in record.getMessage()
+    assert value in record.getMessage()
+
+
+def test_every_former_setting_is_accepted_and_none_is_still_a_setting() -> None:
+    for name in former_settings():
+        table, _, key = name.partition(".")
+        assert key not in settings_of(TABLES[table])
 
 
 def test_an_argument_that_does_not_exist_is_an_error(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.errors import DiskFull, EverturnError, Invalid, InvalidId, NotFound
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
-from everturn.models.settings import parse_settings
 from everturn.models.weights import weights_folder
 from everturn.store import Store, has_store, open_store
 
@@ -129,7 +128,7 @@ def print_error(error: EverturnError) -> None:
 def make_registry(config: Config) -> ModelRegistry:
     """The models that the settings name; not opened yet."""
     return ModelRegistry(
-        parse_settings(config.models),
+        config.models,
         Keys(config.home, os.environ),
         SystemClock(),
         os.environ,

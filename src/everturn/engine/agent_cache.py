@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import anyio
 import msgspec
+from msgspec import Meta
 
 from everturn.domain.clock import Clock
 from everturn.domain.messages import Message
@@ -29,9 +30,11 @@ Start = Callable[..., object]  # (name, coroutine function, *arguments): run it 
 
 
 class CacheBounds(msgspec.Struct, frozen=True, kw_only=True):
-    agents_max: int = 64
-    bytes_max: int = 64_000_000  # prefixes and histories
-    idle_s: float = 1800.0
+    agents_max: Annotated[int, Meta(description="Sessions kept warm in memory.")] = 64
+    bytes_max: Annotated[int, Meta(description="Memory for the prompts and histories of warm sessions.")] = (
+        64_000_000
+    )
+    idle_s: Annotated[float, Meta(description="A warm session unused for this long is released.")] = 1800.0
     look_s: float = 45.0
     # When a provider should have a prefix in its cache: it saw it so recently, and it is long enough.
     provider_keeps_s: float = 300.0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from everturn.engine.agent_cache import CacheBounds
 
@@ -24,33 +27,63 @@ class TurnProfile(msgspec.Struct, frozen=True):
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields with a description are settings of config.toml; the others are fixed bounds."""
+
     # What a turn may use before it asks whether to go on.
-    steps_max: int = 50
-    minutes_max: float = 60.0
-    tokens_max: int | None = None
-    cost_usd_max: float | None = None
-    repeats_max: int = 3  # the same call with the same result, in a row
+    steps_max: Annotated[
+        int, Meta(description="Model calls of a turn before it asks whether to continue.")
+    ] = 50
+    minutes_max: Annotated[
+        float, Meta(description="Working time of a turn before it asks whether to continue.")
+    ] = 60.0
+    tokens_max: Annotated[
+        int | None, Meta(description="Tokens of a turn before it asks whether to continue. Unset: no limit.")
+    ] = None
+    cost_usd_max: Annotated[
+        float | None, Meta(description="Cost of a turn before it asks whether to continue. Unset: no limit.")
+    ] = None
+    repeats_max: Annotated[
+        int,
+        Meta(description="Identical calls with identical results in a row before a turn asks to continue."),
+    ] = 3
 
     # How much runs at once.
-    server_turns_max: int = 1000
-    owner_turns_max: int = 1000
+    server_turns_max: Annotated[int, Meta(description="Turns that this server runs at once.")] = 1000
+    owner_turns_max: Annotated[int, Meta(description="Turns of one user that run at once.")] = 1000
     claim_batch_max: int = 50
 
     # Resumption of a turn whose worker died.
-    resume_attempts_max: int = 10
-    resume_age_max_s: float = 24 * 3600.0
+    resume_attempts_max: Annotated[
+        int,
+        Meta(description="How often a turn is resumed automatically after its server stopped or crashed."),
+    ] = 10
+    resume_age_max_s: Annotated[
+        float,
+        Meta(description="A turn interrupted longer ago than this is not resumed automatically."),
+    ] = 24 * 3600.0
 
     # Model calls.
-    fallback_models: tuple[str, ...] = ()
-    model_attempts_max: int = 4  # per model and step, before the next model of the chain
+    fallback_models: Annotated[
+        tuple[str, ...], Meta(description="Models to try in this order when the chosen one fails.")
+    ] = ()
+    model_attempts_max: Annotated[
+        int, Meta(description="Attempts per model and step before the next fallback model.")
+    ] = 4
     retry_first_s: float = 1.0
     retry_longest_s: float = 60.0
     retry_after_longest_s: float = 300.0  # a provider that wants more is given up for now
-    model_silence_max_s: float = 300.0
+    model_silence_max_s: Annotated[
+        float, Meta(description="A model call that sends nothing for this long is retried.")
+    ] = 300.0
 
     # Keeping the lease, which is the store's, where it has leases.
     lease_margin_s: float = 2.0  # nothing new is started in the lease's last seconds
-    heartbeat_s: float = 4.0
+    heartbeat_s: Annotated[
+        float,
+        Meta(
+            description="PostgreSQL: how often a server renews its lease. Keep it well below store.lease_s."
+        ),
+    ] = 4.0
 
     # How often somebody looks. Nothing is written when there is nothing to do.
     poll_s: float = 0.5
@@ -64,26 +97,39 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # The journal.
     outstanding_bytes_max: int = 262_144  # offered while a batch is under way, per turn
-    tool_output_bytes_max: int = 262_144  # live output per call
+    tool_output_bytes_max: Annotated[
+        int, Meta(description="Live output shown per tool call. The full output is kept as a file.")
+    ] = 262_144
     tool_output_events_per_s: float = 10.0
     store_retry_s: float = 0.2  # before a batch is sent again
     store_patience_s: float = 1.0  # before a turn's fate is tried again
     output_patience_s: float = 10.0  # how long a tool's whole output waits for room on the disk
 
     # Asking.
-    ask_expires_s: float | None = None  # None: asks wait without limit
+    ask_expires_s: Annotated[
+        float | None,
+        Meta(description="How long an approval or question waits for an answer. Unset: without limit."),
+    ] = None
 
     # Context.
-    compact_at: float = 0.8  # part of the model's window
-    keep_recent: float = 0.3  # part of the window that stays verbatim
+    compact_at: Annotated[
+        float, Meta(description="Share of the context window at which a session is summarised.")
+    ] = 0.8
+    keep_recent: Annotated[
+        float, Meta(description="Share of the context window that a summary leaves verbatim.")
+    ] = 0.3
     keep_messages_min: int = 2
     summary_tokens_max: int = 1500
-    attachment_bytes_max: int = 8_000_000  # of images, per request
+    attachment_bytes_max: Annotated[int, Meta(description="Images sent to the model per request.")] = (
+        8_000_000
+    )
     attachment_text_chars_max: int = 60_000
 
     # Titles.
-    makes_titles: bool = True
-    title_model: str | None = None
+    makes_titles: Annotated[bool, Meta(description="Let a model write session titles.")] = True
+    title_model: Annotated[
+        str | None, Meta(description="Model that writes titles. Unset: the session's model.")
+    ] = None
     title_chars_max: int = 80
     title_timeout_s: float = 60.0
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from everturn.domain.errors import Invalid
 
@@ -28,26 +29,45 @@ _PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A provider of one's own, or other values for one that is known."""
 
-    base_url: str | None = None
-    key_env: str | None = None
-    wire: Literal["openai", "anthropic"] | None = None
-    headers: dict[str, str] = {}
-    continues_by: Literal["", "last", "flag", "final"] | None = None
-    idle_timeout_s: float | None = None
+    base_url: Annotated[str | None, Meta(description="Address of the API, usually ending in /v1.")] = None
+    key_env: Annotated[
+        str | None,
+        Meta(description="Environment variable with the API key. A key can also be stored."),
+    ] = None
+    wire: Annotated[
+        Literal["openai", "anthropic"] | None,
+        Meta(description="Protocol: openai (also for compatible servers) or anthropic."),
+    ] = None
+    headers: Annotated[dict[str, str], Meta(description="Extra HTTP headers of every request.")] = {}
+    continues_by: Annotated[
+        Literal["", "last", "flag", "final"] | None,
+        Meta(description="How the provider continues an unfinished answer; an empty text if it cannot."),
+    ] = None
+    idle_timeout_s: Annotated[
+        float | None, Meta(description="Longest silence of the server within a request.")
+    ] = None
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is known about one model; what is None is asked of the server, or stays unknown."""
 
-    tools: bool | None = None
-    images: bool | None = None
-    reasoning: bool | None = None  # also asks for it, where it has to be asked for
-    continues: bool | None = None
-    context_tokens: int | None = None
-    output_tokens: int | None = None
-    is_small: bool | None = None
-    calls_in_text: bool = False  # for models that write a call instead of making it
-    extra: dict[str, Any] = {}
+    tools: Annotated[bool | None, Meta(description="The model can call tools.")] = None
+    images: Annotated[bool | None, Meta(description="The model accepts images.")] = None
+    reasoning: Annotated[
+        bool | None,
+        Meta(description="The model can reason; true also asks for it where a provider requires that."),
+    ] = None
+    continues: Annotated[bool | None, Meta(description="The model can continue an unfinished answer.")] = None
+    context_tokens: Annotated[int | None, Meta(description="Size of the context window.")] = None
+    output_tokens: Annotated[int | None, Meta(description="Longest answer.")] = None
+    is_small: Annotated[
+        bool | None, Meta(description="A very small model: it gets a short prompt and no tools.")
+    ] = None
+    calls_in_text: Annotated[
+        bool,
+        Meta(description="Read tool calls from the text, for models that write a call instead of making it."),
+    ] = False
+    extra: Annotated[dict[str, Any], Meta(description="Fields added to the body of every request.")] = {}
 
 
 class ModelsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,7 +83,7 @@ def parse_settings(table: dict[str, Any], lines: Mapping[Place, int] | None = No
     reader = _Reader(lines or {})
     for name in table:
         if name not in ModelsSettings.__struct_fields__:
-            raise reader.wrong(("models", name), "is not a key that is known here")
+            raise reader.wrong(("models", name), "is not a known key")
     providers = reader.tables(table, "providers", ProviderSettings)
     for name, provider in providers.items():
         place = ("models", "providers", name)
@@ -91,7 +111,7 @@ class _Reader:
             what, _, where = str(error).partition(" - at `$")
             unknown = re.search(r"unknown field `(.+?)`", what)
             if unknown:
-                raise self.wrong((*place, unknown[1]), "is not a key that is known here") from error
+                raise self.wrong((*place, unknown[1]), "is not a known key") from error
             field = re.match(r"\.(\w+)", where)
             raise self.wrong((*place, field[1]) if field else place, f"is wrong: {what.lower()}") from error
 

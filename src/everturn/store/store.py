@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from everturn.domain.sessions import Session
 from everturn.domain.store import Trouble
@@ -26,13 +28,16 @@ from everturn.store.upkeep import Upkeep
 
 
 class StoreSettings(msgspec.Struct, frozen=True):
-    """The store's bounds, each with its unit."""
+    """Fields with a description are settings of config.toml; the others are fixed bounds."""
 
-    text_bytes_max: int = 1_000_000
+    text_bytes_max: Annotated[int, Meta(description="Largest text of one message.")] = 1_000_000
     recovery_attempts_max: int = 3
     recovery_age_max_ms: int = 24 * 3600 * 1000
-    lease_s: float = 15.0  # how long a worker that is not heard of keeps its turns; not on SQLite
-    direct_url: str | None = None  # PostgreSQL without a pooler in between, for LISTEN
+    lease_s: Annotated[
+        float,
+        Meta(description="PostgreSQL: a server not heard of for this long loses its turns to the others."),
+    ] = 15.0
+    direct_url: Annotated[str | None, Meta(description="The same as database_direct_url.")] = None
 
 
 class Store:

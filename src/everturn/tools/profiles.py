@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from everturn.domain.errors import Invalid
 from everturn.tools.policy.hosts import HostPattern
@@ -77,24 +78,37 @@ class HostNetworkRefused(Invalid):
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``tools`` None: every built-in tool. ``network``: the sandbox reaches the web (http and https,
-    public addresses), each host once it was allowed; ``hosts`` are allowed without a question.
-    ``host_network``: everything that the machine reaches, itself included. ``sandbox`` False: terminal and
-    Python run on the machine itself, and ask each time. ``memory_mib``, ``processes``, ``file_mib``: what one
-    command in the sandbox may use (``limits``)."""
+    """How an agent works: its prompt, its model, and what its commands may do."""
 
     name: str = DEFAULT
-    prompt: str = DEFAULT_PROMPT
-    model: str | None = None
-    tools: tuple[str, ...] | None = None
-    network: bool = False
-    hosts: tuple[HostPattern, ...] = ()
-    host_network: bool = False
-    sandbox: bool = True
-    mcp: tuple[str, ...] = ()
-    memory_mib: Mebibytes | None = None
-    processes: Processes = Limits().processes
-    file_mib: Mebibytes = Limits().file_mib
+    prompt: Annotated[str, Meta(description="System prompt.")] = DEFAULT_PROMPT
+    model: Annotated[str | None, Meta(description="Model as provider:name. Unset: the default model.")] = None
+    tools: Annotated[
+        tuple[str, ...] | None, Meta(description="Tools the agent may use. Unset: all built-in tools.")
+    ] = None
+    network: Annotated[
+        bool,
+        Meta(description="Sandboxed commands reach public web hosts, each after it was allowed once."),
+    ] = False
+    hosts: Annotated[tuple[HostPattern, ...], Meta(description="Hosts allowed without asking.")] = ()
+    host_network: Annotated[
+        bool,
+        Meta(description="Sandboxed commands reach everything that the machine reaches, itself included."),
+    ] = False
+    sandbox: Annotated[
+        bool, Meta(description="false: terminal and Python run on the machine itself, and ask every time.")
+    ] = True
+    mcp: Annotated[tuple[str, ...], Meta(description="Names of the MCP servers to use.")] = ()
+    memory_mib: Annotated[
+        Mebibytes | None,
+        Meta(description="Memory of one sandboxed command. Unset: half of the machine's, at most 4 GiB."),
+    ] = None
+    processes: Annotated[Processes, Meta(description="Processes of one sandboxed command.")] = (
+        Limits().processes
+    )
+    file_mib: Annotated[Mebibytes, Meta(description="Largest file that a sandboxed command may write.")] = (
+        Limits().file_mib
+    )
 
     @property
     def limits(self) -> Limits:
@@ -102,24 +116,43 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An MCP server over stdio. ``read`` and ``write`` are folders it may see besides the workspace;
-    ``secrets`` are names of keys that it, and only it, is given as environment variables. ``network``: it
-    reaches the web, ``hosts`` only those hosts of it; None: every public host."""
+    """An MCP server over stdio, run in its own sandbox."""
 
     name: str
-    command: str
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
-    secrets: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()
-    write: tuple[str, ...] = ()
-    network: bool = False
-    hosts: tuple[HostPattern, ...] | None = None
-    host_network: bool = False
-    timeout_s: float = 60.0
-    memory_mib: Mebibytes | None = None
-    processes: Processes = Limits().processes
-    file_mib: Mebibytes = Limits().file_mib
+    command: Annotated[
+        str, Meta(description="Program to start; it speaks MCP over standard input and output.")
+    ]
+    args: Annotated[tuple[str, ...], Meta(description="Arguments of the program.")] = ()
+    env: Annotated[dict[str, str], Meta(description="Environment variables of the program.")] = {}
+    secrets: Annotated[
+        tuple[str, ...],
+        Meta(description="Names of keys that only this server receives, as environment variables."),
+    ] = ()
+    read: Annotated[
+        tuple[str, ...], Meta(description="Folders that the server may read, besides the workspace.")
+    ] = ()
+    write: Annotated[
+        tuple[str, ...], Meta(description="Folders that the server may write, besides the workspace.")
+    ] = ()
+    network: Annotated[bool, Meta(description="The server reaches the web.")] = False
+    hosts: Annotated[
+        tuple[HostPattern, ...] | None,
+        Meta(description="The only hosts that the server reaches. Unset: every public host."),
+    ] = None
+    host_network: Annotated[
+        bool, Meta(description="The server reaches everything that the machine reaches, itself included.")
+    ] = False
+    timeout_s: Annotated[float, Meta(description="Longest tool call.")] = 60.0
+    memory_mib: Annotated[
+        Mebibytes | None,
+        Meta(description="Memory of the server's sandbox. Unset: half of the machine's, at most 4 GiB."),
+    ] = None
+    processes: Annotated[Processes, Meta(description="Processes of the server's sandbox.")] = (
+        Limits().processes
+    )
+    file_mib: Annotated[Mebibytes, Meta(description="Largest file that the server may write.")] = (
+        Limits().file_mib
+    )
 
     @property
     def limits(self) -> Limits:

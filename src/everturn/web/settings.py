@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from everturn.domain.errors import Invalid
 
@@ -15,31 +17,62 @@ _BASE_PATH = re.compile(r"(/(?!\.+(/|$))[A-Za-z0-9._~-]+)*")
 
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields with a description are settings of config.toml; the others are fixed bounds."""
+
     home: Path
-    host: str = "127.0.0.1"
-    port: int = 8420
-    base_path: str = ""  # "/everturn" where a proxy serves other things beside us
-    hosts: tuple[str, ...] = ()  # names under which people reach us, besides loopback and addresses
-    trusted_proxies: tuple[str, ...] = ()  # addresses or networks whose forwarding headers we believe
-    password: str | None = None
+    host: Annotated[
+        str, Meta(description="Address to listen on. Any address but loopback requires a password.")
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(description="Port to listen on; 0 picks a free one.")] = 8420
+    base_path: Annotated[
+        str, Meta(description="Path under which a reverse proxy serves Everturn, such as /everturn.")
+    ] = ""
+    hosts: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Host names under which browsers reach the server, besides loopback and IP addresses."
+        ),
+    ] = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Meta(description="Addresses or networks of proxies whose forwarding headers are trusted."),
+    ] = ()
+    password: Annotated[
+        str | None, Meta(description="Password for signing in. `everturn password` stores a hash instead.")
+    ] = None
     page: Path = PAGE_FOLDER
 
     body_bytes_max: int = 4_000_000
-    import_bytes_max: int = 200_000_000
-    upload_bytes_max: int = 100_000_000
+    import_bytes_max: Annotated[int, Meta(description="Largest session file that can be imported.")] = (
+        200_000_000
+    )
+    upload_bytes_max: Annotated[int, Meta(description="Largest file that can be uploaded or attached.")] = (
+        100_000_000
+    )
     head_bytes_max: int = 32_768
     head_timeout_s: float = 10.0
     body_timeout_s: float = 30.0  # between two pieces of a body
-    requests_max: int = 400  # at once, streams not counted
-    streams_max: int = 10_000
+    requests_max: Annotated[int, Meta(description="Requests served at once, not counting event streams.")] = (
+        400
+    )
+    streams_max: Annotated[int, Meta(description="Event streams open at once.")] = 10_000
     streams_per_owner_max: int = 6_000
     stream_sessions_max: int = 50
-    heartbeat_s: float = 15.0
+    heartbeat_s: Annotated[
+        float,
+        Meta(description="Interval of keep-alives on event streams. Keep it below a proxy's idle timeout."),
+    ] = 15.0
     send_timeout_s: float = 30.0  # a reader that takes nothing for so long is cut off
-    undo_delete_s: float = 10.0
-    completion_timeout_s: float = 1800.0
-    grace_s: float = 20.0  # what running turns get at shutdown
-    opens_browser: bool = False
+    undo_delete_s: Annotated[
+        float, Meta(description="How long a deleted session can be restored with Undo.")
+    ] = 10.0
+    completion_timeout_s: Annotated[
+        float, Meta(description="Longest wait of a request to the OpenAI-compatible API.")
+    ] = 1800.0
+    grace_s: Annotated[float, Meta(description="Time that running turns get to finish at shutdown.")] = 20.0
+    opens_browser: Annotated[
+        bool, Meta(description="Open the page in a browser at the start (`everturn serve --open`).")
+    ] = False
 
     def __post_init__(self) -> None:
         """Raises Invalid: what is wrong here would show as a refused request, far from its cause."""
