@@ -16,7 +16,8 @@ from everturn.tools.mcp.servers import ServerState
 from everturn.tools.policy.policy import Policy, Rule
 from everturn.tools.policy.trust import Trust
 from everturn.tools.profiles import McpServer, Profile, Profiles, built_in, parse_profiles, read_profiles
-from everturn.tools.sandbox.sandbox import Sandbox, SandboxState
+from everturn.tools.sandbox.sandbox import Sandbox
+from everturn.tools.sandbox.trial import SandboxState
 from everturn.tools.schema import ToolFailed, tool
 from everturn.tools.toolbox import TOOL_NAMES, EverturnToolbox
 from everturn.tools.web.fetch import Fetcher

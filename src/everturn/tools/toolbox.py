@@ -28,7 +28,8 @@ from everturn.tools.policy.policy import Policy
 from everturn.tools.policy.trust import Trust
 from everturn.tools.profiles import HostNetworkRefused, Profile, Profiles
 from everturn.tools.sandbox.gate import Door, Gate
-from everturn.tools.sandbox.sandbox import Sandbox, SandboxState
+from everturn.tools.sandbox.sandbox import Sandbox
+from everturn.tools.sandbox.trial import SandboxState
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.session_tools import AskUser, SearchSessions, Todo
 from everturn.tools.terminal.runner import GatedRunner, Runner

@@ -10,7 +10,8 @@ from everturn.domain.messages import Outcome
 from everturn.tools import Profile
 from everturn.tools.sandbox.control_groups import Groups
 from everturn.tools.sandbox.limits import Disk, Limits, Used
-from everturn.tools.sandbox.sandbox import Sandbox, View, python_program
+from everturn.tools.sandbox.sandbox import Sandbox
+from everturn.tools.sandbox.view import View, python_program
 from tests.unit.tools.kit import Kit, open_kit, profiles_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

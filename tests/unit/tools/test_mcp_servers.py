@@ -15,7 +15,7 @@ from everturn.domain.messages import Outcome
 from everturn.domain.tool import Verdict
 from everturn.tools import Fetcher, McpServer, Profile
 from everturn.tools.mcp.servers import tool_name
-from everturn.tools.sandbox.sandbox import python_program
+from everturn.tools.sandbox.view import python_program
 from tests.unit.tools.kit import OWNER, SESSION, Kit, open_kit, profiles_of
 from tests.unit.tools.test_fetch_tool import _Site, site
 

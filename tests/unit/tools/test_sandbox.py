@@ -6,12 +6,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import pytest
 
 from everturn.domain.clock import SystemClock
 from everturn.tools import Sandbox
-from everturn.tools.sandbox.sandbox import View
+from everturn.tools.sandbox import bubblewrap
+from everturn.tools.sandbox.view import View
 from everturn.tools.terminal.process import Command, Ran, run
 from tests.unit.tools.kit import Kit, open_kit
 
@@ -100,7 +102,7 @@ async def test_an_older_bubblewrap_gives_a_reduced_sandbox_that_still_holds(tmp_
 
 
 async def test_python_works_where_the_system_has_none(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everturn.tools.sandbox.sandbox._PATH", "/nowhere")
+    monkeypatch.setattr("everturn.tools.sandbox.view._PATH", "/nowhere")
     (kit.workspace / "a.txt").write_text("found")
     assert (await kit.run("python", code="import json, ssl; 6 * 7")).text == "42"
     assert (await kit.run("search_files", pattern="found")).text == "a.txt:1:found"
@@ -112,7 +114,7 @@ async def test_a_data_folder_inside_a_system_folder_is_hidden(
     if under_home.is_relative_to("/tmp"):
         pytest.skip("the home folder lies in /tmp, of which the sandbox has its own")
     system = ("/usr", "/bin", "/lib", "/lib64", "/sbin", str(under_home))
-    monkeypatch.setattr("everturn.tools.sandbox.sandbox._SYSTEM", system)
+    monkeypatch.setattr("everturn.tools.sandbox.bubblewrap._SYSTEM", system)
     async with open_kit(under_home / "home") as kit:
         (under_home / "system.txt").write_text("of the system\n")
         around = quote(str(under_home))
@@ -133,14 +135,14 @@ async def test_a_project_swapped_while_the_call_starts_runs_nothing(
     before = await _run(sandbox, View(workspace=project), "echo ran; ls .git")
     assert before.output == b"ran\n"
 
-    options = Sandbox._options
+    options_of = bubblewrap.options_of
 
-    def swapped(self: Sandbox, *arguments: object) -> list[str]:
+    def swapped(*arguments: Any) -> list[str]:
         (project / ".git").rmdir()
         (project / ".git").symlink_to(outside)
-        return options(self, *arguments)  # type: ignore[arg-type]
+        return options_of(*arguments)
 
-    monkeypatch.setattr(Sandbox, "_options", swapped)
+    monkeypatch.setattr(bubblewrap, "options_of", swapped)
     after = await _run(sandbox, View(workspace=project), "echo ran; cat .git/private.txt")
     assert after.exit_code != 0
     assert b"ran" not in after.output

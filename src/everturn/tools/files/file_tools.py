@@ -24,7 +24,8 @@ from everturn.tools.files.edits import (
 from everturn.tools.files.paths import Beneath, Escape
 from everturn.tools.policy.guarded import guarded_part, real_name
 from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
-from everturn.tools.sandbox.sandbox import Sandbox, View, python_program
+from everturn.tools.sandbox.sandbox import Sandbox
+from everturn.tools.sandbox.view import View, python_program
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.process import Command, run
 

@@ -19,7 +19,8 @@ from everturn.tools.mcp.wire import Client, Definition, Sdk, load_sdk, read_defi
 from everturn.tools.policy.judgement import one_line
 from everturn.tools.profiles import McpServer
 from everturn.tools.sandbox.gate import Door
-from everturn.tools.sandbox.sandbox import Sandbox, View
+from everturn.tools.sandbox.sandbox import Sandbox
+from everturn.tools.sandbox.view import View
 from everturn.tools.schema import ToolFailed
 from everturn.tools.terminal.child import Child
 from everturn.tools.terminal.output import Capture

@@ -31,7 +31,8 @@ from everturn.tools.policy.hosts import is_listed
 from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
 from everturn.tools.profiles import McpServer
 from everturn.tools.sandbox.gate import Door, Gate
-from everturn.tools.sandbox.sandbox import Sandbox, View, program_folders
+from everturn.tools.sandbox.sandbox import Sandbox
+from everturn.tools.sandbox.view import View, program_folders
 from everturn.tools.schema import ToolFailed, failure
 
 DEFINITIONS = "mcp.tools"

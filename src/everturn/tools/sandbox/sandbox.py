@@ -26,144 +26,29 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import anyio
-import msgspec
 
 from everturn.tools.policy.guarded import Guard, Place
 from everturn.tools.policy.repositories import Repositories
-from everturn.tools.sandbox import forward, launch, seccomp
+from everturn.tools.sandbox import bubblewrap, launch, seccomp, trial
+from everturn.tools.sandbox.bubblewrap import (
+    LEVELS,
+    LEVELS_OF_ROOT,
+    Level,
+    Sources,
+    account_files,
+    forwarding_files,
+    only_if,
+    through_gate,
+)
 from everturn.tools.sandbox.control_groups import Groups
 from everturn.tools.sandbox.idmap import UID, IdMap, UnmappedFolders
 from everturn.tools.sandbox.limits import Limits
+from everturn.tools.sandbox.trial import SandboxState, install_hint
+from everturn.tools.sandbox.view import View, environment, user_places
 from everturn.tools.terminal.child import MARK, Child, first_process
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_ETC = (
-    "alternatives",
-    "ca-certificates",
-    "debian_version",
-    "fonts",
-    "java",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "magic",
-    "mime.types",
-    "os-release",
-    "pki",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "terminfo",
-    "timezone",
-)
-_ETC_NETWORK = ("gai.conf", "host.conf", "hosts", "nsswitch.conf", "protocols", "resolv.conf", "services")
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_TMP = "/tmp"  # noqa: S108 - private inside the sandbox
-_GATE = "/tmp/.gate"  # noqa: S108 - private inside the sandbox
-_GATE_PORT = 3128
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _TRIAL_TIMEOUT_S = 10
 _PROJECTS_MAX = 8  # whose folders are remembered
-_INSTALL = {
-    "apt-get": "apt-get install bubblewrap",
-    "dnf": "dnf install bubblewrap",
-    "pacman": "pacman -S bubblewrap",
-    "zypper": "zypper install bubblewrap",
-    "apk": "apk add bubblewrap",
-}
-_SHARED_BYTES = str(256 * 1024**2)
-_USER = ("--unshare-user", "--uid", "1000", "--gid", "1000")
-_FIXED = ("--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv")
-# The kernel's settings and switches. Their owner is root, whatever namespaces a process is in.
-_PROC_READ_ONLY = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure")
-# What tells about the machine and the keys of others.
-_PROC_HIDDEN = ("keys", "key-users", "kcore", "kmsg", "timer_list", "sched_debug", "latency_stats")
-
-
-class Level(msgspec.Struct, frozen=True):
-    """One way to run bubblewrap. ``is_dropped``: as another user than root."""
-
-    user: tuple[str, ...] = ()
-    size: tuple[str, ...] = ()  # before a mount of memory: its limit
-    is_dropped: bool = False
-    lacks: str = ""  # what a stronger level has, in words
-
-
-_NESTED = "Nested user namespaces could not be switched off."
-_ROOT = "Commands run as root, without its capabilities, because bubblewrap could not run as another user."
-# From the strongest to the weakest; older versions of bubblewrap lack some options.
-_SIZE = ("--size", str(2 * 1024**3))
-_LEVELS = (
-    Level((*_USER, "--disable-userns"), _SIZE),
-    Level(_USER, lacks=_NESTED),
-)
-_LEVELS_OF_ROOT = (
-    *(msgspec.structs.replace(level, is_dropped=True) for level in _LEVELS),
-    Level((*_USER, "--disable-userns"), _SIZE, lacks=_ROOT),
-    Level(_USER, lacks=f"{_ROOT} {_NESTED}"),
-    Level(lacks=f"{_ROOT} {_NESTED}"),
-)
-_SAME = """
-set -f
-IFS='
-'
-[ "$(stat -c %d:%i -- $1)" = "$2" ] || { echo "The project was changed while the call started."; exit 126; }
-unset IFS
-set +f
-shift 2
-exec "$@"
-"""
-
-# The trial succeeds only if the sandbox really holds: no capability, no remount, nothing of the host, no way
-# to the kernel's settings. The first argument says whether it must be another user than root, the second
-# whether there is a filter.
-_TRIAL = """
-test -z "$EVERTURN_TRIAL" || exit 11
-grep -q '^CapEff:[[:space:]]*0*$' /proc/self/status || exit 12
-! mount -o remount,rw,bind /usr 2>/dev/null || exit 13
-test ! -e "$PWD/../passwd" || exit 14
-: > "$PWD/.trial" || exit 15
-for setting in kernel/core_pattern kernel/hostname vm/swappiness; do
-  test ! -w "/proc/sys/$setting" || exit 16
-done
-test ! -w /proc/sysrq-trigger || exit 16
-# A file of root belongs to the sandbox's user only if that is root.
-test "$1" != dropped || test "$(stat -c %u /usr)" != "$(id -u)" || exit 17
-if [ "$2" = filtered ]; then
-  # The first process too: it can be traced, and made to call what others may not.
-  for process in self 1; do
-    grep -q '^Seccomp:[[:space:]]*2$' /proc/$process/status || exit 18
-  done
-  ! chmod u+s "$PWD/.trial" 2>/dev/null || exit 19
-fi
-rm "$PWD/.trial" || exit 15
-"""
-
-
-class SandboxState(msgspec.Struct, frozen=True):
-    """For doctor and the settings page. ``level``: full | reduced | none."""
-
-    level: str
-    detail: str
-    hint: str = ""
-
-    @property
-    def works(self) -> bool:
-        return self.level != "none"
-
-
-class View(msgspec.Struct, frozen=True):
-    """What a process may see and do besides the system folders."""
-
-    workspace: Path
-    gate: Path | None = None  # the socket file that leads to the network
-    host_network: bool = False  # everything that this machine reaches, itself included
-    read: tuple[Path, ...] = ()
-    write: tuple[Path, ...] = ()
-    env: dict[str, str] = {}
-    limits: Limits = Limits()
-    is_read_only: bool = False  # the workspace too
-    is_brief: bool = True  # one command, not a server that stays
 
 
 class Sandbox:
@@ -221,7 +106,7 @@ class Sandbox:
         """Start a process with pipes; ``Child.end`` ends it and everything that it started."""
         if not (is_sandboxed and self.state.works):
             mark = secrets.token_hex(12)
-            env = {**_environment(view), **_own_places(), MARK: mark}
+            env = {**environment(view), **user_places(), MARK: mark}
             process = await anyio.open_process(
                 list(argv), cwd=view.workspace, env=env, stderr=stderr, start_new_session=True
             )
@@ -234,7 +119,7 @@ class Sandbox:
         try:
             with self._command(view, kept, {"--info-fd": tell, "--block-fd": go}) as (command, passed):
                 process = await anyio.open_process(
-                    [*command, *_only_if(kept), *_through_gate(view), *argv],
+                    [*command, *only_if(kept), *through_gate(view), *argv],
                     env={},
                     stderr=stderr,
                     start_new_session=True,
@@ -290,7 +175,7 @@ class Sandbox:
                 rules = seccomp.program(self._numbers, has_memfd=self._holds("memory"))
                 passed["--seccomp"] = _memory_file("filter", rules, stack)
             sources = Sources(self._mounts(view, stack))
-            options = self._options(view, sources, kept)
+            options = bubblewrap.options_of(self._level, view, sources, kept, self._home)
             for name, fd in passed.items():
                 options += [name, str(fd)]
             content = b"".join(os.fsencode(option) + b"\0" for option in options)
@@ -335,46 +220,8 @@ class Sandbox:
         return mounts
 
     def _shown(self, view: View) -> tuple[Path, ...]:
-        gate = (view.gate, *_forwarding_files()) if view.gate and _is_gated(view) else ()
-        accounts = (self._folder / "passwd", self._folder / "group")
-        return (*accounts, *view.read, *view.write, view.workspace, *gate)
-
-    def _options(self, view: View, source: Sources, kept: Sequence[Place] = ()) -> list[str]:
-        level = self._level
-        options = [*_FIXED, *level.user]
-        if view.host_network:
-            options.append("--share-net")
-        for folder in _SYSTEM:
-            options += _system_folder(Path(folder))
-        names = _ETC + (_ETC_NETWORK if view.host_network else ())
-        for name in names:
-            options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-        for name in ("passwd", "group"):
-            options += ["--ro-bind", source(self._folder / name), f"/etc/{name}"]
-        options += ["--proc", "/proc", *_proc_options(), "--dev", "/dev", *level.size, "--tmpfs", _TMP]
-        if level.size:
-            # Else both are as large as half of the machine's memory.
-            options += ["--size", _SHARED_BYTES, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
-        if any(self._home.is_relative_to(folder) for folder in _SYSTEM):
-            options += ["--tmpfs", str(self._home)]
-        for path in view.read:
-            options += ["--ro-bind", source(path), str(path)]
-        for path in view.write:
-            options += ["--bind", source(path), str(path)]
-        bind = "--ro-bind" if view.is_read_only else "--bind"
-        options += [bind, source(view.workspace), str(view.workspace)]
-        for place in kept:
-            options += [place.option, place.source or source(Path(place.path)), place.path]
-        if view.gate and _is_gated(view):
-            options += ["--bind", source(view.gate), _GATE]
-            for path in _forwarding_files():
-                options += ["--ro-bind", source(path), str(path)]
-        # Last, so that none of the mount points that were made on the way can be written to.
-        options += ["--remount-ro", "/", "--chdir", str(view.workspace)]
-        proxies = dict.fromkeys(_PROXIES, f"http://127.0.0.1:{_GATE_PORT}") if _is_gated(view) else {}
-        for name, value in (_environment(view) | proxies).items():
-            options += ["--setenv", name, value]
-        return options
+        gate = (view.gate, *forwarding_files()) if view.gate and view.is_gated else ()
+        return (*account_files(self._home), *view.read, *view.write, view.workspace, *gate)
 
     def _holds(self, what: str) -> bool:
         """Whether control groups hold ``pids`` or ``memory``."""
@@ -388,15 +235,16 @@ class Sandbox:
         if self._program is None:
             return SandboxState("none", "bubblewrap is not installed.", install_hint())
         self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / "passwd").write_text("agent:x:1000:1000::/tmp:/bin/sh\nroot:x:0:0::/:/bin/sh\n")
-        (self._folder / "group").write_text("agent:x:1000:\nroot:x:0:\n")
-        trial = self._folder / "trial"
-        trial.mkdir(mode=0o700, exist_ok=True)
+        passwd, group = account_files(self._home)
+        passwd.write_text("agent:x:1000:1000::/tmp:/bin/sh\nroot:x:0:0::/:/bin/sh\n")
+        group.write_text("agent:x:1000:\nroot:x:0:\n")
+        workspace = self._folder / "trial"
+        workspace.mkdir(mode=0o700, exist_ok=True)
         self._groups = Groups.open()
         self._ids = _id_map() if _is_root() else None
         detail = ""
-        for self._level in _LEVELS_OF_ROOT if _is_root() else _LEVELS:
-            detail = self._run_trial(trial)
+        for self._level in LEVELS_OF_ROOT if _is_root() else LEVELS:
+            detail = self._run_trial(workspace)
             if not detail:
                 return self._describe()
         return SandboxState(
@@ -418,15 +266,15 @@ class Sandbox:
         works = "bubblewrap works: no capabilities, no access to the rest of the machine."
         return SandboxState("reduced" if lacks else "full", " ".join((works, *lacks, *notes)))
 
-    def _run_trial(self, trial: Path) -> str:
+    def _run_trial(self, workspace: Path) -> str:
         """An empty string if the sandbox held; else what was wrong."""
         if self._level.is_dropped and self._ids is None:
             return "this kernel has no mounts that map owners"
         words = ["dropped" if self._level.is_dropped else "", "filtered" if self._numbers else ""]
-        with self._command(View(workspace=trial)) as (command, passed):
+        with self._command(View(workspace)) as (command, passed):
             try:
                 done = subprocess.run(  # noqa: S603 - our own program and options
-                    [*command, "/bin/sh", "-c", _TRIAL, "sh", *words],
+                    [*command, "/bin/sh", "-c", trial.SCRIPT, "sh", *words],
                     env={"EVERTURN_TRIAL": "leaked"},
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
@@ -443,97 +291,6 @@ class Sandbox:
         )
 
 
-class Sources:
-    """Where bubblewrap finds what it shows: at its own place, or for another user than root where
-    ``launch`` attaches the mounts."""
-
-    def __init__(self, mounts: Mapping[Path, int]) -> None:
-        self.mounts = mounts
-        self._places = {path: launch.place(index) for index, path in enumerate(mounts)}
-
-    def __call__(self, path: Path) -> str:
-        for parent in (path, *path.parents):
-            if parent in self._places:
-                return os.path.join(self._places[parent], *path.relative_to(parent).parts)
-        return str(path)
-
-
-def python_program() -> tuple[str, tuple[Path, ...]]:
-    """A Python that the sandbox can see, and the folders it needs beside the system's."""
-    found = shutil.which("python3", path=_PATH)
-    if found:
-        return found, ()
-    return os.path.realpath(sys.executable), (Path(sys.base_prefix),)
-
-
-def program_folders(program: str) -> tuple[Path, ...]:
-    """The folders that a program outside the system's needs: its own, or its virtual environment's."""
-    path = Path(program)
-    if not path.is_absolute() or path.is_relative_to("/usr") or path.is_relative_to("/bin"):
-        return ()
-    settings = path.parent.parent / "pyvenv.cfg"
-    if not settings.is_file():
-        return (path.parent,)
-    folders = [path.parent.parent]
-    python = Path(os.path.realpath(path.parent / "python"))
-    if not python.is_relative_to("/usr"):
-        folders.append(python.parent.parent)
-    return tuple(folders)
-
-
-def _is_gated(view: View) -> bool:
-    return view.gate is not None and not view.host_network
-
-
-def _through_gate(view: View) -> list[str]:
-    """What runs before the command, so that it finds a proxy on its own loopback."""
-    if not _is_gated(view):
-        return []
-    return [python_program()[0], "-I", forward.__file__, _GATE, str(_GATE_PORT)]
-
-
-def _environment(view: View) -> dict[str, str]:
-    """The whole environment of a tool: an allow-list, never a copy of ours with something removed."""
-    return {
-        "PATH": _PATH,
-        "HOME": _TMP,
-        "LANG": "C.UTF-8",
-        "TERM": "dumb",
-        "PAGER": "cat",
-        "GIT_PAGER": "cat",
-        "GIT_TERMINAL_PROMPT": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "NODE_USE_ENV_PROXY": "1",
-        **view.env,
-    }
-
-
-def _own_places() -> dict[str, str]:
-    """Where the user's programs and settings are, for what runs outside the sandbox."""
-    return {name: os.environ[name] for name in ("PATH", "HOME", "USER") if name in os.environ}
-
-
-def _system_folder(folder: Path) -> list[str]:
-    if folder.is_symlink():
-        return ["--symlink", os.readlink(folder), str(folder)]
-    return ["--ro-bind-try", str(folder), str(folder)]
-
-
-def _only_if(kept: Sequence[Place]) -> list[str]:
-    """What runs before the command: it ends if another call in the same project put a link where a guarded
-    file was, between our look and the mount. From the mount on nothing can be swapped any more.
-
-    A handle would be simpler, but bubblewrap hands every open file on to the command.
-    """
-    if not kept:
-        return []
-    paths, identities = (
-        "\n".join(place.path for place in kept),
-        "\n".join(place.identity for place in kept),
-    )
-    return ["/bin/sh", "-c", _SAME, "sh", paths, identities]
-
-
 def _is_root() -> bool:
     return os.geteuid() == 0
 
@@ -545,20 +302,6 @@ def _id_map() -> IdMap | None:
         return None  # the levels that need it fail their trial, and the state says what that means
 
 
-def _proc_options() -> list[str]:
-    options = []
-    for name in _PROC_READ_ONLY:
-        options += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
-    for name in _PROC_HIDDEN:
-        if os.path.exists(f"/proc/{name}"):
-            options += ["--ro-bind", "/dev/null", f"/proc/{name}"]
-    return options
-
-
-def _forwarding_files() -> tuple[Path, ...]:
-    return (*python_program()[1], Path(forward.__file__))
-
-
 def _memory_file(name: str, content: bytes, stack: ExitStack) -> int:
     """A file in memory, read from its beginning, closed with the stack."""
     fd = os.memfd_create(name, 0)
@@ -566,11 +309,3 @@ def _memory_file(name: str, content: bytes, stack: ExitStack) -> int:
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-def install_hint() -> str:
-    """The command that adds bubblewrap here."""
-    for manager, words in _INSTALL.items():
-        if shutil.which(manager):
-            return f"Install it with: {'' if _is_root() else 'sudo '}{words}"
-    return "Install the package bubblewrap."

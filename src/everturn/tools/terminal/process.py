@@ -11,7 +11,8 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.tool import Emit
 from everturn.tools.sandbox.limits import Limits
-from everturn.tools.sandbox.sandbox import Sandbox, View
+from everturn.tools.sandbox.sandbox import Sandbox
+from everturn.tools.sandbox.view import View
 from everturn.tools.terminal.child import Child
 from everturn.tools.terminal.output import Capture, Live
 

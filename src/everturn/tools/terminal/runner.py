@@ -14,7 +14,8 @@ from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.files.sync import Durable
 from everturn.tools.policy.judgement import Surroundings
 from everturn.tools.sandbox.gate import Door
-from everturn.tools.sandbox.sandbox import Sandbox, View
+from everturn.tools.sandbox.sandbox import Sandbox
+from everturn.tools.sandbox.view import View
 from everturn.tools.terminal.process import Command, run
 from everturn.tools.terminal.result import result_of, with_refused
 

@@ -17,7 +17,7 @@ from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.policy.commands import judge_command, new_hosts
 from everturn.tools.policy.hosts import HostName, host_of, hosts_in_code
 from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
-from everturn.tools.sandbox.sandbox import python_program
+from everturn.tools.sandbox.view import python_program
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.process import Command
 from everturn.tools.terminal.runner import GatedRunner, Runner

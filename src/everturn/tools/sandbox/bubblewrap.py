@@ -1,0 +1,180 @@
+"""The options and the command line of bubblewrap: what is mounted where, and what runs before the command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from everturn.tools.policy.guarded import Place
+from everturn.tools.sandbox import forward, launch
+from everturn.tools.sandbox.view import TMP, View, environment, python_program
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC = (
+    "alternatives",
+    "ca-certificates",
+    "debian_version",
+    "fonts",
+    "java",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "magic",
+    "mime.types",
+    "os-release",
+    "pki",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+    "timezone",
+)
+_ETC_NETWORK = ("gai.conf", "host.conf", "hosts", "nsswitch.conf", "protocols", "resolv.conf", "services")
+_GATE = "/tmp/.gate"  # noqa: S108 - private inside the sandbox
+_GATE_PORT = 3128
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_SHARED_BYTES = str(256 * 1024**2)
+_USER = ("--unshare-user", "--uid", "1000", "--gid", "1000")
+_FIXED = ("--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv")
+# The kernel's settings and switches. Their owner is root, whatever namespaces a process is in.
+_PROC_READ_ONLY = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure")
+# What tells about the machine and the keys of others.
+_PROC_HIDDEN = ("keys", "key-users", "kcore", "kmsg", "timer_list", "sched_debug", "latency_stats")
+
+
+class Level(msgspec.Struct, frozen=True):
+    """One way to run bubblewrap. ``is_dropped``: as another user than root."""
+
+    user: tuple[str, ...] = ()
+    size: tuple[str, ...] = ()  # before a mount of memory: its limit
+    is_dropped: bool = False
+    lacks: str = ""  # what a stronger level has, in words
+
+
+_NESTED = "Nested user namespaces could not be switched off."
+_ROOT = "Commands run as root, without its capabilities, because bubblewrap could not run as another user."
+# From the strongest to the weakest; older versions of bubblewrap lack some options.
+_SIZE = ("--size", str(2 * 1024**3))
+LEVELS = (
+    Level((*_USER, "--disable-userns"), _SIZE),
+    Level(_USER, lacks=_NESTED),
+)
+LEVELS_OF_ROOT = (
+    *(msgspec.structs.replace(level, is_dropped=True) for level in LEVELS),
+    Level((*_USER, "--disable-userns"), _SIZE, lacks=_ROOT),
+    Level(_USER, lacks=f"{_ROOT} {_NESTED}"),
+    Level(lacks=f"{_ROOT} {_NESTED}"),
+)
+_SAME = """
+set -f
+IFS='
+'
+[ "$(stat -c %d:%i -- $1)" = "$2" ] || { echo "The project was changed while the call started."; exit 126; }
+unset IFS
+set +f
+shift 2
+exec "$@"
+"""
+
+
+class Sources:
+    """Where bubblewrap finds what it shows: at its own place, or for another user than root where
+    ``launch`` attaches the mounts."""
+
+    def __init__(self, mounts: Mapping[Path, int]) -> None:
+        self.mounts = mounts
+        self._places = {path: launch.place(index) for index, path in enumerate(mounts)}
+
+    def __call__(self, path: Path) -> str:
+        for parent in (path, *path.parents):
+            if parent in self._places:
+                return os.path.join(self._places[parent], *path.relative_to(parent).parts)
+        return str(path)
+
+
+def options_of(level: Level, view: View, source: Sources, kept: Sequence[Place], home: Path) -> list[str]:
+    """All options but those that name a descriptor. ``home``: the data folder, of which nothing is shown."""
+    options = [*_FIXED, *level.user]
+    if view.host_network:
+        options.append("--share-net")
+    for folder in _SYSTEM:
+        options += _system_folder(Path(folder))
+    names = _ETC + (_ETC_NETWORK if view.host_network else ())
+    for name in names:
+        options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for path in account_files(home):
+        options += ["--ro-bind", source(path), f"/etc/{path.name}"]
+    options += ["--proc", "/proc", *_proc_options(), "--dev", "/dev", *level.size, "--tmpfs", TMP]
+    if level.size:
+        # Else both are as large as half of the machine's memory.
+        options += ["--size", _SHARED_BYTES, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
+    if any(home.is_relative_to(folder) for folder in _SYSTEM):
+        options += ["--tmpfs", str(home)]
+    for path in view.read:
+        options += ["--ro-bind", source(path), str(path)]
+    for path in view.write:
+        options += ["--bind", source(path), str(path)]
+    bind = "--ro-bind" if view.is_read_only else "--bind"
+    options += [bind, source(view.workspace), str(view.workspace)]
+    for place in kept:
+        options += [place.option, place.source or source(Path(place.path)), place.path]
+    if view.gate and view.is_gated:
+        options += ["--bind", source(view.gate), _GATE]
+        for path in forwarding_files():
+            options += ["--ro-bind", source(path), str(path)]
+    # Last, so that none of the mount points that were made on the way can be written to.
+    options += ["--remount-ro", "/", "--chdir", str(view.workspace)]
+    proxies = dict.fromkeys(_PROXIES, f"http://127.0.0.1:{_GATE_PORT}") if view.is_gated else {}
+    for name, value in (environment(view) | proxies).items():
+        options += ["--setenv", name, value]
+    return options
+
+
+def account_files(home: Path) -> tuple[Path, Path]:
+    """What the sandbox shows as /etc/passwd and /etc/group."""
+    return home / "sandbox" / "passwd", home / "sandbox" / "group"
+
+
+def through_gate(view: View) -> list[str]:
+    """What runs before the command, so that it finds a proxy on its own loopback."""
+    if not view.is_gated:
+        return []
+    return [python_program()[0], "-I", forward.__file__, _GATE, str(_GATE_PORT)]
+
+
+def only_if(kept: Sequence[Place]) -> list[str]:
+    """What runs before the command: it ends if another call in the same project put a link where a guarded
+    file was, between our look and the mount. From the mount on nothing can be swapped any more.
+
+    A handle would be simpler, but bubblewrap hands every open file on to the command.
+    """
+    if not kept:
+        return []
+    paths, identities = (
+        "\n".join(place.path for place in kept),
+        "\n".join(place.identity for place in kept),
+    )
+    return ["/bin/sh", "-c", _SAME, "sh", paths, identities]
+
+
+def forwarding_files() -> tuple[Path, ...]:
+    return (*python_program()[1], Path(forward.__file__))
+
+
+def _system_folder(folder: Path) -> list[str]:
+    if folder.is_symlink():
+        return ["--symlink", os.readlink(folder), str(folder)]
+    return ["--ro-bind-try", str(folder), str(folder)]
+
+
+def _proc_options() -> list[str]:
+    options = []
+    for name in _PROC_READ_ONLY:
+        options += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    for name in _PROC_HIDDEN:
+        if os.path.exists(f"/proc/{name}"):
+            options += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    return options
