@@ -13,9 +13,11 @@ from everturn.domain.messages import Attachment, Call, Outcome, Result, Role, Te
 from everturn.domain.model import Abilities, ModelRequest, ToolSchema
 from everturn.engine.context import Prefix, build_request, show
 from everturn.models.openai_wire import OpenAIModel
+from everturn.models.steering.call_reader import CallReader
 from everturn.models.steering.grammar import calls_grammar
 from everturn.models.steering.task_progress import must_call
-from everturn.models.steering.text_calls import CallReader, TextCalls, ToolBrief, as_text
+from everturn.models.steering.text_calls import TextCalls, ToolBrief
+from everturn.models.steering.text_prompt import as_text
 from everturn.models.wire import Target
 from everturn.testing.wires import Answer, WireServer, openai_answer
 from tests.unit.models.samples import TOOLS, asks, called, collect, finish_of, message, text_of, user
@@ -260,7 +262,7 @@ async def test_a_tool_is_told_in_the_words_and_with_the_arguments_that_were_chos
     server: WireServer, client: httpx2.AsyncClient
 ) -> None:
     wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())
-    model = TextCalls(wire, told={"add": ToolBrief("Sum up.", ("a",))})
+    model = TextCalls(wire, briefs={"add": ToolBrief("Sum up.", ("a",))})
     server.play(Answer(openai_answer(["Hello."])))
     await collect(model, asks(tools=TOOLS))
     body = server.requests[0].json

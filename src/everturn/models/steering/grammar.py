@@ -1,8 +1,7 @@
-"""A grammar (GBNF, as llama.cpp reads it) in which a model can say anything, but call only what there is.
+"""A grammar (GBNF, for llama.cpp) that allows any text, but only calls of existing tools.
 
-An answer that begins like a call in the form that was asked for must be one: of a tool of the list, with
-its arguments. Any other answer is free; how it begins is the model's choice, so that nothing is decided
-before its first word.
+An answer that starts like a call must be a call of a listed tool with its arguments. Any other answer is
+free. The model's first characters decide which, so the grammar does not force a call or an answer.
 """
 
 from __future__ import annotations
@@ -14,14 +13,12 @@ from typing import Any
 from everturn.domain.model import ToolSchema
 
 _CALLS_MAX = 4
-_DEPTH_MAX = 4  # of schemas inside schemas; what lies deeper is any JSON
-_OTHERS_MAX = (
-    8  # arguments that can be left out: with more, the object is free, or the grammar grows too long
-)
+_DEPTH_MAX = 4  # of nested schemas; below that, any JSON is allowed
+_OTHERS_MAX = 8  # optional arguments; with more, any object is allowed, or the grammar would grow too long
 _CHARS_MAX = 4000  # of one tool
 
-# The first character decides. A fence of JSON that begins on a line of its own is an example for people:
-# the reader still finds a call in it, should it be one.
+# The first character decides. A JSON fence whose content starts on its own line is an example for the user;
+# CallReader still finds a call in it.
 _WORDS = r"""
 words ::= [^`{<\x00] any | "<" [^t\x00] any | "`" [^`\x00] any | code
 code ::= "```" lang "\n" any | "```json\n" ([^{\x00] | "{\n") any
@@ -42,8 +39,10 @@ space ::= [ \n]{0,8}
 
 
 def calls_grammar(tools: Sequence[ToolSchema], *, has_words: bool = True) -> str:
-    """One block of calls, or words; words alone where there are no tools, calls alone without ``has_words``.
-    Equal tools give equal text."""
+    """One block of calls, or text. Text alone without tools; calls alone without ``has_words``.
+
+    Equal tools give an equal grammar.
+    """
     if not tools:
         return "root ::= words\n" + _WORDS.lstrip()
     call = " | ".join(_call(tool) for tool in sorted(tools, key=lambda tool: tool.name))
@@ -60,12 +59,12 @@ def _call(tool: ToolSchema) -> str:
 
 
 def _object(schema: dict[str, Any], depth: int) -> str:
-    """Every argument that must be given, in its order, then any of the others, by name."""
+    """The required arguments in their order, then any of the optional ones by name."""
     properties: dict[str, Any] = schema.get("properties", {})
     required = [name for name in schema.get("required", ()) if name in properties]
     others = sorted(name for name in properties if name not in required)
     if len(others) > _OTHERS_MAX or (depth and not required):
-        return "object"  # spelt out, every pair would stand in it many times over
+        return "object"  # spelled out, each pair would appear many times
     pairs = {name: _pair(name, properties[name], depth) for name in properties}
     if required:
         inner = ' ", " '.join(pairs[name] for name in required)
@@ -80,7 +79,7 @@ def _pair(name: str, schema: Any, depth: int) -> str:
 
 
 def _any_of_these(pairs: list[str]) -> str:
-    """Some of the pairs, in their order, with commas between them; perhaps none."""
+    """Any subset of the pairs, in their order, separated by commas."""
     starts = [
         pair + "".join(f' (", " {later})?' for later in pairs[index + 1 :])
         for index, pair in enumerate(pairs)
@@ -107,5 +106,5 @@ def _one_of(values: Iterable[Any]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text as a literal of the grammar."""
+    """The text as a grammar literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

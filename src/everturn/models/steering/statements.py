@@ -1,23 +1,23 @@
-"""What a user says of themselves in a message, for models too small to tell that from the rest of it."""
+"""Finds what users say about themselves, for models too small to tell it from the rest of a message."""
 
 from __future__ import annotations
 
 import re
 
-# After these a full stop ends nothing: "St. Gallen", "Dr. Smith", "J. Doe", "e.g. tea".
+# A full stop after these does not end a sentence: "St. Gallen", "Dr. Smith", "J. Doe", "e.g. tea".
 _SHORTENED = (
     r"(?:(?<=\b[A-HJ-Z])|(?<=\b[A-Z][b-df-hj-np-tv-xz])|(?<=\b[A-Z][b-df-hj-np-tv-xz]{2})"
     r"|(?<=\b(?:Ste|Sra|Rev|Col|Gen))|(?<=\bProf)|(?<=\b[A-Za-z]\.[A-Za-z]))"
 )
-_WIDE_STOPS = "。\uff01\uff1f؟"  # those of Chinese, Japanese and Arabic; no space follows them
+_WIDE_STOPS = "。\uff01\uff1f؟"  # of Chinese, Japanese and Arabic; no space follows them
 _BETWEEN = rf"[^.!?\n{_WIDE_STOPS}]"
-# A sentence of a message, or what is left of a line, with what ends it.
+# A sentence, or the rest of a line, with its punctuation.
 _SENTENCE = re.compile(
     rf"{_BETWEEN}+(?:(?:[.!?](?!\s|$)|{_SHORTENED}\.(?=[ \t])){_BETWEEN}*)*[.!?{_WIDE_STOPS}]*"
 )
 _QUESTION = ("?", "\uff1f", "؟")
 
-# How a sentence in the languages below shows that it is about who says it, or wishes something for good.
+# Words that show that a sentence is about its author, or states a lasting wish.
 _OF_SELF = re.compile(
     r"\b(?:I|my|mine|we|our|ich|mich|meine?[nmrs]?|wir|uns|unsere?[nmrs]?|bin|je|j'\w+|moi|mon|ma|mes|nous|notre|nos|"
     r"yo|mis?|soy|estoy|prefiero|quiero|nuestr[ao]s?|me (?:llamo|gustan?|encantan?|chamo)|vivo|tengo|trabajo|"
@@ -26,8 +26,8 @@ _OF_SELF = re.compile(
     r"call me|always|never|from now on|immer|nie|niemals|toujours|jamais|siempre|nunca|sempre|mai|altijd)\b",
     re.IGNORECASE,
 )
-# Words that tell that a message is in one of those languages. None that another language has too: "are" is
-# Romanian, "my" Polish, "van" Hungarian.
+# Words that identify these languages. None is also a word of another language: "are" is Romanian, "my"
+# Polish, "van" Hungarian.
 _KNOWN = re.compile(
     r"\b(?:the|and|you|your|what|how|this|that|these|its|with|about|please|thanks|thank|which|would|could|should|"
     r"there|because|they|when|where|from|does|has|not|will|just|who|why|into|write|make|tell|show|explain|"
@@ -41,14 +41,17 @@ _KNOWN = re.compile(
     r"het|een|niet|ik|voor|zijn|wat|hoe|maar|ook|naar|mijn|bedankt|schrijf)\b",
     re.IGNORECASE,
 )
-_SIGNS = "⺀-\U0003ffff"  # of scripts that put no spaces between words: each counts as one
+_SIGNS = "⺀-\U0003ffff"  # scripts without spaces between words: each sign counts as a word
 _WORD = re.compile(rf"(?=[^\W\d_])[{_SIGNS}]|[^\W\d_{_SIGNS}]+")
 _LATIN = re.compile("[a-zà-ɏ]", re.IGNORECASE)
 
 
 def find_self_statements(text: str) -> str:
-    """The sentences that may say something of the user: no question; and in a language whose words we know,
-    none without a word for it. In another one every sentence may, also where names in it are Latin."""
+    """The sentences that may say something about the user.
+
+    Questions are left out. In a language of the lists above, so are sentences without a word such as "I" or
+    "my"; in any other language all sentences stay.
+    """
     sentences = [sentence.strip() for sentence in _SENTENCE.findall(text)]
     is_known = _is_known(text)
     return " ".join(
@@ -69,8 +72,10 @@ _COMPARED = re.compile(rf"(?=\w)[{_SIGNS}]|[^\W{_SIGNS}]+")
 
 
 def is_grounded(words: str, fact: str) -> bool:
-    """Whether anything of the fact is in the words that it is said to come from; what a small model has made
-    up, or knows from elsewhere, is not. Words are compared by how they begin, Chinese ones by their signs."""
+    """Whether the fact shares a word with the text it was extracted from; invented facts do not.
+
+    Words are compared by their first four letters, Chinese ones sign by sign.
+    """
     begins = {word[:4] for word in _COMPARED.findall(words.casefold())}
     own = [word for word in _COMPARED.findall(fact.casefold()) if word not in _PLAIN]
     return any(word[:4] in begins for word in own)

@@ -1,7 +1,7 @@
-"""What a small model was asked to do, what it has done of that, and what it can do next.
+"""What the user asked for, what the model has done so far, and which tools are useful next.
 
-A large model knows this by itself. A small one claims what it has not done, does what nobody asked for, and
-goes round in circles; a grammar that follows the turn (``text_calls``) keeps it from that.
+A large model keeps track of this itself. A small one claims work it has not done, does things that were not
+asked for, and repeats itself. ``text_calls`` turns the answers of this module into a grammar against that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXTENSIONS = (
 _NO_FILES = (
     r"(?:angular|backbone|chart|d3|electron|ember|express|next|node|nuxt|p5|react|svelte|three|vue)\.js\b"
 )
-# Any dotted word is not a file: "list.sort", "3.11.x", "Node.js", "e.g.", "spiegel.de".
+# Not every dotted word is a file: "list.sort", "3.11.x", "Node.js", "e.g.", "spiegel.de".
 _FILE_NAME = re.compile(
     rf"\b(?!{_NO_FILES})(?:[\w-]*\w\.(?:{_EXTENSIONS})|[\w-]*\w\w\.[chr])(?![\w@]|[.-]\w)", re.IGNORECASE
 )
@@ -43,37 +43,39 @@ _ADDRESS = re.compile(
 )
 _LINK = re.compile(r"\S+://\S+")
 _MAIL = re.compile(r"\S+@\S+")
-# As the engine shows an attached file to a model that is given words only.
+# How the engine shows an attached file to a text-only model.
 _ATTACHED = re.compile(r"\[Attached(?: file|:) ")
 _RUNNING = frozenset({"python", "terminal"})
 _CHANGING = frozenset({"apply_patch", "edit_file", "write_file"})
-# The user has said no, or nobody knows what has happened: that is to be told, not tried once more.
+# The user refused, or the outcome is unknown: the model should report that, not try again.
 _MUST_REPORT = frozenset({Outcome.CANCELLED, Outcome.DENIED, Outcome.UNKNOWN})
 _OWED_CALLS_MAX = 6
 _SAME_CALLS_MAX = 3
 
 
 def select_tools(tools: Sequence[ToolSchema], messages: Sequence[Message]) -> tuple[ToolSchema, ...]:
-    """The tools that can be of use at this place. A small model takes what it was told of for what it is to
-    use: it edits a file that it has not seen, replaces one that it was to change, and fetches pages that
-    nobody named."""
+    """The tools that are useful at this point.
+
+    A small model uses every tool it sees: it edits a file it has not read, replaces a file it should change,
+    and fetches pages that the user did not name.
+    """
     task, steps = _turn(messages)
     unfit = set()
     if not any(_has_address(one) for one in messages if one.role is Role.USER):
         unfit.add("web_fetch")
     if not any(result.outcome is Outcome.OK or call.name in _RUNNING for call, result in steps):
-        unfit.add("edit_file")  # a program that failed has shown where
+        unfit.add("edit_file")  # a failed program counts as read: its output shows where the error is
     if _CHANGE.search(task) and _is_about_files(task):
         unfit |= {"memory"} if _MAKE.search(task) else {"memory", "write_file"}
     return tuple(tool for tool in tools if tool.name not in unfit)
 
 
 def must_call(messages: Sequence[Message]) -> bool:
-    """Whether something was asked for that words cannot do, and that was not even tried.
+    """Whether the request needs a tool that the model has not tried yet.
 
-    Small models tell what a file says without reading it, and how it should be changed instead of changing
-    it. Only what is plain counts (a file that is named, an imperative), and only for a few steps: where it
-    cannot be done, words are the answer.
+    Small models describe a file without reading it, and describe a change instead of making it. Only clear
+    requests count (a named file, an imperative), and only for a few steps: if the task cannot be done, text
+    is the right answer.
     """
     task, steps = _turn(messages)
     if not _is_about_files(task) or len(steps) >= _OWED_CALLS_MAX:
@@ -81,7 +83,7 @@ def must_call(messages: Sequence[Message]) -> bool:
     if any(result.outcome in _MUST_REPORT for _, result in steps):
         return False
     has_changed = any(result.outcome is Outcome.OK and not is_read_only(call) for call, result in steps)
-    # What was changed after it had run has to run again.
+    # A program changed after its last run has to run again.
     acts = [call.name for call, _ in steps if not is_read_only(call)]
     has_run = bool(acts) and acts[-1] in _RUNNING
     return bool(
@@ -92,18 +94,20 @@ def must_call(messages: Sequence[Message]) -> bool:
 
 
 def request_text(message: Message) -> str:
-    """What the user wrote: one text. What memory has recalled stands before it, attached files after it."""
+    """The user's own text. Recalled memory stands before it in the message, attached files after it."""
     return next(reversed([text for text in _texts(message) if not _ATTACHED.match(text)]), "")
 
 
 def starts_turn(message: Message) -> bool:
-    """Whether it is a request. What was sent into a running turn adds to one, and takes nothing back."""
+    """Whether the message is a request. Steering only adds to the request of the running turn."""
     return message.role is Role.USER and not message.is_steering
 
 
 def _turn(messages: Sequence[Message]) -> tuple[str, list[tuple[Call, Result]]]:
-    """What was asked for last, and the calls since with their results. A file that came with the request is
-    in it already, so nothing is asked for there that only a tool could do."""
+    """The last request, and the calls since then with their results.
+
+    The request is empty if it came with a file: its content is in the prompt, so no tool is needed.
+    """
     start = max((at for at, one in enumerate(messages) if starts_turn(one)), default=0)
     task = request_text(messages[start]) if messages and not _has_file(messages[start]) else ""
     return task, list(pair_calls(messages[start:]))
@@ -120,7 +124,7 @@ def _has_file(message: Message) -> bool:
 
 
 def _has_address(message: Message) -> bool:
-    """In the user's words, or in a file that came with them."""
+    """Whether the user's text or an attached file contains a web address."""
     files = (text for text in _texts(message) if _ATTACHED.match(text))
     return any(_ADDRESS.search(_MAIL.sub(" ", text)) for text in (request_text(message), *files))
 
@@ -134,6 +138,7 @@ def _is_about_files(task: str) -> bool:
 
 
 def pair_calls(messages: Sequence[Message]) -> Iterator[tuple[Call, Result]]:
+    """Each call with its result; calls without one are left out."""
     calls: dict[str, Call] = {}
     for message in messages:
         for part in message.parts:
@@ -144,20 +149,22 @@ def pair_calls(messages: Sequence[Message]) -> Iterator[tuple[Call, Result]]:
 
 
 def is_read_only(call: Call) -> bool:
-    """Whether the call changes nothing, as far as its first word tells."""
+    """Whether the call changes nothing, judging by the first word of a command."""
     command = str(arguments_of(call).get("command", ""))
     return call.name in _LOOKING or (bool(_LOOKING_COMMAND.match(command)) and ">" not in command)
 
 
 def is_repeating(messages: Sequence[Message]) -> bool:
-    """Whether the newest calls go round in a circle."""
+    """Whether the newest calls repeat earlier ones."""
     return next(reversed(list(find_repeats(messages))), False)
 
 
 def find_repeats(messages: Sequence[Message]) -> Iterator[bool]:
-    """Of each message whether it is the result of calls that were all made before in the turn, with the same
-    arguments and the result that they have now. After a file was changed a call may well be made once more,
-    even if nothing else comes of it; the third time is too often. It depends on nothing that comes later."""
+    """For each message, whether it holds only results of calls that were made before in the turn.
+
+    "The same call" means equal name, arguments and result. After a file was changed, a call may be made again
+    even if its result is the same; the third time counts as a repetition. Later messages do not matter.
+    """
     since_change: set[tuple[str, str, str]] = set()
     times: Counter[tuple[str, str, str]] = Counter()
     calls: dict[str, Call] = {}
