@@ -12,11 +12,10 @@ import anyio.lowlevel
 import openai
 import pytest
 
+from everturn.domain.asks import AskTopic, DoubtAnswer, InstructionsAnswer, LimitAnswer
 from everturn.domain.errors import RateLimited
 from everturn.domain.events import QuestionAsked
 from everturn.domain.tool import Instructions, Verdict
-from everturn.engine.resume import DOUBT_CHOICES, AskWhether
-from everturn.engine.workspace import CHOICES
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
 from everturn.testing.models import Answer, Pause, Say, Trouble, Wait
@@ -25,7 +24,6 @@ from everturn.web.openai.completions import answer_to
 
 pytestmark = pytest.mark.anyio
 
-ON_CHOICES = AskWhether("limit", "?").choices
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 
 
@@ -164,10 +162,15 @@ async def test_a_text_that_nobody_can_read_here_is_left_out_and_not_declined(
 
 @pytest.mark.parametrize(
     ("topic", "choices"),
-    [("doubt", DOUBT_CHOICES), ("instructions", CHOICES), ("limit", ON_CHOICES), ("repeat", ON_CHOICES)],
+    [
+        (AskTopic.DOUBT, tuple(DoubtAnswer)),
+        (AskTopic.INSTRUCTIONS, tuple(InstructionsAnswer)),
+        (AskTopic.LIMIT, tuple(LimitAnswer)),
+        (AskTopic.REPEAT, tuple(LimitAnswer)),
+    ],
 )
 def test_every_question_of_ours_is_answered_with_a_word_that_it_offers(
-    topic: str, choices: tuple[str, ...]
+    topic: AskTopic, choices: tuple[str, ...]
 ) -> None:
     answer = answer_to(QuestionAsked("ask_1", "?", choices, topic))
     assert answer in choices

@@ -6,12 +6,12 @@ import anyio
 import pytest
 
 from everturn.domain import events as ev
+from everturn.domain.asks import DoubtAnswer
 from everturn.domain.fold import UNKNOWN_TEXT
 from everturn.domain.messages import Message, Result
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.domain.tool import Emit, ToolCall, ToolResult
-from everturn.engine.resume import DOUBT_CHOICES
 from everturn.store import Store
 from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
@@ -118,7 +118,7 @@ async def test_a02_output_that_was_seen_is_there_after_stop_and_after_pruning(
     assert (told.text, told.output) == (UNKNOWN_TEXT, None), "the model is never given it as the result"
 
 
-@pytest.mark.parametrize("answer", DOUBT_CHOICES[:1] + DOUBT_CHOICES[2:])
+@pytest.mark.parametrize("answer", [DoubtAnswer.CHECK, DoubtAnswer.TAKE_AS_DONE])
 async def test_a02_output_that_was_seen_is_there_after_a_crash_whatever_is_answered_about_the_call(
     store: Store, open_another: OpenAnother, clock: FakeClock, answer: str
 ) -> None:

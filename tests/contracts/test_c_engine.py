@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
+from everturn.domain.asks import LimitAnswer
 from everturn.domain.events import Event
 from everturn.domain.fold import fold
 from everturn.domain.messages import Call, Outcome, Result, Role, Text
@@ -23,7 +24,6 @@ from everturn.domain.store import Request
 from everturn.domain.tool import Emit, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import Recovery, TurnState
 from everturn.engine.lease import Lease
-from everturn.engine.progress import STOP
 from everturn.store import Store
 from everturn.testing import (
     CallTool,
@@ -374,7 +374,7 @@ async def test_c02_a_stop_at_a_limit_survives_a_crash(store: Store, clock: FakeC
         store, clock, Moment.ASK_COMMITTED, [CallTool("look")], tools=tools, settings=settings
     )
     async with open_harness(store, tools=tools, settings=settings, clock=clock) as h:
-        assert (await h.answer(session, STOP)).state is TurnState.CANCELLED
+        assert (await h.answer(session, LimitAnswer.STOP)).state is TurnState.CANCELLED
         assert h.model.requests == []
 
 

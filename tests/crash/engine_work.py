@@ -15,6 +15,7 @@ from pathlib import Path
 
 import anyio
 
+from everturn.domain.asks import DoubtAnswer
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.memory import Segment
@@ -24,7 +25,6 @@ from everturn.domain.store import Submission
 from everturn.domain.tool import Verdict
 from everturn.domain.turns import ENDED, TurnState
 from everturn.engine import Engine, EngineSettings
-from everturn.engine.resume import TAKE_AS_DONE
 from everturn.memory import Memory, MemorySettings, Providers
 from everturn.store import Store
 from everturn.testing import (
@@ -206,7 +206,7 @@ async def survive(store: Store, folder: Path) -> None:
 
 async def _is_busy(engine: Engine) -> bool:
     for question in await engine.store.asks.open(ME):
-        reply = TAKE_AS_DONE if question.topic == "doubt" else "once"
+        reply = DoubtAnswer.TAKE_AS_DONE if question.topic == "doubt" else "once"
         await engine.answer(ME, question.id, reply, by="survivor")
     page = await engine.store.sessions.list(ME, limit=200)
     sessions = [await engine.session(ME, session.id) for session in page.items]

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import httpx2
 
-from everturn.engine.resume import TAKE_AS_DONE
+from everturn.domain.asks import DoubtAnswer
 from everturn.testing.web_server import Frame, frames_of
 from tests.soak.talker import EFFECTS
 
@@ -224,7 +224,9 @@ class Reader:
         acts: list[Awaitable[Any]] = []
         if frame.event == "question.asked":
             ask = frame.json["event"]["ask_id"]
-            acts.append(self._server.ask("POST", f"/api/questions/{ask}", json={"answer": TAKE_AS_DONE}))
+            acts.append(
+                self._server.ask("POST", f"/api/questions/{ask}", json={"answer": DoubtAnswer.TAKE_AS_DONE})
+            )
         if len(self._frames) == self.cancel_at:
             acts.append(self._server.ask("POST", f"/api/turns/{turn}/cancel", json={}))
         for act in acts:

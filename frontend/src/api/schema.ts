@@ -58,7 +58,7 @@ export interface components {
              *       "deny"
              *     ]
              */
-            options?: string[];
+            options?: components["schemas"]["Decision"][];
         };
         /**
          * ApprovalResolved
@@ -69,20 +69,20 @@ export interface components {
             kind: "approval.resolved";
             ask_id: string;
             call_id: string;
-            decision: string;
+            decision: components["schemas"]["Decision"];
             by: string;
             /** @default null */
             arguments?: string | null;
         };
         /**
          * Ask
-         * @description An open or answered approval or question. ``topic``: approval | question | doubt | limit | repeat.
+         * @description An open or answered approval or question.
          */
         Ask: {
             id: string;
             session_id: string;
             turn_id: string;
-            topic: string;
+            topic: components["schemas"]["AskTopic"];
             created_at: number;
             /** @default null */
             call_id?: string | null;
@@ -111,6 +111,12 @@ export interface components {
             /** @default null */
             edited?: string | null;
         };
+        /**
+         * AskTopic
+         * @description What an ask is about.
+         * @enum {unknown}
+         */
+        AskTopic: "approval" | "doubt" | "instructions" | "limit" | "question" | "repeat";
         /** Attachment */
         Attachment: {
             /** @enum {unknown} */
@@ -125,13 +131,13 @@ export interface components {
          * @description One row of a turn's timeline: a model call, a tool, a wait, or the server being down.
          */
         Bar: {
-            kind: string;
+            kind: components["schemas"]["BarKind"];
             label: string;
             start_at: number;
             /** @default null */
             end_at?: number | null;
             /** @default done */
-            state?: string;
+            state?: components["schemas"]["BarState"];
             /** @default null */
             step?: number | null;
             /** @default null */
@@ -148,6 +154,17 @@ export interface components {
             finish?: string;
         };
         /**
+         * BarKind
+         * @description What a row of the timeline shows.
+         * @enum {unknown}
+         */
+        BarKind: "down" | "model" | "tool" | "wait";
+        /**
+         * BarState
+         * @enum {unknown}
+         */
+        BarState: "abandoned" | "done" | "failed" | "running" | "unknown";
+        /**
          * Call
          * @description A tool call the model wished for. ``arguments`` is the JSON text as the model wrote it.
          */
@@ -158,12 +175,24 @@ export interface components {
             name: string;
             arguments: string;
         };
+        /**
+         * ClaimReason
+         * @description Why a turn can be claimed.
+         * @enum {unknown}
+         */
+        ClaimReason: "answered" | "crash" | "handed_over" | "manual" | "new";
         /** Counts */
         Counts: {
             sessions: number;
             archived: number;
             asks: number;
         };
+        /**
+         * Decision
+         * @description The answer to an approval.
+         * @enum {unknown}
+         */
+        Decision: "always" | "deny" | "expired" | "once" | "session" | "trust";
         /**
          * Defaults
          * @description What ``config.toml`` says: it holds where nothing was chosen.
@@ -190,6 +219,12 @@ export interface components {
             /** @default null */
             remedy?: components["schemas"]["Remedy"] | null;
         };
+        /**
+         * FinishReason
+         * @description Why a model call ended.
+         * @enum {unknown}
+         */
+        FinishReason: "calls" | "filtered" | "length" | "stop";
         /**
          * Hit
          * @description A message that search found. ``marks`` are (start, end) inside ``excerpt``.
@@ -367,15 +402,11 @@ export interface components {
             ask_id: string;
             answer: string;
             by: string;
-            /** @default question */
-            topic?: string;
+            topic?: components["schemas"]["AskTopic"];
             /** @default null */
             call_id?: string | null;
         };
-        /**
-         * QuestionAsked
-         * @description ``topic``: question (the model asks) | doubt (outcome unknown) | limit | repeat.
-         */
+        /** QuestionAsked */
         QuestionAsked: {
             /** @enum {unknown} */
             kind: "question.asked";
@@ -384,7 +415,7 @@ export interface components {
             /** @default [] */
             choices?: string[];
             /** @default question */
-            topic?: string;
+            topic?: components["schemas"]["AskTopic"];
             /** @default null */
             call_id?: string | null;
         };
@@ -439,7 +470,7 @@ export interface components {
             /** @default null */
             arguments?: string | null;
             /** @default null */
-            decision?: string | null;
+            decision?: components["schemas"]["Decision"] | null;
             /** @default null */
             output?: string | null;
         };
@@ -669,7 +700,7 @@ export interface components {
             /** @enum {unknown} */
             kind: "step.finished";
             step: number;
-            finish: string;
+            finish: components["schemas"]["FinishReason"];
             /** @default [] */
             calls?: components["schemas"]["Call"][];
             /** @default [] */
@@ -920,16 +951,13 @@ export interface components {
          * @enum {unknown}
          */
         TurnKind: "compaction" | "message";
-        /**
-         * TurnResumed
-         * @description ``reason``: crash | handed_over | answered | manual.
-         */
+        /** TurnResumed */
         TurnResumed: {
             /** @enum {unknown} */
             kind: "turn.resumed";
             epoch: number;
             worker: string;
-            reason: string;
+            reason: components["schemas"]["ClaimReason"];
             /** @default 0 */
             attempt?: number;
             /** @default null */

@@ -422,7 +422,7 @@ function changeBar(turn: TurnView, key: string, change: Partial<Bar>): TurnView 
   return { ...turn, bars };
 }
 
-function closeBar(turn: TurnView, key: string, at: number, state: string): TurnView {
+function closeBar(turn: TurnView, key: string, at: number, state: Bar["state"]): TurnView {
   const next = changeBar(turn, key, { end_at: at, state });
   if (!(key in turn.open)) return next;
   const open = { ...turn.open };

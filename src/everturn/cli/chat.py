@@ -18,6 +18,7 @@ from everturn.cli import prompts
 from everturn.cli.client import Client, ServerRefused, WireEvent
 from everturn.cli.frame import console, print_error, run
 from everturn.cli.screen import Screen
+from everturn.domain.asks import AskTopic
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import TurnWaiting
 from everturn.domain.store import Ask
@@ -203,7 +204,7 @@ class ChatSession:
                 await self._answer(ask)
 
     async def _answer(self, ask: Ask) -> None:
-        is_approval = ask.topic == "approval"
+        is_approval = ask.topic == AskTopic.APPROVAL
         path = f"/api/approvals/{ask.id}" if is_approval else f"/api/questions/{ask.id}"
         while True:
             given = await prompts.ask_user(ask, self._out)

@@ -15,10 +15,17 @@ from rich.text import Text
 
 from everturn.cli.call_text import exact, print_call, print_question
 from everturn.cli.editor import compact, edit_arguments, find_editor
+from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.errors import Invalid
 from everturn.domain.store import Ask
 
-_KEYS = {"y": "once", "s": "session", "a": "always", "t": "trust", "n": "deny"}
+_KEYS = {
+    "y": Decision.ONCE,
+    "s": Decision.SESSION,
+    "a": Decision.ALWAYS,
+    "t": Decision.TRUST,
+    "n": Decision.DENY,
+}
 _LINE_BYTES_MAX = 4096  # a terminal's own bound for a line
 _EDIT = "e"
 _OFFERS = {
@@ -29,7 +36,12 @@ _OFFERS = {
     _EDIT: "[e]dit",
     "n": "[n]o",
 }
-_WORDS = {"yes": "y", "no": "n", "edit": _EDIT, **{word: key for key, word in _KEYS.items()}}
+_WORDS: dict[str, str] = {
+    "yes": "y",
+    "no": "n",
+    "edit": _EDIT,
+    **{word.value: key for key, word in _KEYS.items()},
+}
 
 
 def can_ask() -> bool:
@@ -104,7 +116,7 @@ class Answer(msgspec.Struct, frozen=True):
 async def ask_user(ask: Ask, out: Console) -> Answer:
     """Ask until there is an answer. Runs the prompt in a thread, so that streams go on."""
     with echo(True):
-        if ask.topic == "approval":
+        if ask.topic == AskTopic.APPROVAL:
             return await _approval(ask, out)
         return Answer(await _question(ask, out))
 
@@ -166,7 +178,7 @@ async def _question(ask: Ask, out: Console) -> str:
         given = (await _input("  > ")).strip()
         if given.isdigit() and 0 < int(given) <= len(ask.choices):
             return ask.choices[int(given) - 1]
-        if given and (ask.topic == "question" or given in ask.choices):
+        if given and (ask.topic == AskTopic.QUESTION or given in ask.choices):
             return given
 
 

@@ -5,6 +5,7 @@ contracts: ``store``, ``model``, ``tool``, ``memory``.
 """
 
 __all__ = [
+    "asks",
     "clock",
     "errors",
     "events",
@@ -19,4 +20,5 @@ __all__ = [
     "store",
     "tool",
     "turns",
+    "words",
 ]

@@ -10,8 +10,9 @@ from typing import Any, Union
 
 import msgspec
 
+from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
-from everturn.domain.turns import Failure, Usage
+from everturn.domain.turns import ClaimReason, Failure, FinishReason, Usage
 
 
 class Payload(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True):
@@ -52,7 +53,7 @@ class StepFinished(Payload, frozen=True, tag="step.finished"):
     """A model call ended properly, with these wishes. From here a resumed turn goes on."""
 
     step: int
-    finish: str  # stop | calls | length | filtered
+    finish: FinishReason
     calls: tuple[Call, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()  # blocks with what the provider wants back
 
@@ -117,7 +118,7 @@ class ApprovalRequested(Payload, frozen=True, tag="approval.requested"):
     digest: str
     reason: str
     label: str = ""
-    options: tuple[str, ...] = ("once", "session", "always", "deny")
+    options: tuple[Decision, ...] = (Decision.ONCE, Decision.SESSION, Decision.ALWAYS, Decision.DENY)
 
 
 class ApprovalResolved(Payload, frozen=True, tag="approval.resolved"):
@@ -125,18 +126,16 @@ class ApprovalResolved(Payload, frozen=True, tag="approval.resolved"):
 
     ask_id: str
     call_id: str
-    decision: str
+    decision: Decision
     by: str
     arguments: str | None = None
 
 
 class QuestionAsked(Payload, frozen=True, tag="question.asked"):
-    """``topic``: question (the model asks) | doubt (outcome unknown) | limit | repeat."""
-
     ask_id: str
     text: str
     choices: tuple[str, ...] = ()
-    topic: str = "question"
+    topic: AskTopic = AskTopic.QUESTION
     call_id: str | None = None
 
 
@@ -144,7 +143,8 @@ class QuestionAnswered(Payload, frozen=True, tag="question.answered"):
     ask_id: str
     answer: str
     by: str
-    topic: str = "question"
+    # A factory, so that the topic is also written where it is the default: readers may rely on it.
+    topic: AskTopic = msgspec.field(default_factory=lambda: AskTopic.QUESTION)
     call_id: str | None = None
 
 
@@ -154,11 +154,9 @@ class TurnWaiting(Payload, frozen=True, tag="turn.waiting"):
 
 
 class TurnResumed(Payload, frozen=True, tag="turn.resumed"):
-    """``reason``: crash | handed_over | answered | manual."""
-
     epoch: int
     worker: str
-    reason: str
+    reason: ClaimReason
     attempt: int = 0
     stopped_at: int | None = None  # the last sign of life of the worker before
     step: int = 0  # the last finished step

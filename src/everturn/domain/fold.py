@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from everturn.domain import events as ev
+from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.ids import message_id
 from everturn.domain.messages import (
     AnyPart,
@@ -28,7 +29,7 @@ from everturn.domain.messages import (
     Role,
     Text,
 )
-from everturn.domain.turns import Bar, Usage
+from everturn.domain.turns import Bar, BarKind, BarState, ClaimReason, FinishReason, Usage
 
 UNKNOWN_TEXT = "Outcome unknown: the call started and never reported back. It may have taken effect."
 OUTPUT_BYTES_MAX = 262_144  # kept of the live output of a call that never reports back
@@ -63,7 +64,7 @@ class CallState(msgspec.Struct):
     started_at: int | None = None
     attempt: int = 0
     digest: str = ""
-    decision: str = ""  # the answer to its approval
+    decision: Decision | None = None  # the answer to its approval
     edited: str | None = None  # the arguments that the user put in place of the model's
     answer: str | None = None  # the answer to its question
     doubt: str | None = None  # the answer to "outcome unknown"; "run again" allows one run
@@ -88,7 +89,7 @@ class StepState(msgspec.Struct):
     model: str = ""
     attempt: int = 0
     calls: list[str] = msgspec.field(default_factory=list)
-    finish: str = ""
+    finish: FinishReason | None = None
     started_at: int = 0
     first_part_of_attempt: int = 0
     _parts: list[AnyPart] = msgspec.field(default_factory=list)
@@ -98,7 +99,7 @@ class StepState(msgspec.Struct):
 
     @property
     def is_finished(self) -> bool:
-        return bool(self.finish)
+        return self.finish is not None
 
     @property
     def parts(self) -> list[AnyPart]:
@@ -134,7 +135,7 @@ class Folded(msgspec.Struct, frozen=True):
     steps: int  # the last step that finished
     open_step: StepState | None
     calls: tuple[CallState, ...]  # of the last finished step, in the model's order
-    finish: str
+    finish: FinishReason | None  # of that step
     is_empty: bool  # the model has said nothing and wished nothing
     models: tuple[str, ...]
 
@@ -190,7 +191,7 @@ class Fold:
             steps=last.step if last else 0,
             open_step=max(open_steps, key=lambda step: step.step, default=None),
             calls=tuple(self._calls[call_id] for call_id in last.calls) if last else (),
-            finish=last.finish if last else "",
+            finish=last.finish if last else None,
             is_empty=not any(_says_something(step) for step in self._steps.values()),
             models=tuple(dict.fromkeys(step.model for step in self._steps.values() if step.model)),
         )
@@ -212,7 +213,8 @@ class Fold:
         step.attempt = payload.attempt
         step.model = payload.model
         self._open_bar(
-            f"step:{payload.step}", Bar("model", payload.model, event.at, state="running", step=payload.step)
+            f"step:{payload.step}",
+            Bar(BarKind.MODEL, payload.model, event.at, state=BarState.RUNNING, step=payload.step),
         )
 
     def _text(self, payload: ev.TextDelta, event: ev.Event) -> None:
@@ -233,7 +235,7 @@ class Fold:
 
     def _step_abandoned(self, payload: ev.StepAbandoned, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
-        self._close_bar(f"step:{payload.step}", event.at, "abandoned")
+        self._close_bar(f"step:{payload.step}", event.at, BarState.ABANDONED)
         if payload.continues:
             _cut(step)
             return
@@ -251,12 +253,12 @@ class Fold:
         for call in payload.calls:
             step.calls.append(call.id)
             self._calls[call.id] = CallState(call, payload.step, event.at)
-        self._close_bar(f"step:{payload.step}", event.at, "done", finish=payload.finish)
+        self._close_bar(f"step:{payload.step}", event.at, BarState.DONE, finish=payload.finish)
 
     def _step_usage(self, payload: ev.StepUsage, event: ev.Event) -> None:
         self._usage = self._usage.plus(payload.usage)
         for index in range(len(self._bars) - 1, -1, -1):
-            if self._bars[index].step == payload.step and self._bars[index].kind == "model":
+            if self._bars[index].step == payload.step and self._bars[index].kind == BarKind.MODEL:
                 self._bars[index] = msgspec.structs.replace(
                     self._bars[index], usage=payload.usage, missed_cache=payload.missed_cache
                 )
@@ -273,10 +275,10 @@ class Fold:
         call.doubt = None  # this run uses it up: if it is cut off too, the user is asked again
         call.printed = Printed()
         bar = Bar(
-            "tool",
+            BarKind.TOOL,
             payload.label or payload.name,
             event.at,
-            state="running",
+            state=BarState.RUNNING,
             step=payload.step,
             call_id=payload.call_id,
         )
@@ -303,20 +305,21 @@ class Fold:
             duration_ms=duration,
             is_untrusted=payload.is_untrusted,
             arguments=call.edited,
-            decision=call.decision or None,
+            decision=call.decision,
             # A result that was given for a call in doubt is not the call's own, and has none of its output.
             output=call.printed.text if call.doubt or payload.outcome is Outcome.UNKNOWN else None,
         )
         call.printed = Printed()
-        states = {Outcome.OK: "done", Outcome.UNKNOWN: "unknown"}
-        self._close_bar(payload.call_id, event.at, states.get(payload.outcome, "failed"))
+        states = {Outcome.OK: BarState.DONE, Outcome.UNKNOWN: BarState.UNKNOWN}
+        self._close_bar(payload.call_id, event.at, states.get(payload.outcome, BarState.FAILED))
 
     def _approval_requested(self, payload: ev.ApprovalRequested, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
         if call is not None:
             call.digest = payload.digest
         self._open_bar(
-            payload.ask_id, Bar("wait", "Approval", event.at, state="running", call_id=payload.call_id)
+            payload.ask_id,
+            Bar(BarKind.WAIT, "Approval", event.at, state=BarState.RUNNING, call_id=payload.call_id),
         )
 
     def _approval_resolved(self, payload: ev.ApprovalResolved, event: ev.Event) -> None:
@@ -324,36 +327,36 @@ class Fold:
         if call is not None:
             call.decision = payload.decision
             call.edited = payload.arguments
-        self._close_bar(payload.ask_id, event.at, "done")
+        self._close_bar(payload.ask_id, event.at, BarState.DONE)
 
     def _question_asked(self, payload: ev.QuestionAsked, event: ev.Event) -> None:
-        bar = Bar("wait", "Question", event.at, state="running", call_id=payload.call_id)
+        bar = Bar(BarKind.WAIT, "Question", event.at, state=BarState.RUNNING, call_id=payload.call_id)
         self._open_bar(payload.ask_id, bar)
 
     def _question_answered(self, payload: ev.QuestionAnswered, event: ev.Event) -> None:
-        self._close_bar(payload.ask_id, event.at, "done")
+        self._close_bar(payload.ask_id, event.at, BarState.DONE)
         call = self._calls.get(payload.call_id or "")
         if call is None:
             return
-        if payload.topic == "doubt":
+        if payload.topic == AskTopic.DOUBT:
             call.doubt = payload.answer
-        elif payload.topic == "question":
+        elif payload.topic == AskTopic.QUESTION:
             call.answer = payload.answer
 
     # --- the turn ----------------------------------------------------------------------------------
 
     def _turn_resumed(self, payload: ev.TurnResumed, event: ev.Event) -> None:
-        if payload.reason == "answered":
+        if payload.reason == ClaimReason.ANSWERED:
             return
         stopped = payload.stopped_at or self._last_at or event.at
         for key in list(self._open_bars):
             is_call = key in self._calls
-            self._close_bar(key, stopped, "unknown" if is_call else "abandoned")
-        self._bars.append(Bar("down", payload.reason, stopped, event.at))
+            self._close_bar(key, stopped, BarState.UNKNOWN if is_call else BarState.ABANDONED)
+        self._bars.append(Bar(BarKind.DOWN, payload.reason, stopped, event.at))
 
     def _turn_ended(self, payload: Any, event: ev.Event) -> None:
         for key in list(self._open_bars):
-            self._close_bar(key, event.at, "unknown" if key in self._calls else "abandoned")
+            self._close_bar(key, event.at, BarState.UNKNOWN if key in self._calls else BarState.ABANDONED)
 
     def _message_added(self, payload: ev.MessageAdded, event: ev.Event) -> None:
         self._items.append(payload.message)
@@ -364,10 +367,10 @@ class Fold:
         self._open_bars[key] = len(self._bars)
         self._bars.append(bar)
 
-    def _close_bar(self, key: str, at: int, state: str, finish: str = "") -> None:
+    def _close_bar(self, key: str, at: int, state: BarState, finish: FinishReason | None = None) -> None:
         index = self._open_bars.pop(key, None)
         if index is not None:
-            cut = finish if finish in _CUT_SHORT else ""
+            cut = finish if finish is not None and finish in _CUT_SHORT else ""
             self._bars[index] = msgspec.structs.replace(self._bars[index], end_at=at, state=state, finish=cut)
 
     def _first_token(self, step: int, at: int) -> None:
@@ -477,7 +480,7 @@ def _missing(state: CallState) -> Result:
         text,
         outcome,
         arguments=state.edited,
-        decision=state.decision or None,
+        decision=state.decision,
         output=state.printed.text,
     )
 
@@ -488,7 +491,7 @@ def _says_something(step: StepState) -> bool:
     )
 
 
-_CUT_SHORT = frozenset({"length", "filtered"})
+_CUT_SHORT = frozenset({FinishReason.LENGTH, FinishReason.FILTERED})
 # Events that only a worker that continues the turn writes.
 _WORK = frozenset({"step.started", "step.abandoned", "tool.started", "tool.finished"})
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from everturn.domain.asks import Decision
+
 
 class Role(StrEnum):
     USER = "user"
@@ -61,7 +63,7 @@ class Result(Part, frozen=True, tag="result"):
     duration_ms: int | None = None
     is_untrusted: bool = False  # came from a tool, the web or MCP
     arguments: str | None = None  # those that the user put in place of the call's own
-    decision: str | None = None  # what its approval was answered: once, session, …, deny; expired: by nobody
+    decision: Decision | None = None  # the answer to its approval
     output: str | None = None  # what a call that never reported back had printed; never given to the model
 
 

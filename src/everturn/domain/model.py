@@ -9,7 +9,7 @@ from typing import Any, Protocol, Union
 import msgspec
 
 from everturn.domain.messages import Call, Message, Reasoning
-from everturn.domain.turns import Usage
+from everturn.domain.turns import FinishReason, Usage
 
 
 class ToolSchema(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class ProgressChunk(msgspec.Struct, frozen=True):
 class Finish(msgspec.Struct, frozen=True):
     """The proper end. A stream without it raises StreamCut."""
 
-    reason: str  # stop | calls | length | filtered
+    reason: FinishReason
     calls: tuple[Call, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
     usage: Usage = Usage()

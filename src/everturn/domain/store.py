@@ -12,12 +12,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from everturn.domain.asks import AskTopic
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
 from everturn.domain.memory import Ledger
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Deletion, Hit, Overview, Page, Session, SessionPatch
-from everturn.domain.turns import Completed, Failure, Turn, TurnKind
+from everturn.domain.turns import ClaimReason, Completed, Failure, Turn, TurnKind
 
 
 class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,29 +72,29 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A turn that this worker may run. Every write of it carries the epoch.
+    """A turn that this worker may run. Every write to it carries the epoch.
 
-    ``reason``: new | crash | handed_over | answered | manual. ``journal`` holds the turn's events so
-    far, in (epoch, number) order; the writer goes on with ``number`` + 1.
+    ``journal`` holds the turn's events so far, in (epoch, number) order. The writer continues with
+    ``number`` + 1.
     """
 
     turn: Turn
     session: Session
     epoch: int
     number: int
-    reason: str
+    reason: ClaimReason
     journal: tuple[Event, ...] = ()
     stopped_at: int | None = None
     message: Message | None = None  # the turn's first, as it is now; None in a compaction
 
 
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An open or answered approval or question. ``topic``: approval | question | doubt | limit | repeat."""
+    """An open or answered approval or question."""
 
     id: str
     session_id: str
     turn_id: str
-    topic: str
+    topic: AskTopic
     created_at: int
     call_id: str | None = None
     text: str = ""

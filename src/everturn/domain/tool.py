@@ -9,6 +9,7 @@ from typing import Any, Protocol, Union
 
 import msgspec
 
+from everturn.domain.asks import Decision
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 
@@ -26,7 +27,7 @@ class Ruling(msgspec.Struct, frozen=True):
     verdict: Verdict
     reason: str = ""
     label: str = ""
-    options: tuple[str, ...] = ("once", "session", "always", "deny")
+    options: tuple[Decision, ...] = (Decision.ONCE, Decision.SESSION, Decision.ALWAYS, Decision.DENY)
     covers: str = ""
 
     @property
@@ -127,8 +128,8 @@ class Toolbox(Protocol):
         """Allow, ask or deny this call. Never raises: what cannot be judged asks."""
         ...
 
-    async def remember(self, call: ToolCall, decision: str) -> None:
-        """Keep an answer that reaches beyond one call: ``session``, ``always`` or ``trust``."""
+    async def remember(self, call: ToolCall, decision: Decision) -> None:
+        """Keep a lasting decision about the call."""
         ...
 
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:

@@ -10,6 +10,7 @@ from typing import Self
 import msgspec
 
 from everturn.domain.errors import EverturnError, Remedy
+from everturn.domain.words import Words
 
 
 class TurnState(StrEnum):
@@ -43,6 +44,42 @@ ENDED = frozenset({_S.COMPLETED, _S.CANCELLED, _S.FAILED, _S.INTERRUPTED})
 class TurnKind(StrEnum):
     MESSAGE = "message"
     COMPACTION = "compaction"
+
+
+class ClaimReason(Words):
+    """Why a turn can be claimed."""
+
+    NEW = "new"
+    CRASH = "crash"  # its worker died
+    HANDED_OVER = "handed_over"  # its worker stopped and released it
+    ANSWERED = "answered"  # its asks were answered
+    MANUAL = "manual"  # the user pressed Resume
+
+
+class FinishReason(Words):
+    """Why a model call ended."""
+
+    STOP = "stop"
+    CALLS = "calls"  # the model wants tools to run
+    LENGTH = "length"  # the output limit was reached
+    FILTERED = "filtered"  # the provider withheld the answer
+
+
+class BarKind(Words):
+    """What a row of the timeline shows."""
+
+    MODEL = "model"
+    TOOL = "tool"
+    WAIT = "wait"  # for the user
+    DOWN = "down"  # no worker had the turn
+
+
+class BarState(Words):
+    DONE = "done"
+    RUNNING = "running"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+    UNKNOWN = "unknown"
 
 
 class Recovery(StrEnum):
@@ -95,11 +132,11 @@ def _sum(left: int | None, right: int | None) -> int | None:
 class Bar(msgspec.Struct, frozen=True, omit_defaults=True):
     """One row of a turn's timeline: a model call, a tool, a wait, or the server being down."""
 
-    kind: str  # model | tool | wait | down
+    kind: BarKind
     label: str
     start_at: int
     end_at: int | None = None
-    state: str = "done"  # done | running | failed | abandoned | unknown
+    state: BarState = BarState.DONE
     step: int | None = None
     call_id: str | None = None
     usage: Usage | None = None

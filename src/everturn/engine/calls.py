@@ -11,6 +11,7 @@ import anyio
 import msgspec
 
 from everturn.domain import events as ev
+from everturn.domain.asks import AskTopic, DoubtAnswer
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, Retry, Stopped
 from everturn.domain.fold import CallState
 from everturn.domain.messages import Outcome
@@ -29,12 +30,11 @@ from everturn.domain.turns import Turn
 from everturn.engine.agents import BoundAgent, is_tainted
 from everturn.engine.context import head_and_tail, storable
 from everturn.engine.progress import digest_of
-from everturn.engine.resume import DOUBT_CHOICES, AskDoubt, GiveResult, Judge, RunCall, next_for_call
+from everturn.engine.resume import AskDoubt, GiveResult, Judge, RunCall, next_for_call
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 
 _log = logging.getLogger("everturn.engine")
-_REACHES_FURTHER = ("session", "always", "trust")
 READS_AT_ONCE_MAX = 8
 
 
@@ -114,7 +114,7 @@ class Calls:
 
     async def _ready(self, state: CallState, tool: Tool) -> _Ready | None:
         move = next_for_call(state, tool.spec)
-        if not isinstance(move, (Judge, RunCall)) or state.decision in _REACHES_FURTHER:
+        if not isinstance(move, (Judge, RunCall)) or _is_lasting(state):
             return None
         call = await self._call(state)
         if isinstance(call, ToolResult):
@@ -128,13 +128,13 @@ class Calls:
         tool = self._agent.tools.get(state.call.name)
         move = next_for_call(state, tool.spec if tool else None)
         if isinstance(move, GiveResult):
-            await self._finish(state, ToolResult(move.text, Outcome(move.outcome)), is_untrusted=False)
+            await self._finish(state, ToolResult(move.text, move.outcome), is_untrusted=False)
             return None
         if tool is None:
             await self._finish(state, _unknown_tool(state, self._agent), is_untrusted=False)
             return None
         if isinstance(move, AskDoubt):
-            return self._ask(state, "doubt", move.text, DOUBT_CHOICES)
+            return self._ask(state, AskTopic.DOUBT, move.text, tuple(DoubtAnswer))
         call = await self._call(state)
         if isinstance(call, ToolResult):
             await self._finish(state, call, is_untrusted=False)
@@ -152,7 +152,7 @@ class Calls:
             return None
         if ruling.verdict is Verdict.ASK and not run.is_approved:
             return self._approval(state, ruling)
-        if state.decision in _REACHES_FURTHER and run.is_approved:
+        if run.is_approved and state.decision is not None and state.decision.is_lasting:
             await self._services.toolbox.remember(call, state.decision)
         return await self._run(_Ready(state, tool, call, run, ruling))
 
@@ -163,7 +163,7 @@ class Calls:
         if tool is None or not isinstance(move, (Judge, AskDoubt)):
             return None
         if isinstance(move, AskDoubt):
-            return self._ask(state, "doubt", move.text, DOUBT_CHOICES)
+            return self._ask(state, AskTopic.DOUBT, move.text, tuple(DoubtAnswer))
         call = await self._call(state)
         if isinstance(call, ToolResult):
             return None
@@ -210,7 +210,7 @@ class Calls:
         result = await self._run_tool(tool, call)
         await self._services.probe.reach(Moment.TOOL_RAN, self._turn.id)
         if isinstance(result, ToolQuestion):
-            return self._ask(state, "question", result.text, result.choices)
+            return self._ask(state, AskTopic.QUESTION, result.text, result.choices)
         result = msgspec.structs.replace(result, text=storable(result.text))
         trouble: Retry | Stopped | None = None
         try:
@@ -328,7 +328,7 @@ class Calls:
 
     def _approval(self, state: CallState, ruling: Ruling) -> Question:
         digest = digest_of(state.call.name, state.call.arguments)
-        ask = self._new_ask(state, "approval", ruling.question, ruling.options, digest, ruling.label)
+        ask = self._new_ask(state, AskTopic.APPROVAL, ruling.question, ruling.options, digest, ruling.label)
         payload = ev.ApprovalRequested(
             ask.id,
             state.call.id,
@@ -341,14 +341,14 @@ class Calls:
         )
         return Question(ask, payload)
 
-    def _ask(self, state: CallState, topic: str, text: str, choices: tuple[str, ...]) -> Question:
+    def _ask(self, state: CallState, topic: AskTopic, text: str, choices: tuple[str, ...]) -> Question:
         ask = self._new_ask(state, topic, text, choices)
         return Question(ask, ev.QuestionAsked(ask.id, text, choices, topic, state.call.id))
 
     def _new_ask(
         self,
         state: CallState,
-        topic: str,
+        topic: AskTopic,
         text: str,
         choices: tuple[str, ...],
         digest: str = "",
@@ -405,7 +405,7 @@ class LiveOutput:
 
 
 def new_ask(
-    services: TurnServices, turn: Turn, topic: str, text: str, choices: tuple[str, ...], **more: Any
+    services: TurnServices, turn: Turn, topic: AskTopic, text: str, choices: tuple[str, ...], **more: Any
 ) -> Ask:
     now = services.clock.now_ms()
     lasts_s = services.settings.ask_expires_s
@@ -427,6 +427,10 @@ def _started(ready: _Ready) -> ev.ToolStarted:
     return ev.ToolStarted(
         ready.state.step, call.id, call.name, ready.state.arguments, label, ready.run.attempt
     )
+
+
+def _is_lasting(state: CallState) -> bool:
+    return state.decision is not None and state.decision.is_lasting
 
 
 def parse_arguments(text: str) -> dict[str, Any] | str:

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from everturn.domain import events as ev
+from everturn.domain.asks import AskTopic, LimitAnswer
 from everturn.domain.messages import Role
-from everturn.domain.turns import Usage
+from everturn.domain.turns import ClaimReason, Usage
 
-GO_ON = "continue"
-STOP = "stop"
-EXPIRED = "expired"
+CRASH = "crash"  # why an attempt was abandoned whose worker died
 
 
 def digest_of(name: str, arguments: str) -> str:
@@ -85,12 +84,12 @@ class TurnProgress:
         stopped_at = payload.stopped_at or self._last_at or at
         self._stops_working(self.works_ms(stopped_at))
         self.works_since = at
-        self.is_taken_up = payload.reason in ("crash", "handed_over")
+        self.is_taken_up = payload.reason in (ClaimReason.CRASH, ClaimReason.HANDED_OVER)
         if self.is_taken_up:
             self._away_ms += max(0, at - stopped_at)
-        if payload.reason == "crash":
+        if payload.reason == ClaimReason.CRASH:
             self.crashes += 1
-        elif payload.reason == "manual":
+        elif payload.reason == ClaimReason.MANUAL:
             # The user wants it: the budget starts anew.
             self.crashes = 0
             self._away_ms = 0
@@ -126,7 +125,7 @@ class TurnProgress:
         self.enter(payload.step)
         self.is_attempt_open = False
         model = payload.model or self._open_model
-        if payload.reason == "crash":
+        if payload.reason == CRASH:
             # Our death is not the model's fault: it keeps its attempts.
             self.attempts[model] = max(0, self.attempts.get(model, 0) - 1)
             return
@@ -165,12 +164,12 @@ class TurnProgress:
             self.asked.add(payload.call_id)
 
     def _question_answered(self, payload: ev.QuestionAnswered, at: int) -> None:
-        if payload.topic not in ("limit", "repeat"):
+        if payload.topic not in (AskTopic.LIMIT, AskTopic.REPEAT):
             return
-        if payload.answer != GO_ON:
+        if payload.answer != LimitAnswer.CONTINUE:
             self.is_stopped = True
             self.stopped_by = payload.by
-        elif payload.topic == "limit":
+        elif payload.topic == AskTopic.LIMIT:
             self.grants += 1
         else:
             self.repeats = 0

@@ -11,19 +11,15 @@ from typing import Union
 
 import msgspec
 
+from everturn.domain.asks import EXPIRED, AskTopic, Decision, DoubtAnswer, LimitAnswer
 from everturn.domain.errors import Remedy
 from everturn.domain.fold import CallState, Folded
-from everturn.domain.messages import Role, Text
+from everturn.domain.messages import Outcome, Role, Text
 from everturn.domain.model import Abilities
 from everturn.domain.tool import ToolSpec
-from everturn.domain.turns import Failure
-from everturn.engine.progress import EXPIRED, GO_ON, STOP, TurnProgress, digest_of
+from everturn.domain.turns import Failure, FinishReason
+from everturn.engine.progress import TurnProgress, digest_of
 from everturn.engine.settings import EngineSettings
-
-CHECK = "check"
-RUN_AGAIN = "run again"
-TAKE_AS_DONE = "take it as done"
-DOUBT_CHOICES = (CHECK, RUN_AGAIN, TAKE_AS_DONE)
 
 
 class CallModel(msgspec.Struct, frozen=True):
@@ -47,9 +43,9 @@ class RunCalls(msgspec.Struct, frozen=True):
 class AskWhether(msgspec.Struct, frozen=True):
     """Something was reached at which the user decides."""
 
-    topic: str  # limit | repeat
+    topic: AskTopic
     text: str
-    choices: tuple[str, ...] = (GO_ON, STOP)
+    choices: tuple[LimitAnswer, ...] = tuple(LimitAnswer)
 
 
 class Complete(msgspec.Struct, frozen=True):
@@ -119,7 +115,7 @@ def _answers(folded: Folded) -> bool:
 
 def _silent(folded: Folded) -> Failure:
     model = folded.models[-1] if folded.models else "The model"
-    if folded.finish == "filtered":
+    if folded.finish == FinishReason.FILTERED:
         return Failure("model_filtered", f"{model} withheld its answer.", "Say it differently, then retry.")
     return Failure(
         "model_silent",
@@ -144,14 +140,14 @@ def _limit_reached(progress: TurnProgress, now_ms: int, settings: EngineSettings
         said = f"{tokens:,} tokens"
     elif settings.cost_usd_max is not None and cost >= settings.cost_usd_max * shares:
         said = f"{cost:.2f} USD"
-    return AskWhether("limit", f"This turn has used {said}. Shall it go on?") if said else None
+    return AskWhether(AskTopic.LIMIT, f"This turn has used {said}. Shall it go on?") if said else None
 
 
 def _repeats(progress: TurnProgress, settings: EngineSettings) -> AskWhether | None:
     if progress.repeats < settings.repeats_max:
         return None
     times = progress.repeats
-    return AskWhether("repeat", f"The same call gave the same result {times} times. Shall it go on?")
+    return AskWhether(AskTopic.REPEAT, f"The same call gave the same result {times} times. Shall it go on?")
 
 
 # --- one call -----------------------------------------------------------------------------------------
@@ -167,7 +163,7 @@ class RunCall(msgspec.Struct, frozen=True):
 class GiveResult(msgspec.Struct, frozen=True):
     """It has its result without being run."""
 
-    outcome: str
+    outcome: Outcome
     text: str
 
 
@@ -201,34 +197,34 @@ def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
 
 def _from_answer(answer: str) -> CallMove:
     if answer == EXPIRED:
-        return GiveResult("error", "The user did not answer in time.")
-    return GiveResult("ok", answer)
+        return GiveResult(Outcome.ERROR, "The user did not answer in time.")
+    return GiveResult(Outcome.OK, answer)
 
 
 def _from_decision(state: CallState) -> CallMove:
     """An approval holds for one call: its id and the digest of its arguments."""
     is_for_this = state.digest == digest_of(state.call.name, state.call.arguments)
-    if not state.decision or not is_for_this:
+    if state.decision is None or not is_for_this:
         return Judge()
-    if state.decision == EXPIRED:
-        return GiveResult("denied", "Nobody allowed this call in time. It was not run.")
-    if state.decision == "deny":
-        return GiveResult("denied", "The user did not allow this call. It was not run.")
+    if state.decision == Decision.EXPIRED:
+        return GiveResult(Outcome.DENIED, "Nobody allowed this call in time. It was not run.")
+    if state.decision == Decision.DENY:
+        return GiveResult(Outcome.DENIED, "The user did not allow this call. It was not run.")
     return RunCall(1, is_approved=True)
 
 
 def _from_doubt(state: CallState) -> CallMove:
-    if state.doubt == RUN_AGAIN:
+    if state.doubt == DoubtAnswer.RUN_AGAIN:
         return RunCall(state.attempt + 1, is_approved=True)
-    if state.doubt == TAKE_AS_DONE:
-        return GiveResult("ok", "The user says that this call took effect. Its output is not known.")
-    if state.doubt == CHECK:
+    if state.doubt == DoubtAnswer.TAKE_AS_DONE:
+        return GiveResult(Outcome.OK, "The user says that this call took effect. Its output is not known.")
+    if state.doubt == DoubtAnswer.CHECK:
         return GiveResult(
-            "unknown",
+            Outcome.UNKNOWN,
             "Outcome unknown: the call started and the server stopped before it reported back. "
             "Check whether it took effect before you do it again.",
         )
-    return GiveResult("unknown", "Outcome unknown: the call started and never reported back.")
+    return GiveResult(Outcome.UNKNOWN, "Outcome unknown: the call started and never reported back.")
 
 
 # --- one model call -----------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from everturn.engine.attachments import Attachments
 from everturn.engine.compaction import Compactor
 from everturn.engine.context import build_request, estimate_tokens, show, storable
 from everturn.engine.model_call import backoff_s
+from everturn.engine.progress import CRASH
 from everturn.engine.resume import choose_model, continues
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
@@ -87,7 +88,7 @@ class ModelSteps:
         folded = self._log.folded()
         name = folded.open_step.model if folded.open_step is not None else ""
         goes_on = await self._can_continue(name)
-        await self._log.append(ev.StepAbandoned(step, "crash", continues=goes_on, model=name))
+        await self._log.append(ev.StepAbandoned(step, CRASH, continues=goes_on, model=name))
 
     async def _attempt(self, step: int, name: str) -> None:
         started = ev.StepStarted(step, name, self._log.progress.attempt + 1)

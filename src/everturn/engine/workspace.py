@@ -4,16 +4,15 @@ only after the user has seen the whole of them and agreed."""
 from __future__ import annotations
 
 from everturn.domain import events as ev
+from everturn.domain.asks import AskTopic, InstructionsAnswer
 from everturn.domain.store import Claim
 from everturn.engine.agents import instructions_of
 from everturn.engine.calls import Question, new_ask
 from everturn.engine.services import TurnServices
 
-TOPIC = "instructions"
-USE = "use them"
-LEAVE = "leave them out"
-LATER = "not now"  # for this turn; the next one asks again
-CHOICES = (USE, LEAVE, LATER)
+_TOPIC = AskTopic.INSTRUCTIONS
+_CHOICES = tuple(InstructionsAnswer)
+_DECIDING = (InstructionsAnswer.USE, InstructionsAnswer.LEAVE_OUT)
 
 
 class Workspace:
@@ -39,9 +38,11 @@ class Workspace:
             begin = "The instructions (AGENTS.md) of this folder have changed." if told.is_changed else ""
             begin = begin or "This folder has instructions for agents (AGENTS.md)."
             return self._ask(f"{begin} Use them?", told.preview, told.digest)
-        if answer in (USE, LEAVE):
+        if answer in _DECIDING:
             workspace = await toolbox.workspace(session.owner, session.id, session.project)
-            await toolbox.decide_instructions(session.owner, workspace, told.digest, use=answer == USE)
+            await toolbox.decide_instructions(
+                session.owner, workspace, told.digest, use=answer == InstructionsAnswer.USE
+            )
         return None
 
     async def _about_servers(self) -> Question | None:
@@ -50,22 +51,22 @@ class Workspace:
             answer = await self._answered(told.digest)
             if answer is None:
                 return self._ask(told.question, told.text, told.digest)
-            if answer in (USE, LEAVE):
+            if answer in _DECIDING:
                 await toolbox.decide_untrusted(
-                    session.owner, session.id, told.name, told.digest, use=answer == USE
+                    session.owner, session.id, told.name, told.digest, use=answer == InstructionsAnswer.USE
                 )
         return None
 
     def _ask(self, question: str, about: str, digest: str) -> Question:
         text = f"{question}\n\n{about}"
-        ask = new_ask(self._services, self._claim.turn, TOPIC, text, CHOICES, digest=digest)
-        return Question(ask, ev.QuestionAsked(ask.id, text, CHOICES, TOPIC))
+        ask = new_ask(self._services, self._claim.turn, _TOPIC, text, _CHOICES, digest=digest)
+        return Question(ask, ev.QuestionAsked(ask.id, text, _CHOICES, _TOPIC))
 
     async def _answered(self, digest: str) -> str | None:
         """The answer that was given in this turn about this very content."""
         for event in reversed(self._claim.journal):
             payload = event.payload
-            if isinstance(payload, ev.QuestionAnswered) and payload.topic == TOPIC:
+            if isinstance(payload, ev.QuestionAnswered) and payload.topic == _TOPIC:
                 ask = await self._services.store.asks.get(self._claim.turn.owner, payload.ask_id)
                 if ask.digest == digest:
                     return payload.answer

@@ -30,7 +30,7 @@ from everturn.domain.model import (
     TextChunk,
     ToolSchema,
 )
-from everturn.domain.turns import Usage
+from everturn.domain.turns import FinishReason, Usage
 from everturn.models import failures
 from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps, unique_calls
 from everturn.models.history_cache import HistoryCache
@@ -44,14 +44,14 @@ _THINKING_TOKENS = 8_192
 _MARKED = 2  # of the user's messages, the last: up to each of them the provider keeps what it has read
 _EPHEMERAL: Mapping[str, str] = {"type": "ephemeral"}
 
-_FINISHES: Mapping[str, str] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "tool_use": "calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "filtered",
+_FINISHES: Mapping[str, FinishReason] = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "pause_turn": FinishReason.STOP,
+    "tool_use": FinishReason.CALLS,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "refusal": FinishReason.FILTERED,
 }
 
 
@@ -227,7 +227,10 @@ class AnthropicModel:
         usage = reading.usage()
         cost = await self._price(self._target.model, usage, reading.written_tokens)
         return Finish(
-            str(reading.finish), calls, reading.reasoning(), msgspec.structs.replace(usage, cost_usd=cost)
+            reading.finish or FinishReason.STOP,
+            calls,
+            reading.reasoning(),
+            msgspec.structs.replace(usage, cost_usd=cost),
         )
 
 
@@ -253,7 +256,7 @@ class _Reading:
         self._input = _Usage()
         self._output_tokens: int | None = None
         self._trouble: ModelTrouble | None = None
-        self.finish: str | None = None
+        self.finish: FinishReason | None = None
         self.is_done = False
 
     def check(self) -> None:
@@ -337,7 +340,7 @@ class _Reading:
         if event.usage is not None:
             self._take_usage(event.usage)
         if event.delta is not None and event.delta.stop_reason is not None:
-            self.finish = _FINISHES.get(event.delta.stop_reason, "stop")
+            self.finish = _FINISHES.get(event.delta.stop_reason, FinishReason.STOP)
         if event.type == "message_stop":
             self.is_done = True
 

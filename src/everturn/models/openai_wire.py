@@ -26,7 +26,7 @@ from everturn.domain.model import (
     ReasoningChunk,
     TextChunk,
 )
-from everturn.domain.turns import Usage
+from everturn.domain.turns import FinishReason, Usage
 from everturn.models import failures
 from everturn.models.history import unique_calls
 from everturn.models.history_cache import HistoryCache
@@ -39,17 +39,17 @@ from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, 
 _TAIL_TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 0.25
 
-_FINISHES: Mapping[str, str] = {
-    "stop": "stop",
-    "eos": "stop",
-    "tool_calls": "calls",
-    "function_call": "calls",
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "content_filter": "filtered",
-    "refusal": "filtered",
-    "sensitive": "filtered",
+_FINISHES: Mapping[str, FinishReason] = {
+    "stop": FinishReason.STOP,
+    "eos": FinishReason.STOP,
+    "tool_calls": FinishReason.CALLS,
+    "function_call": FinishReason.CALLS,
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,
+    "content_filter": FinishReason.FILTERED,
+    "refusal": FinishReason.FILTERED,
+    "sensitive": FinishReason.FILTERED,
 }
 # Endings with which a server says that it could not go on.
 _BROKEN_FINISHES = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
@@ -225,7 +225,8 @@ class OpenAIModel:
         if usage.cost_usd is None:
             cost = await self._price(self._target.model, usage, 0)
             usage = msgspec.structs.replace(usage, cost_usd=cost)
-        reason = "calls" if calls and reading.finish == "stop" else str(reading.finish)
+        finish = reading.finish or FinishReason.STOP
+        reason = FinishReason.CALLS if calls and finish == FinishReason.STOP else finish
         return Finish(reason, calls, reading.reasoning(), usage)
 
 
@@ -241,7 +242,7 @@ class _Reading:
         self._thoughts_field = ""
         self._details: list[dict[str, Any]] = []
         self._usage: _Usage | None = None
-        self.finish: str | None = None
+        self.finish: FinishReason | None = None
         self._trouble: ModelTrouble | None = None
         self._is_done = False
         self._goes_on = False  # text or a call came after a finish: that was not the end
@@ -392,7 +393,7 @@ class _Reading:
         if reason in _BROKEN_FINISHES:
             self._trouble = self._caller.trouble(error or {"message": f"it ended with {reason!r}"})
         else:
-            self.finish = _FINISHES.get(reason, "stop")
+            self.finish = _FINISHES.get(reason, FinishReason.STOP)
 
     async def after_finish(self, pieces: AsyncGenerator[bytes, None]) -> list[Chunk] | None:
         """One read of what follows the finish: usage, [DONE]; None at the end of the body.

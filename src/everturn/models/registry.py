@@ -26,7 +26,7 @@ from everturn.domain.model import (
     ProgressChunk,
     TextChunk,
 )
-from everturn.domain.turns import Usage
+from everturn.domain.turns import FinishReason, Usage
 from everturn.models.anthropic_wire import AnthropicModel, generation_of
 from everturn.models.discovery import Discovery, FoundServer
 from everturn.models.failures import first_sentence
@@ -266,7 +266,7 @@ class ModelRegistry:
     async def test(self, name: str | None = None) -> Trial:
         """Say a few words to a model. Never raises ModelTrouble: what is wrong is in the result."""
         started = self._clock.monotonic()
-        words, first, finish = "", None, Finish("")
+        words, first, finish = "", None, Finish(FinishReason.STOP)
         try:
             model = await self.get(name)
             with anyio.fail_after(_TEST_TIMEOUT_S):

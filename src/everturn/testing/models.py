@@ -24,7 +24,7 @@ from everturn.domain.model import (
     ReasoningChunk,
     TextChunk,
 )
-from everturn.domain.turns import Usage
+from everturn.domain.turns import FinishReason, Usage
 
 
 class Say(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Preparing(msgspec.Struct, frozen=True):
 class End(msgspec.Struct, frozen=True):
     """An explicit end, where the one that follows from the steps is not wanted."""
 
-    reason: str
+    reason: FinishReason
     usage: Usage = Usage()
 
 
@@ -182,7 +182,7 @@ class ScriptedModel:
                     yield ProgressChunk(label, done, total)
                 case End():
                     end = step
-        reason = end.reason if end else ("calls" if calls else "stop")
+        reason = end.reason if end else (FinishReason.CALLS if calls else FinishReason.STOP)
         usage = end.usage if end and end.usage != Usage() else self._usage
         yield Finish(reason, tuple(calls), tuple(reasoning), usage)
 

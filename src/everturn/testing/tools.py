@@ -9,6 +9,7 @@ from typing import Any, Union
 
 import msgspec
 
+from everturn.domain.asks import Decision
 from everturn.domain.model import ToolSchema
 from everturn.domain.tool import (
     Emit,
@@ -113,9 +114,9 @@ class FakeToolbox:
             return rule(call, spec)
         return Ruling(Verdict(rule), reason=f"{spec.name} is set to {rule}", label=spec.name)
 
-    async def remember(self, call: ToolCall, decision: str) -> None:
+    async def remember(self, call: ToolCall, decision: Decision) -> None:
         self.remembered.append((call.name, decision))
-        if decision in ("session", "always"):
+        if decision in (Decision.SESSION, Decision.ALWAYS):
             self._rules[call.name] = Verdict.ALLOW
 
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:

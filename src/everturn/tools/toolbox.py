@@ -14,6 +14,7 @@ from types import TracebackType
 import anyio
 import msgspec
 
+from everturn.domain.asks import Decision
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.store import Records, Search
@@ -141,10 +142,10 @@ class EverturnToolbox:
             if not isinstance(error, ToolFailed):
                 _log.warning("a call of %s could not be judged", spec.name, exc_info=error)
             reason = f"It could not be judged: {error}"
-            return Ruling(Verdict.ASK, reason, label=spec.name, options=("once", "deny"))
+            return Ruling(Verdict.ASK, reason, label=spec.name, options=(Decision.ONCE, Decision.DENY))
 
-    async def remember(self, call: ToolCall, decision: str) -> None:
-        if decision not in ("session", "always", "trust"):
+    async def remember(self, call: ToolCall, decision: Decision) -> None:
+        if not decision.is_lasting:
             return
         tool = await self._find(call)
         judgement = self._judgement(call, tool)

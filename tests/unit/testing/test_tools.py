@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from everturn.domain.asks import Decision
 from everturn.domain.tool import ToolCall, Verdict
 from everturn.testing import CountingTool, FakeTool, FakeToolbox, count_effects
 
@@ -48,5 +49,5 @@ async def test_the_toolbox_rules_and_remembers():
     assert [tool.spec.name for tool in await box.tools("o", "s", None)] == ["look", "pay"]
     assert (await box.rule(call(), pay.spec)).verdict is Verdict.ASK
     assert (await box.rule(call("look"), look.spec)).verdict is Verdict.ALLOW
-    await box.remember(call(), "session")
+    await box.remember(call(), Decision.SESSION)
     assert (await box.rule(call(), pay.spec)).verdict is Verdict.ALLOW

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from everturn.domain.asks import Decision
 from everturn.domain.clock import SystemClock
 from everturn.domain.tool import Ruling, ToolCall, ToolResult
 from everturn.store import Store, open_store
@@ -55,7 +56,7 @@ class Kit:
     async def remember(
         self, decision: str, name: str, _changes: dict[str, Any] | None = None, **arguments: Any
     ) -> None:
-        await self.toolbox.remember(self.call(name, arguments, **(_changes or {})), decision)
+        await self.toolbox.remember(self.call(name, arguments, **(_changes or {})), Decision(decision))
 
     async def emit(self, text: str) -> None:
         self.live.append(text)

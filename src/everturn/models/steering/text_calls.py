@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 import msgspec
 
 from everturn.domain.model import Abilities, Chunk, Finish, Model, ModelRequest, TextChunk, ToolSchema
+from everturn.domain.turns import FinishReason
 from everturn.models.history import unique_calls
 from everturn.models.steering.call_reader import CallReader
 from everturn.models.steering.grammar import calls_grammar
@@ -94,7 +95,7 @@ async def _read(chunks: AsyncIterator[Chunk], request: ModelRequest) -> AsyncGen
                 yield TextChunk(text)
             if reader.is_past_calls:
                 # The model goes on to invent the result. Stop here; the usage stays unknown.
-                yield _finish(Finish("calls"), reader, request)
+                yield _finish(Finish(FinishReason.CALLS), reader, request)
                 return
         elif isinstance(chunk, Finish):
             if text := reader.rest():
@@ -108,4 +109,4 @@ def _finish(finish: Finish, reader: CallReader, request: ModelRequest) -> Finish
     if not reader.calls:
         return finish
     calls = unique_calls(reader.calls, request, digest(encode(request)))
-    return msgspec.structs.replace(finish, reason="calls", calls=calls)
+    return msgspec.structs.replace(finish, reason=FinishReason.CALLS, calls=calls)

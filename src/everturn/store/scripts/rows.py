@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from everturn.domain.asks import AskTopic
 from everturn.domain.errors import JournalCorrupt
 from everturn.domain.events import Event
 from everturn.domain.ids import message_id
@@ -348,7 +349,7 @@ def ask_of(row: AskColumns) -> Ask:
         id=row.id,
         session_id=row.session_id,
         turn_id=row.turn_id,
-        topic=row.topic,
+        topic=AskTopic(row.topic),
         created_at=row.created_at,
         call_id=row.call_id,
         text=body.text,

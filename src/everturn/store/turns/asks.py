@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from everturn.domain import events as ev
+from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.store import Ask
@@ -78,7 +79,7 @@ def _answer(
             hint="Nothing more to do.",
             answer=ask.answer,
         )
-    if is_given and ask.topic != "question" and ask.choices and answer not in ask.choices:
+    if is_given and ask.topic != AskTopic.QUESTION and ask.choices and answer not in ask.choices:
         # Only the model's own questions take any words. Elsewhere a word that was not offered would be taken
         # for one that was: it must decide nothing.
         offered = ", ".join(ask.choices)
@@ -101,13 +102,13 @@ def _answer(
 
 def _refuse_edit(ask: Ask, answer: str) -> None:
     """A changed call is allowed once: what else was offered was offered for the call as it was asked."""
-    if ask.topic != "approval":
+    if ask.topic != AskTopic.APPROVAL:
         raise WrongState(f"{ask.id} is a question: there are no arguments to change.")
-    if answer != "once":
+    if answer != Decision.ONCE:
         raise Invalid("A changed call can only be allowed once.", hint="Decide once, or leave it unchanged.")
 
 
 def _event(ask: Ask, answer: str, by: str) -> ev.Payload:
-    if ask.topic == "approval":
-        return ev.ApprovalResolved(ask.id, ask.call_id or "", answer, by, ask.edited)
+    if ask.topic == AskTopic.APPROVAL:
+        return ev.ApprovalResolved(ask.id, ask.call_id or "", Decision(answer), by, ask.edited)
     return ev.QuestionAnswered(ask_id=ask.id, answer=answer, by=by, topic=ask.topic, call_id=ask.call_id)

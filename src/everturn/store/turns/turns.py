@@ -20,7 +20,7 @@ from everturn.domain.ids import message_id
 from everturn.domain.messages import Attachment, Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.store import Accepted, Ask, Claim, Request, Submission
-from everturn.domain.turns import Completed, Failure, Turn, TurnKind, TurnState
+from everturn.domain.turns import ClaimReason, Completed, Failure, Turn, TurnKind, TurnState
 from everturn.store.journal.fold import JournalFold, read_ahead
 from everturn.store.scripts.common import (
     add_change_event,
@@ -467,7 +467,7 @@ def _claim(
 def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | None]:
     session = yield from get_session_by_no(session_no)
     turn = yield from get_turn(turn_no)
-    reason = turn.ready_reason or "new"
+    reason = ClaimReason(turn.ready_reason or ClaimReason.NEW)
     is_queued = turn.state is TurnState.QUEUED
     parent = turn.parent_no if turn.has_parent else session.head_no
     try:
@@ -479,13 +479,13 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
         # Its messages were folded at the interruption; the turn is live again and folds anew at its end.
         yield from delete_answers(tx, session, turn.no)
     steps = [event.payload.step for event in journal if event.kind == "step.finished"]  # type: ignore[union-attr]
-    epoch = yield from TURN_CLAIM.only(turn.no, worker, tx.now, parent, int(reason == "crash"))
+    epoch = yield from TURN_CLAIM.only(turn.no, worker, tx.now, parent, int(reason == ClaimReason.CRASH))
     yield q("writer_insert", turn.no, epoch, worker, 1)
     if is_queued:
         yield from move_head(tx, session, turn.no)
         event: ev.Payload = ev.TurnStarted(epoch=epoch, worker=worker)
     else:
-        attempt = turn.turn.attempts + (reason == "crash")
+        attempt = turn.turn.attempts + (reason == ClaimReason.CRASH)
         event = ev.TurnResumed(epoch, worker, reason, attempt, turn.stopped_at, max(steps, default=0))
     yield from add_events(tx, session, turn, epoch, 1, [event])
     if is_queued:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from everturn.domain.asks import Decision
 from everturn.domain.clock import Clock
 from everturn.domain.store import Records
 from everturn.domain.tool import Ruling, ToolCall, Verdict
@@ -59,21 +60,21 @@ class Policy:
             reason += "; the context holds text from outside"
         options = _options(call, open_concerns, is_sandboxed=is_sandboxed)
         covers = ""
-        if "session" in options or "always" in options:
+        if Decision.SESSION in options or Decision.ALWAYS in options:
             covers = "; ".join(dict.fromkeys(_covers(concern) for concern in open_concerns))
         return Ruling(Verdict.ASK, _sentence(reason), judgement.label, options, covers)
 
-    async def remember(self, call: ToolCall, judgement: Judgement, decision: str) -> None:
-        if decision == _TRUST:
+    async def remember(self, call: ToolCall, judgement: Judgement, decision: Decision) -> None:
+        if decision == Decision.TRUST:
             await self._records.put(call.owner, SESSION, _name(call.session_id, _TRUST), {"key": _TRUST})
             return
         for concern in judgement.concerns:
             if not concern.key:
                 continue
-            if decision == "session":
+            if decision == Decision.SESSION:
                 name = _name(call.session_id, concern.key)
                 await self._records.put(call.owner, SESSION, name, {"key": concern.key})
-            elif decision == "always":
+            elif decision == Decision.ALWAYS:
                 await self._records.put(
                     call.owner, RULE, _digest(concern.key), self._rule(call, concern, judgement)
                 )
@@ -151,16 +152,16 @@ class Policy:
         }
 
 
-def _options(call: ToolCall, concerns: list[Concern], *, is_sandboxed: bool) -> tuple[str, ...]:
+def _options(call: ToolCall, concerns: list[Concern], *, is_sandboxed: bool) -> tuple[Decision, ...]:
     """Only what would really cover this call the next time."""
     if call.is_tainted and any(_reaches_far(concern) for concern in concerns):
-        return ("once", "deny")
-    options = ["once"]
+        return (Decision.ONCE, Decision.DENY)
+    options = [Decision.ONCE]
     if all(concern.key for concern in concerns):
-        options += ["session", "always"]
+        options += [Decision.SESSION, Decision.ALWAYS]
     if is_sandboxed or not any(concern.is_opaque for concern in concerns):
-        options.append(_TRUST)
-    return (*options, "deny")
+        options.append(Decision.TRUST)
+    return (*options, Decision.DENY)
 
 
 def _reaches_far(concern: Concern) -> bool:

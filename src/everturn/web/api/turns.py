@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
+from everturn.domain.asks import AskTopic
 from everturn.domain.store import Accepted, Ask, Submission
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
@@ -275,7 +276,7 @@ class TurnsApi:
 
     async def decide(self, call: ApiCall[Nothing, Decide]) -> Ask:
         ask = await self._store.asks.get(call.owner, call.path["ask"])
-        if ask.topic != "approval":
+        if ask.topic != AskTopic.APPROVAL:
             raise e.WrongState(f"{ask.id} is a question.", hint="POST its answer to /api/questions.")
         answered = await self._engine.answer(
             call.owner, ask.id, call.body.decision, by=call.caller.name, arguments=call.body.arguments
@@ -289,10 +290,10 @@ class TurnsApi:
         if not call.caller.may(Scope.CHAT) and not call.caller.may(Scope.APPROVE):
             raise ScopeMissing(Scope.CHAT)
         ask = await self._store.asks.get(call.owner, call.path["ask"])
-        if ask.topic == "approval":
+        if ask.topic == AskTopic.APPROVAL:
             raise e.WrongState(f"{ask.id} is an approval.", hint="POST the decision to /api/approvals.")
         # "Did it take effect?" and "may it go on?" decide about effects, so they need the same right.
-        needed = Scope.CHAT if ask.topic == "question" else Scope.APPROVE
+        needed = Scope.CHAT if ask.topic == AskTopic.QUESTION else Scope.APPROVE
         if not call.caller.may(needed):
             raise ScopeMissing(needed)
         answered = await self._engine.answer(call.owner, ask.id, call.body.answer, by=call.caller.name)

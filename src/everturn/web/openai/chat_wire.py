@@ -14,11 +14,16 @@ from everturn.domain.ids import Ids, message_id
 from everturn.domain.media import SNIFF_BYTES, sniff_media_type
 from everturn.domain.messages import AnyPart, Attachment, Call, Message, Result, Role, Text
 from everturn.domain.model import ModelRequest, ToolSchema
-from everturn.domain.turns import Usage
+from everturn.domain.turns import FinishReason, Usage
 from everturn.web.http.problems import BadRequest
 
 AGENT = "everturn"
-FINISHES = {"stop": "stop", "calls": "tool_calls", "length": "length", "filtered": "content_filter"}
+FINISHES = {
+    FinishReason.STOP: "stop",
+    FinishReason.CALLS: "tool_calls",
+    FinishReason.LENGTH: "length",
+    FinishReason.FILTERED: "content_filter",
+}
 
 
 # --- what comes in -----------------------------------------------------------------------------------

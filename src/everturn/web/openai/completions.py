@@ -11,6 +11,7 @@ import anyio
 import msgspec
 
 from everturn.domain import events as ev
+from everturn.domain.asks import AskTopic, Decision, DoubtAnswer, InstructionsAnswer, LimitAnswer
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, ModelUnknown, NotFound, Retry, WrongState
 from everturn.domain.ids import Ids, message_id
@@ -39,7 +40,12 @@ from everturn.web.preferences import PreferencesOf
 _log = logging.getLogger("everturn.web.openai.completions")
 _RETRY_S = 2.0
 
-_CAUTIOUS = {"limit": "stop", "repeat": "stop", "doubt": "check", "instructions": "not now"}
+_CAUTIOUS: dict[AskTopic, str] = {
+    AskTopic.LIMIT: LimitAnswer.STOP,
+    AskTopic.REPEAT: LimitAnswer.STOP,
+    AskTopic.DOUBT: DoubtAnswer.CHECK,
+    AskTopic.INSTRUCTIONS: InstructionsAnswer.NOT_NOW,
+}
 BY = "the API client"
 _NO_ANSWER = "Nobody can answer here. Choose sensibly yourself and say what you chose."
 _RESTART = "\n\n[The connection to the model broke; the answer starts again.]\n\n"
@@ -309,8 +315,10 @@ class _Listener:
                 yield Piece(text=_RESTART)
             case ev.ApprovalRequested():
                 self._asked[payload.ask_id] = payload.name
-                await self._answer(payload.ask_id, "deny")
-            case ev.ApprovalResolved(decision="deny", by=by) if by == BY and payload.ask_id in self._asked:
+                await self._answer(payload.ask_id, Decision.DENY)
+            case ev.ApprovalResolved(decision=Decision.DENY, by=by) if (
+                by == BY and payload.ask_id in self._asked
+            ):
                 # Also where another listener was faster: a repeated request, or one that has given up.
                 self._denied.append(self._asked[payload.ask_id])
             case ev.QuestionAsked():
@@ -344,7 +352,7 @@ def _note(denied: list[str]) -> str:
 def answer_to(question: ev.QuestionAsked) -> str:
     """What is said for a person who is not there: stop at limits, repeat nothing whose fate is unknown, and
     decide nothing about texts from outside."""
-    return _NO_ANSWER if question.topic == "question" else _CAUTIOUS[question.topic]
+    return _NO_ANSWER if question.topic == AskTopic.QUESTION else _CAUTIOUS[question.topic]
 
 
 def is_agent(model: str) -> bool:

@@ -1,0 +1,60 @@
+"""The words of approvals and questions: what is asked about, and what may be answered.
+
+Each word is stored and sent as its value.
+"""
+
+from __future__ import annotations
+
+from everturn.domain.words import Words
+
+EXPIRED = "expired"  # the answer of an ask that was not answered in time
+
+
+class AskTopic(Words):
+    """What an ask is about."""
+
+    APPROVAL = "approval"  # may this tool call run?
+    QUESTION = "question"  # the model asks the user
+    DOUBT = "doubt"  # a call started, and its outcome is unknown
+    LIMIT = "limit"  # the turn has used what it may use
+    REPEAT = "repeat"  # the same call gave the same result several times
+    INSTRUCTIONS = "instructions"  # may text from outside steer the agent?
+
+
+class Decision(Words):
+    """The answer to an approval."""
+
+    ONCE = "once"
+    SESSION = "session"
+    ALWAYS = "always"
+    TRUST = "trust"  # allow what the sandbox contains, for the rest of the session
+    DENY = "deny"
+    EXPIRED = EXPIRED
+
+    @property
+    def is_lasting(self) -> bool:
+        """True if it also covers later calls, so that the policy has to remember it."""
+        return self in (Decision.SESSION, Decision.ALWAYS, Decision.TRUST)
+
+
+class LimitAnswer(Words):
+    """The answer to LIMIT and REPEAT."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
+class DoubtAnswer(Words):
+    """The answer to DOUBT."""
+
+    CHECK = "check"  # tell the model that the outcome is unknown
+    RUN_AGAIN = "run again"
+    TAKE_AS_DONE = "take it as done"
+
+
+class InstructionsAnswer(Words):
+    """The answer to INSTRUCTIONS."""
+
+    USE = "use them"
+    LEAVE_OUT = "leave them out"
+    NOT_NOW = "not now"  # for this turn; the next one asks again
