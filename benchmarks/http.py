@@ -31,7 +31,7 @@ from everturn.domain.turns import Turn, TurnState
 from everturn.engine import Engine, EngineSettings
 from everturn.store import open_store
 from everturn.testing import FakeToolbox
-from everturn.web import LOCAL_OWNER, WebSettings, build_web, serve
+from everturn.web import LOCAL_OWNER, WebServices, WebSettings, build_web, serve
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -85,7 +85,7 @@ async def _server(folder: Path, pipe: Connection, sessions: int, messages: int) 
         engine_settings = EngineSettings(makes_titles=False)
         async with (
             Engine(store, models, FakeToolbox(), clock=clock, ids=ids, settings=engine_settings) as engine,
-            build_web(engine, store, settings, models=models) as web,
+            build_web(WebServices(engine=engine, store=store, models=models), settings) as web,
         ):
             await serve(
                 web, settings, drain=engine.stop, on_ready=lambda address: pipe.send((address, long.id))

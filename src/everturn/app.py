@@ -21,7 +21,7 @@ from everturn.models.weights import weights_folder
 from everturn.store import Store, open_store
 from everturn.tools import EverturnToolbox
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
-from everturn.web import Web, build_web, open_accounts
+from everturn.web import Web, WebServices, build_web, open_accounts
 from everturn.web.api.memory import MemoryApi
 
 
@@ -126,12 +126,11 @@ def engine_settings(config: Config) -> EngineSettings:
 
 def open_web(app: App) -> Web:
     """The web application over an open app; enter it before serving."""
+    services = WebServices(
+        engine=app.engine, store=app.store, models=app.models, keys=app.keys, toolbox=app.toolbox
+    )
     return build_web(
-        app.engine,
-        app.store,
+        services,
         app.config.web,
-        models=app.models,
-        keys=app.keys,
-        toolbox=app.toolbox,
         more=MemoryApi(app.memory.memory, app.memory.notebooks, app.store, app.clock).endpoints(),
     )

@@ -16,7 +16,7 @@ from everturn.engine import Engine
 from everturn.store import open_store
 from everturn.testing import FakeToolbox, Pause, Say, ScriptedModel, ScriptedModels
 from everturn.testing.harness import quiet_settings
-from everturn.web import WebSettings, build_web, serve
+from everturn.web import WebServices, WebSettings, build_web, serve
 
 
 async def main(folder: Path, store_url: str, port: int, tokens: int, pause_s: float, grace_s: float) -> None:
@@ -29,7 +29,7 @@ async def main(folder: Path, store_url: str, port: int, tokens: int, pause_s: fl
         Engine(
             store, models, FakeToolbox(), clock=clock, ids=Ids(clock), settings=quiet_settings()
         ) as engine,
-        build_web(engine, store, settings, models=models) as web,
+        build_web(WebServices(engine=engine, store=store, models=models), settings) as web,
     ):
         await serve(web, settings, drain=engine.stop, on_ready=lambda _: print("ready", flush=True))
 

@@ -19,7 +19,7 @@ from everturn.store import Store
 from everturn.testing.clock import FakeClock
 from everturn.testing.harness import open_harness
 from everturn.testing.models import Answer, ScriptedModel, ScriptedModels
-from everturn.web import Web, WebSettings, build_web
+from everturn.web import Web, WebServices, WebSettings, build_web
 from everturn.web.access.passwords import Passwords
 from everturn.web.access.peers import OwnerCheck
 from everturn.web.build import described
@@ -142,16 +142,15 @@ async def run_web(
     used = web_settings(home, **(settings or {}))
     used_models = models or ScriptedModels(ScriptedModel(*script, clock=used_clock))
     async with open_harness(store, clock=used_clock, models=used_models, **options) as harness:
-        web = build_web(
-            harness.engine,
-            store,
-            used,
+        services = WebServices(
+            engine=harness.engine,
+            store=store,
             models=used_models,
             clock=used_clock,
             passwords=Passwords(memory_kib=64, rounds=1),
-            more=more,
             **(extras or {}),
         )
+        web = build_web(services, used, more=more)
         async with web, _listening(web, used, harness.engine, is_owner) as listener:
             url = address_of(listener, used)
             limits = httpx2.Limits(max_connections=None)

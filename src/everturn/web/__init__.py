@@ -7,7 +7,7 @@ declaration per endpoint), then ``api/``.
 
 from everturn.web.access.accounts import Accounts, TokenInfo
 from everturn.web.access.identity import LOCAL_OWNER, Scope
-from everturn.web.build import build_web, open_accounts
+from everturn.web.build import WebServices, build_web, open_accounts
 from everturn.web.http.server import StartRefused, serve
 from everturn.web.logs import configure_logs, redacted
 from everturn.web.settings import WebSettings
@@ -20,6 +20,7 @@ __all__ = [
     "StartRefused",
     "TokenInfo",
     "Web",
+    "WebServices",
     "WebSettings",
     "build_web",
     "configure_logs",

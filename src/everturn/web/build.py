@@ -1,8 +1,10 @@
-"""Puts the room together: everything the web needs, made once, from an engine and a store."""
+"""Builds the application from an engine, a store and the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,16 +24,22 @@ from everturn.web.access.token import Access
 from everturn.web.api.account import AccountApi
 from everturn.web.api.documents import DocumentsApi
 from everturn.web.api.files import FilesApi
-from everturn.web.api.openai import ModelNames, OpenAiApi
+from everturn.web.api.mcp import McpApi
+from everturn.web.api.models import ModelsApi
+from everturn.web.api.openai import OpenAiApi
+from everturn.web.api.policy import PolicyApi
 from everturn.web.api.server import ServerApi
 from everturn.web.api.sessions import SessionsApi
 from everturn.web.api.settings import SettingsApi
 from everturn.web.api.streams import StreamsApi
+from everturn.web.api.tools import ToolsApi
 from everturn.web.api.turns import TurnsApi
+from everturn.web.api.usage import UsageApi
 from everturn.web.api.workspace import WorkspaceApi
 from everturn.web.deletion import Deletions
 from everturn.web.http import openapi
 from everturn.web.http.idempotency import Answers
+from everturn.web.http.request_log import RequestLog
 from everturn.web.http.routing import AnyEndpoint, Table
 from everturn.web.metrics import Metrics
 from everturn.web.openai.completions import Completions
@@ -56,116 +64,147 @@ def open_accounts(
     )
 
 
-def _streams(settings: WebSettings, accounts: Accounts, clock: Clock) -> Streams:
-    return Streams(
-        clock,
-        accounts.still_valid,
-        heartbeat_s=settings.heartbeat_s,
-        send_timeout_s=settings.send_timeout_s,
-        streams_max=settings.streams_max,
-        per_owner_max=settings.streams_per_owner_max,
-    )
+@dataclass(frozen=True, kw_only=True)
+class WebServices:
+    """What the web is built on. It has endpoints for settings if ``models`` is the registry and both ``keys``
+    and ``toolbox`` are given."""
+
+    engine: Engine
+    store: Store
+    models: Models
+    keys: Keys | None = None
+    toolbox: EverturnToolbox | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    passwords: Passwords = field(default_factory=Passwords)
 
 
-def build_web(
-    engine: Engine,
-    store: Store,
-    settings: WebSettings,
-    *,
-    clock: Clock | None = None,
-    ids: Ids | None = None,
-    passwords: Passwords | None = None,
-    models: Models,
-    keys: Keys | None = None,
-    toolbox: EverturnToolbox | None = None,
-    more: Iterable[AnyEndpoint] = (),
-) -> Web:
+def build_web(services: WebServices, settings: WebSettings, *, more: Iterable[AnyEndpoint] = ()) -> Web:
     """The application. Enter it (``async with``) before serving: its background work runs inside.
 
-    The settings' endpoints are there if ``models`` is the registry and ``keys`` and ``toolbox`` are given.
     ``more``: endpoints that this room does not know, such as those of memory.
     """
-    clock = clock or SystemClock()
-    ids = ids or Ids(clock)
-    accounts = open_accounts(store, clock, ids, passwords, Access.open(settings.home, clock))
-    audit = Audit(settings.home, clock)
-    metrics = Metrics()
-    streams = _streams(settings, accounts, clock)
-    deletions = Deletions(
-        store.sessions, clock, partial(engine.delete, is_purge=True), undo_s=settings.undo_delete_s
-    )
-    preferences = PreferencesOf(store.records)
-    sessions = SessionsApi(engine, store, deletions, preferences)
-    settings_api = (
-        SettingsApi(engine, store, models, keys, toolbox, preferences, audit, clock)
-        if isinstance(models, ModelRegistry) and keys is not None and toolbox is not None
-        else None
-    )
-    names = settings_api.names if settings_api is not None else None
-    completions = Completions(
-        engine, store, models, deletions, preferences, clock, ids, timeout_s=settings.completion_timeout_s
-    )
-    uploads = Uploads(settings.home / "uploads", settings.upload_bytes_max, settings.body_timeout_s)
+    parts = _Parts(services, settings)
     server = ServerApi(
-        engine,
-        store,
-        streams,
-        metrics,
+        services.engine,
+        services.store,
+        parts.streams,
+        parts.metrics,
         lambda: described(web.table, settings.root),
         lambda: web.is_stopping,
     )
-    table = Table(
-        [
-            *sessions.endpoints(),
-            *TurnsApi(engine, store, audit, preferences).endpoints(),
-            *StreamsApi(engine, store, streams, clock, sessions_max=settings.stream_sessions_max).endpoints(),
-            *FilesApi(store, uploads).endpoints(),
-            *DocumentsApi(engine, store, preferences, import_bytes_max=settings.import_bytes_max).endpoints(),
-            *AccountApi(accounts, audit, streams, is_password_configured=bool(settings.password)).endpoints(),
-            *_openai(completions, store, models, names, streams, settings, clock, ids).endpoints(),
-            *(settings_api.endpoints() if settings_api is not None else ()),
-            *(WorkspaceApi(engine, toolbox, clock).endpoints() if toolbox is not None else ()),
-            *server.endpoints(),
-            *more,
-        ]
-    )
-    host_network = () if toolbox is None else _with_host_network(toolbox.profiles)
+    table = Table([*parts.session_endpoints(), *parts.settings_endpoints(), *server.endpoints(), *more])
     web = Web(
         settings,
         table,
-        accounts,
-        streams,
-        deletions,
-        completions,
-        uploads,
-        metrics,
-        clock,
-        ids,
-        host_network=host_network,
+        parts.accounts,
+        parts.streams,
+        parts.lifespan,
+        RequestLog(parts.metrics, services.clock, parts.ids),
+        host_network=() if services.toolbox is None else _with_host_network(services.toolbox.profiles),
     )
     return web
+
+
+class _Parts:
+    """The parts that several groups of endpoints share, each made once."""
+
+    def __init__(self, services: WebServices, settings: WebSettings) -> None:
+        store, clock = services.store, services.clock
+        self._services = services
+        self._settings = settings
+        self.ids = Ids(clock)
+        self.metrics = Metrics()
+        access = Access.open(settings.home, clock)
+        self.accounts = open_accounts(store, clock, self.ids, services.passwords, access)
+        self.streams = Streams(
+            clock,
+            self.accounts.still_valid,
+            heartbeat_s=settings.heartbeat_s,
+            send_timeout_s=settings.send_timeout_s,
+            streams_max=settings.streams_max,
+            per_owner_max=settings.streams_per_owner_max,
+        )
+        self._audit = Audit(settings.home, clock)
+        self._preferences = PreferencesOf(store.records)
+        self._uploads = Uploads(settings.home / "uploads", settings.upload_bytes_max, settings.body_timeout_s)
+        purge = partial(services.engine.delete, is_purge=True)
+        self._deletions = Deletions(store.sessions, clock, purge, undo_s=settings.undo_delete_s)
+        self._completions = Completions(
+            services.engine,
+            store,
+            services.models,
+            self._deletions,
+            self._preferences,
+            clock,
+            self.ids,
+            timeout_s=settings.completion_timeout_s,
+        )
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Everything that runs beside the requests."""
+        if self._settings.password:
+            await self.accounts.use_password(self._settings.password)
+        await self._uploads.clear(self._services.clock.now_ms())
+        # Completions are left last: streams that end hand over to them.
+        async with self._completions, self.streams, self._deletions:
+            yield
+
+    def session_endpoints(self) -> Iterator[AnyEndpoint]:
+        """Sessions, what happens in them, and who may do it."""
+        services, settings, preferences = self._services, self._settings, self._preferences
+        engine, store, clock = services.engine, services.store, services.clock
+        sessions_max, import_bytes_max = settings.stream_sessions_max, settings.import_bytes_max
+        is_configured = bool(settings.password)
+        yield from SessionsApi(engine, store, self._deletions, preferences).endpoints()
+        yield from TurnsApi(engine, store, self._audit, preferences).endpoints()
+        yield from StreamsApi(engine, store, self.streams, clock, sessions_max=sessions_max).endpoints()
+        yield from FilesApi(store, self._uploads).endpoints()
+        yield from DocumentsApi(engine, store, preferences, import_bytes_max=import_bytes_max).endpoints()
+        yield from AccountApi(
+            self.accounts, self._audit, self.streams, is_password_configured=is_configured
+        ).endpoints()
+        yield from self._openai().endpoints()
+        if services.toolbox is not None:
+            yield from WorkspaceApi(engine, services.toolbox, clock).endpoints()
+
+    def _openai(self) -> OpenAiApi:
+        services, settings = self._services, self._settings
+        return OpenAiApi(
+            self._completions,
+            Answers(services.store.records, services.clock),
+            self.streams,
+            self._model_names,
+            services.clock,
+            self.ids,
+            timeout_s=settings.completion_timeout_s,
+        )
+
+    async def _model_names(self) -> list[str]:
+        """The models that can answer right now."""
+        models = self._services.models
+        if isinstance(models, ModelRegistry):
+            return [state.name for state in await models.list() if state.state == "ready"]
+        return [models.default]
+
+    def settings_endpoints(self) -> Iterator[AnyEndpoint]:
+        """None if the services that they need are not there."""
+        services, audit, preferences = self._services, self._audit, self._preferences
+        registry, keys, toolbox = services.models, services.keys, services.toolbox
+        if keys is None or toolbox is None or not isinstance(registry, ModelRegistry):
+            return
+        sessions = services.store.sessions
+        yield from SettingsApi(services.engine.settings, registry, toolbox, preferences, audit).endpoints()
+        yield from UsageApi(services.store, registry, services.clock).endpoints()
+        yield from ModelsApi(registry, keys, preferences, audit).endpoints()
+        yield from ToolsApi(toolbox).endpoints()
+        yield from McpApi(toolbox, sessions, audit).endpoints()
+        yield from PolicyApi(toolbox.policy, sessions, audit).endpoints()
 
 
 def _with_host_network(profiles: Profiles) -> tuple[str, ...]:
     found = [f"profiles.{name}" for name, one in profiles.profiles.items() if one.host_network]
     return (*found, *(f"mcp.{name}" for name, one in profiles.servers.items() if one.host_network))
-
-
-def _openai(
-    completions: Completions,
-    store: Store,
-    models: Models,
-    names: ModelNames | None,
-    streams: Streams,
-    settings: WebSettings,
-    clock: Clock,
-    ids: Ids,
-) -> OpenAiApi:
-    async def default_only(owner: str) -> list[str]:
-        return [models.default]
-
-    answers, timeout_s = Answers(store.records, clock), settings.completion_timeout_s
-    return OpenAiApi(completions, answers, streams, names or default_only, clock, ids, timeout_s=timeout_s)
 
 
 def described(table: Table, base_path: str = "") -> dict[str, Any]:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import msgspec
 
-from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Overloaded
-from everturn.domain.ids import Ids
 from everturn.web.access.accounts import Accounts
 from everturn.web.access.identity import Caller
 from everturn.web.access.peers import OwnerCheck, nobody
-from everturn.web.deletion import Deletions
 from everturn.web.http import problems
 from everturn.web.http.asgi import Message, Receive, Scope, Send
 from everturn.web.http.guard import API_POLICY, HEADERS, Guard
 from everturn.web.http.page_files import PageFiles
 from everturn.web.http.problems import BadRequest, NoRoute, ScopeMissing, SignInNeeded, Stopping
+from everturn.web.http.request_log import RequestLog
 from everturn.web.http.routing import (
     NOTHING,
     Answer,
@@ -36,13 +33,9 @@ from everturn.web.http.routing import (
     decoded_query,
 )
 from everturn.web.http.visitor import Proxies, Visitor
-from everturn.web.metrics import Metrics
-from everturn.web.openai.completions import Completions
 from everturn.web.settings import WebSettings
 from everturn.web.streams.streams import Streams
-from everturn.web.uploads import Uploads
 
-_log = logging.getLogger("everturn.web")
 _encoder = msgspec.json.Encoder()
 _DRAIN_BYTES_MAX = 8_000_000
 _DRAIN_S = 2.0
@@ -72,12 +65,8 @@ class Web:
         table: Table,
         accounts: Accounts,
         streams: Streams,
-        deletions: Deletions,
-        completions: Completions,
-        uploads: Uploads,
-        metrics: Metrics,
-        clock: Clock,
-        ids: Ids,
+        lifespan: Callable[[], AbstractAsyncContextManager[None]],
+        log: RequestLog,
         *,
         host_network: tuple[str, ...] = (),
     ) -> None:
@@ -86,12 +75,8 @@ class Web:
         self.table = table
         self.accounts = accounts
         self.streams = streams
-        self._deletions = deletions
-        self._completions = completions
-        self._uploads = uploads
-        self._metrics = metrics
-        self._clock = clock
-        self._ids = ids
+        self.log = log
+        self._lifespan = lifespan
         self._guard = Guard(settings.hosts)
         self._proxies = Proxies(settings.trusted_proxies)
         self._bodies = BodyReader(settings.body_bytes_max, settings.body_timeout_s)
@@ -104,17 +89,7 @@ class Web:
         self.is_owner: OwnerCheck = nobody
 
     async def __aenter__(self) -> Self:
-        if self.settings.password:
-            await self.accounts.use_password(self.settings.password)
-        await self._uploads.clear(self._clock.now_ms())
-        try:
-            # Left last: streams that end hand over to it.
-            await self._exits.enter_async_context(self._completions)
-            await self._exits.enter_async_context(self.streams)
-            await self._exits.enter_async_context(self._deletions)
-        except BaseException:
-            await self._exits.aclose()
-            raise
+        await self._exits.enter_async_context(self._lifespan())
         return self
 
     async def __aexit__(
@@ -191,24 +166,6 @@ class Web:
             return path[len(root) :] or "/"
         return path
 
-    def failed(self, error: Exception) -> EverturnError:
-        """What the client hears of an error that nobody expected; the log has all of it."""
-        request_id = self._ids.make("req")
-        _log.error("request %s failed", request_id, exc_info=error)
-        return problems.Internal(request_id)
-
-    def finished(
-        self, method: str, route: str, path: str, status: int, started: float, is_stream: bool
-    ) -> None:
-        seconds = self._clock.monotonic() - started
-        self._metrics.count(method, route, status, None if is_stream else seconds)
-        level = logging.INFO if method not in ("GET", "HEAD") or status >= 400 else logging.DEBUG
-        if _log.isEnabledFor(level):
-            _log.log(level, "%s %s %d", method, path, status, extra={"ms": round(seconds * 1000, 1)})
-
-    def now(self) -> float:
-        return self._clock.monotonic()
-
 
 class _Exchange:
     """One request and its answer."""
@@ -225,7 +182,7 @@ class _Exchange:
         self._is_body_read = False
 
     async def run(self) -> None:
-        started = self._web.now()
+        started = self._web.log.now()
         try:
             try:
                 answer = await self._answer()
@@ -236,14 +193,14 @@ class _Exchange:
         except ClientGone:
             self._status = self._status or 499
         except Exception as error:
-            problem = self._web.failed(error)
+            problem = self._web.log.failed(error)
             if self._status:
                 raise  # half of an answer is out: only closing the connection tells the client
             await self._refuse(problem)
         finally:
             route = self._endpoint.path if self._endpoint else "page"
             is_stream = self._endpoint is not None and self._endpoint.is_stream
-            self._web.finished(self._method, route, self._path, self._status, started, is_stream)
+            self._web.log.finished(self._method, route, self._path, self._status, started, is_stream)
 
     async def _answer(self) -> Any:
         headers = _headers_of(self._scope)

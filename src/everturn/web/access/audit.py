@@ -10,6 +10,7 @@ import anyio.to_thread
 import msgspec
 
 from everturn.domain.clock import Clock
+from everturn.web.access.identity import Caller
 
 _BYTES_MAX = 10_000_000
 _TAIL_BYTES = 400_000
@@ -40,6 +41,10 @@ class Audit:
         entry = Entry(self._clock.now_ms(), what, by[:200], address, detail[:500])
         async with self._lock:
             await anyio.to_thread.run_sync(self._append, msgspec.json.encode(entry) + b"\n")
+
+    async def note(self, what: str, caller: Caller, detail: str = "") -> None:
+        """Write what a caller did. Durable on return."""
+        await self.write(what, caller.name, address=caller.address, detail=detail)
 
     async def newest(self, limit: int) -> list[Entry]:
         return await anyio.to_thread.run_sync(self._tail, limit)

@@ -229,7 +229,7 @@ class AccountApi:
             await self._accounts.sign_out(caller.credential)
         await self._streams.end_unwelcome()
         what = "signout.everywhere" if call.body.everywhere else "signout"
-        await self._audit.write(what, caller.name, address=caller.address)
+        await self._audit.note(what, caller)
         return Answer(None, headers=(clear_cookie(call.visitor),))
 
     async def change_password(self, call: ApiCall[Nothing, ChangePassword]) -> Answer:
@@ -246,7 +246,7 @@ class AccountApi:
                 raise OldPasswordWrong from error
             raise
         await self._streams.end_unwelcome()
-        await self._audit.write("password.changed", caller.name, address=caller.address)
+        await self._audit.note("password.changed", caller)
         return Answer(None, headers=(set_cookie(cookie, call.visitor),) if caller.way == "cookie" else ())
 
     async def _refuse_change(self) -> None:
@@ -270,14 +270,14 @@ class AccountApi:
         body = call.body
         info, text = await self._accounts.create_token(call.owner, body.label, body.scopes, days=body.days)
         detail = f"{info.id} {','.join(body.scopes)}"
-        await self._audit.write("token.created", call.caller.name, address=call.caller.address, detail=detail)
+        await self._audit.note("token.created", call.caller, detail)
         return NewToken(info, text)
 
     async def revoke_token(self, call: ApiCall[Nothing, Nothing]) -> None:
         await self._accounts.revoke_token(call.owner, call.path["token"])
         await self._streams.end_unwelcome()
         detail = call.path["token"]
-        await self._audit.write("token.revoked", call.caller.name, address=call.caller.address, detail=detail)
+        await self._audit.note("token.revoked", call.caller, detail)
 
     async def audit(self, call: ApiCall[AuditQuery, Nothing]) -> AuditPage:
         return AuditPage(tuple(await self._audit.newest(call.query.limit)))

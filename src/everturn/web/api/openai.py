@@ -47,8 +47,8 @@ class ModelList(msgspec.Struct, frozen=True):
     data: tuple[ModelOut, ...]
 
 
-ModelNames = Callable[[str], Awaitable[list[str]]]
-"""The names of the models that an owner can use."""
+ModelNames = Callable[[], Awaitable[list[str]]]
+"""The names of the models that can answer right now."""
 
 _TROUBLE = (e.ModelTrouble, e.NotFound, e.Gone, e.KeyReused, e.TextEmpty, e.TextTooLong, e.Busy, TurnLost)
 
@@ -101,7 +101,7 @@ class OpenAiApi:
         ]
 
     async def models(self, call: ApiCall[Nothing, Nothing]) -> ModelList:
-        names = [wire.AGENT, *(name for name in await self._names(call.owner) if name != wire.AGENT)]
+        names = [wire.AGENT, *(name for name in await self._names() if name != wire.AGENT)]
         return ModelList("list", tuple(ModelOut(name, "model", 0, "everturn") for name in names))
 
     async def complete(self, call: ApiCall[Nothing, wire.ChatRequest]) -> Any:

@@ -283,7 +283,7 @@ class TurnsApi:
         )
         how = f"{call.body.decision}, changed" if answered.edited is not None else call.body.decision
         detail = f"{how}: {ask.name} {ask.label} (digest {ask.digest[:16]}, {ask.session_id})"
-        await self._audit.write("approval", call.caller.name, address=call.caller.address, detail=detail)
+        await self._audit.note("approval", call.caller, detail)
         return answered
 
     async def answer(self, call: ApiCall[Nothing, AnswerQuestion]) -> Ask:
@@ -299,5 +299,5 @@ class TurnsApi:
         answered = await self._engine.answer(call.owner, ask.id, call.body.answer, by=call.caller.name)
         if needed is Scope.APPROVE:
             detail = f"{ask.topic}: {call.body.answer[:200]} ({ask.session_id})"
-            await self._audit.write("approval", call.caller.name, address=call.caller.address, detail=detail)
+            await self._audit.note("approval", call.caller, detail)
         return answered

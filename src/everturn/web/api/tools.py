@@ -1,0 +1,115 @@
+"""Tools, profiles and the sandbox."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from everturn.tools import EverturnToolbox
+from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
+
+
+class Sandboxed(msgspec.Struct, frozen=True):
+    """``level``: full | reduced | none. ``hint``: what to do about it, if something can be done."""
+
+    is_on: bool
+    level: str
+    detail: str
+    hint: str = ""
+
+
+class ProfileOut(msgspec.Struct, frozen=True):
+    name: str
+    description: str
+    model: str | None
+    tools: tuple[str, ...] | None
+    network: bool
+    sandbox: bool
+    mcp: tuple[str, ...]
+
+
+class ProfilesOut(msgspec.Struct, frozen=True):
+    profiles: tuple[ProfileOut, ...]
+
+
+class ToolsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    profile: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+
+
+class ToolOut(msgspec.Struct, frozen=True):
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    is_safe_to_repeat: bool
+    timeout_s: float
+
+
+class ToolsOut(msgspec.Struct, frozen=True):
+    tools: tuple[ToolOut, ...]
+    sandbox: Sandboxed
+
+
+class ToolsApi:
+    def __init__(self, toolbox: EverturnToolbox) -> None:
+        self._toolbox = toolbox
+
+    def endpoints(self) -> list[AnyEndpoint]:
+        return [
+            Endpoint(
+                method="GET",
+                path="/api/profiles",
+                run=self.profiles,
+                summary="The profiles of config.toml.",
+                tag="settings",
+                answer=ProfilesOut,
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/tools",
+                run=self.tools,
+                summary="What the agent can do, and whether the sandbox holds.",
+                tag="settings",
+                query=ToolsQuery,
+                answer=ToolsOut,
+            ),
+        ]
+
+    async def profiles(self, call: ApiCall[Nothing, Nothing]) -> ProfilesOut:
+        found = self._toolbox.profiles.profiles
+        return ProfilesOut(
+            tuple(
+                ProfileOut(
+                    name,
+                    one.prompt.strip().split("\n", 1)[0][:200],
+                    one.model,
+                    one.tools,
+                    one.network,
+                    one.sandbox,
+                    one.mcp,
+                )
+                for name, one in found.items()
+            )
+        )
+
+    async def tools(self, call: ApiCall[ToolsQuery, Nothing]) -> ToolsOut:
+        found = await self._toolbox.known_tools(call.owner, call.query.profile)
+        return ToolsOut(
+            tuple(
+                ToolOut(
+                    tool.spec.name,
+                    tool.spec.schema.description,
+                    tool.spec.schema.parameters,
+                    tool.spec.is_safe_to_repeat,
+                    tool.spec.timeout_s,
+                )
+                for tool in found
+            ),
+            sandbox_of(self._toolbox),
+        )
+
+
+def sandbox_of(toolbox: EverturnToolbox) -> Sandboxed:
+    state = toolbox.sandbox_state()
+    return Sandboxed(state.works, state.level, state.detail, state.hint)
