@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -86,6 +87,14 @@ async def test_a_broken_pdf_is_told_to_the_model_and_not_to_the_terminal(
     done = await command(data_dir, "run", "--attach", str(tmp_path / "torn.pdf"), "Read it", wires=wires)
     assert (done.returncode, done.stdout, done.stderr) == (0, "It is torn.\n", "")
     assert "This PDF cannot be read further" in wires.requests[0].json["messages"][-1]["content"]
+
+
+async def test_a_warning_is_logged_as_the_server_logs_it(data_dir: Path, wires: WireServer) -> None:
+    (data_dir / "config.toml").write_text(QUIET + "lease_s = 30\n", encoding="utf-8")
+    wires.play(say("Hello."))
+    done = await command(data_dir, "run", "Hi", wires=wires)
+    assert (done.returncode, done.stdout) == (0, "Hello.\n")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d warning: [^\n]*lease_s[^\n]*\n", done.stderr)
 
 
 async def test_a_file_that_is_too_large_is_refused_before_there_is_a_session(

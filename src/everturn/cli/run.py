@@ -38,6 +38,7 @@ from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
 from everturn.engine import Engine
 from everturn.engine.titles import title_from
 from everturn.store import Store
+from everturn.web import configure_logs
 
 # Exit codes, so that scripts can tell how the turn ended.
 COMPLETED, FAILED, STOPPED, WAITING, HANDED_OVER = 0, 1, 2, 3, 4
@@ -91,6 +92,8 @@ def run_(
     Exit code: 0 completed, 1 failed, 2 stopped (or the command was not understood), 3 it waits for an answer
     that nobody could give here, 4 it was let go of and waits to go on.
     """
+    # As the server does: escaped, and without secrets. Only what the user should know of.
+    configure_logs(level="WARNING", style="people")
     if is_resumption:
         if session_id is None or text or attached or is_compaction:
             raise click.UsageError("--resume goes with --session, and with no TEXT or file.")
