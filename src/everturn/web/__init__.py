@@ -1,8 +1,8 @@
 """HTTP API, event streams, sign-in and the page itself.
 
 Owns everything between a socket and the engine. Imports domain, store, models, tools, memory and engine;
-``app.py`` builds it, ``cli`` serves it. Read ``web`` (what a request goes through), ``routing`` (one
-declaration per endpoint), then ``api/``.
+``app.py`` builds it, ``cli`` serves it. Read ``web`` (what a request goes through), ``http/routing`` (one
+declaration per endpoint), then ``api/`` (the endpoints, one module per noun).
 """
 
 from everturn.web.access.accounts import Accounts, TokenInfo

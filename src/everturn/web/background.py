@@ -1,4 +1,4 @@
-"""Work that goes on beside the requests, for as long as a context is open."""
+"""Tasks that run beside the requests while a context is open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio.abc
 
 
 class Background:
-    """Entering it starts what ``_begin`` says, leaving it ends that, and waits for its end."""
+    """Entering starts the tasks of ``_begin``; leaving cancels them and waits for their end."""
 
     def __init__(self) -> None:
         self._group: anyio.abc.TaskGroup | None = None
@@ -21,10 +21,10 @@ class Background:
         return self._group
 
     def _begin(self) -> None:
-        """Start the tasks, in ``group``. Whatever can fail comes before the context is entered."""
+        """Start the tasks in ``group``. Must not fail: the context is already entered."""
 
     def _end(self) -> None:
-        """What is to be said before the tasks are cancelled."""
+        """Runs before the tasks are cancelled."""
 
     async def __aenter__(self) -> Self:
         self._group = anyio.create_task_group()

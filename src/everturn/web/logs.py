@@ -1,4 +1,4 @@
-"""Logs: one line for people on a terminal, one JSON object otherwise, secrets blotted out in both.
+"""Logs: plain lines on a terminal, JSON lines otherwise, with secrets redacted in both.
 
 What a client sends can be in every line (a path, a header, an error's text). None of it reaches the terminal
 as a control character: no escape sequence, no line break that would begin a line of its own.
@@ -17,7 +17,7 @@ from typing import IO, Any
 import msgspec
 
 _BLOT = "[redacted]"
-# Shapes of secrets, whoever logs them: our tokens and cookies, provider keys, headers, URLs, pairs.
+# Shapes of secrets, wherever they are logged: our tokens and cookies, provider keys, headers, URLs, pairs.
 _SECRETS = (
     re.compile(r"\bevt_[0-9a-z]{20,}_[0-9a-f]{16,}"),
     re.compile(r"\beva_[0-9a-f]{16,}|\bevc_[0-9]+_[0-9a-f]+_[0-9a-f]{16,}"),
@@ -38,7 +38,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 
 def redacted(text: str) -> str:
-    """The text with everything that looks like a secret blotted out."""
+    """The text with everything that looks like a secret redacted."""
     for pattern in _SECRETS:
         text = pattern.sub(_blot, text)
     return text

@@ -1,4 +1,4 @@
-"""What the server counts about itself, in Prometheus' text format."""
+"""Metrics of the server, in Prometheus' text format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person prefers: read for what names no model and no profile, changed in the settings."""
+"""The user's preferences: used where a session names no model or profile, changed in the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person can configure about the server; every bound has its unit in its name."""
+"""Settings of the server. Every bound has its unit in its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads: streamed to a file in the data folder, within bounds, and named for what they really are."""
+"""Uploads: streamed to a file in the data folder, within bounds, with a checked name and type."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Web:
     # --- steps of an exchange ------------------------------------------------------------------------
 
     async def admit(self, method: str, headers: Mapping[str, str], scope: Scope) -> Visitor:
-        """Raises what the guard finds."""
+        """Check the request before anything else looks at it. Raises what the guard finds."""
         visitor = self._proxies.visitor(scope, headers)
         is_open = not await self.accounts.is_sign_in_on()
         self._guard.check(method, headers, visitor, is_open=is_open)
@@ -245,8 +245,8 @@ class _Exchange:
             members = problems.for_openai(members)
         head = [(b"content-type", problems.MEDIA_TYPE.encode()), _NO_STORE, *problems.headers(error)]
         if self._has_unread_body():
-            # Answering over a body that nobody reads: take a bounded rest of it, so that the client gets
-            # to see the answer, and give the connection up.
+            # The body was not read. Take a bounded rest of it, so that the client gets to see the answer,
+            # then give up the connection.
             await self._drain()
             head.append((b"connection", b"close"))
         await self._write(error.status, head, _encoder.encode(members))

@@ -225,9 +225,9 @@ class Accounts:
     # --- who is asking -------------------------------------------------------------------------------
 
     async def caller(self, headers: Mapping[str, str], visitor: Visitor) -> Caller | None:
-        """Who sent this request; None if nobody says. Raises SignInNeeded for a credential that is not
+        """Who sent this request; None without a credential. Raises SignInNeeded for a credential that is not
         valid: what was meant as one is never treated as none. On a server without a password: raises
-        AccessNeeded unless its own user asks, or somebody with the access token."""
+        AccessNeeded unless its own user asks, or a client with the access token."""
         bearer = headers.get("authorization")
         if bearer is not None:
             return await self._by_token(bearer, visitor)
@@ -277,7 +277,7 @@ class Accounts:
     async def _for_any_key(self, header: str, visitor: Visitor) -> Caller:
         if await self.is_sign_in_on() or not header.lower().startswith("bearer "):
             raise SignInNeeded("The Authorization header holds no API token of this server.")
-        # OpenAI clients cannot be told to send no key: the owner's may be any.
+        # OpenAI clients always send a key: the owner's may be any text.
         if visitor.is_owner or self._access.is_token(header.partition(" ")[2].strip()):
             return _open(visitor)
         raise AccessNeeded("The Authorization header holds no token of this server.")

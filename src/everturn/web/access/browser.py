@@ -20,7 +20,7 @@ _log = logging.getLogger("everturn.server")
 
 def address_to_open(address: str, place: str, home: Path, clock: Clock) -> str:
     """The address with a code that lets its reader in; as it is, where there is no access token. In the
-    fragment, which browsers send to nobody and servers log nowhere."""
+    fragment, which browsers do not send and servers do not log."""
     token = read_token(home)
     return address if token is None else f"{address}#access={new_code(token, place, clock)}"
 

@@ -31,7 +31,7 @@ _NO_COOKIE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
 
 
 def owner_check() -> OwnerCheck:
-    """The check for this machine. Where nothing can be known, nobody is our own user."""
+    """The check for this machine. Where the kernel cannot be asked, no client counts as our own user."""
     lookup = _tried_lookup()
     if lookup is None:
         return nobody
@@ -108,8 +108,7 @@ def _user_in(answer: bytes, ports: bytes) -> int | None:
     if len(answer) < _HEADER.size + _ANSWER.size or _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None  # there is no such socket
     _, state, user, inode = _ANSWER.unpack_from(answer, _HEADER.size)
-    # A socket that was closed belongs to nobody and says 0, which is root. A listener has an owner, but is no
-    # connection.
+    # A closed socket has no owner and reports 0, which is root. A listener has one, but is no connection.
     is_live = state == _ESTABLISHED and inode != 0
     return int(user) if is_live and answer[_HEADER.size + 4 : _HEADER.size + 8] == ports else None
 

@@ -1,4 +1,4 @@
-"""Slows down whoever guesses passwords."""
+"""Slows down clients that guess passwords."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Throttle:
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def begin(self, address: str, browser: str = "") -> None:
-        """Count a try, before anybody knows whether the password is right: of many that are sent at once,
-        all would be looked at otherwise. Raises Throttled if this address has to wait."""
+        """Count a try before the password is checked: otherwise many that arrive at once would all be
+        checked. Raises Throttled if this address has to wait."""
         place, counted = _counted(address, browser)
         bounds = [(place, _FREE_ATTEMPTS)]
         if _ALL in counted and place not in self._known:
@@ -52,7 +52,7 @@ class Throttle:
             self._told.discard(self._tries.popitem(last=False)[0])
 
     def take_back(self, address: str, browser: str = "") -> None:
-        """Nobody has looked at the password of a try that was begun."""
+        """Uncount a try whose password was not checked."""
         for who in _counted(address, browser)[1]:
             count, last = self._recent(who)
             self._tries[who] = (max(0, count - 1), last)
@@ -90,7 +90,7 @@ def _counted(address: str, browser: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _place(address: str) -> str:
-    """Where an address belongs: whoever has one of IPv6 has the other 2^64 of its network too."""
+    """The network that an address counts for: a client with one IPv6 address has all 2^64 of its network."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

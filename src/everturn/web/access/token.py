@@ -30,7 +30,7 @@ _log = logging.getLogger("everturn.web")
 
 
 class Access:
-    """Knows the token and which codes were used. ``token`` None: nobody gets in this way."""
+    """Knows the token and which codes were used. ``token`` None: this way in is closed."""
 
     def __init__(self, token: str | None, clock: Clock) -> None:
         self._token = token
@@ -53,7 +53,7 @@ class Access:
         return self._token is not None and hmac.compare_digest(text.encode(), self._token.encode())
 
     def redeem(self, text: str, place: str) -> bool:
-        """Whether this lets somebody in here: the token, or a code that was not used before."""
+        """True if the text is the token, or a code that was not used before."""
         if self.is_token(text):
             return True
         found = _CODE.fullmatch(text)
@@ -81,7 +81,7 @@ def _code(token: str, place: str, made_at: int, nonce: str) -> str:
 
 
 def read_token(home: Path) -> str | None:
-    """The token, if there is one that nobody else could have read or written."""
+    """The token, if there is one that no other user could have read or written."""
     try:
         descriptor = os.open(home / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -95,7 +95,7 @@ def read_token(home: Path) -> str | None:
 
 
 def _make_token(home: Path) -> str:
-    """Durable on return. Of two servers that start at once, both have the token of one."""
+    """Durable on return. Two servers that start at once end up with the same token."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     path, draft = home / FILE, home / f".{FILE}.{secrets.token_hex(8)}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -25,7 +25,7 @@ from everturn.web.http.problems import AccessNeeded, OldPasswordWrong, ScopeMiss
 from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.streams.streams import Streams
 
-_SIGN_IN_BYTES_MAX = 16_384  # nobody has signed in yet: strangers get no more of our memory
+_SIGN_IN_BYTES_MAX = 16_384  # before sign-in: strangers get no more of our memory
 
 
 class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -195,7 +195,7 @@ class _Reply:
         return self._stream_of(source)
 
     async def _take_all(self, pieces: Answering) -> None:
-        """Raises ClientGone: whoever has given up, and perhaps asks again, is not answered twice at once.
+        """Raises ClientGone: a client that gave up, and perhaps asks again, is not answered twice at once.
         With a key the answer is made all the same, for when it is asked for again; a turn of a durable
         session goes on, seen out by ``Completions``."""
         trouble: e.EverturnError | None = None

@@ -54,7 +54,7 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerApi:
-    """``describe`` makes the OpenAPI document from the whole table; asked for when somebody wants it."""
+    """``describe`` makes the OpenAPI document of the whole table, when it is first asked for."""
 
     def __init__(
         self,

@@ -215,7 +215,7 @@ class _Shared:
         async with aclosing(self._store.changes(self._owner)) as changes:  # type: ignore[type-var]
             async for batch in changes:
                 await self._has_snapshot.wait()
-                # None: another process wrote, nobody knows what.
+                # None: another process wrote, and what it wrote is unknown.
                 await self._tell_all(stream, await self._looked() if batch is None else batch)
 
     async def _watch_patiently(self, stream: EventStream) -> None:
@@ -224,7 +224,7 @@ class _Shared:
                 await self._watch(stream)
             except e.StoreAway as away:
                 await _mended(self._store, away)
-                # What changed until somebody watches again, nobody told: look.
+                # Changes made while the store was away were not reported: read the list.
                 await self._tell_all(stream, await self._looked())
 
     async def _watch_store(self, stream: EventStream, known: Trouble | None) -> None:
@@ -246,7 +246,7 @@ class _Shared:
         return [*((one.id, one) for one in reversed(now.page.items)), *now.others]
 
     async def _tell_snapshot(self, stream: EventStream) -> Trouble | None:
-        """Returns the trouble that the snapshot told of."""
+        """Returns the trouble that the snapshot names."""
         now = await self._store.sessions.overview(self._owner, limit=_FIRST_PAGE)
         shown = now.page.items
         self._newsroom.known(shown)

@@ -69,7 +69,7 @@ def _check_site(method: str, headers: Mapping[str, str], visitor: Visitor) -> No
     """Refuse what another site's page sends. Clients that are no browser send none of these headers."""
     site = headers.get("sec-fetch-site", "")
     if method in _SAFE_METHODS:
-        # A link from elsewhere may open the page; nobody else's page may load our data into itself.
+        # A link on another site may open the page, but no other site may load our data into its own page.
         if site in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
             raise CrossSite(headers.get("origin", site))
         return

@@ -40,7 +40,7 @@ class Answers:
             async with lock:
                 yield
         finally:
-            # Not only waited for: whoever waited before us has it now.
+            # Check again after waiting: another request that waited may hold it now.
             if not lock.locked():
                 self._under_way.pop((owner, key), None)
 

@@ -1,4 +1,4 @@
-"""The page's files: names with a hash are cached for ever, the rest is asked for each time."""
+"""The page's files: names with a hash are cached for ever, the rest is revalidated each time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PageFiles:
         self._folder = folder.resolve()
 
     async def find(self, path: str, headers: Mapping[str, str]) -> Streaming | Raw | None:
-        """What to answer; None if there is nothing at this path."""
+        """The answer; None if there is no file at this path."""
         return await anyio.to_thread.run_sync(self._find, path, headers)
 
     def _find(self, path: str, headers: Mapping[str, str]) -> Streaming | Raw | None:

@@ -104,13 +104,13 @@ class SignInNeeded(Refused):
 
 
 class AccessNeeded(Refused):
-    """The server has no password, and whoever asks is not known to be its owner."""
+    """The server has no password, and the client is not known to be its owner."""
 
     code = "access_needed"
     status = 401
     remedy = Remedy.SIGN_IN
 
-    def __init__(self, message: str = "This server lets nobody but its own user in without a token.") -> None:
+    def __init__(self, message: str = "Without a token only the user who runs this server gets in.") -> None:
         super().__init__(
             message,
             hint="'everturn open' gives an address to open. API clients send the text of access-token in the "
@@ -127,7 +127,7 @@ class WrongPassword(Refused):
 
 
 class OldPasswordWrong(WrongPassword):
-    """Not 401: whoever asks is signed in, and stays so."""
+    """Not 401: the caller is signed in and stays so."""
 
     status = 403
 
@@ -184,7 +184,7 @@ class Throttled(Refused):
     status = 429
 
     def __init__(self, seconds: float, *, is_first: bool = True) -> None:
-        self.is_first = is_first  # of this wait; those who go on asking are told the same
+        self.is_first = is_first  # of this wait; later attempts get the same answer
         super().__init__(
             "Too many wrong passwords came from there.",
             hint=f"Wait {seconds:.0f} seconds, then try again.",

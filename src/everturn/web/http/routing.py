@@ -352,7 +352,7 @@ async def pieces_of(receive: Receive, timeout_s: float) -> Any:
 
 
 class ClientGone(Exception):
-    """The client closed its connection; there is nobody to answer."""
+    """The client closed its connection, so there is no one to answer."""
 
 
 def _check_json(headers: Mapping[str, str]) -> None:

@@ -183,7 +183,7 @@ class _Server(uvicorn.Server):
         self._web.is_stopping = True
         _log.info("stopping")
         await self._run_drain()
-        # uvicorn never ends an endless answer by itself; told first, every reader gets a last event.
+        # uvicorn never ends an endless answer by itself. Ended first, each stream sends a last event.
         self._web.streams.end_all("shutdown")
         await super().shutdown(sockets)
 

@@ -80,8 +80,8 @@ class ModelNotFound(NotFound):
 
 
 class Completions(Background):
-    """Beside the requests: whoever gave up waiting in a durable session left a turn that goes on, and that
-    would wait for ever for somebody who answers what it asks."""
+    """Answers requests, and looks after turns whose client gave up waiting in a durable session: such a turn
+    goes on, and without this would wait for ever for an answer to what it asks."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Completions(Background):
     # --- a bare model --------------------------------------------------------------------------------
 
     async def from_model(self, request: ChatRequest) -> Answering:
-        """Raises what the model raises; a name that nobody knows is ModelNotFound."""
+        """Raises what the model raises, and ModelNotFound for an unknown name."""
         asked = model_request(request, self._ids)
         try:
             model = await self._models.get(request.model)
@@ -155,7 +155,7 @@ class Completions(Background):
             raise
 
     async def _see_out(self, owner: str, session_id: str, accepted: Accepted) -> None:
-        """Nobody listens to the answer any more: what the turn asks is answered as before, until it ends."""
+        """The client is gone: go on answering what the turn asks, until it ends."""
         while True:
             try:
                 async with aclosing(self._answer_of(owner, session_id, accepted)) as answer:  # type: ignore[type-var]
@@ -163,9 +163,9 @@ class Completions(Background):
                         pass
                 return
             except Retry as error:
-                _log.info("turn %s, nobody listens: %s", accepted.turn.id, error.message)
+                _log.info("turn %s goes on without its client: %s", accepted.turn.id, error.message)
             except EverturnError as error:  # the turn failed, or was deleted with its session
-                _log.debug("turn %s, nobody listened: %s", accepted.turn.id, error.message)
+                _log.debug("turn %s went on without its client: %s", accepted.turn.id, error.message)
                 return
             except Exception:  # the root of a task beside all others
                 _log.exception("turn %s cannot be seen out", accepted.turn.id)
@@ -338,7 +338,7 @@ class _Listener:
         try:
             await self._engine.answer(self._owner, ask_id, answer, by=BY)
         except WrongState:
-            # Somebody was faster, on the page or when this was asked before. That answer holds.
+            # The page, or an earlier attempt of the same request, answered first. That answer holds.
             _log.debug("%s is answered already", ask_id)
 
 

@@ -58,7 +58,7 @@ class Newsroom:
         """None if nothing happened that the list shows."""
         before = self._seen.get(session_id)
         if session is None:
-            # Said once: deletion is told when a session is hidden, and its row goes later.
+            # Reported once, when the session is hidden; its row goes later.
             self._seen.pop(session_id, None)
             return SessionNews("session.deleted", session_id) if before is not None else None
         self._remember(session)
@@ -80,6 +80,6 @@ class Newsroom:
             return "session.renamed"
         if now.is_unread and not before.is_unread:
             return "session.unread"
-        # Progress alone moves the position and the time; the session's own stream tells about that.
+        # Progress alone moves the position and the time; the session's own stream reports that.
         same = msgspec.structs.replace(before, position=now.position, updated_at=now.updated_at)
         return None if same == now else "session.changed"

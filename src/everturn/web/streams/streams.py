@@ -173,7 +173,7 @@ class Streams(Background):
         return self._clock.monotonic()
 
     async def end_unwelcome(self) -> None:
-        """End the streams of those whose credential is not taken any more. One look for each credential."""
+        """End the streams whose credential is no longer valid. Checks each credential once."""
         same: dict[tuple[str, str], list[EventStream]] = {}
         for stream in self._open:
             same.setdefault((stream.caller.way, stream.caller.credential), []).append(stream)
@@ -186,7 +186,7 @@ class Streams(Background):
         try:
             return await self._still_valid(caller)
         except EverturnError as error:
-            # Nobody can tell while the store is away; the next look asks again.
+            # The store is away, so credentials cannot be checked; the next round checks again.
             _log.warning("a stream goes on unchecked: %s", error.message)
             return True
 
