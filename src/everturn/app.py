@@ -19,7 +19,7 @@ from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.weights import weights_folder
 from everturn.store import Store, open_store
-from everturn.tools import EverturnToolbox
+from everturn.tools import EverturnToolbox, ToolServices
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
 from everturn.web import Web, WebServices, build_web, open_accounts
 from everturn.web.api.memory import MemoryApi
@@ -79,13 +79,15 @@ async def open_app(
         toolbox = await stack.enter_async_context(
             EverturnToolbox(
                 config.home,
-                records=store.records,
-                search=store.search,
-                clock=clock,
-                profiles=config.profiles,
-                secret=lambda name: _secret(keys, name),
+                ToolServices(
+                    store.records,
+                    store.search,
+                    clock,
+                    secret=lambda name: _secret(keys, name),
+                    has_sign_in=open_accounts(store, clock, ids).is_sign_in_on,
+                ),
+                config.profiles,
                 extra=[memory.tool] if config.memory.provider == NOTES else [],
-                has_sign_in=open_accounts(store, clock, ids).is_sign_in_on,
             )
         )
         engine = await stack.enter_async_context(

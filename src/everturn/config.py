@@ -24,7 +24,7 @@ from everturn.memory.tool import MemoryTool
 from everturn.models.settings import ModelsSettings, parse_settings
 from everturn.store import StoreSettings
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
-from everturn.tools.toolbox import TOOL_NAMES
+from everturn.tools.tool_set import TOOL_NAMES
 from everturn.web.settings import WebSettings
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -26,7 +26,7 @@ from everturn.testing.wires import (
     sse,
     wire_server,
 )
-from everturn.tools import TOOL_NAMES, EverturnToolbox, parse_profiles
+from everturn.tools import TOOL_NAMES, EverturnToolbox, ToolServices, parse_profiles
 from everturn.tools.policy.judgement import Judgement
 from everturn.tools.policy.policy import Policy
 
@@ -47,9 +47,7 @@ async def running(store: Store, tmp_path: Path, clock: FakeClock) -> AsyncIterat
         ModelRegistry(
             parse_settings({}), keys, clock, {}, weights_folder=tmp_path / "models", default="pocket"
         ) as models,
-        EverturnToolbox(
-            tmp_path, records=store.records, search=store.search, clock=clock, profiles=profiles
-        ) as toolbox,
+        EverturnToolbox(tmp_path, ToolServices(store.records, store.search, clock), profiles) as toolbox,
         run_web(
             store, tmp_path, clock=clock, models=models, extras={"keys": keys, "toolbox": toolbox}
         ) as server,

@@ -13,7 +13,7 @@ import pytest
 from everturn.store import Store
 from everturn.testing import FakeClock
 from everturn.testing.web_server import Running, run_web
-from everturn.tools import EverturnToolbox, built_in
+from everturn.tools import EverturnToolbox, ToolServices, built_in
 from everturn.web import Scope
 
 pytestmark = pytest.mark.anyio
@@ -29,9 +29,7 @@ async def server(store: Store, tmp_path: Path, clock: FakeClock) -> AsyncIterato
     home = tmp_path / "home"
     home.mkdir()
     async with (
-        EverturnToolbox(
-            home, records=store.records, search=store.search, clock=clock, profiles=built_in()
-        ) as toolbox,
+        EverturnToolbox(home, ToolServices(store.records, store.search, clock), built_in()) as toolbox,
         run_web(store, home, clock=clock, extras={"toolbox": toolbox}) as server,
     ):
         yield server

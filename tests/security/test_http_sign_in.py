@@ -20,7 +20,7 @@ from everturn.models.settings import parse_settings
 from everturn.store import Store
 from everturn.testing import CallTool, FakeClock, FakeTool, FakeToolbox
 from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web, web_settings
-from everturn.tools import EverturnToolbox, parse_profiles
+from everturn.tools import EverturnToolbox, ToolServices, parse_profiles
 from everturn.web import LOCAL_OWNER, Scope, StartRefused, open_accounts
 from everturn.web.access.passwords import Passwords
 from everturn.web.http.server import check_start
@@ -625,9 +625,7 @@ async def test_looking_at_the_tools_starts_no_server(store: Store, tmp_path: Pat
         ModelRegistry(
             parse_settings({}), keys, clock, {}, weights_folder=tmp_path / "models", default="pocket"
         ) as models,
-        EverturnToolbox(
-            tmp_path, records=store.records, search=store.search, clock=clock, profiles=profiles
-        ) as toolbox,
+        EverturnToolbox(tmp_path, ToolServices(store.records, store.search, clock), profiles) as toolbox,
         run_web(
             store,
             tmp_path,

@@ -20,7 +20,7 @@ import pytest
 from everturn.store import Store
 from everturn.testing import FakeClock
 from everturn.testing.web_server import Running, run_web
-from everturn.tools import EverturnToolbox, parse_profiles
+from everturn.tools import EverturnToolbox, ToolServices, parse_profiles
 from everturn.web import StartRefused
 from everturn.web.access import peers as peers_module
 from everturn.web.access.peers import Place, by_diag, by_proc, nobody, owner_check
@@ -421,7 +421,7 @@ def test_without_a_place_for_the_token_nobody_comes_in_by_it(tmp_path: Path, clo
 async def test_host_network_needs_sign_in(store: Store, tmp_path: Path, text: str, name: str) -> None:
     profiles = parse_profiles(text, "config.toml", frozenset())
     async with EverturnToolbox(
-        tmp_path, records=store.records, search=store.search, clock=FakeClock(), profiles=profiles
+        tmp_path, ToolServices(store.records, store.search, FakeClock()), profiles
     ) as toolbox:
         extras: dict[str, Any] = {"toolbox": toolbox}
         async with run_web(store, tmp_path, settings=LOCKED, extras=extras) as server:

@@ -1,6 +1,6 @@
 """What an agent can do: tools, the sandbox they run in, the policy that decides, profiles, MCP servers.
 
-Imports ``domain`` only. ``engine`` calls it through ``domain.tooling.Toolbox``; ``app`` builds it; ``web``
+Imports ``domain`` only. ``engine`` calls it through ``domain.tool.Toolbox``; ``app`` builds it; ``web``
 and ``cli`` show its state (sandbox, rules, servers).
 """
 
@@ -19,7 +19,8 @@ from everturn.tools.profiles import McpServer, Profile, Profiles, built_in, pars
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.trial import SandboxState
 from everturn.tools.schema import ToolFailed, tool
-from everturn.tools.toolbox import TOOL_NAMES, EverturnToolbox
+from everturn.tools.tool_set import TOOL_NAMES
+from everturn.tools.toolbox import EverturnToolbox, ToolServices
 from everturn.tools.web.fetch import Fetcher
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "SandboxState",
     "ServerState",
     "ToolFailed",
+    "ToolServices",
     "Trust",
     "WorkspaceFile",
     "WorkspaceFiles",

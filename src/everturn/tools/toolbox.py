@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
-import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,8 +16,6 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.store import Records, Search
 from everturn.domain.tool import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
-from everturn.tools.files.file_tools import ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
-from everturn.tools.files.sync import Durable
 from everturn.tools.mcp.servers import McpServers, McpTool, Secret, ServerState
 from everturn.tools.mcp.trust import McpTrust, texts_of
 from everturn.tools.policy.hosts import host_concern, host_key, is_listed
@@ -32,75 +27,68 @@ from everturn.tools.sandbox.gate import Door, Gate
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.trial import SandboxState
 from everturn.tools.schema import Action, ToolFailed
-from everturn.tools.session_tools import AskUser, SearchSessions, Todo
-from everturn.tools.terminal.runner import GatedRunner, Runner
-from everturn.tools.terminal.terminal_tools import NetworkPython, NetworkTerminal, Python, Terminal
+from everturn.tools.tool_set import ToolSet, gated_tools, plain_tools
 from everturn.tools.web.fetch import Fetcher
-from everturn.tools.web.fetch_tool import WebFetch
+from everturn.tools.workspaces import Workspaces
 
 _log = logging.getLogger("everturn.tools")
 
-TOOL_NAMES = frozenset(
-    kind.name
-    for kind in (
-        *(AskUser, SearchSessions, Todo, WebFetch, Python, Terminal),
-        *(ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile),
-    )
-)
 
-
-async def _has_none() -> bool:
+async def _has_no_sign_in() -> bool:
     return False
+
+
+class ToolServices(msgspec.Struct, frozen=True):
+    """What the toolbox needs of the program around it.
+
+    ``secret`` finds a key by its name, for MCP servers. ``has_sign_in``: is there a password now, without
+    which ``host_network`` is refused?
+    """
+
+    records: Records
+    search: Search
+    clock: Clock
+    secret: Secret = lambda name: None
+    has_sign_in: Callable[[], Awaitable[bool]] = _has_no_sign_in
 
 
 class EverturnToolbox:
     """Everything an agent can do. An async context manager: it tries the sandbox and holds the servers.
 
-    ``extra`` are tools of the embedding program; the policy asks before each of them, once. ``has_sign_in``:
-    is there a password now, without which ``host_network`` is refused?
+    ``extra`` are tools of the embedding program; the policy asks before each of them, once.
     """
 
     def __init__(
         self,
         home: Path,
-        *,
-        records: Records,
-        search: Search,
-        clock: Clock,
+        services: ToolServices,
         profiles: Profiles,
+        *,
         sandbox: Sandbox | None = None,
         fetcher: Fetcher | None = None,
-        secret: Secret = lambda name: None,
         extra: Sequence[Tool] = (),
-        has_sign_in: Callable[[], Awaitable[bool]] = _has_none,
     ) -> None:
-        self._home = home.resolve()
+        records, clock = services.records, services.clock
+        fetcher = fetcher or Fetcher()
+        self._workspaces = Workspaces(home)
         self._profiles = profiles
         self._sandbox = sandbox or Sandbox(home)
-        self._fetcher = fetcher or Fetcher()
-        self._gate = Gate(self._fetcher.network)
-        self._servers = McpServers(self._sandbox, self._gate, records, clock, secret)
-        self._has_sign_in = has_sign_in
+        self._gate = Gate(fetcher.network)
+        self._servers = McpServers(self._sandbox, self._gate, records, clock, services.secret)
+        self._has_sign_in = services.has_sign_in
         self._stack = AsyncExitStack()
         self.policy = Policy(records, clock)
         self.trust = Trust(records, clock)
         self._mcp_trust = McpTrust(self._servers, self.trust)
-        runner = Runner(self._sandbox, clock, self._around)
-        built_in: tuple[Action, ...] = (
-            *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),
-            *(ListFiles(self._sandbox, clock), SearchFiles(self._sandbox, clock)),
-            *(Terminal(runner), Python(runner)),
-            *(WebFetch(self._fetcher), SearchSessions(search)),
+        self._tools = ToolSet(
+            plain_tools(self._sandbox, fetcher, services.search, clock, self._around),
+            gated_tools(self._sandbox, clock, self._around, self._door),
+            extra,
         )
-        self._built_in = {tool.name: tool for tool in built_in}
-        gated_runner = GatedRunner(self._sandbox, clock, self._around, self._door)
-        gated: tuple[Action, ...] = (NetworkTerminal(gated_runner), NetworkPython(gated_runner))
-        self._gated = {tool.name: tool for tool in gated}
-        self._extra = {tool.spec.name: tool for tool in extra}
 
     async def __aenter__(self) -> EverturnToolbox:
         try:
-            await anyio.to_thread.run_sync(self._make_workspaces)
+            await anyio.to_thread.run_sync(self._workspaces.make)
             await self._stack.enter_async_context(self._gate)
             await self._sandbox.open()
             self._stack.callback(self._sandbox.close)
@@ -120,13 +108,15 @@ class EverturnToolbox:
     async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
         found = self._profiles.get(profile)
         await self._check_sign_in(profile)
-        mcp = await self._mcp_tools(owner, found, self._own_workspace(session_id)) if found.mcp else []
-        return self._with_built_in(found, mcp)
+        mcp = (
+            await self._mcp_tools(owner, found, self._workspaces.of_session(session_id)) if found.mcp else []
+        )
+        return self._with_mcp(found, mcp)
 
     async def known_tools(self, owner: str, profile: str | None) -> Sequence[Tool]:
         """The tools of a profile as far as they are known: no MCP server is started to ask it for its own."""
         found = self._profiles.get(profile)
-        return self._with_built_in(found, await self._mcp_tools(owner, found, None))
+        return self._with_mcp(found, await self._mcp_tools(owner, found, None))
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
         try:
@@ -153,8 +143,10 @@ class EverturnToolbox:
 
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
         if project is None:
-            return self._own_workspace(session_id)
-        return await anyio.to_thread.run_sync(self._project_folder, project)
+            return self._workspaces.of_session(session_id)
+        folder = await anyio.to_thread.run_sync(self._workspaces.of_project, project)
+        await anyio.to_thread.run_sync(self._sandbox.try_folder, folder)
+        return folder
 
     # --- for the settings page, the doctor and the engine ------------------------------------------
 
@@ -175,7 +167,7 @@ class EverturnToolbox:
     async def untrusted(self, owner: str, session_id: str, profile: str | None) -> list[Untrusted]:
         """What the MCP servers of the profile say, as far as the user has not decided on it."""
         await self._check_sign_in(profile)
-        workspace = self._own_workspace(session_id)
+        workspace = self._workspaces.of_session(session_id)
         found: list[Untrusted] = []
         for name in self._profiles.get(profile).mcp:
             found += await self._mcp_trust.questions(owner, self._profiles.servers[name], workspace)
@@ -184,7 +176,7 @@ class EverturnToolbox:
     async def decide_untrusted(
         self, owner: str, session_id: str, name: str, digest: str, *, use: bool
     ) -> None:
-        server, workspace = self._profiles.servers[name], self._own_workspace(session_id)
+        server, workspace = self._profiles.servers[name], self._workspaces.of_session(session_id)
         await self._mcp_trust.decide(owner, server, workspace, digest, use=use)
 
     async def forget(self, owner: str, session_id: str) -> None:
@@ -193,8 +185,7 @@ class EverturnToolbox:
         A project's folder is the user's and stays. Forgetting twice is harmless.
         """
         await self.policy.forget_session(owner, session_id)
-        folder = self._own_workspace(session_id)
-        await anyio.to_thread.run_sync(shutil.rmtree, folder)
+        await anyio.to_thread.run_sync(self._workspaces.delete, session_id)
 
     async def servers(self, owner: str) -> list[ServerState]:
         """The configured MCP servers, for GET /api/mcp; starts none."""
@@ -207,7 +198,7 @@ class EverturnToolbox:
         if server is None:
             raise NotFound("MCP server", name)
         self._profiles.check_server(server, is_on=await self._has_sign_in())
-        workspace = self._own_workspace(session_id)
+        workspace = self._workspaces.of_session(session_id)
         if not await self._servers.definitions(owner, server, workspace):
             raise Invalid(self._servers.state_of(server).detail or f"The MCP server {name} has no tools.")
         if digest and not await self._mcp_trust.decide(owner, server, workspace, digest, use=True):
@@ -227,13 +218,11 @@ class EverturnToolbox:
             texts=texts_of(server, new),
         )
 
-    def _with_built_in(self, profile: Profile, mcp: list[McpTool]) -> Sequence[Tool]:
-        known: dict[str, Tool] = {**self._own(profile), **self._extra}
-        names = known if profile.tools is None else profile.tools
+    def _with_mcp(self, profile: Profile, mcp: list[McpTool]) -> Sequence[Tool]:
+        """The profile's tools, sorted by name, with those of MCP servers that are trusted."""
+        own = self._tools.of_profile(profile, is_gated=self._is_gated(profile))
         trusted = [tool for tool in mcp if tool.is_trusted]
-        return sorted(
-            [*(known[name] for name in names if name in known), *trusted], key=lambda tool: tool.spec.name
-        )
+        return sorted([*own, *trusted], key=lambda tool: tool.spec.name)
 
     async def _mcp_tools(self, owner: str, profile: Profile, workspace: Path | None) -> list[McpTool]:
         """``workspace``: where a server runs that has to be started to be asked; None: none is started."""
@@ -248,17 +237,16 @@ class EverturnToolbox:
 
     async def _find(self, call: ToolCall) -> Tool | None:
         profile = self._profiles.get(call.profile)
-        known = self._own(profile).get(call.name) or self._extra.get(call.name)
+        known = self._tools.find(call.name, is_gated=self._is_gated(profile))
         if known is not None or "__" not in call.name:
             return known
         found = await self._mcp_tools(call.owner, profile, call.workspace)
         return next((tool for tool in found if tool.spec.name == call.name), None)
 
-    def _own(self, profile: Profile) -> Mapping[str, Action]:
-        """The built-in tools as this profile has them."""
+    def _is_gated(self, profile: Profile) -> bool:
+        """Does the sandbox of this profile reach the network through the gate?"""
         is_sandboxed = self._sandbox.state.works and profile.sandbox
-        is_gated = is_sandboxed and profile.network and not profile.host_network
-        return {**self._built_in, **self._gated} if is_gated else self._built_in
+        return is_sandboxed and profile.network and not profile.host_network
 
     async def _check_sign_in(self, profile: str | None) -> None:
         """Raises HostNetworkRefused."""
@@ -268,7 +256,7 @@ class EverturnToolbox:
     async def _door(self, call: ToolCall) -> AsyncIterator[Door]:
         """The way to the network for a call that may run: a host about which it asked is allowed by now."""
         around = self._around(call)
-        judgement = self._judgement(call, self._gated[call.name])
+        judgement = self._judgement(call, self._tools.gated(call.name))
         asked = {concern.key for concern in judgement.concerns}
 
         async def may(host: str) -> bool:
@@ -304,7 +292,7 @@ class EverturnToolbox:
         profile = self._profiles.get(call.profile)
         return Surroundings(
             workspace=call.workspace,
-            home=self._home,
+            home=self._workspaces.home,
             is_sandboxed=self._sandbox.state.works and profile.sandbox,
             has_network=profile.network or profile.host_network,
             has_host_network=profile.host_network,
@@ -312,32 +300,3 @@ class EverturnToolbox:
             is_tainted=call.is_tainted,
             limits=profile.limits,
         )
-
-    def _project_folder(self, project: str) -> Path:
-        folder = Path(project).expanduser()
-        if not folder.is_absolute() or not folder.is_dir():
-            raise Invalid(f"The project's folder {project!r} is not there.", hint="Name an existing folder.")
-        folder = folder.resolve()
-        if self._home.is_relative_to(folder) or folder.is_relative_to(self._home):
-            raise Invalid(
-                f"The project's folder {project!r} and Everturn's data folder lie in each other.",
-                hint="Name a folder that does not hold the data folder.",
-            )
-        self._sandbox.try_folder(folder)
-        return folder
-
-    def _make_workspaces(self) -> None:
-        """Make the folder of all workspaces; each of those is synced with what is made in it."""
-        (self._home / "workspaces").mkdir(mode=0o700, parents=True, exist_ok=True)
-        home = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            Durable().sync(home)
-        finally:
-            os.close(home)
-
-    def _own_workspace(self, session_id: str) -> Path:
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", session_id):
-            raise Invalid(f"{session_id[:80]!r} is not a session id.")
-        folder = self._home / "workspaces" / session_id
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder

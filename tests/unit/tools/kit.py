@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ import msgspec
 
 from everturn.domain.asks import Decision
 from everturn.domain.clock import SystemClock
-from everturn.domain.tool import Ruling, ToolCall, ToolResult
+from everturn.domain.tool import Ruling, Tool, ToolCall, ToolResult
 from everturn.store import Store, open_store
-from everturn.tools import EverturnToolbox, Fetcher, Profile, Profiles, Sandbox, built_in
+from everturn.tools import EverturnToolbox, Fetcher, Profile, Profiles, Sandbox, ToolServices, built_in
 
 OWNER = "olga"
 SESSION = "ses_01"
@@ -69,6 +69,7 @@ async def open_kit(
     has_sandbox: bool = True,
     profiles: Profiles | None = None,
     fetcher: Fetcher | None = None,
+    extra: Sequence[Tool] = (),
     **options: Any,
 ) -> AsyncIterator[Kit]:
     os.makedirs(home, exist_ok=True)
@@ -77,13 +78,11 @@ async def open_kit(
         open_store(f"sqlite://{home / 'everturn.db'}", data_dir=home) as store,
         EverturnToolbox(
             home,
-            records=store.records,
-            search=store.search,
-            clock=SystemClock(),
-            profiles=given,
+            ToolServices(store.records, store.search, SystemClock(), **options),
+            given,
             sandbox=Sandbox(home, is_wanted=has_sandbox),
             fetcher=fetcher,
-            **options,
+            extra=extra,
         ) as toolbox,
     ):
         yield Kit(toolbox, store, await toolbox.workspace(OWNER, SESSION, None))

@@ -1,0 +1,67 @@
+"""The tools that an agent has besides those of MCP servers, as each profile has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from everturn.domain.clock import Clock
+from everturn.domain.store import Search
+from everturn.domain.tool import Tool
+from everturn.tools.files.file_tools import ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
+from everturn.tools.profiles import Profile
+from everturn.tools.sandbox.sandbox import Sandbox
+from everturn.tools.schema import Action
+from everturn.tools.session_tools import AskUser, SearchSessions, Todo
+from everturn.tools.terminal.runner import Around, Doors, GatedRunner, Runner
+from everturn.tools.terminal.terminal_tools import NetworkPython, NetworkTerminal, Python, Terminal
+from everturn.tools.web.fetch import Fetcher
+from everturn.tools.web.fetch_tool import WebFetch
+
+TOOL_NAMES = frozenset(
+    kind.name
+    for kind in (
+        *(AskUser, SearchSessions, Todo, WebFetch, Python, Terminal),
+        *(ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile),
+    )
+)
+
+
+class ToolSet:
+    """``extra``: tools of the embedding program. A tool with a gate takes the place of the one without."""
+
+    def __init__(self, plain: Iterable[Action], gated: Iterable[Action], extra: Iterable[Tool]) -> None:
+        self._plain = {tool.name: tool for tool in plain}
+        self._gated = {tool.name: tool for tool in gated}
+        self._extra = {tool.spec.name: tool for tool in extra}
+
+    def gated(self, name: str) -> Action:
+        return self._gated[name]
+
+    def find(self, name: str, *, is_gated: bool) -> Tool | None:
+        return self._built_in(is_gated=is_gated).get(name) or self._extra.get(name)
+
+    def of_profile(self, profile: Profile, *, is_gated: bool) -> Sequence[Tool]:
+        """The tools that the profile names; all of them if it names none."""
+        known: dict[str, Tool] = {**self._built_in(is_gated=is_gated), **self._extra}
+        names = known if profile.tools is None else profile.tools
+        return [known[name] for name in names if name in known]
+
+    def _built_in(self, *, is_gated: bool) -> Mapping[str, Action]:
+        return {**self._plain, **self._gated} if is_gated else self._plain
+
+
+def plain_tools(
+    sandbox: Sandbox, fetcher: Fetcher, search: Search, clock: Clock, around: Around
+) -> tuple[Action, ...]:
+    runner = Runner(sandbox, clock, around)
+    return (
+        *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),
+        *(ListFiles(sandbox, clock), SearchFiles(sandbox, clock)),
+        *(Terminal(runner), Python(runner), WebFetch(fetcher), SearchSessions(search)),
+    )
+
+
+def gated_tools(sandbox: Sandbox, clock: Clock, around: Around, doors: Doors) -> tuple[Action, ...]:
+    """Those that reach the network through a gate."""
+    runner = GatedRunner(sandbox, clock, around, doors)
+    return (NetworkTerminal(runner), NetworkPython(runner))

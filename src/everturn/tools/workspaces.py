@@ -1,0 +1,52 @@
+"""The folders in which tools work: one of its own for each session, or a project's."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from everturn.domain.errors import Invalid
+from everturn.tools.files.sync import Durable
+
+
+class Workspaces:
+    """``home`` is the data folder, which holds the sessions' own workspaces."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home.resolve()
+
+    def make(self) -> None:
+        """Make the folder of all workspaces; each workspace is synced with what is made in it."""
+        (self.home / "workspaces").mkdir(mode=0o700, parents=True, exist_ok=True)
+        home = os.open(self.home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            Durable().sync(home)
+        finally:
+            os.close(home)
+
+    def of_session(self, session_id: str) -> Path:
+        """The session's own folder, made if it is not there. Raises Invalid."""
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", session_id):
+            raise Invalid(f"{session_id[:80]!r} is not a session id.")
+        folder = self.home / "workspaces" / session_id
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    def of_project(self, project: str) -> Path:
+        """A project's folder, without links in its path. Raises Invalid."""
+        folder = Path(project).expanduser()
+        if not folder.is_absolute() or not folder.is_dir():
+            raise Invalid(f"The project's folder {project!r} is not there.", hint="Name an existing folder.")
+        folder = folder.resolve()
+        if self.home.is_relative_to(folder) or folder.is_relative_to(self.home):
+            raise Invalid(
+                f"The project's folder {project!r} and Everturn's data folder lie in each other.",
+                hint="Name a folder that does not hold the data folder.",
+            )
+        return folder
+
+    def delete(self, session_id: str) -> None:
+        """Delete a session's own folder with everything in it. A project's folder is the user's and stays."""
+        shutil.rmtree(self.of_session(session_id))
