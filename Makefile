@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help serve test check format bench crash soak clean
+.PHONY: help serve test check format bench mutate crash soak clean
 
 help:
 	@echo "make serve   run Everturn on http://127.0.0.1:8420/ (ARGS='--port 9000' for more)"
 	@echo "make test    set up and run all tests"
 	@echo "make check   lint, types, the page's checks"
 	@echo "make bench   print the figures (minutes)"
+	@echo "make mutate  break the lines that keep the contracts; their tests must notice (minutes)"
 	@echo "make crash   kill and power-cut campaign (long)"
 	@echo "make soak    people use a server that is killed again and again (long)"
 
@@ -30,6 +31,9 @@ format: $(VENV)/.tests
 
 bench: $(VENV)/.tests
 	scripts/bench $(ARGS)
+
+mutate: $(VENV)/.tests
+	scripts/mutate $(ARGS)
 
 crash: $(VENV)/.tests
 	scripts/crash $(ARGS)

@@ -19,7 +19,7 @@ from everturn.domain.store import Request
 from everturn.domain.turns import ACTIVE, ENDED, TurnState
 from everturn.store import Store
 from everturn.testing import HoldingProbe
-from tests.acting import ME, answer, answered, append, complete, new_session, positions, say, start
+from tests.acting import ME, answer, answered, append, complete, new_session, positions, say, start, words
 from tests.conftest import OpenAnother
 from tests.waiting import HeldUp
 
@@ -145,3 +145,22 @@ async def test_a07_writers_of_two_processes_wait_for_the_one_that_is_under_way(
     assert crowd.refusals == []
     assert await store.upkeep.check() == []
     assert await store.transcript.export(ME, session.id) == await other.transcript.export(ME, session.id)
+
+
+async def test_a07_a_write_decides_by_what_the_one_before_it_left(
+    store: Store, open_another: OpenAnother, probe: HoldingProbe, held_up: HeldUp
+) -> None:
+    """Two processes undo at once: the second has to see that the head has moved, and undoes one turn more."""
+    other = await open_another()
+    session = await new_session(store)
+    for text in ("a", "b", "c"):
+        await answered(store, session.id, text, text.upper())
+    probe.hold(Moment.MOVE_WRITTEN)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(store.transcript.undo, ME, session.id, Request())
+            await probe.reached(Moment.MOVE_WRITTEN)
+            await held_up.start(group, other, other.transcript.undo, ME, session.id, Request())
+            probe.release(Moment.MOVE_WRITTEN)
+    assert await words(store, session.id) == ["a", "A"]
+    assert await store.upkeep.check() == []

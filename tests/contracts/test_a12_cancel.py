@@ -75,6 +75,7 @@ async def test_a12_a_waiting_turn_is_cancelled_with_its_questions(store: Store) 
     await store.turns.cancel(ME, held.turn.id)
     now = await store.sessions.get(ME, session.id)
     assert (now.active_turn, now.asks, now.last_state) == (None, 0, "cancelled")
+    assert await store.asks.open(ME, session.id) == []
 
 
 async def test_a12_cancelling_twice_or_after_the_end_changes_nothing(store: Store) -> None:

@@ -66,6 +66,18 @@ async def test_a14_only_the_newest_summary_counts(store: Store) -> None:
     assert [m.text for m in await store.transcript.context(ME, session.id)] == ["up to a", "b", "B"]
 
 
+async def test_a14_an_older_summary_among_the_messages_that_are_kept_is_left_out(store: Store) -> None:
+    """The newest summary covers less than the older one, which then lies behind the last covered message."""
+    session = await new_session(store)
+    for text, covered in (("a", 1), ("b", 1)):
+        await answered(store, session.id, text, text.upper())
+        held = await begin_compaction(store, session.id)
+        last = (await transcript(store, session.id))[covered].id  # the answer "A", both times
+        await complete(store, held, await append(store, held, [summary(held, f"after {text}", last)]))
+    given = [message.text for message in await store.transcript.context(ME, session.id)]
+    assert sorted(given) == ["B", "after b", "b"]
+
+
 async def test_a14_a_session_deleted_meanwhile_stays_deleted(store: Store) -> None:
     session = await new_session(store)
     await answered(store, session.id, "a", "A")

@@ -80,3 +80,13 @@ async def test_c08_recovering_twice_changes_nothing(store: Store) -> None:
         list(fold(held.turn.id, journal, is_ended=True, is_recovered=True).messages)
         == (await transcript(store, held.session.id))[1:]
     )
+
+
+async def test_c08_interrupting_twice_changes_nothing(store: Store) -> None:
+    session = await new_session(store)
+    held = await start(store, session.id, "hello")
+    await append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "half")])
+    await store.turns.interrupt(held.turn.id, held.epoch, CRASHED)
+    before = await store.transcript.export(ME, session.id)
+    await store.turns.interrupt(held.turn.id, None, CRASHED)
+    assert await store.transcript.export(ME, session.id) == before

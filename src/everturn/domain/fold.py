@@ -159,7 +159,7 @@ class Fold:
         payload = event.payload
         if is_superseded and isinstance(payload, ev.ToolFinished):
             # It happened before what the next worker did about the call, and counts only after that.
-            self._late_results.setdefault(payload.call_id, (payload, event))
+            self._late_results.setdefault(payload.call_id, (payload, event))  # guard: c09
             return
         if is_superseded:
             if isinstance(payload, (ev.TextDelta, ev.ReasoningDelta)):
@@ -242,7 +242,7 @@ class Fold:
         for index in range(step.first_part_of_attempt, len(step.parts)):
             part = step.parts[index]
             if isinstance(part, (Text, Reasoning)):
-                step.parts[index] = msgspec.structs.replace(part, is_abandoned=True)
+                step.parts[index] = msgspec.structs.replace(part, is_abandoned=True)  # guard: c02
         step.first_part_of_attempt = len(step.parts)
 
     def _step_finished(self, payload: ev.StepFinished, event: ev.Event) -> None:
@@ -416,7 +416,7 @@ class Fold:
         for state in calls:
             if state.result is not None:
                 results.append(state.result)
-            elif is_ended:
+            elif is_ended:  # guard: c11
                 results.append(_missing(state))
         if results:
             yield Role.TOOL, results

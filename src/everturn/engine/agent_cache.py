@@ -168,7 +168,7 @@ class AgentCache(Generic[A]):
         finally:
             entry.turns -= 1
             entry.used_at = self._clock.monotonic()
-            if entry.is_doomed and entry.is_free:
+            if entry.is_doomed and entry.is_free:  # guard: d09
                 self._let_go(entry)
             self._trim()
 
@@ -180,11 +180,11 @@ class AgentCache(Generic[A]):
             entry = self._entries.get(key)
             if entry is None:
                 return await self._build(key, signature, build, reason)
-            if entry.is_pending:
+            if entry.is_pending:  # guard: d07
                 # Whoever builds it tells; if that fails, the next one builds.
                 await entry.ready.wait()
                 continue
-            if entry.signature != signature:
+            if entry.signature != signature:  # guard: d10
                 reason = "changed"
                 self.evict(key, "changed")
                 continue
@@ -213,7 +213,7 @@ class AgentCache(Generic[A]):
 
     def _touch(self, entry: CacheEntry[A]) -> None:
         entry.used_at = self._clock.monotonic()
-        self._entries.move_to_end(entry.key)
+        self._entries.move_to_end(entry.key)  # guard: d09
 
     def put(
         self,
@@ -235,7 +235,7 @@ class AgentCache(Generic[A]):
         entry = self._entries[key] = CacheEntry(key, signature, self._clock.monotonic())
         entry.agent, entry.size = agent, size
         entry.ready.set()
-        entry.is_tracked = version is not None
+        entry.is_tracked = version is not None  # guard: d08
         if version is not None and session_id is not None:
             entry.keep(session_id, Baseline(version, (), 0))
         else:
@@ -252,7 +252,7 @@ class AgentCache(Generic[A]):
         load: Callable[[], Awaitable[Sequence[Message]]],
     ) -> tuple[Message, ...]:
         """The history as the baseline has it; read again where somebody else has written, or none is kept."""
-        if entry.is_foreign(session_id, version):
+        if entry.is_foreign(session_id, version):  # guard: d03
             self.counts["reloads_foreign"] += 1
             entry.drop(session_id)
             entry.read_again(session_id)
@@ -284,7 +284,7 @@ class AgentCache(Generic[A]):
         """
         if entry.is_pending or not entry.is_tracked:
             return
-        if seen != before:
+        if seen != before:  # guard: d03
             entry.drop(session_id)
             return
         kept = tuple(history)
@@ -307,7 +307,9 @@ class AgentCache(Generic[A]):
         now = self._clock.monotonic()
         before = entry.sent.get(model)
         entry.sent[model] = (now, session_id, usage.input_tokens or 0)
-        if before is None or usage.cached_tokens is None:
+        if before is None:
+            return False
+        if usage.cached_tokens is None:  # guard: d11
             return False
         at, last_session, last_tokens = before
         # In one session the whole request before is the beginning of this one; else only the prefix is.
@@ -351,7 +353,7 @@ class AgentCache(Generic[A]):
     async def run(self) -> None:
         while True:
             await self._clock.sleep(self._bounds.look_s)
-            self.look()
+            self.look()  # guard: d09
 
     async def close(self) -> None:
         """Evict everything and wait until it is retired. Nothing may be in a turn any more."""

@@ -43,7 +43,7 @@ class Lease:
         A worker that could not renew its lease waits here: it goes on when the renewal succeeds, and is
         cancelled here when it turns out that others have its turns.
         """
-        while not self.is_held:
+        while not self.is_held:  # guard: c04
             await self._renewed.wait()
 
 

@@ -67,13 +67,13 @@ Move = Union[CallModel, AbandonAttempt, RunCalls, AskWhether, Complete, Stop, Fa
 
 def budget_spent(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Failure | None:
     """Why a claimed turn may not be resumed once more, if so. Its claim is already in the progress."""
-    if progress.crashes > settings.resume_attempts_max:
+    if progress.crashes > settings.resume_attempts_max:  # guard: c02
         return Failure(
             "resume_attempts",
             f"The turn was resumed {settings.resume_attempts_max} times without finishing a step.",
             "Press Resume to try again.",
         )
-    if progress.is_taken_up and progress.age_ms(now_ms) > settings.resume_age_max_s * 1000:
+    if progress.is_taken_up and progress.age_ms(now_ms) > settings.resume_age_max_s * 1000:  # guard: c02
         hours = settings.resume_age_max_s / 3600
         return Failure(
             "resume_age", f"The turn began more than {hours:g} hours ago.", "Press Resume to go on with it."
@@ -85,7 +85,7 @@ def next_move(folded: Folded, progress: TurnProgress, now_ms: int, settings: Eng
     """Where the turn stands, and so what comes next."""
     if progress.is_stopped:
         return Stop(progress.stopped_by)
-    if progress.is_attempt_open:
+    if progress.is_attempt_open:  # guard: c02
         return AbandonAttempt(progress.step)
     if folded.open_step is not None and folded.open_step.step > folded.steps:
         return CallModel(folded.open_step.step)
@@ -184,11 +184,11 @@ def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
     """What to do about one wished call without a result."""
     if state.answer is not None:
         return _from_answer(state.answer)
-    if state.started_at is None:
+    if state.started_at is None:  # guard: c02
         return _from_decision(state)
     if spec is not None and (spec.is_safe_to_repeat or spec.takes_key or spec.reads_only):
         return RunCall(state.attempt + 1, is_approved=True)
-    if state.doubt is not None:
+    if state.doubt is not None:  # guard: c02
         return _from_doubt(state)
     return AskDoubt(
         f"{state.call.name} had started when the server stopped. It may or may not have taken effect."
@@ -204,7 +204,9 @@ def _from_answer(answer: str) -> CallMove:
 def _from_decision(state: CallState) -> CallMove:
     """An approval holds for one call: its id and the digest of its arguments."""
     is_for_this = state.digest == digest_of(state.call.name, state.call.arguments)
-    if state.decision is None or not is_for_this:
+    if state.decision is None:
+        return Judge()
+    if not is_for_this:  # guard: c02
         return Judge()
     if state.decision == Decision.EXPIRED:
         return GiveResult(Outcome.DENIED, "Nobody allowed this call in time. It was not run.")

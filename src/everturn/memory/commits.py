@@ -162,18 +162,18 @@ class Commits:
         Opens no handle. With ``wait`` False, a commit that is under way is told (BUSY). Cancelling leaves
         the segment owed, to be offered again under the same key.
         """
-        if not session_id:
+        if not session_id:  # guard: b15
             return NOTHING
         while (under_way := self._under_way.get(session_id)) is not None:
-            if not wait:
+            if not wait:  # guard: b10
                 return _BUSY
-            await under_way.ended.wait()
+            await under_way.ended.wait()  # guard: b10
         # No await between the look above and the mark below: that is what makes it the only one here.
         own = self._under_way[session_id] = _UnderWay()
         try:
             return await self._commit(owner, session_id, handle, own)
         finally:
-            del self._under_way[session_id]
+            del self._under_way[session_id]  # guard: b17
             own.ended.set()
 
     async def _commit(
@@ -185,7 +185,7 @@ class Commits:
             if found is None:
                 self._handles.drop_idle(session_id, moment)
                 return NOTHING
-            if found.is_held:
+            if found.is_held:  # guard: b10
                 return _BUSY
             picked = self._pick(session_id, found, given)
             if picked is None:
@@ -211,9 +211,11 @@ class Commits:
         """The handle that saw the segment; else the one given; else, for a segment that no handle saw,
         the session's own."""
         own = self._handles.find(session_id, found.handle)
-        if own is not None:
+        if own is not None:  # guard: b07
             return found.handle, own
-        if given is not None and given.name == found.provider:
+        if (
+            given is not None and given.name == found.provider  # guard: b09
+        ):
             # Kept from before the attempt on, so that a retry finds it if the attempt fails.
             return self._handles.keep(session_id, given), given
         current = self._handles.current(session_id)
@@ -248,7 +250,7 @@ class Commits:
                     await self._record_failure(
                         begun, "It was interrupted; whether it was taken in is unknown."
                     )
-        if not left:
+        if not left:  # guard: b04 always
             self._handles.drop_idle(session_id, moment)
         await self._probe.reach(Moment.MEMORY_SETTLED, session_id)
         return CommitResult(CommitOutcome.COMMITTED, turns=len(begun.segment.turns), left=left)

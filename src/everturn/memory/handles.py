@@ -58,7 +58,7 @@ class Handles:
         if name is None:
             return False
         for session_id in self._known.pop(name).sessions:
-            if self._current.get(session_id) == name:
+            if self._current.get(session_id) == name:  # guard: b13
                 del self._current[session_id]
         return True
 
@@ -81,7 +81,7 @@ class Handles:
             return False
         if self._current.get(session_id) == name:
             del self._current[session_id]
-        self._drop(session_id, name)
+        self._drop(session_id, name)  # guard: b09
         return True
 
     def keep(self, session_id: str, handle: MemoryProvider) -> str:
@@ -113,7 +113,10 @@ class Handles:
     def drop_idle(self, session_id: str, moment: int) -> None:
         """Nobody owed anything here after this moment: only the session's own handle is kept."""
         for name in self._serving(session_id):
-            if self._current.get(session_id) != name and self._is_older(session_id, name, moment):
+            if (
+                self._current.get(session_id) != name  # guard: b08
+                and self._is_older(session_id, name, moment)  # guard: b05
+            ):
                 self._drop(session_id, name)
 
     def release_session(self, session_id: str, moment: int) -> None:
@@ -162,13 +165,16 @@ class Handles:
 
     def _is_older(self, session_id: str, name: str, moment: int) -> bool:
         used = self._known[name].sessions[session_id]
-        return used <= moment and (name, session_id) not in self._held
+        return (
+            used <= moment  # guard: b05
+            and (name, session_id) not in self._held  # guard: b05
+        )
 
     def _drop(self, session_id: str, name: str) -> None:
         known = self._known.get(name)
         if known is None:
             return
         known.sessions.pop(session_id, None)
-        if not known.sessions and not known.is_attached:
+        if not known.sessions and not known.is_attached:  # guard: b17
             del self._known[name]
             del self._names[id(known.handle)]

@@ -72,7 +72,7 @@ class Memory(Commits):
         for _ in range(_SEGMENTS_MAX):
             moment = self._handles.moment
             done = await self.commit(owner, session_id)
-            if done.outcome is CommitOutcome.NO_HANDLE:
+            if done.outcome is CommitOutcome.NO_HANDLE:  # guard: b16
                 done = await self._commit_with_spare(owner, session_id)
             turns += done.turns
             if done.outcome is CommitOutcome.NOTHING:
@@ -109,16 +109,16 @@ class Memory(Commits):
         if name is None:
             return
         if not is_last:
-            await self._commit_owed_to(name)
+            await self._commit_owed_to(name)  # guard: b12
         # Also one whose turns are not owed any more, because they were undone while it runs.
         while (
             busy := next((each for each in self._under_way.values() if each.handle == name), None)
         ) is not None:
             await busy.ended.wait()
         # No await between the look above and this: no commit can have picked it since.
-        if self._handles.detach(handle):
+        if self._handles.detach(handle):  # guard: b12 always
             # Whoever released it at the same time finds it detached: it is closed once.
-            await self._close(handle)
+            await self._close(handle)  # guard: b12
 
     async def _commit_owed_to(self, name: str) -> None:
         """Commit until the handle owes nothing. A session's older segments of others come first; its newer
@@ -313,6 +313,6 @@ class _CommitRounds:
     def record(self, owing: Owing, done: CommitResult | None) -> None:
         self.turns += done.turns if done is not None else 0
         if done is not None and done.outcome is CommitOutcome.COMMITTED:
-            self.stuck.pop(owing.session_id, None)
+            self.stuck.pop(owing.session_id, None)  # guard: b11
         else:
-            self.stuck[owing.session_id] = owing.turns
+            self.stuck[owing.session_id] = owing.turns  # guard: b11

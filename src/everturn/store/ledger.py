@@ -105,14 +105,19 @@ def _owe(
     tx: Tx, owner: str, session_id: str, turn_id: str | None, provider: str, handle: str, worker: str
 ) -> Script[bool]:
     session = yield from _lock_if_there(tx, owner, session_id)
-    if session is None or session.session.private:
+    if session is None:
+        return False
+    if session.session.private:  # guard: b01
         return False
     wanted = turn_id or session.session.head
     turn = (yield from find_turn(wanted)) if wanted else None
     if turn is None:
         return False
-    is_ours = turn.session_no == session.no
-    if not is_ours or turn.state is not TurnState.COMPLETED or turn.turn.kind is not TurnKind.MESSAGE:
+    if (
+        turn.session_no != session.no  # guard: b01
+        or turn.state is not TurnState.COMPLETED  # guard: b01
+        or turn.turn.kind is not TurnKind.MESSAGE  # guard: b01
+    ):
         return False
     return (yield from owe(tx, session, turn.no, provider, handle, worker))
 
@@ -141,7 +146,7 @@ def _next(tx: Tx, owner: str, session_id: str, holder: str) -> Script[NextCommit
 
 
 def _plan(tx: Tx, session: SessionRow, holder: str) -> Script[_Plan | None]:
-    if session.session.private:
+    if session.session.private:  # guard: b01
         return None
     rows = yield from OWED_OPEN.all(session.no)
     if not rows:
@@ -149,7 +154,7 @@ def _plan(tx: Tx, session: SessionRow, holder: str) -> Script[_Plan | None]:
     commit = yield from COMMIT.first(session.no)
     again = _again(rows, commit)
     is_held = commit is not None and _is_held(commit, holder, tx.now)
-    if commit is not None and (again or is_held):
+    if commit is not None and (again or is_held):  # guard: b05 b16
         return _Plan(
             provider=commit.provider,
             handle=again[0].handle if again else commit.handle,
@@ -183,7 +188,11 @@ def _again(rows: Sequence[OwedColumns], commit: CommitColumns | None) -> list[Ow
 
 def _is_held(commit: CommitColumns, holder: str, now: int) -> bool:
     """Whether another holder, not known to be dead, is committing and still within its time."""
-    return commit.holder not in ("", holder) and commit.held_until > now and not commit.is_dead
+    return (
+        commit.holder not in ("", holder)  # guard: b05
+        and commit.held_until > now  # guard: b10
+        and not commit.is_dead  # guard: b16
+    )
 
 
 def _begin(
@@ -191,7 +200,9 @@ def _begin(
 ) -> Script[Begun | None]:
     session = yield from _lock_if_there(tx, owner, session_id)
     plan = None if session is None else (yield from _plan(tx, session, holder))
-    if session is None or plan is None or plan.is_held:
+    if session is None or plan is None:
+        return None
+    if plan.is_held:  # guard: b10
         return None
     if (plan.provider, plan.handle) != (found.provider, found.handle):
         return None
@@ -207,7 +218,7 @@ def _begin(
         tx.now + held_ms,
         tx.now,
     )
-    if handle != plan.handle:
+    if handle != plan.handle:  # guard: b05
         worker = holder if holder.startswith("wrk_") else ""
         yield Query("owed_handle", many=[(row.turn_no, plan.provider, handle, worker) for row in plan.rows])
     messages = yield from _select_spoken(plan.rows)
@@ -250,8 +261,8 @@ def _settle(tx: Tx, begun: Begun) -> Script[int]:
     for turn_id in segment.turns:
         turn_no = yield from TURN_NUMBERS.first(session.no, turn_id)
         if turn_no is not None:
-            yield q("owed_settle", turn_no, begun.provider, tx.now)
-    yield q("commit_drop", session.no, segment.from_turn, segment.to_turn)
+            yield q("owed_settle", turn_no, begun.provider, tx.now)  # guard: b03
+    yield q("commit_drop", session.no, segment.from_turn, segment.to_turn)  # guard: b16
     about = {"at": tx.now, "session_id": session.id, "turns": len(segment.turns), "provider": begun.provider}
     yield q("record_put", segment.owner, *_SETTLED, to_json(about), tx.now)
     tx.probe.pass_by(Moment.MEMORY_WRITTEN, session.id)
@@ -266,7 +277,7 @@ def _failed(tx: Tx, begun: Begun, holder: str, error: str, retry_at: int) -> Scr
 
 def _lock_if_there(tx: Tx, owner: str, session_id: str) -> Script[SessionRow | None]:
     """The session under its lock, or None: one that was deleted owes nothing and is no error here."""
-    if not (yield q("session_row", session_id, owner)):
+    if not (yield q("session_row", session_id, owner)):  # guard: b15
         return None
     return (yield from lock_session(tx, owner, session_id))
 

@@ -255,7 +255,7 @@ def test_a_call_that_never_started_is_judged():
     assert next_for_call(state_after(), spec()) == Judge()
 
 
-def test_an_approval_holds_for_its_digest_only():
+def test_c02_an_approval_holds_for_its_digest_only():
     allowed = ev.ApprovalResolved("ask", "c1", "once", "ada")
     assert next_for_call(state_after(requested(), allowed), spec()) == RunCall(1, is_approved=True)
     other = requested(digest_of("look", "{}"))

@@ -113,7 +113,7 @@ def _refusal(turn_id: str, epoch: int, found: TurnNow | None) -> EverturnError |
     """Why this epoch may not write to the turn, if it may not."""
     if found is None:
         return NotFound("turn", turn_id)
-    if found.state == "running" and found.epoch == epoch and found.number >= 0:
+    if found.state == "running" and found.epoch == epoch and found.number >= 0:  # guard: a12 c09 always
         return None
     return Fenced(turn_id, epoch, found.state, found.epoch)
 

@@ -106,7 +106,7 @@ class Journal:
             return False
         if session_id in self._recovering:
             return False
-        self._recovering.add(session_id)
+        self._recovering.add(session_id)  # guard: c07
         try:
             late = await self._db.read(_late_turns, owner, session_id)
             ahead = {turn_id: await read_ahead(self._db, turn_id) for turn_id in late}
@@ -245,16 +245,16 @@ def _recover(
 def _recover_turn(
     tx: Tx, session: SessionRow, turn: TurnRow, attempts_max: int, age_max_ms: int, ahead: JournalFold
 ) -> Script[bool]:
-    if turn.is_late and turn.state is not TurnState.INTERRUPTED:
+    if turn.is_late and turn.state is not TurnState.INTERRUPTED:  # guard: c09
         # Another worker has resumed and ended the turn: this is an attempt that was abandoned (C09).
         yield from _thread_late(tx, session, turn, ahead, is_recovered=False)
         return (yield from _set_recovery(tx, session, turn, turn.turn.recovery, turn.recovery_attempts))
     if turn.is_late:
         yield from _thread_late(tx, session, turn, ahead, is_recovered=True)
         return (yield from _set_recovery(tx, session, turn, Recovery.RECOVERED, 0))
-    if tx.now - (turn.turn.ended_at or tx.now) > age_max_ms:
+    if tx.now - (turn.turn.ended_at or tx.now) > age_max_ms:  # guard: c06
         return (yield from _set_recovery(tx, session, turn, Recovery.FINAL, turn.recovery_attempts))
-    if (yield q("writers_unsealed", turn.no)):
+    if (yield q("writers_unsealed", turn.no)):  # guard: c06
         return False  # still arriving: costs no attempt, however often the session is read (C06)
     attempts = turn.recovery_attempts + 1
     recovery = Recovery.FINAL if attempts >= attempts_max else Recovery.PENDING
@@ -267,8 +267,8 @@ def _thread_late(
     """Write the whole fold again: late events take their place by (epoch, number)."""
     yield from ahead.catch_up(session, turn)
     folded = ahead.result(is_recovered=is_recovered)
-    yield from delete_answers(tx, session, turn.no)
-    yield from add_messages(tx, session, turn.no, folded.messages)
+    yield from delete_answers(tx, session, turn.no)  # guard: c05
+    yield from add_messages(tx, session, turn.no, folded.messages)  # guard: c05
     yield q("turn_outcome", turn.no, to_json(folded.usage), timeline_json(folded.timeline))
 
 

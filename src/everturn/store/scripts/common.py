@@ -99,7 +99,7 @@ def lock_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
     if tx.dialect == "postgresql":
         # Two statements: a locking SELECT would return columns of joined rows as they were before it
         # waited for the lock.
-        yield q("session_lock", session_id, owner)
+        yield q("session_lock", session_id, owner)  # guard: a07 postgresql
     return (yield from get_session(tx, owner, session_id))
 
 
@@ -315,7 +315,7 @@ def refuse_busy(session: SessionRow) -> Script[None]:
     """Refuse while a turn runs or waits, or is about to run: one that is accepted and that no worker has
     claimed yet. Whoever sent it means to undo it, not the turn before it."""
     value = session.session
-    if value.active_turn is not None:
+    if value.active_turn is not None:  # guard: a13
         raise Busy(value.id, value.active_turn, str(value.active_state or TurnState.RUNNING))
     if value.queued:
         following = yield from next_turn(session)
@@ -358,7 +358,7 @@ def find_answer(session: SessionRow, request: Request, digest: str) -> Script[st
     known = yield from REQUEST_GET.first(session.no, request.key)
     if known is None:
         return None
-    if known.digest != digest:
+    if known.digest != digest:  # guard: a01
         raise KeyReused(request.key)
     return known.answer
 

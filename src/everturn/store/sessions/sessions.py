@@ -288,7 +288,10 @@ def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: i
 
 def _set_title(tx: Tx, owner: str, session_id: str, title: str) -> Script[Session]:
     session = yield from lock_session(tx, owner, session_id)
-    if session.session.is_title_given or not title:
+    if (
+        session.session.is_title_given  # guard: a11
+        or not title
+    ):
         return session.session
     yield q("session_title", session.no, title)
     yield from put_title(tx, session.no, title_text(title, session.session.tags))
@@ -331,7 +334,7 @@ def _delete(tx: Tx, owner: str, session_id: str, is_purge: bool) -> Script[None]
     yield q("messages_delete_session", session.no)
     yield q("events_delete_session", session.no)
     yield from delete_title(tx, session.no)
-    yield q("tombstone_insert", session_id, owner, tx.now)
+    yield q("tombstone_insert", session_id, owner, tx.now)  # guard: a17
     yield q("session_delete", session.no)
     # Nothing of the session may be published any more, not even its own end.
     tx.events.clear()

@@ -195,7 +195,7 @@ def _context(tx: Tx, owner: str, session_id: str, upto: str | None) -> Script[li
     if found is not None:
         summary = message_of(found, found.turn_id)
         covers = next((part.covers for part in summary.parts if isinstance(part, Summary)), "")
-        if covers:
+        if covers:  # guard: a14
             start = yield from TURN.first(turn_id_of_message(covers))
             if start is not None:
                 from_turn, after_ordinal = start.turn_no, int(covers.rsplit("-", 1)[1])
@@ -205,7 +205,7 @@ def _context(tx: Tx, owner: str, session_id: str, upto: str | None) -> Script[li
 
 def _without_covered_summaries(messages: list[Message], newest: PathMessage | None) -> list[Message]:
     """Only the newest summary stays: it covers the ones before it."""
-    if newest is None:
+    if newest is None:  # guard: a14 always
         return messages
     keep = (newest.turn_id, newest.ordinal)
     return [m for m in messages if m.role is not Role.SUMMARY or (m.turn_id, m.ordinal) == keep]
@@ -255,7 +255,7 @@ _session_decoder = msgspec.json.Decoder(Session)
 def _undo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
     digest = digest_of("undo")
     session, before = yield from _begin_move(tx, owner, session_id, request, digest)
-    if before is not None:
+    if before is not None:  # guard: a13
         return _session_decoder.decode(before)
     if session.head_no is None:
         raise NothingToDo(f"Session {session_id} has no turn to undo.")

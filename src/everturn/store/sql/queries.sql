@@ -625,7 +625,10 @@ ON CONFLICT (turn_no, provider) DO NOTHING RETURNING turn_no
 -- clear did (2) still is.
 -- name: owed_open
 SELECT o.turn_no, t.id AS turn_id, o.provider, o.handle FROM owed o JOIN turns t ON t.turn_no = o.turn_no
-WHERE o.session_no = $1 AND o.settled_at IS NULL AND t.is_off_path <> 1 ORDER BY o.owed_at, o.turn_no
+WHERE o.session_no = $1
+  AND o.settled_at IS NULL  -- guard: b03
+  AND t.is_off_path <> 1  -- guard: b01
+ORDER BY o.owed_at, o.turn_no
 
 -- name: owed_handle
 UPDATE owed SET handle = $3, worker = $4 WHERE turn_no = $1 AND provider = $2 AND settled_at IS NULL
@@ -672,12 +675,16 @@ FROM (
         (SELECT 1 FROM workers k WHERE k.id = w.worker AND coalesce(k.lease_until, 1) > 0)
         THEN 1 ELSE 0 END) AS elsewhere
   FROM owed w JOIN turns t ON t.turn_no = w.turn_no
-  WHERE w.settled_at IS NULL AND t.is_off_path <> 1 AND ($1 = '' OR w.owner = $1)
+  WHERE w.settled_at IS NULL
+    AND t.is_off_path <> 1  -- guard: b01
+    AND ($1 = '' OR w.owner = $1)
     AND ($6 = '' OR w.handle = $6) GROUP BY w.session_no
 ) o JOIN sessions s ON s.session_no = o.session_no JOIN tails l ON l.session_no = o.session_no
 LEFT JOIN commits c ON c.session_no = o.session_no
 WHERE s.private = 0 AND (CAST($7 AS BIGINT) = 1 OR o.elsewhere = 0) AND (CAST($4 AS BIGINT) < 0
-  OR (c.session_no IS NULL AND l.updated_at <= CAST($4 AS BIGINT) AND s.active_no IS NULL)
+  OR (c.session_no IS NULL AND l.updated_at <= CAST($4 AS BIGINT)
+    AND s.active_no IS NULL  -- guard: b16
+  )
   OR (c.session_no IS NOT NULL AND coalesce(c.retry_at, 0) <= CAST($5 AS BIGINT)))
 ORDER BY o.since, o.session_no LIMIT $3
 

@@ -43,12 +43,12 @@ def lock_held_turn(
 ) -> Script[tuple[SessionRow, TurnRow]]:
     """The turn, if this worker still holds it and nothing but what it knows is in the journal."""
     session, turn = yield from lock_turn(tx, turn_id)
-    if turn.state is not TurnState.RUNNING or turn.turn.epoch != epoch or turn.worker is None:
+    if turn.state is not TurnState.RUNNING or turn.turn.epoch != epoch or turn.worker is None:  # guard: c09
         raise Fenced(turn_id, epoch, turn.state, turn.turn.epoch)
     if number is not None:
         writer = yield from WRITER.first(turn.no, epoch)
         last = writer.number if writer else 0
-        if last != number:
+        if last != number:  # guard: a08
             raise WrongState(
                 f"Turn {turn_id} has event {last} in its journal, its worker counted up to {number}.",
                 hint="The writer must be quiet before the turn changes its state.",
@@ -60,7 +60,7 @@ def complete(
     tx: Tx, turn_id: str, epoch: int, number: int, folded: Folded, provider: str | None, handle: str
 ) -> Script[Completed]:
     session, turn = yield from lock_held_turn(tx, turn_id, epoch, number)
-    if (yield q("steering_of_turn", turn.no)):
+    if (yield q("steering_of_turn", turn.no)):  # guard: a08
         raise SteeringWaits(turn_id)
     yield from add_messages(tx, session, turn.no, folded.messages)
     version = yield from bump(tx, session)
@@ -68,13 +68,17 @@ def complete(
     yield from add_events(tx, session, turn, epoch, number + 1, [end])
     yield q("writer_seal", turn.no, epoch)
     yield from _close(tx, turn, TurnState.COMPLETED, None, folded, Recovery.NONE, number + 1)
-    if turn.is_late:
+    if turn.is_late:  # guard: c09
         # They came while the worker ran and are not in its fold: the next read threads them in (C09).
         yield q("turn_late", turn.no)
     yield q("session_unread", session.no)
-    if provider is not None and not session.session.private and turn.turn.kind is TurnKind.MESSAGE:
-        yield from ledger.owe(tx, session, turn.no, provider, handle, turn.worker or "")
-    yield from refresh(tx, session)
+    if (
+        provider is not None
+        and not session.session.private  # guard: b01
+        and turn.turn.kind is TurnKind.MESSAGE
+    ):
+        yield from ledger.owe(tx, session, turn.no, provider, handle, turn.worker or "")  # guard: b02
+    yield from refresh(tx, session)  # guard: a06
     tx.probe.pass_by(Moment.END_WRITTEN, turn_id)
     tx.moments.append((Moment.END_COMMITTED, turn_id))
     ended = (yield from get_turn(turn.no)).turn
@@ -107,11 +111,11 @@ def interrupt(
 ) -> Script[Turn]:
     if epoch is None:
         session, turn = yield from lock_turn(tx, turn_id)
-        if turn.state not in ACTIVE:
+        if turn.state not in ACTIVE:  # guard: c08
             return turn.turn
     else:
         session, turn = yield from lock_held_turn(tx, turn_id, epoch)
-        if is_sealed:
+        if is_sealed:  # guard: c06
             yield q("writer_seal", turn.no, epoch)
     return (yield from end_active(tx, session, turn, TurnState.INTERRUPTED, failure, ahead))
 
@@ -123,7 +127,7 @@ def cancel(tx: Tx, owner: str, turn_id: str, by: str, ahead: JournalFold | None 
         yield q("turns_unready", session.no)
         yield from refresh(tx, session)
         return (yield from get_turn(turn.no)).turn
-    if turn.state in ENDED:
+    if turn.state in ENDED:  # guard: a12
         return turn.turn
     if turn.state is TurnState.QUEUED:
         return (yield from _cancel_queued(tx, session, turn, by=by))
@@ -152,7 +156,7 @@ def end_active(
     is_interrupted = state is TurnState.INTERRUPTED
     folded = ahead.result(is_recovered=is_interrupted)
     yield from delete_answers(tx, session, turn.no)
-    yield from add_messages(tx, session, turn.no, folded.messages)
+    yield from add_messages(tx, session, turn.no, folded.messages)  # guard: a12 c03
     recovery = Recovery.NONE
     if is_interrupted:
         unsealed = yield q("writers_unsealed", turn.no)
@@ -166,7 +170,7 @@ def end_active(
     event = _end_event(state, failure, recovery, by, version)
     yield from add_events(tx, session, turn, turn.turn.epoch, number, [event])
     yield from _close(tx, turn, state, failure, folded, recovery, number)
-    if goes_to_queue:
+    if goes_to_queue:  # guard: a16
         yield from _steering_to_queue(tx, session, turn)
     yield from refresh(tx, session)
     tx.probe.pass_by(Moment.END_WRITTEN, turn.id)
@@ -202,7 +206,7 @@ def _close(
     )
     if number < LAST_NUMBER:
         yield q("writer_number", turn.no, turn.turn.epoch, number)
-    yield q("asks_close_turn", turn.no, tx.now)
+    yield q("asks_close_turn", turn.no, tx.now)  # guard: a12
 
 
 def _end_event(

@@ -241,7 +241,7 @@ def _accept(
     request = Request(key=asked.key)
     digest = yield from _digest(session, asked)
     before = yield from find_answer(session, request, digest)
-    if before is not None:
+    if before is not None:  # guard: a01
         return (yield from repeat_answer(before))
     refuse_stale(session, asked.version)
     files = yield from _files(tx, session, asked.attachments)
@@ -477,7 +477,7 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
         return None
     if turn.state is TurnState.INTERRUPTED:
         # Its messages were folded at the interruption; the turn is live again and folds anew at its end.
-        yield from delete_answers(tx, session, turn.no)
+        yield from delete_answers(tx, session, turn.no)  # guard: c08
     steps = [event.payload.step for event in journal if event.kind == "step.finished"]  # type: ignore[union-attr]
     epoch = yield from TURN_CLAIM.only(turn.no, worker, tx.now, parent, int(reason == ClaimReason.CRASH))
     yield q("writer_insert", turn.no, epoch, worker, 1)
@@ -597,7 +597,7 @@ def _take_steering(tx: Tx, turn_id: str, epoch: int, number: int) -> Script[list
         payloads = [ev.MessageAdded(message=message) for message in messages]
         yield from add_events(tx, session, turn, epoch, number, payloads)
         yield q("writer_number", turn.no, epoch, number + len(messages) - 1)
-        yield q("steering_delete", turn.no)
+        yield q("steering_delete", turn.no)  # guard: a16
     return messages
 
 
