@@ -26,8 +26,9 @@ from everturn.cli.frame import (
 from everturn.config import Config, read_config
 from everturn.domain.errors import EverturnError
 from everturn.domain.preferences import preferred_model
+from everturn.models.catalog import ModelState
 from everturn.models.providers import DISCOVERED
-from everturn.models.registry import ModelRegistry, ModelState
+from everturn.models.registry import ModelRegistry
 from everturn.store import has_store
 
 T = TypeVar("T")

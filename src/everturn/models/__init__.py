@@ -21,12 +21,14 @@ Read ``history`` (transcript to steps), ``openai_request`` with ``openai_wire`` 
 to bytes and back), ``failures`` (what went wrong, in the engine's words), ``local`` (pocket and coder).
 """
 
+from everturn.models.catalog import ModelState
 from everturn.models.discovery import FoundModel, FoundServer
 from everturn.models.keys import KeyFound, Keys, Secret, redact
 from everturn.models.local import CODER_SPEC, POCKET_SPEC
 from everturn.models.prices import PriceFacts, Prices
-from everturn.models.registry import ModelRegistry, ModelState, Trial
+from everturn.models.registry import ModelRegistry
 from everturn.models.settings import ModelsSettings, parse_settings
+from everturn.models.trials import Trial
 from everturn.models.weights import weights_folder
 
 __all__ = [

@@ -314,7 +314,7 @@ async def test_trying_a_key(tmp_path: Path, server: WireServer) -> None:
 
 async def test_pulling_only_what_can_be_pulled(tmp_path: Path) -> None:
     async with registry(tmp_path) as models:
-        with pytest.raises(ModelUnknown, match="nothing to fetch"):
+        with pytest.raises(ModelUnknown, match="nothing to download"):
             await anext(models.pull("openai:x"))
 
 
