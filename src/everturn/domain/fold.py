@@ -136,7 +136,6 @@ class Folded(msgspec.Struct, frozen=True):
     open_step: StepState | None
     calls: tuple[CallState, ...]  # of the last finished step, in the model's order
     finish: FinishReason | None  # of that step
-    is_empty: bool  # the model has said nothing and wished nothing
     models: tuple[str, ...]
 
 
@@ -192,7 +191,6 @@ class Fold:
             open_step=max(open_steps, key=lambda step: step.step, default=None),
             calls=tuple(self._calls[call_id] for call_id in last.calls) if last else (),
             finish=last.finish if last else None,
-            is_empty=not any(_says_something(step) for step in self._steps.values()),
             models=tuple(dict.fromkeys(step.model for step in self._steps.values() if step.model)),
         )
 
@@ -482,12 +480,6 @@ def _missing(state: CallState) -> Result:
         arguments=state.edited,
         decision=state.decision,
         output=state.printed.text,
-    )
-
-
-def _says_something(step: StepState) -> bool:
-    return bool(step.calls) or any(
-        isinstance(part, Text) and not part.is_abandoned and part.text.strip() for part in step.parts
     )
 
 

@@ -77,7 +77,7 @@ def told(folded: Folded) -> tuple[object, ...]:
     bars = [(bar.kind, bar.label, bar.state, bar.step, bar.call_id) for bar in folded.timeline]
     calls = [(state.call.id, state.attempt, state.result is None) for state in folded.calls]
     messages = [(m.role, m.parts, m.ordinal, m.id) for m in folded.messages]
-    return messages, folded.usage, bars, folded.steps, calls, folded.finish, folded.is_empty, folded.models
+    return messages, folded.usage, bars, folded.steps, calls, folded.finish, folded.models
 
 
 # --- what always holds ------------------------------------------------------------------------------------
@@ -304,13 +304,6 @@ def test_the_provider_s_own_reasoning_takes_the_place_of_the_streamed_one() -> N
         ev.StepFinished(1, "stop", reasoning=(block,)),
     )
     assert fold(TURN, journal).messages[0].parts == (block, Text("said"))
-
-
-def test_a_turn_that_says_nothing_is_empty() -> None:
-    assert fold(TURN, []).is_empty
-    assert fold(TURN, journal_of(ev.StepStarted(1, "m"), ev.ReasoningDelta(1, "hm"))).is_empty
-    assert fold(TURN, journal_of(ev.StepStarted(1, "m"), ev.TextDelta(1, " \n"))).is_empty
-    assert not fold(TURN, journal_of(ev.StepStarted(1, "m"), ev.TextDelta(1, "a"))).is_empty
 
 
 def test_the_server_being_down_is_a_bar_of_the_timeline() -> None:
