@@ -6,7 +6,7 @@ nothing. Nothing is read without naming its owner. Times are milliseconds since 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from everturn.domain.fold import Folded
 from everturn.domain.memory import Ledger
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Deletion, Hit, Overview, Page, Session, SessionPatch
-from everturn.domain.turns import ClaimReason, Completed, Failure, Turn, TurnKind
+from everturn.domain.turns import ClaimReason, Completed, Failure, Turn, TurnKind, Usage
 
 
 class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,6 +163,10 @@ class Sessions(Protocol):
 
     async def overview(self, owner: str, *, limit: int, also: Collection[str] = ()) -> Overview:
         """The first page and totals; ``also``: sessions to look up that may not be on the page."""
+        ...
+
+    async def on_key(self, owner: str, key: str) -> Sequence[str]:
+        """Ids of the sessions that share a session key, oldest first."""
         ...
 
     async def change(
@@ -510,6 +514,15 @@ class Finding(msgspec.Struct, frozen=True):
     is_repaired: bool = False
 
 
+class UsageEntry(msgspec.Struct, frozen=True):
+    """The tokens of one ended turn (``purpose`` is ``turn``), or of a model call for another purpose."""
+
+    model: str | None  # None: the default of its time
+    usage: Usage
+    at: int
+    purpose: str
+
+
 class Upkeep(Protocol):
     async def check(self) -> list[Finding]: ...
 
@@ -522,6 +535,19 @@ class Upkeep(Protocol):
     async def prune(self, *, older_than_ms: int, limit: int = 200) -> int: ...
 
     async def stats(self) -> dict[str, Any]: ...
+
+    async def usage(self, owner: str, since_ms: int) -> list[UsageEntry]: ...
+
+
+class WriteCounts(msgspec.Struct, frozen=True):
+    """What this process has written since the store was opened."""
+
+    events: int
+    writes: int  # appends, and on SQLite every other write too
+    commits: int
+    waiting: int  # writes that no commit has taken yet
+    commit_seconds: tuple[float, ...]  # how long the last commits took
+    is_log_stuck: bool  # SQLite's write-ahead log could not be moved into the database
 
 
 class Store(Protocol):
@@ -566,8 +592,20 @@ class Store(Protocol):
         ...
 
     @property
+    def has_leases(self) -> bool:
+        """True if a worker keeps its turns only while it renews its lease. On SQLite a worker keeps them as
+        long as its process lives."""
+        ...
+
+    @property
     def lease_s(self) -> float:
-        """How long a worker that is not heard of keeps its turns. On SQLite there are no leases."""
+        """How long a worker keeps its turns without renewing its lease, if the store has leases."""
+        ...
+
+    @property
+    def has_certain_commits(self) -> bool:
+        """True if a commit always either happened or raised. On PostgreSQL the connection can break during a
+        commit, and a claim of unknown outcome would leave its turn without a worker."""
         ...
 
     @property
@@ -582,5 +620,12 @@ class Store(Protocol):
         ...
 
     async def health_changed(self, known: Trouble | None) -> Trouble | None:
-        """The trouble, once it is another than the one that is known."""
+        """Wait until the trouble differs from ``known``, then return it."""
         ...
+
+    def changes(self, owner: str) -> AsyncGenerator[list[tuple[str, Session | None]] | None, None]:
+        """Sessions whose row in the list changed, in batches, without end; (id, None) for a deleted one. A
+        batch that is None means that any of them may have changed: read the list again."""
+        ...
+
+    def counts(self) -> WriteCounts: ...

@@ -50,7 +50,7 @@ class Lease:
 def lease_of(store: Store, clock: Clock, settings: EngineSettings) -> Lease:
     """The lease that the store gives its workers. Raises Invalid if it would run out between two renewals."""
     held_s = store.lease_s - settings.lease_margin_s
-    if store.kind != "sqlite" and settings.heartbeat_s >= held_s:
+    if store.has_leases and settings.heartbeat_s >= held_s:
         raise Invalid(
             f"A lease of {store.lease_s:g} s is too short: it is renewed every {settings.heartbeat_s:g} s, "
             f"and nothing is started in its last {settings.lease_margin_s:g} s.",

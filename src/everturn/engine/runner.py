@@ -141,7 +141,7 @@ class Runner:
         that run already do not wait while hundreds begin in one transaction."""
         settings = self._services.settings
         return (
-            self._services.store.kind == "sqlite"
+            self._services.store.has_certain_commits
             and not self.is_stopping
             and self._services.lease.is_held
             and self._accepting < _ACCEPTING_MAX
@@ -459,7 +459,7 @@ class Runner:
 
     async def _renew(self) -> None:
         asked_at = self._services.clock.monotonic()
-        if self._services.store.kind == "sqlite":
+        if not self._services.store.has_leases:
             self._services.lease.endless()
             return
         if await self._services.store.workers.heartbeat(self.worker):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain.sessions import Session
-from everturn.domain.store import Trouble
+from everturn.domain.store import Trouble, WriteCounts
 from everturn.store.files.disk import Disk
 from everturn.store.files.files import Files
 from everturn.store.journal.hub import Hub
@@ -80,6 +80,14 @@ class Store:
         return self._db.dialect
 
     @property
+    def has_leases(self) -> bool:
+        return self._db.dialect == "postgresql"
+
+    @property
+    def has_certain_commits(self) -> bool:
+        return self._db.dialect == "sqlite"
+
+    @property
     def is_away(self) -> bool:
         """The database cannot be reached at the moment; appends go to the spool."""
         return self._db.is_away
@@ -90,22 +98,32 @@ class Store:
         return self._hub.trouble
 
     async def health_changed(self, known: Trouble | None) -> Trouble | None:
-        """The trouble, once it is another than the one that is known."""
+        """Wait until the trouble differs from ``known``, then return it."""
         return await self._hub.health_changed(known)
 
     @property
     def database(self) -> Database:
-        """For other nouns built on the same database, such as the memory ledger."""
+        """For tests and benchmarks, which run scripts of their own."""
         return self._db
 
     @property
     def hub(self) -> Hub:
         return self._hub
 
-    async def changes(self, owner: str) -> AsyncIterator[list[tuple[str, Session | None]] | None]:
-        """Batches of sessions whose list row changed, None for a deleted one, without end.
+    def counts(self) -> WriteCounts:
+        writer = self._db.writer
+        return WriteCounts(
+            events=self._hub.events_total,
+            writes=writer.items_done,
+            commits=writer.batches,
+            waiting=writer.waiting,
+            commit_seconds=tuple(writer.commit_seconds),
+            is_log_stuck=bool(writer.log_trouble),
+        )
 
-        A batch that is itself None means that anything may have changed: read the list again.
+    async def changes(self, owner: str) -> AsyncGenerator[list[tuple[str, Session | None]] | None, None]:
+        """Sessions whose row in the list changed, in batches, without end; (id, None) for a deleted one. A
+        batch that is None means that any of them may have changed: read the list again.
         """
         watcher = self._hub.watch(owner)
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from everturn.domain.probe import Moment
-from everturn.domain.store import Finding
+from everturn.domain.store import Finding, UsageEntry
 from everturn.store.files.disk import hashed_path
 from everturn.store.files.files import Files
 from everturn.store.scripts.common import refresh
@@ -30,7 +30,7 @@ from everturn.store.scripts.queries import (
     USAGE_ROWS,
     NamedFile,
 )
-from everturn.store.scripts.rows import crc_of, damaged_event, session_of
+from everturn.store.scripts.rows import crc_of, damaged_event, session_of, usage_of
 from everturn.store.scripts.script import Database, IndexBroken, Script, Tx, q
 from everturn.store.sessions.search import Search, index_more
 from everturn.store.sessions.titles import put_title, renew_title_index, title_text_of_row
@@ -88,9 +88,7 @@ class Upkeep:
     async def stats(self) -> dict[str, Any]:
         return await self._db.read(_stats)
 
-    async def usage(self, owner: str, since_ms: int) -> list[tuple[str | None, str, int, str]]:
-        """(model, usage JSON, when, purpose) of every ended turn since then, and of what was spent beside
-        turns. The purpose of a turn is ``turn``."""
+    async def usage(self, owner: str, since_ms: int) -> list[UsageEntry]:
         return await self._db.read(_usage, owner, since_ms)
 
     async def _check_journal(self) -> list[Finding]:
@@ -241,6 +239,6 @@ def _stats(tx: Tx) -> Script[dict[str, Any]]:
     }
 
 
-def _usage(tx: Tx, owner: str, since_ms: int) -> Script[list[tuple[str | None, str, int, str]]]:
+def _usage(tx: Tx, owner: str, since_ms: int) -> Script[list[UsageEntry]]:
     rows = yield from USAGE_ROWS.all(owner, since_ms)
-    return [(row.model, row.usage, row.at, row.purpose) for row in rows]
+    return [UsageEntry(row.model, usage_of(row.usage), row.at, row.purpose) for row in rows]

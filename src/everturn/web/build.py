@@ -12,9 +12,9 @@ from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.events import AnyPayload
 from everturn.domain.ids import Ids
 from everturn.domain.model import Models
+from everturn.domain.store import Store
 from everturn.engine import Engine
 from everturn.models import Keys, ModelRegistry
-from everturn.store import Store
 from everturn.tools import EverturnToolbox, Profiles
 from everturn.web.access.accounts import Accounts
 from everturn.web.access.audit import Audit

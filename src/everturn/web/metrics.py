@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from everturn.domain.store import WriteCounts
+
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
@@ -42,20 +44,20 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
-def writer_figures(writer: Any) -> dict[str, Any]:
-    """Of a store's writer, where it keeps them: writes and commits so far, and how long commits take.
+def writer_figures(counts: WriteCounts) -> dict[str, float]:
+    """Writes and commits so far, and how long commits take; empty before the first commit.
 
     The batch size is writes divided by commits. A write of a running turn holds one event or more.
     """
-    recent = sorted(getattr(writer, "commit_seconds", ()))
+    recent = sorted(counts.commit_seconds)
     if not recent:
         return {}
     return {
-        "writes_total": writer.items_done,
-        "commits_total": writer.batches,
-        "log_trouble": int(bool(getattr(writer, "log_trouble", ""))),
-        "writes_waiting": writer.waiting,
-        "writes_per_commit": writer.items_done / max(1, writer.batches),
+        "writes_total": counts.writes,
+        "commits_total": counts.commits,
+        "log_trouble": int(counts.is_log_stuck),
+        "writes_waiting": counts.waiting,
+        "writes_per_commit": counts.writes / max(1, counts.commits),
         "commit_seconds_p50": recent[len(recent) // 2],
         "commit_seconds_p99": recent[min(len(recent) - 1, int(len(recent) * 0.99))],
     }

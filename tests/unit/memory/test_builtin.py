@@ -17,6 +17,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.model import Abilities
 from everturn.domain.probe import Moment
 from everturn.domain.store import Request
+from everturn.domain.turns import Usage
 from everturn.engine import Preferences, write_preferences
 from everturn.memory import BuiltMemory, CommitOutcome, MemorySettings, build_memory
 from everturn.memory.notes import turn_source
@@ -82,8 +83,8 @@ async def test_facts_are_noted_with_session_turn_and_day_and_their_cost_is_in_us
     assert (note.text, note.day) == ("The user sings in a choir.", "2025-06-15")
     assert (note.session_id, note.turn_id) == (session.id, second)
     # The exam and the extraction: two calls of ten and five tokens.
-    spent = [json.loads(usage) for name, usage, _, _ in await store.upkeep.usage(ME, 0) if name == model.name]
-    assert spent == [{"input_tokens": 20, "output_tokens": 10}]
+    spent = [entry.usage for entry in await store.upkeep.usage(ME, 0) if entry.model == model.name]
+    assert spent == [Usage(input_tokens=20, output_tokens=10)]
     assert "I sing in a choir" in model.requests[1].messages[0].text
     assert model.requests[1].json_schema is not None
 
@@ -134,7 +135,7 @@ async def test_a_model_that_fails_the_check_extracts_nothing_and_says_so(
     assert "failed the extraction check" in await store.records.get(ME, "memory", "notice")
     assert len(model.requests) == 1
     # The turn, and the exam.
-    assert sorted(purpose for _, _, _, purpose in await store.upkeep.usage(ME, 0)) == ["memory", "turn"]
+    assert sorted(entry.purpose for entry in await store.upkeep.usage(ME, 0)) == ["memory", "turn"]
     # Explicit remembering needs no model.
     await built.notebooks.remember(ME, "Sings in a choir.", clock.now_ms())
     assert await texts(built) == ["Sings in a choir."]

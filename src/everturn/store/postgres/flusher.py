@@ -7,6 +7,7 @@ is away, appends go to the spool, and are delivered in order when it is back, be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import zlib
@@ -99,7 +100,7 @@ class Flusher:
         self.batches = 0
         self.items_done = 0
         self.commit_seconds: deque[float] = deque(maxlen=512)
-        self.trouble = ""  # why the database is away, if it is
+        self.log_trouble = ""  # there is no log of ours that could be in trouble
 
     # --- what others may ask -------------------------------------------------------------------------
 
@@ -345,11 +346,8 @@ class Flusher:
     async def _reconnect(self) -> None:
         while self._connection is None:
             await asyncio.sleep(RECONNECT_S)
-            try:
+            with contextlib.suppress(EverturnError):  # still away, which was reported when it began
                 self._connection = await self._connector.connect()
-            except EverturnError as error:
-                self.trouble = error.message
-        self.trouble = ""
 
     async def _spool_batch(self, batch: list[AppendItem]) -> None:
         spool = self._spool

@@ -44,6 +44,10 @@ def to_json(value: Any) -> str:
     return _json.encode(value).decode()
 
 
+def usage_of(text: str | None) -> Usage:
+    return _usage.decode(text) if text else Usage()
+
+
 def timeline_json(bars: Iterable[Bar]) -> str:
     """A timeline in few bytes: every turn has one, and names would be most of it."""
     return to_json([_trim(bar) for bar in bars])
@@ -188,7 +192,7 @@ def turn_of(row: TurnColumns) -> TurnRow:
         failure=_failure.decode(row.failure) if row.failure else None,
         recovery=Recovery(row.recovery),
         recovered_at=row.recovered_at,
-        usage=_usage.decode(row.usage) if row.usage else Usage(),
+        usage=usage_of(row.usage),
         timeline=timeline_of(row.timeline),
         private_note=row.note,
         first_position=row.readable_from,

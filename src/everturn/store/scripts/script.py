@@ -8,6 +8,7 @@ run and how a commit becomes durable.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -162,6 +163,18 @@ def append_of(turn_id: str, epoch: int, first_number: int, payloads: Sequence[Pa
     return Append(turn_id, epoch, first_number, [encode(payload) for payload in payloads])
 
 
+class WriterFigures(Protocol):
+    """What a writer counts. ``log_trouble``: why SQLite's log could not be moved; empty if it could."""
+
+    batches: int
+    items_done: int
+    commit_seconds: deque[float]
+    log_trouble: str
+
+    @property
+    def waiting(self) -> int: ...
+
+
 class Database(Protocol):
     """What the nouns need of a database."""
 
@@ -173,6 +186,9 @@ class Database(Protocol):
     def dialect(self) -> str:
         """``sqlite`` or ``postgresql``."""
         ...
+
+    @property
+    def writer(self) -> WriterFigures: ...
 
     async def write(
         self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs

@@ -10,8 +10,8 @@ from msgspec import Meta
 from everturn.domain import errors as e
 from everturn.domain.media import describe_file
 from everturn.domain.sessions import Hit, Session
+from everturn.domain.store import Store
 from everturn.engine import Engine
-from everturn.store import Store
 from everturn.store.sessions import documents
 from everturn.store.sessions.documents import Document
 from everturn.web.access.identity import Scope

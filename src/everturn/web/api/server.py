@@ -10,9 +10,9 @@ import msgspec
 
 from everturn import __version__
 from everturn.domain.errors import EverturnError
+from everturn.domain.store import Store
 from everturn.domain.turns import TurnState
 from everturn.engine import Engine
-from everturn.store import Store
 from everturn.web.http import docs_page
 from everturn.web.http.problems import NotReady
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
@@ -149,7 +149,7 @@ class ServerApi:
 
     async def figures(self, call: ApiCall[Nothing, Nothing]) -> ServerHealth:
         counted = await self._store.upkeep.stats()
-        written = self._writer_figures()
+        written = writer_figures(self._store.counts())
         trouble = self._store.trouble
         return ServerHealth(
             status=self._status(),
@@ -173,19 +173,17 @@ class ServerApi:
             return ServerStatus.STOPPING
         return ServerStatus.FAILING if self._store.trouble is not None else ServerStatus.READY
 
-    def _writer_figures(self) -> dict[str, Any]:
-        return writer_figures(getattr(self._store.database, "writer", None))
-
     async def metrics(self, call: ApiCall[Nothing, Nothing]) -> Raw:
+        counts = self._store.counts()
         gauges: dict[str, Any] = {
             "streams": {"open": len(self._streams), "cut_off_total": self._streams.cut_off},
             "engine": self._engine.status(),
             "store": {
                 **await self._store.upkeep.stats(),
-                "events_total": self._store.hub.events_total,
+                "events_total": counts.events,
                 "is_failing": self._store.trouble is not None,
             },
-            "writer": self._writer_figures(),
+            "writer": writer_figures(counts),
         }
         return Raw(self._metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 

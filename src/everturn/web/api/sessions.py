@@ -11,10 +11,9 @@ from msgspec import UNSET, Meta, UnsetType
 from everturn.domain import errors as e
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Page, Session, SessionPatch
-from everturn.domain.store import Accepted, Request
+from everturn.domain.store import Accepted, Request, Store
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
-from everturn.store import Store
 from everturn.web.access.identity import Scope
 from everturn.web.deletion import Deletions
 from everturn.web.http.problems import PreconditionNeeded, ScopeMissing

@@ -16,9 +16,8 @@ from everturn.domain.clock import Clock
 from everturn.domain.events import Event, Snapshot, encode
 from everturn.domain.ids import checked
 from everturn.domain.sessions import Session
-from everturn.domain.store import Trouble
+from everturn.domain.store import Store, Trouble
 from everturn.engine import Engine
-from everturn.store import Store
 from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.streams import sse
 from everturn.web.streams.news import Counts, ListSnapshot, Newsroom, SessionNews, StoreNews
@@ -212,7 +211,7 @@ class _Shared:
         self._cursors.drop(session.id)
 
     async def _watch(self, stream: EventStream) -> None:
-        async with aclosing(self._store.changes(self._owner)) as changes:  # type: ignore[type-var]
+        async with aclosing(self._store.changes(self._owner)) as changes:
             async for batch in changes:
                 await self._has_snapshot.wait()
                 # None: another process wrote, and what it wrote is unknown.

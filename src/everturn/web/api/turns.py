@@ -9,10 +9,9 @@ from msgspec import Meta
 
 from everturn.domain import errors as e
 from everturn.domain.asks import AskTopic
-from everturn.domain.store import Accepted, Ask, Submission
+from everturn.domain.store import Accepted, Ask, Store, Submission
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
-from everturn.store import Store
 from everturn.web.access.audit import Audit
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import Name, SessionId

@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from everturn.domain.clock import Clock
 from everturn.domain.model import Models
+from everturn.domain.store import Store
 from everturn.domain.turns import Usage
-from everturn.store import Store
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 _DAY_MS = 86_400_000
@@ -57,11 +57,10 @@ class UsageApi:
 
     async def usage(self, call: ApiCall[UsageQuery, Nothing]) -> UsageReport:
         since = self._clock.now_ms() - call.query.days * _DAY_MS
-        rows = await self._store.upkeep.usage(call.owner, since)
         by_model: dict[str, list[Spent]] = {}
-        for model, text, _, purpose in rows:
-            usage = msgspec.json.decode(text, type=Usage) if text else Usage()
-            by_model.setdefault(model or self._models.default, []).append((usage, purpose == "turn"))
+        for entry in await self._store.upkeep.usage(call.owner, since):
+            model = entry.model or self._models.default
+            by_model.setdefault(model, []).append((entry.usage, entry.purpose == "turn"))
         lines = {model: _line(spent) for model, spent in sorted(by_model.items())}
         return UsageReport(call.query.days, _line([one for all_ in by_model.values() for one in all_]), lines)
 

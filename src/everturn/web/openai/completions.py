@@ -18,10 +18,9 @@ from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Call, Message, Outcome, Result, Role, Text
 from everturn.domain.model import Finish, Models, ReasoningChunk, TextChunk
 from everturn.domain.sessions import Session
-from everturn.domain.store import Accepted, Request, Submission
+from everturn.domain.store import Accepted, Request, Store, Submission
 from everturn.domain.turns import ENDED, Turn, TurnState, Usage
 from everturn.engine import Engine
-from everturn.store import Store
 from everturn.web.background import Background
 from everturn.web.deletion import Deletions
 from everturn.web.http.problems import BadRequest
