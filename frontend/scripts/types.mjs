@@ -17,13 +17,18 @@ export async function generate(document) {
 
 /** What the page speaks of; the rest of the server's description may change without the page noticing. */
 const spoken = [
-  "Accepted", "Ask", "Hit", "ListSnapshot", "Me", "Messages", "ModelLine", "ProfileOut", "Rules", "ServerHealth",
-  "ServerOut", "SessionEvent", "SessionNews", "Settings", "StoreNews", "TokenInfo", "ToolsOut", "Uploaded",
-  "WorkspaceFiles", "WorkspaceText",
+  "Accepted", "Asks", "CommittedNow", "Hits", "KeyTrial", "ListSnapshot", "Me", "Messages", "Models", "NewToken",
+  "ProfilesOut", "Queue", "Remembered", "Rules", "ServerHealth", "Servers", "SessionEvent", "SessionNews",
+  "Settings", "StoreNews", "Tokens", "ToolsOut", "Uploaded", "UsageReport", "WorkspaceFiles", "WorkspaceText",
 ];
 
+/** Without the server's comments: they may be reworded without the page noticing. A field may be called so, too. */
+function withoutComments(key, value) {
+  return key === "description" && typeof value === "string" ? undefined : value;
+}
+
 export function reduced(document) {
-  const all = document.components.schemas;
+  const all = JSON.parse(JSON.stringify(document.components.schemas, withoutComments));
   const kept = new Set();
   const keep = (name) => {
     if (kept.has(name)) return;

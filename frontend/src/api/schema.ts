@@ -4,10 +4,7 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /**
-         * Abilities
-         * @description What a model can do; ``None`` where nobody knows.
-         */
+        /** Abilities */
         Abilities: {
             /** @default true */
             tools?: boolean;
@@ -35,10 +32,7 @@ export interface components {
             /** @default false */
             is_steering?: boolean;
         };
-        /**
-         * ApprovalRequested
-         * @description An approval holds for one call: its id and the digest of its arguments.
-         */
+        /** ApprovalRequested */
         ApprovalRequested: {
             /** @enum {unknown} */
             kind: "approval.requested";
@@ -60,10 +54,7 @@ export interface components {
              */
             options?: components["schemas"]["Decision"][];
         };
-        /**
-         * ApprovalResolved
-         * @description ``arguments``: those that the user put in place of the asked ones; the call runs with them.
-         */
+        /** ApprovalResolved */
         ApprovalResolved: {
             /** @enum {unknown} */
             kind: "approval.resolved";
@@ -74,10 +65,7 @@ export interface components {
             /** @default null */
             arguments?: string | null;
         };
-        /**
-         * Ask
-         * @description An open or answered approval or question.
-         */
+        /** Ask */
         Ask: {
             id: string;
             session_id: string;
@@ -113,10 +101,13 @@ export interface components {
         };
         /**
          * AskTopic
-         * @description What an ask is about.
          * @enum {unknown}
          */
         AskTopic: "approval" | "doubt" | "instructions" | "limit" | "question" | "repeat";
+        /** Asks */
+        Asks: {
+            items: components["schemas"]["Ask"][];
+        };
         /** Attachment */
         Attachment: {
             /** @enum {unknown} */
@@ -126,10 +117,7 @@ export interface components {
             media_type: string;
             size: number;
         };
-        /**
-         * Bar
-         * @description One row of a turn's timeline: a model call, a tool, a wait, or the server being down.
-         */
+        /** Bar */
         Bar: {
             kind: components["schemas"]["BarKind"];
             label: string;
@@ -155,7 +143,6 @@ export interface components {
         };
         /**
          * BarKind
-         * @description What a row of the timeline shows.
          * @enum {unknown}
          */
         BarKind: "down" | "model" | "tool" | "wait";
@@ -164,10 +151,7 @@ export interface components {
          * @enum {unknown}
          */
         BarState: "abandoned" | "done" | "failed" | "running" | "unknown";
-        /**
-         * Call
-         * @description A tool call the model wished for. ``arguments`` is the JSON text as the model wrote it.
-         */
+        /** Call */
         Call: {
             /** @enum {unknown} */
             type: "call";
@@ -177,10 +161,15 @@ export interface components {
         };
         /**
          * ClaimReason
-         * @description Why a turn can be claimed.
          * @enum {unknown}
          */
         ClaimReason: "answered" | "crash" | "handed_over" | "manual" | "new";
+        /** CommittedNow */
+        CommittedNow: {
+            turns: number;
+            /** @default [] */
+            errors?: string[];
+        };
         /** Counts */
         Counts: {
             sessions: number;
@@ -189,16 +178,10 @@ export interface components {
         };
         /**
          * Decision
-         * @description The answer to an approval.
          * @enum {unknown}
          */
         Decision: "always" | "deny" | "expired" | "once" | "session" | "trust";
-        /**
-         * Defaults
-         * @description What ``config.toml`` says: it holds where nothing was chosen.
-         *
-         *         Null: no limit; for titles, the model that answered.
-         */
+        /** Defaults */
         Defaults: {
             title_model: string | null;
             fallback_models: string[];
@@ -207,10 +190,7 @@ export interface components {
             tokens_max: number | null;
             cost_usd_max: number | null;
         };
-        /**
-         * Failure
-         * @description Why a turn failed or was interrupted, in words a user can act on.
-         */
+        /** Failure */
         Failure: {
             code: string;
             message: string;
@@ -221,14 +201,10 @@ export interface components {
         };
         /**
          * FinishReason
-         * @description Why a model call ended.
          * @enum {unknown}
          */
         FinishReason: "calls" | "filtered" | "length" | "stop";
-        /**
-         * Hit
-         * @description A message that search found. ``marks`` are (start, end) inside ``excerpt``.
-         */
+        /** Hit */
         Hit: {
             session_id: string;
             message_id: string;
@@ -243,10 +219,11 @@ export interface components {
                 number
             ][];
         };
-        /**
-         * KeyState
-         * @description A provider and whether there is a key; never the key.
-         */
+        /** Hits */
+        Hits: {
+            items: components["schemas"]["Hit"][];
+        };
+        /** KeyState */
         KeyState: {
             name: string;
             has_key: boolean;
@@ -255,11 +232,19 @@ export interface components {
             /** @default null */
             base_url?: string | null;
         };
-        /**
-         * ListSnapshot
-         * @description The first event of the shared stream: the first page of the list, as it is now, and why nothing can
-         *         be stored, if so.
-         */
+        /** KeyTrial */
+        KeyTrial: {
+            ok: boolean;
+            /** @default null */
+            elapsed_ms?: number | null;
+            /** @default  */
+            detail?: string;
+            /** @default  */
+            hint?: string;
+            /** @default  */
+            code?: string;
+        };
+        /** ListSnapshot */
         ListSnapshot: {
             sessions: components["schemas"]["Session"][];
             counts: components["schemas"]["Counts"];
@@ -268,10 +253,7 @@ export interface components {
             /** @default null */
             trouble?: components["schemas"]["Trouble"] | null;
         };
-        /**
-         * Me
-         * @description ``way``: open (this server has no sign-in) | access (came in with its token) | cookie | token.
-         */
+        /** Me */
         Me: {
             owner: string;
             way: string;
@@ -296,20 +278,13 @@ export interface components {
             /** @default false */
             is_imported?: boolean;
         };
-        /**
-         * MessageAdded
-         * @description A message that entered the turn while it ran: steering.
-         */
+        /** MessageAdded */
         MessageAdded: {
             /** @enum {unknown} */
             kind: "message.added";
             message: components["schemas"]["Message"];
         };
-        /**
-         * Messages
-         * @description One page of a session. Follow its events after ``position`` and nothing is missed; to draw an
-         *         active turn, replay them from ``replay_from``.
-         */
+        /** Messages */
         Messages: {
             messages: components["schemas"]["Message"][];
             turns: components["schemas"]["Turn"][];
@@ -319,10 +294,7 @@ export interface components {
             /** @default null */
             cursor?: string | null;
         };
-        /**
-         * ModelLine
-         * @description A model and what the page needs of its abilities at a glance.
-         */
+        /** ModelLine */
         ModelLine: {
             name: string;
             provider: string;
@@ -354,16 +326,37 @@ export interface components {
             /** @default false */
             is_small?: boolean;
         };
+        /** Models */
+        Models: {
+            default: string;
+            models: components["schemas"]["ModelLine"][];
+        };
+        /** NewToken */
+        NewToken: {
+            token: components["schemas"]["TokenInfo"];
+            text: string;
+        };
         /**
          * Outcome
-         * @description How a tool call ended. UNKNOWN: it started and nobody knows whether it took effect.
          * @enum {unknown}
          */
         Outcome: "cancelled" | "denied" | "error" | "ok" | "unknown";
-        /**
-         * PriceFacts
-         * @description What is publicly known about a model. Prices are dollars per million tokens.
-         */
+        /** OwedSession */
+        OwedSession: {
+            session_id: string;
+            title: string;
+            turns: number;
+            since: number;
+            /** @default false */
+            is_under_way?: boolean;
+            /** @default 0 */
+            attempts?: number;
+            /** @default null */
+            error?: string | null;
+            /** @default null */
+            retry_at?: number | null;
+        };
+        /** PriceFacts */
         PriceFacts: {
             /** @default null */
             context_tokens?: number | null;
@@ -382,10 +375,11 @@ export interface components {
             sandbox: boolean;
             mcp: string[];
         };
-        /**
-         * Progress
-         * @description Something long is under way that is neither model nor tool, e.g. a download.
-         */
+        /** ProfilesOut */
+        ProfilesOut: {
+            profiles: components["schemas"]["ProfileOut"][];
+        };
+        /** Progress */
         Progress: {
             /** @enum {unknown} */
             kind: "progress";
@@ -394,6 +388,18 @@ export interface components {
             done?: number;
             /** @default null */
             total?: number | null;
+        };
+        /** ProviderState */
+        ProviderState: {
+            name: string;
+            /** @default ok */
+            state?: string;
+            /** @default  */
+            error?: string;
+            /** @default 0 */
+            failures?: number;
+            /** @default null */
+            at?: number | null;
         };
         /** QuestionAnswered */
         QuestionAnswered: {
@@ -419,6 +425,10 @@ export interface components {
             /** @default null */
             call_id?: string | null;
         };
+        /** Queue */
+        Queue: {
+            items: components["schemas"]["Turn"][];
+        };
         /** Reasoning */
         Reasoning: {
             /** @enum {unknown} */
@@ -440,16 +450,29 @@ export interface components {
         };
         /**
          * Recovery
-         * @description What is known about the output of an interrupted turn.
          * @enum {unknown}
          */
         Recovery: "final" | "none" | "pending" | "recovered";
         /**
          * Remedy
-         * @description What most likely helps. Clients offer it as a button; new values may come, so ignore unknown ones.
          * @enum {unknown}
          */
         Remedy: "choose_model" | "open_settings" | "retry" | "sign_in";
+        /** Remembered */
+        Remembered: {
+            notes: components["schemas"]["ShownNote"][];
+            owed: number;
+            sessions: components["schemas"]["OwedSession"][];
+            provider: string;
+            /** @default null */
+            remembered_at?: number | null;
+            /** @default  */
+            notice?: string;
+            /** @default [] */
+            providers?: components["schemas"]["ProviderState"][];
+            /** @default null */
+            cursor?: string | null;
+        };
         /** Result */
         Result: {
             /** @enum {unknown} */
@@ -479,10 +502,7 @@ export interface components {
          * @enum {unknown}
          */
         Role: "assistant" | "summary" | "tool" | "user";
-        /**
-         * Rule
-         * @description A stored "always", for GET and DELETE /api/policy.
-         */
+        /** Rule */
         Rule: {
             id: string;
             key: string;
@@ -492,18 +512,12 @@ export interface components {
             /** @default  */
             covers?: string;
         };
-        /**
-         * Rules
-         * @description Rules cover all sessions; trust covers one session.
-         */
+        /** Rules */
         Rules: {
             rules: components["schemas"]["Rule"][];
             trusted: components["schemas"]["TrustedSession"][];
         };
-        /**
-         * Sandboxed
-         * @description ``level``: full | reduced | none. ``hint``: what to do about it, if something can be done.
-         */
+        /** Sandboxed */
         Sandboxed: {
             is_on: boolean;
             level: string;
@@ -516,10 +530,7 @@ export interface components {
          * @enum {unknown}
          */
         Scope: "admin" | "approve" | "chat" | "read";
-        /**
-         * ServerHealth
-         * @description The few figures of ``/metrics`` that a person asks for.
-         */
+        /** ServerHealth */
         ServerHealth: {
             status: components["schemas"]["ServerStatus"];
             version: string;
@@ -558,10 +569,11 @@ export interface components {
          * @enum {unknown}
          */
         ServerStatus: "failing" | "ready" | "stopping";
-        /**
-         * Session
-         * @description ``version`` grows with the transcript and the settings, ``position`` with each event.
-         */
+        /** Servers */
+        Servers: {
+            servers: components["schemas"]["ServerOut"][];
+        };
+        /** Session */
         Session: {
             id: string;
             owner: string;
@@ -612,10 +624,7 @@ export interface components {
             /** @default 0 */
             transcript_version?: number;
         };
-        /**
-         * SessionChanged
-         * @description The transcript or the settings changed; ``what`` says how, ``head`` where it now ends.
-         */
+        /** SessionChanged */
         SessionChanged: {
             /** @enum {unknown} */
             kind: "session.changed";
@@ -624,10 +633,7 @@ export interface components {
             /** @default null */
             head?: string | null;
         };
-        /**
-         * SessionEvent
-         * @description What ``data:`` holds. ``event`` is the payload; ``id:`` and ``event:`` repeat position and kind.
-         */
+        /** SessionEvent */
         SessionEvent: {
             session_id: string;
             position: number;
@@ -635,20 +641,14 @@ export interface components {
             at: number;
             event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["SessionChanged"] | components["schemas"]["Snapshot"];
         };
-        /**
-         * SessionNews
-         * @description ``kind``: session.created | deleted | busy | done | renamed | unread | changed.
-         */
+        /** SessionNews */
         SessionNews: {
             kind: string;
             session_id: string;
             /** @default null */
             session?: components["schemas"]["Session"] | null;
         };
-        /**
-         * Settings
-         * @description What was chosen here; null: as ``default_model`` and ``defaults`` say.
-         */
+        /** Settings */
         Settings: {
             model: string | null;
             profile: string | null;
@@ -664,20 +664,26 @@ export interface components {
             sandbox: components["schemas"]["Sandboxed"];
             version: string;
         };
-        /**
-         * Snapshot
-         * @description Older events were pruned: read the messages again, then follow from ``position``.
-         */
+        /** ShownNote */
+        ShownNote: {
+            id: string;
+            text: string;
+            source: string;
+            /** @default null */
+            created_at?: number | null;
+            /** @default null */
+            session_id?: string | null;
+            /** @default null */
+            turn_id?: string | null;
+        };
+        /** Snapshot */
         Snapshot: {
             /** @enum {unknown} */
             kind: "snapshot";
             position: number;
             version: number;
         };
-        /**
-         * StepAbandoned
-         * @description A model call died half-way. Its text stays; it goes on (``continues``) or is asked again.
-         */
+        /** StepAbandoned */
         StepAbandoned: {
             /** @enum {unknown} */
             kind: "step.abandoned";
@@ -692,10 +698,7 @@ export interface components {
             /** @default  */
             model?: string;
         };
-        /**
-         * StepFinished
-         * @description A model call ended properly, with these wishes. From here a resumed turn goes on.
-         */
+        /** StepFinished */
         StepFinished: {
             /** @enum {unknown} */
             kind: "step.finished";
@@ -706,10 +709,7 @@ export interface components {
             /** @default [] */
             reasoning?: components["schemas"]["Reasoning"][];
         };
-        /**
-         * StepStarted
-         * @description A model call begins. ``step`` counts model calls of the turn from 1.
-         */
+        /** StepStarted */
         StepStarted: {
             /** @enum {unknown} */
             kind: "step.started";
@@ -728,19 +728,13 @@ export interface components {
             /** @default false */
             missed_cache?: boolean;
         };
-        /**
-         * StoreNews
-         * @description ``kind``: store.trouble (nothing can be stored, for this reason) | store.mended.
-         */
+        /** StoreNews */
         StoreNews: {
             kind: string;
             /** @default null */
             trouble?: components["schemas"]["Trouble"] | null;
         };
-        /**
-         * Summary
-         * @description Stands for everything up to and including ``covers``.
-         */
+        /** Summary */
         Summary: {
             /** @enum {unknown} */
             type: "summary";
@@ -770,10 +764,7 @@ export interface components {
             step: number;
             text: string;
         };
-        /**
-         * TokenInfo
-         * @description What may be shown of a token.
-         */
+        /** TokenInfo */
         TokenInfo: {
             id: string;
             label: string;
@@ -783,6 +774,10 @@ export interface components {
             used_at?: number | null;
             /** @default null */
             expires_at?: number | null;
+        };
+        /** Tokens */
+        Tokens: {
+            items: components["schemas"]["TokenInfo"][];
         };
         /** ToolFinished */
         ToolFinished: {
@@ -832,27 +827,18 @@ export interface components {
             tools: components["schemas"]["ToolOut"][];
             sandbox: components["schemas"]["Sandboxed"];
         };
-        /**
-         * Trouble
-         * @description Why nothing can be stored at the moment. ``code`` is that of the error which a write meets.
-         */
+        /** Trouble */
         Trouble: {
             code: string;
             message: string;
             hint: string;
         };
-        /**
-         * TrustedSession
-         * @description A session whose tool calls run without asking, as far as trust covers them.
-         */
+        /** TrustedSession */
         TrustedSession: {
             id: string;
             title: string;
         };
-        /**
-         * Turn
-         * @description One user message and everything that the agent does about it.
-         */
+        /** Turn */
         Turn: {
             id: string;
             session_id: string;
@@ -899,10 +885,7 @@ export interface components {
             /** @default 0 */
             first_position?: number;
         };
-        /**
-         * TurnAccepted
-         * @description The user's message is durable. ``place`` counts the turns queued before it.
-         */
+        /** TurnAccepted */
         TurnAccepted: {
             /** @enum {unknown} */
             kind: "turn.accepted";
@@ -985,11 +968,7 @@ export interface components {
             /** @default null */
             worked_ms?: number | null;
         };
-        /**
-         * Untrusted
-         * @description A text from outside that would steer the agent. The user is asked about this very content, and nothing
-         *         of it is in the context before.
-         */
+        /** Untrusted */
         Untrusted: {
             name: string;
             question: string;
@@ -1003,10 +982,7 @@ export interface components {
             media_type: string;
             size: number;
         };
-        /**
-         * Usage
-         * @description Tokens and money. ``None`` means unknown, which is not zero.
-         */
+        /** Usage */
         Usage: {
             /** @default null */
             input_tokens?: number | null;
@@ -1019,10 +995,23 @@ export interface components {
             /** @default null */
             cost_usd?: number | null;
         };
-        /**
-         * WorkspaceFile
-         * @description ``kind``: file | folder | link | other. ``path`` begins at the workspace.
-         */
+        /** UsageLine */
+        UsageLine: {
+            turns: number;
+            input_tokens: number;
+            output_tokens: number;
+            cached_tokens: number;
+            cost_usd: number | null;
+        };
+        /** UsageReport */
+        UsageReport: {
+            days: number;
+            total: components["schemas"]["UsageLine"];
+            models: {
+                [key: string]: components["schemas"]["UsageLine"];
+            };
+        };
+        /** WorkspaceFile */
         WorkspaceFile: {
             path: string;
             name: string;
@@ -1030,19 +1019,13 @@ export interface components {
             size: number;
             modified_at: number;
         };
-        /**
-         * WorkspaceFiles
-         * @description ``is_cut``: there are more than these.
-         */
+        /** WorkspaceFiles */
         WorkspaceFiles: {
             path: string;
             files: components["schemas"]["WorkspaceFile"][];
             is_cut: boolean;
         };
-        /**
-         * WorkspaceText
-         * @description ``is_cut``: the text goes on; ``size`` is that of the whole file, in bytes.
-         */
+        /** WorkspaceText */
         WorkspaceText: {
             path: string;
             text: string;

@@ -1,5 +1,5 @@
 import { Api, Problem, freshKey } from "../api/client";
-import type { Accepted, Message, MessagesPage, Session, SessionEvent, Turn } from "../api/types";
+import type { Accepted, Message, MessagesPage, Queue, Session, SessionEvent, Turn } from "../api/types";
 import { readText, writeText } from "../keep/disk";
 import type { LocalFile, Unsent } from "../keep/unsent";
 import * as conv from "../state/conversation";
@@ -75,7 +75,7 @@ export class OpenSession {
     try {
       const [page, queue] = await Promise.all([
         this.api.get<MessagesPage>(`api/sessions/${this.id}/messages`, { query: { limit: pageSize } }),
-        this.api.get<{ items: Turn[] }>(`api/sessions/${this.id}/queue`).catch((error: unknown) => {
+        this.api.get<Queue>(`api/sessions/${this.id}/queue`).catch((error: unknown) => {
           if (error instanceof Problem) return { items: [] };
           throw error;
         }),
@@ -392,7 +392,7 @@ export class OpenSession {
   private async carryOut(id: string, place: number, seen: string[]): Promise<void> {
     try {
       const { version } = await this.api.get<Session>(`api/sessions/${this.id}`);
-      const { items } = await this.api.get<{ items: Turn[] }>(`api/sessions/${this.id}/queue`);
+      const { items } = await this.api.get<Queue>(`api/sessions/${this.id}/queue`);
       if (items.map((row) => row.id).join() !== seen.join()) throw new Problem(409, "stale_version", words.queueChanged);
       await this.api.patch(`api/sessions/${this.id}/queue/${id}`, { body: { place }, version });
       this.moving -= 1;

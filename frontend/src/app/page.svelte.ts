@@ -1,6 +1,6 @@
 import { getContext, setContext } from "svelte";
 import { Api, Away, Problem, explain, freshKey } from "../api/client";
-import type { Ask, Hit, ListEvent, Session, Trouble } from "../api/types";
+import type { Asks, Hits, ListEvent, ModelLine, Models, Profile, Profiles, Session, Trouble } from "../api/types";
 import { Disk } from "../keep/disk";
 import type { LocalFile, Unsent } from "../keep/unsent";
 import * as lists from "../state/list";
@@ -12,23 +12,6 @@ import { Post } from "./post.svelte";
 import { Prefs } from "./prefs.svelte";
 import { readRoute, takeCode, writeRoute, type Route } from "./route";
 import { OpenSession, type News } from "./open-session.svelte";
-
-export interface ModelInfo {
-  name: string;
-  provider: string;
-  /** ready | needs_key | not_fetched | fetching | no_runtime */
-  state: string;
-  label?: string;
-  context_tokens?: number | null;
-  prices?: { context_tokens?: number | null };
-  is_small?: boolean;
-  /** false: for embeddings, speech or images */
-  can_chat?: boolean;
-  /** the one of its provider to begin with */
-  is_suggested?: boolean;
-  size?: number | null;
-  note?: string;
-}
 
 export interface Toast {
   id: number;
@@ -65,10 +48,10 @@ export class Page {
   isDrawerOpen = $state(false);
   toasts = $state.raw<readonly Toast[]>([]);
   announcement = $state("");
-  models = $state.raw<ModelInfo[]>([]);
+  models = $state.raw<ModelLine[]>([]);
   defaultModel = $state<string | null>(null);
   areModelsRead = $state(false);
-  profiles = $state.raw<{ name: string; description?: string }[]>([]);
+  profiles = $state.raw<Profile[]>([]);
   /** What each waiting session waits for: approval, question or doubt. */
   topics = $state.raw<ReadonlyMap<string, string>>(new Map());
   /** The turn that the panel shows; null: the last one. */
@@ -248,7 +231,7 @@ export class Page {
     this.topicsFor = waiting;
     if (!waiting) return;
     try {
-      const told = await this.api.get<{ items: Ask[] }>("api/approvals");
+      const told = await this.api.get<Asks>("api/approvals");
       this.topics = new Map(told.items.map((ask) => [ask.session_id, ask.topic]));
     } catch (error) {
       // The mark then says "Approve" for every kind; the session itself tells them apart.
@@ -529,12 +512,12 @@ export class Page {
   // --- models ---------------------------------------------------------------------------------
 
   async readProfiles(): Promise<void> {
-    this.profiles = (await this.api.get<{ profiles: { name: string; description?: string }[] }>("api/profiles")).profiles;
+    this.profiles = (await this.api.get<Profiles>("api/profiles")).profiles;
   }
 
   async readModels(): Promise<void> {
     try {
-      const told = await this.api.get<{ default: string; models: ModelInfo[] }>("api/models");
+      const told = await this.api.get<Models>("api/models");
       this.models = told.models;
       this.defaultModel = told.default;
       this.areModelsRead = true;
@@ -546,7 +529,6 @@ export class Page {
   modelLabel(name: string | null | undefined): string {
     const wanted = name ?? this.defaultModel;
     const known = this.models.find((model) => model.name === wanted);
-    if (known?.label) return known.label;
     // A local model's note is its proper name; the rest are best known by their own.
     if (known?.size && known.note) return known.note.replace(/ \(.*\)$/, "");
     return wanted?.slice(wanted.indexOf(":") + 1) ?? words.defaultModel;
@@ -560,7 +542,7 @@ export class Page {
 
   // --- words to the user ----------------------------------------------------------------------
 
-  search(query: string, signal: AbortSignal): Promise<{ items: Hit[] }> {
+  search(query: string, signal: AbortSignal): Promise<Hits> {
     return this.api.get("api/search", { query: { q: query, limit: 20 }, signal });
   }
 
