@@ -38,6 +38,22 @@ describe("a conversation", () => {
     expect(now.turns[0]!.items).toMatchObject([{ kind: "text", text: "Hello", isLive: true }]);
   });
 
+  it("passes over kinds and fields of a newer server and keeps its place", () => {
+    const start = open(session, page([message("trn_1", "hi")], [row("trn_1", "running")], { position: 1, replay_from: 1 }));
+    const newer = { kind: "files.changed", paths: ["a.txt"] } as unknown as Payload;
+    const now = all(
+      start,
+      event(2, "trn_1", { kind: "text.delta", step: 1, text: "Hel", colour: "red" } as Payload),
+      event(3, "trn_1", newer),
+      event(4, null, newer),
+      event(4, "trn_1", { kind: "text.delta", step: 1, text: "seen already" }),
+      event(5, "trn_1", { kind: "text.delta", step: 1, text: "lo" }),
+    );
+    expect(now.position).toBe(5);
+    expect(now.isStale).toBeFalsy();
+    expect(now.turns[0]!.items).toMatchObject([{ kind: "text", text: "Hello", isLive: true }]);
+  });
+
   it("shows no longer that the model starts when it speaks", () => {
     const start = open(session, page([message("trn_1", "hi")], [row("trn_1", "running")], { position: 1, replay_from: 1 }));
     const starting = all(

@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 
 from everturn.domain.errors import EverturnError, Refused, Retry
-from everturn.domain.events import AnyPayload
+from everturn.domain.events import AnyPayload, Unknown, decode
 
 RETRY_FIRST_S = 0.3
 RETRY_LONGEST_S = 5.0
@@ -30,8 +30,12 @@ class WireEvent(msgspec.Struct, frozen=True):
     session_id: str
     position: int
     at: int
-    event: AnyPayload
+    data: msgspec.Raw = msgspec.field(name="event")
     turn_id: str | None = None
+
+    @property
+    def event(self) -> AnyPayload | Unknown:
+        return decode(bytes(self.data))
 
 
 class ServerRefused(Refused):

@@ -47,8 +47,10 @@ class Screen:
         self._progressed = ("", 0)
         self.end: ev.Payload | None = None
 
-    def show(self, payload: ev.Payload) -> bool:
-        """Draw one event; True when the turn has ended or waits for somebody."""
+    def show(self, payload: ev.Payload | ev.Unknown) -> bool:
+        """Draw one event that this version knows; True when the turn has ended or waits for somebody."""
+        if isinstance(payload, ev.Unknown):
+            return False
         if isinstance(payload, ev.TextDelta):
             self._more(payload.text)
         elif isinstance(payload, ev.ReasoningDelta):

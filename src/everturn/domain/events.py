@@ -1,12 +1,13 @@
 """The journal's vocabulary: one struct per event kind, told apart by ``kind``.
 
 The JSON of a payload is what is stored and what goes over the wire, byte for byte. A stored kind is
-never changed; fields are only added, with defaults.
+never changed; fields are only added, with defaults. A journal may hold kinds and fields of a newer version:
+they are stored, sent and copied as they are, and whatever interprets events passes over them (G04).
 """
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, Union, get_args
 
 import msgspec
 
@@ -233,6 +234,15 @@ AnyPayload = Union[
 ]
 
 
+KINDS: frozenset[str] = frozenset(str(kind.__struct_config__.tag) for kind in get_args(AnyPayload))
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A payload that this version cannot read: its kind is newer, or a value in it is."""
+
+    data: bytes
+
+
 class Event(msgspec.Struct, frozen=True):
     """One durable event. ``data`` is the payload's JSON as stored and sent.
 
@@ -251,7 +261,7 @@ class Event(msgspec.Struct, frozen=True):
     is_late: bool = False
 
     @property
-    def payload(self) -> AnyPayload:
+    def payload(self) -> AnyPayload | Unknown:
         return decode(self.data)
 
 
@@ -263,8 +273,11 @@ def encode(payload: Payload) -> bytes:
     return _encoder.encode(payload)
 
 
-def decode(data: bytes) -> AnyPayload:
-    return _decoder.decode(data)
+def decode(data: bytes) -> AnyPayload | Unknown:
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        return Unknown(data)
 
 
 def kind_of(payload: Payload) -> str:

@@ -6,6 +6,9 @@ of the events: feeding the same events again, or the same events delivered late,
 Events are taken in the order in which they happened, (epoch, number); ``in_order`` sorts them and decides
 which are superseded. A superseded event belongs to an abandoned attempt: its text is shown and never given
 to a model, and only its ``tool.finished`` counts, for a call that has no other result.
+
+Payloads that this version cannot read are passed over, and ``has_unknown`` says that there were some: the
+result can be shown, but only a newer version makes the whole one (G04).
 """
 
 from __future__ import annotations
@@ -152,10 +155,14 @@ class Fold:
         self._usage = Usage()
         self._late_results: dict[str, tuple[ev.ToolFinished, ev.Event]] = {}
         self._last_at = 0
+        self.has_unknown = False
 
     def feed(self, event: ev.Event, *, is_superseded: bool = False) -> None:
         """Take one event. ``is_superseded``: as ``in_order`` decides."""
         payload = event.payload
+        if isinstance(payload, ev.Unknown):
+            self.has_unknown = True
+            return
         if is_superseded and isinstance(payload, ev.ToolFinished):
             # It happened before what the next worker did about the call, and counts only after that.
             self._late_results.setdefault(payload.call_id, (payload, event))  # guard: c09

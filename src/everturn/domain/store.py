@@ -358,9 +358,11 @@ class Transcript(Protocol):
         turns: Sequence[Turn],
         messages: Sequence[Message],
         *,
+        events: Sequence[Event] = (),
         purge_at: int | None = None,
     ) -> Session:
-        """``purge_at``: an ephemeral session, which no list shows and which is purged then at the latest."""
+        """``events``: of newer kinds, kept in the journal. ``purge_at``:
+        an ephemeral session, which no list shows and which is purged then at the latest."""
         ...
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
@@ -391,6 +393,10 @@ class Journal(Protocol):
 
     async def of_turn(self, owner: str, turn_id: str) -> list[Event]:
         """A turn's events in (epoch, number) order."""
+        ...
+
+    async def of_newer_kinds(self, owner: str, session_id: str) -> list[Event]:
+        """The session's events of kinds that this version does not know (G04)."""
         ...
 
     def follow(self, owner: str, session_id: str, after: int) -> AsyncIterator[Sequence[Event]]:

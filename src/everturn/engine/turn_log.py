@@ -23,8 +23,9 @@ class TurnLog:
         self._opened_ms = clock.now_ms()
         for event, is_superseded in in_order(claim.journal, claimed_epoch=claim.epoch):
             self._fold.feed(event, is_superseded=is_superseded)
-            if not is_superseded:
-                self.progress.take(event.payload, event.at)
+            payload = event.payload
+            if not is_superseded and not isinstance(payload, ev.Unknown):
+                self.progress.take(payload, event.at)
         # The claim is the newest event, and the wall clock may have been set since.
         self._opened_ms = self.progress.works_since or self._opened_ms
 

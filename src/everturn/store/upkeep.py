@@ -13,6 +13,7 @@ from everturn.store.files.disk import hashed_path
 from everturn.store.files.files import Files
 from everturn.store.scripts.common import refresh
 from everturn.store.scripts.queries import (
+    EVENTS_OTHER_KIND,
     EVENTS_SCAN,
     FILES_ALL,
     INDEX_MISSING,
@@ -30,7 +31,7 @@ from everturn.store.scripts.queries import (
     USAGE_ROWS,
     NamedFile,
 )
-from everturn.store.scripts.rows import crc_of, damaged_event, session_of, usage_of
+from everturn.store.scripts.rows import crc_of, damaged_event, known_kinds, session_of, usage_of
 from everturn.store.scripts.script import Database, IndexBroken, Script, Tx, q
 from everturn.store.sessions.search import Search, index_more
 from everturn.store.sessions.titles import put_title, renew_title_index, title_text_of_row
@@ -213,15 +214,20 @@ def _prune(tx: Tx, before: int, limit: int) -> Script[int]:
         for session_no in locked:
             yield q("session_lock_no", session_no)
         turns = [t for t in (yield from TURNS_TO_PRUNE.all(before, limit)) if t.session_no in locked]
+    count = 0
     for turn in turns:
         last = yield from TURN_LAST_POSITION.only(turn.session_no, turn.first_position, turn.turn_no)
         if last is not None:
+            place = (turn.session_no, turn.first_position, last, turn.turn_no)
+            if (yield from EVENTS_OTHER_KIND.first(*place, known_kinds(tx.dialect))):
+                continue  # a newer version wrote it and knows what of it is worth keeping (G04)
             yield q("events_prune", turn.session_no, turn.first_position, last, turn.turn_no)
             yield q("session_pruned", turn.session_no, last)
         yield q("turn_pruned", turn.turn_no)
         yield q("writers_delete", turn.turn_no)
+        count += 1
     tx.probe.pass_by(Moment.PRUNED)
-    return len(turns)
+    return count
 
 
 def _stats(tx: Tx) -> Script[dict[str, Any]]:

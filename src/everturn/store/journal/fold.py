@@ -56,6 +56,11 @@ class JournalFold:
         self._position = max([last_position, *(event.position for event in events)])
         return len(rows) == limit
 
+    @property
+    def has_unknown(self) -> bool:
+        """Whether the journal holds what only a newer version can fold."""
+        return self._fold.has_unknown
+
     def result(self, *, is_recovered: bool) -> Folded:
         """The turn as ended, as far as its journal was read."""
         return self._fold.result(is_ended=True, is_recovered=is_recovered)

@@ -25,6 +25,7 @@ from everturn.store.scripts.common import (
 )
 from everturn.store.scripts.queries import (
     EVENTS_AFTER,
+    EVENTS_NEWER,
     LATE_NUMBERS,
     TAIL_POSITION,
     TURN_IDS,
@@ -37,6 +38,7 @@ from everturn.store.scripts.rows import (
     TurnRow,
     crc_of,
     event_of,
+    known_kinds,
     timeline_json,
     to_json,
     turn_of,
@@ -84,6 +86,9 @@ class Journal:
                         position = fresh[-1].position
         finally:
             self._hub.unfollow(session_id, follower)
+
+    async def of_newer_kinds(self, owner: str, session_id: str) -> list[Event]:
+        return await self._db.read(_of_newer_kinds, owner, session_id)
 
     async def deliver_late(self, turn_id: str, epoch: int, events: Sequence[Event]) -> int:
         return await self._db.write(deliver_late, turn_id, epoch, tuple(events))
@@ -138,6 +143,13 @@ def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Sc
                 raise
             break  # what lies before it is given first; the next look is told
     return events
+
+
+def _of_newer_kinds(tx: Tx, owner: str, session_id: str) -> Script[list[Event]]:
+    session = yield from get_session(tx, owner, session_id)
+    rows = yield from EVENTS_NEWER.all(session.no, known_kinds(tx.dialect))
+    turn_ids = yield from _turn_ids(session, rows)
+    return [event_of(row, session_id, turn_ids) for row in rows]
 
 
 def _snapshot(tx: Tx, session: SessionRow, position: int) -> Event:
@@ -245,6 +257,10 @@ def _recover(
 def _recover_turn(
     tx: Tx, session: SessionRow, turn: TurnRow, attempts_max: int, age_max_ms: int, ahead: JournalFold
 ) -> Script[bool]:
+    if turn.is_late:
+        yield from ahead.catch_up(session, turn)
+        if ahead.has_unknown:
+            return False  # left for a newer version, whose fold loses nothing (G04)
     if turn.is_late and turn.state is not TurnState.INTERRUPTED:  # guard: c09
         # Another worker has resumed and ended the turn: this is an attempt that was abandoned (C09).
         yield from _thread_late(tx, session, turn, ahead, is_recovered=False)
@@ -265,7 +281,6 @@ def _thread_late(
     tx: Tx, session: SessionRow, turn: TurnRow, ahead: JournalFold, *, is_recovered: bool
 ) -> Script[None]:
     """Write the whole fold again: late events take their place by (epoch, number)."""
-    yield from ahead.catch_up(session, turn)
     folded = ahead.result(is_recovered=is_recovered)
     yield from delete_answers(tx, session, turn.no)  # guard: c05
     yield from add_messages(tx, session, turn.no, folded.messages)  # guard: c05

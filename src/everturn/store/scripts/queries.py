@@ -255,6 +255,7 @@ TURN_LAST_POSITION: SelectValue[[int, int, int], int | None] = SelectValue("turn
 TURNS_OF_SESSION: Select[[int], TurnColumns] = Select("turns_of_session", TurnColumns)
 TURNS_OF_WORKER: Select[[str], TurnOfWorker] = Select("turns_of_worker", TurnOfWorker)
 TURNS_PENDING: Select[[int], TurnColumns] = Select("turns_pending", TurnColumns)
+EVENTS_OTHER_KIND: SelectValue[[int, int, int, int, str | list[str]], int] = SelectValue("events_other_kind")
 TURNS_TO_PRUNE: Select[[int, int], PrunableTurn] = Select("turns_to_prune", PrunableTurn)
 QUEUE_PLACES: Select[[int], QueuePlaces] = Select("queue_places", QueuePlaces)
 QUEUE_ROWS: Select[[int], TurnColumns] = Select("queue_rows", TurnColumns)
@@ -308,6 +309,7 @@ EVENTS_OF_TURN: SelectTuples[[int, int, int], EventColumns] = SelectTuples("even
 EVENTS_OF_TURN_FROM: SelectTuples[[int, int, int, int], EventColumns] = SelectTuples(
     "events_of_turn_from", EVENT_COLUMNS
 )
+EVENTS_NEWER: SelectTuples[[int, str | list[str]], EventColumns] = SelectTuples("events_newer", EVENT_COLUMNS)
 EVENTS_SCAN: Select[[int, int, int], ScannedEvent] = Select("events_scan", ScannedEvent)
 LATE_NUMBERS: SelectValue[[int, int, int, int], int] = SelectValue("late_numbers")
 

@@ -10,7 +10,7 @@ import msgspec
 
 from everturn.domain.asks import AskTopic
 from everturn.domain.errors import JournalCorrupt
-from everturn.domain.events import Event
+from everturn.domain.events import KINDS, Event
 from everturn.domain.ids import message_id
 from everturn.domain.messages import AnyPart, Message, Result, Role, Summary, Text
 from everturn.domain.sessions import Session, SessionKind
@@ -323,6 +323,12 @@ def make_events(stored: StoredEvents) -> list[Event]:
 def kind_in(data: bytes) -> str:
     """The kind of a payload's JSON, whose first field it is."""
     return str(data[9 : data.index(b'"', 9)], "ascii")
+
+
+def known_kinds(dialect: str) -> str | list[str]:
+    """The event kinds that this version knows, as an argument of a query."""
+    kinds = sorted(KINDS)
+    return kinds if dialect == "postgresql" else to_json(kinds)
 
 
 # --- asks --------------------------------------------------------------------------------------------

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
 
 import msgspec
 
 from everturn.domain import ids
 from everturn.domain.errors import BadImport, FileUnreadable, NotFound
+from everturn.domain.events import KINDS, Event
 from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
@@ -18,6 +20,7 @@ from everturn.domain.turns import ENDED, Turn, TurnState
 
 FORMAT = "everturn.session"
 VERSION = 1
+_KIND = re.compile(rb'\{"kind":"([a-z][a-z0-9_.]{0,79})"')
 FILES_BYTES_MAX = 100_000_000  # of attachments in one document
 
 
@@ -30,6 +33,16 @@ class ExportedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     content: bytes
 
 
+class ExportedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event of a newer version, which the messages do not tell of, as it is stored."""
+
+    data: msgspec.Raw
+    at: int
+    turn_id: str | None = None
+    epoch: int = 0
+    number: int = 0
+
+
 class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     format: str
     version: int
@@ -37,11 +50,14 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     turns: tuple[Turn, ...]
     messages: tuple[Message, ...]
     files: tuple[ExportedFile, ...] = ()
+    events: tuple[ExportedEvent, ...] = ()
 
 
 async def export_document(store: Store, owner: str, session_id: str) -> Document:
     """The session as it is at one moment, with the attachments that fit. Raises FileUnreadable."""
     session, turns, messages = await store.transcript.export(owner, session_id)
+    known = {turn.id for turn in turns}
+    events = await store.journal.of_newer_kinds(owner, session_id)
     return Document(
         format=FORMAT,
         version=VERSION,
@@ -49,6 +65,11 @@ async def export_document(store: Store, owner: str, session_id: str) -> Document
         turns=tuple(turns),
         messages=tuple(messages),
         files=tuple(await _files_of(store, owner, messages)),
+        events=tuple(
+            ExportedEvent(msgspec.Raw(event.data), event.at, event.turn_id, event.epoch, event.number)
+            for event in events
+            if event.turn_id is None or event.turn_id in known
+        ),
     )
 
 
@@ -85,8 +106,27 @@ async def import_document(
         stored = await store.files.put(owner, name, media_type, file.content)
         renamed[file.id] = stored.id
     return await store.transcript.import_session(
-        owner, document.session, end_unfinished(document.turns), with_files(document, renamed)
+        owner,
+        document.session,
+        end_unfinished(document.turns),
+        with_files(document, renamed),
+        events=tuple(_of_newer_kinds(document)),
     )
+
+
+def _of_newer_kinds(document: Document) -> Iterator[Event]:
+    """The events of the document that are kept for a newer version. Kinds that this version knows are left
+    out: the messages tell what such events did. Raises BadImport."""
+    for exported in document.events:
+        # On one line, as each event is stored: a line break would end it early in a stream.
+        data = msgspec.json.format(bytes(exported.data), indent=-1)
+        found = _KIND.match(data)
+        if found is None:
+            raise BadImport("An event of the document does not begin with its kind. Nothing was imported.")
+        kind = found[1].decode()
+        if kind not in KINDS:
+            place = (document.session.id, 0, exported.turn_id, kind, exported.at, data)
+            yield Event(*place, epoch=exported.epoch, number=exported.number)
 
 
 def checked(document: Document) -> Document:
@@ -108,6 +148,9 @@ def checked(document: Document) -> Document:
         ids.checked_message(message.id)
         if message.turn_id not in known:
             raise BadImport(f"Message {message.id[:60]} belongs to a turn that is not in the document.")
+    for event in document.events:
+        if event.turn_id is not None and event.turn_id not in known:
+            raise BadImport("An event of the document belongs to a turn that is not in it.")
     if document.session.head is not None and document.session.head not in known:
         raise BadImport("The document ends with a turn that is not in it.")
     return document

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from everturn.domain.errors import BadImport
+from everturn.domain.events import Event
 from everturn.domain.messages import Attachment, Message, Result, Summary
 from everturn.domain.sessions import Session
 from everturn.domain.turns import Turn
@@ -26,6 +27,12 @@ def refuse_numbers(session: Session, turns: Sequence[Turn], messages: Sequence[M
         _refuse(f"turn {turn.id[:60]}", _of_turn(turn))
     for message in messages:
         _refuse(f"message {message.id[:60]}", _of_message(message))
+
+
+def refuse_event_numbers(events: Sequence[Event]) -> None:
+    for event in events:
+        numbers = (("epoch", event.epoch, COUNT_MAX), ("number", event.number, 1 << 30))
+        _refuse(f"an event of kind {event.kind}", (*numbers, ("at", event.at, NUMBER_MAX)))
 
 
 def _refuse(where: str, numbers: _Numbers) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from everturn.domain.errors import BadImport, Invalid, InvalidId, NotFound, NothingToDo, TextEmpty, WrongState
+from everturn.domain.events import Event
 from everturn.domain.ids import checked, message_id, turn_id_of_message
 from everturn.domain.messages import Attachment, Message, Role, Summary, Text
 from everturn.domain.probe import Moment
@@ -44,6 +45,7 @@ from everturn.store.scripts.queries import (
     PATH_PAGE,
     SESSION_INSERT,
     SUMMARIES_OF_SESSION,
+    TAIL_POSITION,
     TURN,
     TURN_IDS,
     TURN_NEWEST_CHILD,
@@ -54,6 +56,7 @@ from everturn.store.scripts.queries import (
 from everturn.store.scripts.rows import (
     SessionRow,
     TurnRow,
+    crc_of,
     message_columns,
     message_of,
     timeline_json,
@@ -61,7 +64,7 @@ from everturn.store.scripts.rows import (
     turn_of,
 )
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
-from everturn.store.sessions.import_numbers import refuse_numbers
+from everturn.store.sessions.import_numbers import refuse_event_numbers, refuse_numbers
 from everturn.store.sessions.titles import put_title, title_text
 from everturn.store.turns.endings import queue_turn
 from everturn.store.turns.turns import repeat_answer, with_siblings
@@ -126,10 +129,12 @@ class Transcript:
         turns: Sequence[Turn],
         messages: Sequence[Message],
         *,
+        events: Sequence[Event] = (),
         purge_at: int | None = None,
     ) -> Session:
         _refuse_broken(session, turns, messages)
-        return await self._db.write(_import, owner, session, tuple(turns), tuple(messages), purge_at)
+        refuse_event_numbers(events)
+        return await self._db.write(_import, owner, session, _Imported(turns, messages, events, purge_at))
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
         return await self._db.read(_export, owner, session_id)
@@ -457,15 +462,23 @@ def _refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[M
     refuse_numbers(session, turns, messages)
 
 
+class _Imported(msgspec.Struct, frozen=True):
+    """What comes with a session. ``purge_at``: of an ephemeral one."""
+
+    turns: Sequence[Turn]
+    messages: Sequence[Message]
+    events: Sequence[Event]
+    purge_at: int | None
+
+
 def _import(
     tx: Tx,
     owner: str,
     asked: Session,
-    turns: tuple[Turn, ...],
-    messages: tuple[Message, ...],
-    purge_at: int | None,
+    imported: _Imported,
 ) -> Script[Session]:
     """Import under the exported ids if they are free here, else under new ones."""
+    turns, messages = tuple(imported.turns), tuple(imported.messages)
     renamed = yield from _import_names(tx, owner, asked, turns)
     session_id = renamed.get(asked.id, asked.id)
     session_no = yield from SESSION_INSERT.only(
@@ -513,12 +526,26 @@ def _import(
     )
     yield from put_title(tx, session_no, title_text(asked.title, asked.tags))
     yield q("tail_set", session_no, asked.updated_at, int(asked.archived))
-    if purge_at is not None:
+    yield from _import_events(session, numbers, imported.events)
+    if imported.purge_at is not None:
         yield q("session_kind", session_no, SessionKind.EPHEMERAL.value)
-        yield q("session_deleted", session_no, purge_at)
+        yield q("session_deleted", session_no, imported.purge_at)
         yield q("tail_listed", session_no, 0)
     tx.touch(owner, session_id)
     return (yield from get_session_again(session))
+
+
+def _import_events(session: SessionRow, numbers: Mapping[str, int], events: Sequence[Event]) -> Script[None]:
+    """Keep events of a newer version for it, in their order."""
+    if not events:
+        return
+    last = yield from TAIL_POSITION.only(session.no, len(events))
+    rows = []
+    for position, event in enumerate(events, start=last - len(events) + 1):
+        turn_no = None if event.turn_id is None else numbers[event.turn_id]
+        place = (session.no, position, turn_no, event.epoch, event.number, session.owner, 0, event.at)
+        rows.append((*place, crc_of(event.data), event.data))
+    yield Query("event_insert", many=rows)
 
 
 def _use_files(session: SessionRow, messages: Sequence[Message]) -> Script[None]:

@@ -1,6 +1,10 @@
 -- Where PostgreSQL says it its own way. The session's lock is its row in tails, taken FOR UPDATE; whoever
 -- takes several takes them in session_no order, so that no two wait for each other.
 
+-- macro: other_kind
+-- Whether the kind of an event, which is the first field of its JSON, is not in this list.
+split_part(encode(substr(e.data, 10, 100), 'escape'), '"', 1) <> ALL (CAST(%1 AS TEXT[]))
+
 -- macro: like
 strpos(lower(%1), lower(%2)) > 0
 

@@ -395,6 +395,14 @@ ORDER BY t.ended_at LIMIT $2
 -- name: turn_last_position
 SELECT max(e.position) FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3
 
+-- name: events_other_kind
+-- Whether a turn holds an event of a kind that this version does not know.
+SELECT 1 FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.position <= $3 AND e.turn_no = $4
+  AND {other_kind:$5} LIMIT 1
+
+-- name: events_newer
+SELECT {event_columns} FROM events e WHERE e.session_no = $1 AND {other_kind:$2} ORDER BY e.position
+
 -- name: events_prune
 DELETE FROM events WHERE session_no = $1 AND position >= $2 AND position <= $3
   AND (turn_no = $4 OR turn_no IS NULL)

@@ -84,6 +84,10 @@ CREATE VIRTUAL TABLE message_index USING fts5(
 -- name: index_secure
 INSERT INTO message_index(message_index, rank) VALUES ('secure-delete', 1)
 
+-- macro: other_kind
+-- Whether the kind of an event, which is the first field of its JSON, is not in this list.
+CAST(substr(e.data, 10, instr(substr(e.data, 10, 100), x'22') - 1) AS TEXT) NOT IN (SELECT value FROM json_each(%1))
+
 -- macro: like
 instr(lower(%1), lower(%2)) > 0
 

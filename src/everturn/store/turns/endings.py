@@ -170,6 +170,9 @@ def end_active(
     event = _end_event(state, failure, recovery, by, version)
     yield from add_events(tx, session, turn, turn.turn.epoch, number, [event])
     yield from _close(tx, turn, state, failure, folded, recovery, number)
+    if ahead.has_unknown:
+        # Shown as far as this version knows it. A newer one folds it again; until then it is not pruned.
+        yield q("turn_late", turn.no)
     if goes_to_queue:  # guard: a16
         yield from _steering_to_queue(tx, session, turn)
     yield from refresh(tx, session)

@@ -80,6 +80,7 @@ from everturn.store.turns import endings
 
 ATTACHMENTS_MAX = 32
 KEY_CHARS_MAX = 200
+_DELTAS = frozenset({"text.delta", "reasoning.delta", "tool.output"})
 
 
 class Turns:
@@ -452,16 +453,33 @@ def _claim(
 ) -> Script[list[Claim]]:
     if tx.dialect == "postgresql" and (yield from WORKER_CLAIMS.first(worker)) == 0:
         return []  # its lease ran out and its turns were taken: it must hear so before it takes others
-    candidates = yield from _claimable(tx, limit, session_id, without_owners)
-    claims = []
-    for session_no, _ in sorted(candidates):
+    claims: list[Claim] = []
+    tried: set[int] = set()
+    while True:
+        wanted = limit - len(claims) + len(tried)
+        candidates = yield from _claimable(tx, wanted, session_id, without_owners)
+        sessions = sorted({session_no for session_no, _ in candidates} - tried)
+        tried.update(sessions)
+        found, was_refused = yield from _claim_in(tx, worker, sessions)
+        claims += found
+        if not was_refused or len(claims) >= limit:
+            return claims
+        # Turns that only a newer version can run must not keep this one from those behind them.
+
+
+def _claim_in(tx: Tx, worker: str, sessions: Sequence[int]) -> Script[tuple[list[Claim], bool]]:
+    """Claim the next turn of each session, and say whether one could not be run here."""
+    claims: list[Claim] = []
+    was_refused = False
+    for session_no in sessions:
         if tx.dialect == "postgresql" and not (yield q("session_lock_skip", session_no)):
             continue  # another worker is writing this session; its next look will find the turn
         turn_no = yield from CLAIMABLE_IN_SESSION.first(session_no)
         claim = None if turn_no is None else (yield from _take(tx, worker, session_no, turn_no))
         if claim is not None:
             claims.append(claim)
-    return claims
+        was_refused = was_refused or claim is None
+    return claims, was_refused
 
 
 def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | None]:
@@ -475,10 +493,12 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
     except JournalCorrupt as damage:
         yield from _give_up_damaged(tx, session, turn, damage)
         return None
+    if any(map(_is_newer, journal)):
+        return None  # a newer version began it and goes on with it (G04)
     if turn.state is TurnState.INTERRUPTED:
         # Its messages were folded at the interruption; the turn is live again and folds anew at its end.
         yield from delete_answers(tx, session, turn.no)  # guard: c08
-    steps = [event.payload.step for event in journal if event.kind == "step.finished"]  # type: ignore[union-attr]
+    steps = [step.step for step in map(_finished_step, journal) if step is not None]
     epoch = yield from TURN_CLAIM.only(turn.no, worker, tx.now, parent, int(reason == ClaimReason.CRASH))
     yield q("writer_insert", turn.no, epoch, worker, 1)
     if is_queued:
@@ -507,6 +527,20 @@ def _take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | 
         stopped_at=turn.stopped_at,
         message=message,
     )
+
+
+def _is_newer(event: ev.Event) -> bool:
+    """Whether only a newer version can read the event. Deltas, of which there are many, hold plain text."""
+    if event.kind in _DELTAS:
+        return False
+    return event.kind not in ev.KINDS or isinstance(event.payload, ev.Unknown)
+
+
+def _finished_step(event: ev.Event) -> ev.StepFinished | None:
+    if event.kind != "step.finished":
+        return None
+    payload = event.payload
+    return payload if isinstance(payload, ev.StepFinished) else None
 
 
 def _give_up_damaged(tx: Tx, session: SessionRow, turn: TurnRow, damage: JournalCorrupt) -> Script[None]:
