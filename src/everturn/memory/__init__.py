@@ -1,15 +1,15 @@
-"""Memory: what is owed to providers, the commits that settle it, and the built-in provider.
+"""Memory: which turns are owed to a provider, the commits that deliver them, and the built-in provider.
 
-Imports domain, store, models and tools. Start with ``memory.Memory``; ``builtin`` is the
-provider that keeps notes.
+Imports domain, store, models and tools. Called by engine, web and cli. Start with ``memory.Memory``;
+``builtin`` is the provider that keeps notes.
 """
 
 from everturn.memory.assembly import BuiltMemory, build_memory
 from everturn.memory.commits import CommitOutcome, CommitResult
 from everturn.memory.memory import DrainResult, Memory
+from everturn.memory.provider_monitor import ProviderFailed
 from everturn.memory.providers import Providers
 from everturn.memory.settings import NOTES, MemorySettings
-from everturn.memory.threaded_provider import ProviderFailed
 
 __all__ = [
     "NOTES",

@@ -1,4 +1,4 @@
-"""Memory as the server and the command line have it: the ledger, the built-in provider, the agent's tool."""
+"""Builds memory for the server and the command line: the ledger, the built-in provider, the agent's tool."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def build_memory(
     settings: MemorySettings | None = None,
     probe: Probe | None = None,
 ) -> BuiltMemory:
-    """Everything of memory over an open store; the notes lie in ``home``/memory. Starts nothing.
+    """Build memory on an open store; the notes are kept in ``home``/memory. Starts no task.
 
-    Raises Invalid if the provider is not installed: said at the start, instead of by every turn.
+    Raises Invalid if the provider is not installed, so that the start fails and not every turn.
     """
     used = settings or MemorySettings()
     notebooks = Notebooks(home / "memory", ids)

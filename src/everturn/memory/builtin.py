@@ -1,4 +1,4 @@
-"""The built-in provider: facts in readable notes, extracted at commit, recalled by full text."""
+"""The built-in provider: extracts facts at commit, keeps them as notes, recalls them by text search."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from everturn.memory.notes import Note, one_line, turn_source
 from everturn.memory.settings import NOTES, MemorySettings
 
 _log = logging.getLogger("everturn.memory")
-_KNOWN_MAX = 20  # notes that the model is shown so that it does not repeat them
+_KNOWN_MAX = 20  # notes shown to the model so that it does not repeat them
 _ABOUT_USER = "What you remember about the user, from notes that the user can read and change:"
 _FOR_PROMPT = "[From your notes about the user, as of the beginning of this session:"
 
 
 class NotesProvider:
-    """One handle. All handles share the notebooks, so closing one closes nothing."""
+    """One handle. All handles share the notebooks, so closing a handle does nothing."""
 
     name = NOTES
 
@@ -47,7 +47,7 @@ class NotesProvider:
         self._extractor = Extractor(records, clock, settings)
 
     async def recall(self, owner: str, session_key: str, prompt: str) -> str:
-        """Without a prompt: the newest facts, for the system prompt. With one: those that fit it."""
+        """Without a prompt, the newest facts for the system prompt; with one, the facts that match it."""
         settings = self._settings
         if not prompt:
             newest = (await self._notebooks.notes(owner))[-settings.profile_facts_max :]
@@ -56,18 +56,18 @@ class NotesProvider:
         return _render(_FOR_PROMPT, found, "]", settings.recall_chars_max)
 
     async def holds(self, owner: str, recalled: str) -> bool:
-        """Whether all that was recalled then is still noted: the user may have deleted some of it."""
+        """Whether every recalled fact is still noted; the user may have deleted one."""
         lines = [line[2:] for line in recalled.splitlines() if line.startswith("- ")]
         return await self._notebooks.holds(owner, lines)
 
     async def observe(self, owner: str, session_id: str, messages: Sequence[Message]) -> None:
-        """Nothing to do: facts are extracted when the whole segment is known."""
+        """Does nothing: facts are extracted at commit, from the whole segment."""
 
     async def commit(self, segment: Segment) -> None:
-        """Extract facts and note them, once per turn. Raises ModelTrouble; then all is still owed.
+        """Extract facts and note them, once per turn. Raises ModelTrouble; the segment then stays owed.
 
-        By turn, not only by key: after an attempt with an unknown outcome, a turn that was undone and
-        restored comes under another key.
+        Turns are remembered one by one and not only by the segment's key: after an attempt with an unknown
+        outcome, a turn that was undone and restored arrives under another key.
         """
         owner = segment.owner
         turns = await self._notebooks.new_turns(owner, segment.key, segment.turns)
@@ -95,13 +95,13 @@ class NotesProvider:
         try:
             found, usage = await self._extractor.facts(model, messages, known)
         except CannotExtract as reason:
-            # Not a failure: there is nothing to wait for. Said where the user looks for memory.
+            # Not a failure: a retry would not help. The notice appears on the memory page.
             _log.info("%s", reason)
             await self._set_notice(
                 owner, f"{reason}; only what a message asks to remember is noted ('Remember that …')."
             )
             usage = reason.usage
-            # What the agent has noted with its tool in such a turn is what the user asked for.
+            # If the agent noted something with its tool in such a turn, the wish is already fulfilled.
             noted = {note.turn_id for note in await self._notebooks.notes(owner)}
             found = [fact for fact in self._extractor.find_wishes(messages, known) if fact[1] not in noted]
         else:
@@ -122,7 +122,7 @@ def _render(head: str, notes: Sequence[Note], end: str, chars_max: int) -> str:
     for note in notes:
         line = f"- {one_line(note.text)}"
         if size + len(line) + 1 > chars_max:
-            continue  # one that is too long is no reason to leave out the others
+            continue  # shorter notes may still fit
         size += len(line) + 1
         lines.append(line)
     return "\n".join([*lines, *([end] if end else [])]) if len(lines) > 1 else ""

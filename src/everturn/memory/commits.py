@@ -1,8 +1,8 @@
-"""The commits of one process: which handles live here, what is owed to them, and the one commit of a session.
+"""The commits of one process. A session has at most one at a time.
 
-The ledger in the store is the truth about what is owed. This adds what only a process can know: which handles
-live here, and which commit is under way. No lock is held while a provider runs; a second commit of the same
-session waits for the first or is told. When to commit is not decided here (``memory``).
+The ledger in the store says what is owed. This class adds what only a process knows: its handles, and the
+commits under way. No lock is held while a provider runs; a second commit of a session waits for the first or
+returns BUSY. ``memory`` decides when to commit.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from everturn.domain.ids import Ids
 from everturn.domain.memory import Begun, Ledger, MemoryProvider, NextCommit
 from everturn.domain.probe import Moment, Probe
 from everturn.memory.handles import Handles
+from everturn.memory.provider_monitor import ProviderFailed, ProviderMonitor
 from everturn.memory.providers import Providers
 from everturn.memory.settings import MemorySettings
-from everturn.memory.threaded_provider import ProviderFailed, ProviderMonitor
 
 _log = logging.getLogger("everturn.memory")
-_RACES_MAX = 20  # other processes that may change what is owed while we look; then the caller is told
-_GRACE_MS = 10_000  # a holder's word outlives its timeout by this, so that it can write the outcome
-_LAST_WORD_S = 2.0
+_RACES_MAX = 20  # attempts to begin a commit while other processes change what is owed; then BUSY
+_GRACE_MS = 10_000  # a hold outlasts the commit's timeout by this, so that the outcome can be written
+_LAST_WRITE_S = 2.0
 
 
 class CommitOutcome(StrEnum):
     COMMITTED = "settled"  # one segment was taken in
     NOTHING = "nothing"  # nothing is owed; no provider was called
     BUSY = "busy"  # another commit of the session is under way
-    NO_HANDLE = "no_handle"  # owed, but nobody here has the handle, and none was given
+    NO_HANDLE = "no_handle"  # owed, but the handle is not in this process, and none was given
     FAILED = "failed"  # the provider failed; everything is still owed
 
 
 class CommitResult(msgspec.Struct, frozen=True):
-    """What a commit came to. ``left``: turns of the session that are still owed, where known."""
+    """The result of a commit. ``left``: turns of the session that are still owed, if known."""
 
     outcome: CommitOutcome
     turns: int = 0
@@ -47,11 +47,11 @@ class CommitResult(msgspec.Struct, frozen=True):
 
 
 NOTHING = CommitResult(CommitOutcome.NOTHING)
-_BUSY = CommitResult(CommitOutcome.BUSY, error="Somebody else commits it just now.")
+_BUSY = CommitResult(CommitOutcome.BUSY, error="Another commit of this session is under way.")
 
 
 class _UnderWay:
-    """A commit of a session by this process; ``handle`` is the name of the one that it works with."""
+    """A commit of a session by this process. ``handle``: the name of the handle it uses."""
 
     def __init__(self) -> None:
         self.handle = ""
@@ -59,7 +59,7 @@ class _UnderWay:
 
 
 class Commits:
-    """``worker``: the id of the registered worker this belongs to, where there is one."""
+    """``worker``: the id of the registered worker that this belongs to, if there is one."""
 
     def __init__(
         self,
@@ -85,28 +85,28 @@ class Commits:
 
     @property
     def provider(self) -> str | None:
-        """To whom turns are owed that complete now; None: memory is switched off."""
+        """The provider to which newly completed turns are owed; None if memory is off."""
         return self.settings.provider or None
 
     def assign_worker(self, worker: str) -> None:
-        """Let the handles opened from now on be this worker's: if it dies, others commit for it."""
+        """Assign handles opened from now on to this worker: if it dies, others commit for it."""
         self._worker = self._holder = worker
         self._handles = Handles(worker)
 
     # --- handles -------------------------------------------------------------------------------------
 
     async def open(self, name: str | None = None) -> MemoryProvider:
-        """A fresh handle, attached until ``close``. Raises NotFound."""
+        """A new handle, kept until it is released. Raises NotFound."""
         handle = self.providers.open(name or self.settings.provider)
         self._handles.attach(handle)
         return handle
 
     def register(self, session_id: str, handle: MemoryProvider) -> str:
-        """The session's turns are this handle's from now on; return the handle's name in the ledger."""
+        """Let the handle see the session's turns from now on; return its name in the ledger."""
         return self._handles.register(session_id, handle) if session_id else ""
 
     def unregister(self, session_id: str, handle: MemoryProvider) -> bool:
-        """Let go of the handle. What is owed stays owed; a commit that supplies it settles it."""
+        """Stop using the handle. Turns stay owed; a commit that is given the handle can deliver them."""
         return self._handles.unregister(session_id, handle)
 
     def current(self, session_id: str) -> MemoryProvider | None:
@@ -115,16 +115,16 @@ class Commits:
         return found[1] if found else None
 
     def name_of(self, handle: MemoryProvider | None) -> str:
-        """How the ledger calls the handle; empty for none and for one that is not known here."""
+        """The handle's name in the ledger; empty for None and for an unknown handle."""
         return (self._handles.name_of(handle) or "") if handle is not None else ""
 
     def forget(self, session_id: str) -> None:
-        """The session was deleted: keep nothing about it."""
+        """Drop everything about a session that was deleted."""
         self._handles.forget(session_id)
 
     @property
     def tracked(self) -> int:
-        """How many sessions, handles and commits this process keeps track of."""
+        """The number of sessions, handles and commits that this process tracks."""
         return len(self._handles) + len(self._under_way)
 
     # --- owing ---------------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ class Commits:
     ) -> bool:
         """Owe a completed turn (default: the head) to the session's handle, durably, once.
 
-        False, and nothing is owed, if the turn is not completed, the session is private, or both are
-        unknown. The engine has no need of it: completing a turn owes it in the same step.
+        False if nothing is owed: the turn is not completed, the session is private, or one of them is
+        unknown. The engine does not call this: completing a turn owes it in the same transaction.
         """
         if not session_id or self.provider is None:
             return False
@@ -157,10 +157,10 @@ class Commits:
     async def commit(
         self, owner: str, session_id: str, handle: MemoryProvider | None = None, *, wait: bool = True
     ) -> CommitResult:
-        """Hand the oldest owed segment to its own handle, or to ``handle`` if that one is not here.
+        """Deliver the oldest owed segment to its own handle, or to ``handle`` if that one is not here.
 
-        Opens no handle. With ``wait`` False, a commit that is under way is told (BUSY). Cancelling leaves
-        the segment owed, to be offered again under the same key.
+        Opens no handle. With ``wait`` False, returns BUSY if a commit is under way. Cancelling leaves the
+        segment owed; it is delivered again under the same key.
         """
         if not session_id:  # guard: b15
             return NOTHING
@@ -168,7 +168,7 @@ class Commits:
             if not wait:  # guard: b10
                 return _BUSY
             await under_way.ended.wait()  # guard: b10
-        # No await between the look above and the mark below: that is what makes it the only one here.
+        # No await between the check above and this line, so there is only one commit of the session.
         own = self._under_way[session_id] = _UnderWay()
         try:
             return await self._commit(owner, session_id, handle, own)
@@ -190,7 +190,7 @@ class Commits:
             picked = self._pick(session_id, found, given)
             if picked is None:
                 return CommitResult(CommitOutcome.NO_HANDLE, left=found.turns)
-            # Said before the commit is begun: whoever releases the handle from now on waits for it.
+            # Set before the commit begins: a task that releases the handle from now on waits for it.
             own.handle, handle = picked
             begun = await self._begin(owner, session_id, found, own.handle)
             if begun is not None:
@@ -199,8 +199,8 @@ class Commits:
 
     async def _begin(self, owner: str, session_id: str, found: NextCommit, name: str) -> Begun | None:
         held_ms = round(self.settings.commit_timeout_s * 1000) + _GRACE_MS
-        # Not cut short: whoever does not hear that it has begun cannot say that it was given up, and our hold
-        # on it would keep others from it.
+        # Shielded: if cancelled after the write, we would not know that the commit has begun, could not
+        # record its failure, and our hold would block other processes.
         with anyio.move_on_after(_GRACE_MS / 1000, shield=True):
             return await self.ledger.begin(owner, session_id, found, name, self._holder, held_ms)
         return None
@@ -208,15 +208,14 @@ class Commits:
     def _pick(
         self, session_id: str, found: NextCommit, given: MemoryProvider | None
     ) -> tuple[str, MemoryProvider] | None:
-        """The handle that saw the segment; else the one given; else, for a segment that no handle saw,
-        the session's own."""
+        """The handle that saw the segment; else the given one; else, if no handle saw it, the session's."""
         own = self._handles.find(session_id, found.handle)
         if own is not None:  # guard: b07
             return found.handle, own
         if (
             given is not None and given.name == found.provider  # guard: b09
         ):
-            # Kept from before the attempt on, so that a retry finds it if the attempt fails.
+            # Tracked before the attempt, so that a retry finds it if the attempt fails.
             return self._handles.keep(session_id, given), given
         current = self._handles.current(session_id)
         if not found.handle and current is not None and current[1].name == found.provider:
@@ -244,9 +243,9 @@ class Commits:
             return CommitResult(CommitOutcome.FAILED, left=len(begun.segment.turns), error=error.message)
         finally:
             if not is_recorded:
-                # Cancelled, or the store went away: the outcome is unknown. Said at once where possible, so
-                # that nobody waits for our hold to run out.
-                with anyio.move_on_after(_LAST_WORD_S, shield=True):
+                # Cancelled, or the store is unreachable: the outcome is unknown. Record that now if possible,
+                # so that other processes need not wait for our hold to expire.
+                with anyio.move_on_after(_LAST_WRITE_S, shield=True):
                     await self._record_failure(
                         begun, "It was interrupted; whether it was taken in is unknown."
                     )
@@ -260,7 +259,7 @@ class Commits:
         try:
             await self.ledger.failed(begun, self._holder, error, retry_at)
         except EverturnError as trouble:
-            # The range is durable and our hold on it runs out: it is retried all the same, only later.
+            # The commit is durable as begun and our hold expires: it is retried anyway, only later.
             _log.warning("commit of %s: %s", begun.segment.session_id, trouble.message)
 
     def _backoff_s(self, attempts: int) -> float:

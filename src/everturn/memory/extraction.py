@@ -1,8 +1,8 @@
-"""Facts from a conversation, by a model that has shown that it can.
+"""Extracts facts about the user from a session, with a model that has passed a test.
 
-Only the user's words and the agent's answers come in here; the ledger hands over nothing else. A large model
-reads a whole segment at once. A small one is shown one message of the user's at a time, and of that only what
-the user says of themselves: it would answer questions, note tasks, and take the answers for the user's words.
+The input is the user's messages and the agent's answers; the ledger delivers nothing else. A large model
+reads a whole segment at once. A small one sees one message of the user at a time, and only the sentences
+about the user: given more, it answers questions, notes tasks, and mistakes answers for the user's words.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SMALL_SYSTEM = (
 
 
 def _list_of(items: dict[str, Any], most: int) -> dict[str, Any]:
-    """The form of an answer. Bounded: a model that is held to JSON may begin its list again and again."""
+    """The schema of an answer. Bounded: a model restricted to JSON may repeat its list without end."""
     return {
         "type": "object",
         "properties": {"facts": {"type": "array", "maxItems": most, "items": items}},
@@ -62,7 +62,7 @@ _SCHEMA = _list_of(
     12,
 )
 _SMALL_SCHEMA = _list_of({"type": "string"}, 6)
-_SMALL_CHARS_MAX = 2_000  # of one message; a longer one is mostly something that was pasted
+_SMALL_CHARS_MAX = 2_000  # of one message; a longer one is mostly pasted text
 _OUTPUT_TOKENS = 1_200
 _EXAM_CHARS = 24_000
 _SECRET = re.compile(
@@ -72,7 +72,7 @@ _SECRET = re.compile(
 )
 
 
-# "Remember that …", as a sentence of its own. No question: "Remember when …?" wants something told.
+# "Remember that …" as a sentence of its own. Not a question: "Remember when …?" asks for a story.
 _WISH = re.compile(
     r"(?:^|(?<=[.!?\n]))\s*(?:please\s+|bitte\s+)?"
     r"(?:remember|(?:merke?|merk)\s+dir|retiens|souviens-toi|recuerda|ricorda|onthoud)\b"
@@ -91,10 +91,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class CannotExtract(Exception):
-    """The model has shown that it cannot do this; nothing is to be extracted with it.
-
-    ``usage``: what finding out has cost.
-    """
+    """The model failed the test, so no facts are extracted with it. ``usage``: the cost of the test."""
 
     def __init__(self, message: str, usage: Usage) -> None:
         super().__init__(message)
@@ -106,7 +103,7 @@ def _message(turn: str, role: Role, text: str) -> Message:
 
 
 class _Exam:
-    """A conversation whose facts are known. A model passes if it finds them and invents none."""
+    """A test session whose facts are known. A model passes if it finds them and invents none."""
 
     messages = (
         _message(
@@ -125,7 +122,7 @@ class _Exam:
 
     @staticmethod
     def find_fault(facts: Sequence[str]) -> str:
-        """What is wrong with the answer; empty if nothing is."""
+        """What is wrong with the answer; empty if it passes."""
         if not facts:
             return "it found nothing, or did not answer in JSON"
         said = " ".join(facts).lower()
@@ -139,7 +136,7 @@ class _Exam:
 
 
 class Extractor:
-    """Asks a model for facts, after it has passed the exam; the result of that is kept."""
+    """Asks a model for facts if it has passed the exam. The exam's result is stored."""
 
     def __init__(self, records: Records, clock: Clock, settings: MemorySettings) -> None:
         self._records = records
@@ -147,20 +144,22 @@ class Extractor:
         self._settings = settings
 
     def split_turns(self, model: Model, turns: Sequence[str]) -> list[list[str]]:
-        """The turns that are extracted together: all, or by a small model, which may need minutes for them,
-        each by itself, so that what is done is done."""
+        """The turns to extract together: all of them, or one by one for a small model.
+
+        A small model may need minutes for a segment; one by one, finished turns are not repeated.
+        """
         return [[turn] for turn in turns] if _is_small(model) else [list(turns)]
 
     async def facts(
         self, model: Model, messages: Sequence[Message], known: Sequence[str]
     ) -> tuple[list[tuple[str, str]], Usage]:
-        """(fact, turn id) of what the messages hold, and what it cost. Raises ModelTrouble, CannotExtract."""
+        """Pairs of fact and turn id, and the cost. Raises ModelTrouble, CannotExtract."""
         usage = await self._check(model)
         found, cost = await _extract(model, messages, known, self._settings.extraction_chars_max)
         return self._filter(found, known), usage.plus(cost)
 
     def find_wishes(self, messages: Sequence[Message], known: Sequence[str]) -> list[tuple[str, str]]:
-        """(fact, turn id) of what the user asked to remember in so many words: that needs no model."""
+        """Pairs of fact and turn id for explicit wishes ("Remember that …"), found without a model."""
         found = [
             (f"The user asked to remember: {wish}", message.turn_id)
             for message in messages
@@ -170,7 +169,7 @@ class Extractor:
         return self._filter(found, known)
 
     def _filter(self, found: Sequence[tuple[str, str]], known: Sequence[str]) -> list[tuple[str, str]]:
-        """Without repeats, secrets and what is too long to be one fact."""
+        """Without repetitions, secrets and texts too long for one fact."""
         seen = {one_line(text).casefold() for text in known}
         kept = []
         for text, turn_id in found:
@@ -182,9 +181,9 @@ class Extractor:
         return kept[: self._settings.facts_per_commit_max]
 
     async def _check(self, model: Model) -> Usage:
-        """Let a model that was not examined yet take the exam. Raises CannotExtract if it does not pass."""
+        """Let a model take the exam if it has not yet. Raises CannotExtract if it fails."""
         kept = await self._records.get("system", "memory.exam", model.name)
-        if kept is None or kept.get("exam") != _EXAM:  # none, or another release asked otherwise
+        if kept is None or kept.get("exam") != _EXAM:  # none, or from a release with another exam
             kept = {"exam": _EXAM}
         cost = Usage()
         is_old_fault = kept.get("fault") and self._clock.now_ms() - kept["at"] > 24 * 3600 * 1000
@@ -197,8 +196,11 @@ class Extractor:
         return cost
 
     async def _run_exam(self, model: Model, answers: list[list[str]]) -> tuple[list[str], Usage]:
-        """The facts that a model finds in the exam. A small one may need longer than a commit has: what it
-        has answered is kept, and the next try goes on behind it."""
+        """The facts that a model finds in the exam.
+
+        A small model may need longer than a commit may take: its answers are stored one by one, and the next
+        attempt continues after them.
+        """
         if not _is_small(model):
             found, cost = await _extract(model, _Exam.messages, (), _EXAM_CHARS)
             return [text for text, _ in found], cost
@@ -224,7 +226,7 @@ def _is_small(model: Model) -> bool:
 async def _extract(
     model: Model, messages: Sequence[Message], known: Sequence[str], chars_max: int
 ) -> tuple[list[tuple[str, str]], Usage]:
-    """(fact, turn id) as the model sees it, and what asking it has cost."""
+    """Pairs of fact and turn id as the model reports them, and the cost."""
     found: list[tuple[str, str]] = []
     usage = Usage()
     turns = list(dict.fromkeys(message.turn_id for message in messages))
@@ -243,7 +245,7 @@ async def _extract(
 
 
 async def _extract_small(model: Model, words: str) -> tuple[list[str], Usage]:
-    """The facts that a small model finds in what a user says of themselves."""
+    """The facts that a small model finds in sentences about the user."""
     answer, cost = await _ask(model, _SMALL_SYSTEM, f"Message:\n{words}", _SMALL_SCHEMA)
     return [fact.text for fact in answer if is_grounded(words, fact.text)], cost
 
@@ -268,11 +270,11 @@ async def _ask(model: Model, system: str, text: str, schema: dict[str, Any]) -> 
 
 
 def _parse_facts(text: str) -> list[Fact]:
-    """The facts in an answer, each once, also where the model put prose or a fence around its JSON."""
+    """The facts in an answer, each once, even if there is text or a fence around the JSON."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return []
-    for whole in (text[start : end + 1], text[start : end + 1] + "]}"):  # cut off: what is whole is kept
+    for whole in (text[start : end + 1], text[start : end + 1] + "]}"):  # cut off: keep the complete facts
         try:
             answer = msgspec.convert(json.loads(whole), _Answer, strict=False)
         except (ValueError, msgspec.ValidationError):
@@ -286,7 +288,7 @@ def _parse_facts(text: str) -> list[Fact]:
 
 
 def _statements(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """(turn id, words) of what the user says of themselves in each message."""
+    """Pairs of turn id and the sentences in which the user speaks about themselves."""
     found = []
     for message in messages:
         if message.role is not Role.USER:
@@ -298,13 +300,13 @@ def _statements(messages: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 def _pieces(messages: Sequence[Message], turns: Sequence[str], chars_max: int) -> list[str]:
-    """The conversation, numbered by turn, in pieces that a model can read at once."""
+    """The session, numbered by turn, in pieces that a model can read at once."""
     pieces: list[str] = []
     lines: list[str] = []
     size = 0
     for message in messages:
         speaker = "User" if message.role is Role.USER else "Assistant"
-        # An answer is context for the user's words, not a source: its head is enough.
+        # An answer is context for the user's words, not a source: its beginning is enough.
         limit = chars_max if message.role is Role.USER else 1_500
         line = f"[{turns.index(message.turn_id) + 1}] {speaker}: {message.text[:limit]}"
         if lines and size + len(line) > chars_max:

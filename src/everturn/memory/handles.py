@@ -1,11 +1,10 @@
-"""Which handles live in this process, and which of them serves a session.
+"""The handles of this process, and which of them serves a session.
 
-A handle is an opened provider: an agent has one, a plug-in author may bring one. The ledger names a turn's
-handle by its name; here the name leads to the object, as long as somebody keeps it.
+A handle is an opened provider: an agent has one, and an embedding program may bring its own. The ledger
+stores the handle's name with every owed turn; this module finds the object for the name.
 
-What is owed is asked of the store, and while the answer is on its way, a handle can come to owe something
-more. So whoever lets go of a handle because of an answer names the moment before the question, and a handle
-that has been used since is kept.
+While the store is asked what is owed, a handle may see another turn. So a caller that drops handles because
+of an answer passes the moment before it asked, and a handle that was used since then is kept.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from everturn.domain.memory import MemoryProvider
 class _Known(msgspec.Struct):
     name: str
     handle: MemoryProvider
-    sessions: dict[str, int] = msgspec.field(default_factory=dict)  # session id -> when it was last used
-    is_attached: bool = False  # an agent keeps it, whatever sessions it serves
+    sessions: dict[str, int] = msgspec.field(default_factory=dict)  # session id -> moment of its last use
+    is_attached: bool = False  # an agent keeps it, even if it serves no session
 
 
 class Handles:
@@ -39,7 +38,7 @@ class Handles:
         self._moment = 0
 
     def __len__(self) -> int:
-        """How many handles, and sessions of theirs, are kept track of."""
+        """The number of tracked handles and sessions."""
         return len(self._known) + len(self._current) + sum(len(k.sessions) for k in self._known.values())
 
     # --- an agent's handle ---------------------------------------------------------------------------
@@ -50,9 +49,9 @@ class Handles:
         return known.name
 
     def detach(self, handle: MemoryProvider) -> bool:
-        """Forget the handle wholly: nothing that is owed can be committed by it any more.
+        """Forget the handle; nothing can be committed with it afterwards.
 
-        False if it was not known, e.g. because somebody else has just detached it.
+        False if it is unknown, for example because another task has just detached it.
         """
         name = self._names.pop(id(handle), None)
         if name is None:
@@ -65,13 +64,13 @@ class Handles:
     # --- a session's handle --------------------------------------------------------------------------
 
     def register(self, session_id: str, handle: MemoryProvider) -> str:
-        """From now on the session's turns are this handle's. What an older one saw stays with that one."""
+        """Let the handle see the session's turns from now on. Earlier turns stay with the earlier handle."""
         before = self._current.get(session_id)
         known = self._know(handle)
         self._use(known, session_id)
         self._current[session_id] = known.name
         if before is not None and before != known.name:
-            # It may owe something here: it stays findable until that is settled (``drop_idle``).
+            # Turns may still be owed to the earlier handle: keep it until they are committed (``drop_idle``).
             self._use(self._known[before], session_id)
         return known.name
 
@@ -85,21 +84,21 @@ class Handles:
         return True
 
     def keep(self, session_id: str, handle: MemoryProvider) -> str:
-        """Remember who owes here without making it the session's handle."""
+        """Track the handle for a session without making it the session's own."""
         known = self._know(handle)
         self._use(known, session_id)
         return known.name
 
     @contextmanager
     def hold(self, session_id: str, handle: MemoryProvider) -> Iterator[str]:
-        """The handle's name, for a turn that is being marked as owed to it: meanwhile it is kept."""
+        """Keep the handle while a turn is being marked as owed to it; yields its name."""
         known = self._know(handle)
         self._use(known, session_id)
         self._held[known.name, session_id] += 1
         try:
             yield known.name
         finally:
-            if session_id in known.sessions:  # else it was let go of, or the session was deleted
+            if session_id in known.sessions:  # else it was unregistered, or the session was deleted
                 self._use(known, session_id)
             self._held[known.name, session_id] -= 1
             if not self._held[known.name, session_id]:
@@ -107,11 +106,11 @@ class Handles:
 
     @property
     def moment(self) -> int:
-        """Now: what is used later is newer."""
+        """The current moment. A handle used later has a larger one."""
         return self._moment
 
     def drop_idle(self, session_id: str, moment: int) -> None:
-        """Nobody owed anything here after this moment: only the session's own handle is kept."""
+        """Drop handles of the session that were not used since ``moment``, except its own."""
         for name in self._serving(session_id):
             if (
                 self._current.get(session_id) != name  # guard: b08
@@ -120,14 +119,14 @@ class Handles:
                 self._drop(session_id, name)
 
     def release_session(self, session_id: str, moment: int) -> None:
-        """Nobody owed anything here after this moment, and its own handle is not needed either for now."""
+        """Like ``drop_idle``, and drop the session's own handle too: the session is at rest."""
         name = self._current.get(session_id)
         if name is not None and self._is_older(session_id, name, moment):
             del self._current[session_id]
         self.drop_idle(session_id, moment)
 
     def forget(self, session_id: str) -> None:
-        """The session is gone."""
+        """Drop everything about a session that was deleted."""
         self._current.pop(session_id, None)
         for name in self._serving(session_id):
             self._drop(session_id, name)

@@ -1,4 +1,4 @@
-"""Full text over the notes of one owner, in memory: derived from the files, and gone with the process."""
+"""A full-text index of one owner's notes, kept in memory and rebuilt from the files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import apsw
 
 from everturn.memory.notes import Note
 
-_WORDS_MAX = 24  # of a prompt, for the index
-# Words that fit everything say nothing about what fits.
+_WORDS_MAX = 24  # of a query
+# Words too common to tell notes apart.
 _STOP_WORDS = """
 a an and are as at be but by can could did do does for from had has have he her his how i if in into is it its
 just let me my no not of on or our please she should so that the their them then there these they this to us
@@ -21,7 +21,7 @@ _STOP = frozenset(_STOP_WORDS.split())
 
 
 class Index:
-    """Not safe for threads: a notebook calls it under its lock."""
+    """Not thread-safe: a notebook calls it under its lock."""
 
     def __init__(self) -> None:
         self._db = apsw.Connection(":memory:")

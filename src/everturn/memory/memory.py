@@ -1,7 +1,7 @@
-"""Memory: the boundaries at which what is owed is committed, and what a turn asks of a provider.
+"""Decides when owed turns are committed, and calls the provider for a running turn.
 
-A boundary is a session that is left, idle or compacted, an agent that is evicted, the start, the end. The
-commits themselves are in ``commits``.
+Commits are due when a session is left, idle or compacted, when an agent is evicted, at the start and at the
+end. The commits themselves are in ``commits``.
 
 Usable without the server: open a store, give this object a provider, register handles, commit, drain.
 """
@@ -22,14 +22,14 @@ from everturn.domain.memory import Ledger, MemoryProvider, Owing
 from everturn.domain.messages import Message
 from everturn.domain.probe import Probe
 from everturn.memory.commits import NOTHING, CommitOutcome, CommitResult, Commits
+from everturn.memory.provider_monitor import ProviderFailed, ProviderState
 from everturn.memory.providers import Providers
 from everturn.memory.settings import MemorySettings
-from everturn.memory.threaded_provider import ProviderFailed, ProviderState
 
 T = TypeVar("T")
 
 _log = logging.getLogger("everturn.memory")
-_SEGMENTS_MAX = 200  # that one settling of a session hands over; the rest comes at the next boundary
+_SEGMENTS_MAX = 200  # per ``commit_session``; the rest is committed next time
 
 
 class DrainResult(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class _Act(Protocol):
 
 
 class Memory(Commits):
-    """The commits of a process, made when they are due."""
+    """Makes the commits of a process when they are due."""
 
     def __init__(
         self,
@@ -60,13 +60,15 @@ class Memory(Commits):
             ledger, providers, clock=clock, ids=ids, settings=settings, probe=probe, worker=worker
         )
         self._spares: dict[str, MemoryProvider] = {}
-        self.trouble = ""  # why the last look for what is owed failed, if it did
+        self.trouble = ""  # why the store could not be asked what is owed; empty if it could
 
-    # --- boundaries ----------------------------------------------------------------------------------
+    # --- commits that are due ------------------------------------------------------------------------
 
     async def commit_session(self, owner: str, session_id: str) -> CommitResult:
-        """Commit all that the session owes, segment by segment. Opens a fresh handle for a segment whose
-        own is not here, e.g. after a restart. For boundaries: the session is left, idle, compacted."""
+        """Commit everything that the session owes, segment by segment.
+
+        Opens a new handle for a segment whose own is not in this process, for example after a restart.
+        """
         turns = 0
         done = NOTHING
         for _ in range(_SEGMENTS_MAX):
@@ -100,29 +102,31 @@ class Memory(Commits):
         return spare
 
     async def release(self, handle: MemoryProvider, *, is_last: bool = False) -> None:
-        """An agent is evicted: commit every session that owes something to its handle, wait for commits
-        under way, then close the handle, once. What fails stays owed, to be committed by another.
+        """Commit every session that owes turns to an evicted agent's handle, then close the handle, once.
 
-        ``is_last``: everything that fits was drained just now; only close it.
+        Waits for commits under way. Turns whose commit fails stay owed, for another handle. ``is_last``: a
+        drain has just committed what it could, so only close the handle.
         """
         name = self._handles.name_of(handle)
         if name is None:
             return
         if not is_last:
             await self._commit_owed_to(name)  # guard: b12
-        # Also one whose turns are not owed any more, because they were undone while it runs.
+        # Also wait for a commit whose turns were undone meanwhile and are no longer owed.
         while (
             busy := next((each for each in self._under_way.values() if each.handle == name), None)
         ) is not None:
             await busy.ended.wait()
-        # No await between the look above and this: no commit can have picked it since.
+        # No await between the check above and this line, so no commit can have picked the handle since.
         if self._handles.detach(handle):  # guard: b12 always
-            # Whoever released it at the same time finds it detached: it is closed once.
+            # A task that releases it at the same time finds it detached, so it is closed once.
             await self._close(handle)  # guard: b12
 
     async def _commit_owed_to(self, name: str) -> None:
-        """Commit until the handle owes nothing. A session's older segments of others come first; its newer
-        ones are left alone."""
+        """Commit until nothing is owed to the handle.
+
+        Older segments of other handles come first in a session; newer ones are left alone.
+        """
         rounds = _CommitRounds()
         while new := rounds.new(
             await self.ledger.owing(handle=name, limit=self.settings.owing_max + len(rounds.stuck))
@@ -136,9 +140,9 @@ class Memory(Commits):
             _log.warning("%s", error.message)
 
     async def drain(self, within_s: float | None = None) -> DrainResult:
-        """Settle everything owed by handles of this process or of nobody, within a bounded time.
+        """Commit what is owed to handles of this process or of no living one, within a time limit.
 
-        Waits for commits under way, then takes what became owed meanwhile. What does not fit stays owed.
+        Waits for commits under way, then commits what became owed meanwhile. The rest stays owed.
         """
         limit = self.settings.drain_s if within_s is None else within_s
         rounds = _CommitRounds()
@@ -147,7 +151,7 @@ class Memory(Commits):
                 self._clock, limit, lambda: self._log_store_errors("drain", self._drain, rounds)
             )
         except TimeoutError:
-            _log.warning("memory: not everything could be committed in %g s; it stays owed", limit)
+            _log.warning("memory: some turns could not be committed within %g s; they stay owed", limit)
         left = await self._log_store_errors("drain", self._owing)
         return DrainResult(rounds.turns, len(left or ()), left == [])
 
@@ -156,29 +160,28 @@ class Memory(Commits):
             await self._commit_each(new, self.commit_session, rounds)
 
     async def close(self) -> None:
-        """Close the handles that were opened here for what a restart had left, after what they are doing,
-        but within the time that a drain has."""
+        """Close the spare handles after their current commits, within the time limit of a drain."""
         try:
             await call_within(self._clock, self.settings.drain_s, self._close_spares)
         except TimeoutError:
-            _log.warning("memory: a provider was still at work after %g s", self.settings.drain_s)
+            _log.warning("memory: a provider was still working after %g s", self.settings.drain_s)
 
     async def _close_spares(self) -> None:
         spares, self._spares = self._spares, {}
         for handle in spares.values():
             await self.release(handle, is_last=True)
 
-    # --- looking by itself -----------------------------------------------------------------------------
+    # --- the background task ---------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Commit what a crash has left, then look for idle sessions and due retries, without end."""
+        """Commit what a crash left owed, then check for idle sessions and due retries, without end."""
         await self._log_store_errors("start-up", self._commit_leftovers)
         while True:
             await self._clock.sleep(self.settings.look_s)
-            await self._log_store_errors("look", self.commit_due)
+            await self._log_store_errors("check", self.commit_due)
 
     async def commit_due(self) -> int:
-        """Settle what is due now: sessions that are idle, commits that may be tried again."""
+        """Commit idle sessions and retry failed commits that are due; return the number of turns."""
         quiet_since = self._clock.now_ms() - round(self.settings.idle_s * 1000)
         rounds = _CommitRounds()
         await self._commit_each(await self._owing(quiet_since), self.commit_session, rounds)
@@ -188,7 +191,7 @@ class Memory(Commits):
         await self._commit_each(await self._owing(), self.commit_session, _CommitRounds())
 
     async def _owing(self, quiet_since: int | None = None, more: int = 0) -> list[Owing]:
-        """What is owed by handles of this process or of nobody who lives."""
+        """Sessions that owe turns to handles of this process or of no living one."""
         return await self.ledger.owing(
             worker=self._worker,
             limit=self.settings.owing_max + more,
@@ -201,7 +204,7 @@ class Memory(Commits):
         async with anyio.create_task_group() as group:
             for owing in sessions:
                 group.start_soon(
-                    self._commit_one, owing, act, rounds, room, name=f"settle {owing.session_id}"
+                    self._commit_one, owing, act, rounds, room, name=f"commit {owing.session_id}"
                 )
 
     async def _commit_one(
@@ -212,7 +215,7 @@ class Memory(Commits):
             rounds.record(owing, await self._log_store_errors(what, act, owing.owner, owing.session_id))
 
     async def _log_store_errors(self, what: str, act: Callable[..., Awaitable[T]], *args: Any) -> T | None:
-        """The store may be away: that is said, and the next look tries again."""
+        """The result of ``act``; None, and a log line, if the store cannot be reached."""
         try:
             result = await act(*args)
         except EverturnError as error:
@@ -227,13 +230,16 @@ class Memory(Commits):
     async def recall_frozen(
         self, handle: MemoryProvider, owner: str, session_id: str, session_key: str, prompt: str
     ) -> str:
-        """Recall for a session's first prompt and keep it: every later turn sends the same bytes."""
+        """Recall facts for a session's first prompt and keep the text: later turns send the same bytes."""
         text = await self.recall(handle, owner, session_key, prompt)
         return await self.ledger.keep_recalled(owner, session_id, text)
 
     async def holds(self, handle: MemoryProvider, owner: str, recalled: str) -> bool:
-        """Whether what was recalled before may still be used. A provider whose user can delete things by
-        himself has a method ``holds(owner, recalled)``; without one, or if it fails, it may."""
+        """Whether recalled text may still be used.
+
+        A provider whose users can delete facts has a method ``holds(owner, recalled)``. Without it, or if it
+        fails, the text may be used.
+        """
         ask = getattr(handle, "holds", None)
         if not recalled or ask is None:
             return True
@@ -248,7 +254,7 @@ class Memory(Commits):
             return True
 
     async def recall(self, handle: MemoryProvider, owner: str, session_key: str, prompt: str) -> str:
-        """What the provider has for this prompt; nothing if it fails or takes too long. Never raises."""
+        """The provider's text for this prompt; empty if it fails or takes too long. Does not raise."""
         try:
             text = await self._monitor.call(
                 handle.name,
@@ -259,13 +265,14 @@ class Memory(Commits):
         except ProviderFailed as error:
             _log.warning("%s", error.message)
             return ""
-        # It goes before the model and into the store, whoever wrote the provider.
+        # A provider is foreign code: its text is bounded and cleaned before it reaches the model and the
+        # store.
         return text.replace("\x00", "")[: self.settings.recall_chars_max]
 
     async def observe(
         self, handle: MemoryProvider, owner: str, session_id: str, messages: Sequence[Message]
     ) -> None:
-        """Tell the handle of a finished turn. Never raises."""
+        """Pass a finished turn to the handle. Does not raise."""
         try:
             await self._monitor.call(
                 handle.name,
@@ -277,11 +284,11 @@ class Memory(Commits):
             _log.warning("%s", error.message)
 
     def states(self) -> list[ProviderState]:
-        """How the providers that were called behaved."""
+        """The condition of every provider that was called."""
         return self._monitor.states()
 
     def status(self) -> dict[str, Any]:
-        """How memory is, for health pages: providers, commits under way, trouble with the store."""
+        """The state of memory for health pages: providers, commits under way, store errors."""
         return {
             "provider": self.settings.provider,
             "providers": [msgspec.to_builtins(state) for state in self._monitor.states()],
@@ -295,13 +302,16 @@ class Memory(Commits):
 async def _text_from(handle: MemoryProvider, owner: str, session_key: str, prompt: str) -> str:
     text: object = await handle.recall(owner, session_key, prompt)
     if not isinstance(text, str):
-        raise TypeError(f"it gave a {type(text).__name__} instead of a text")
+        raise TypeError(f"it returned a {type(text).__name__} instead of a text")
     return text.encode("utf-8", "replace").decode()
 
 
 class _CommitRounds:
-    """What commits in rounds have come to, also when they are cut short: how many ``turns`` were settled, and
-    who is ``stuck``: a session that could not be settled is tried again only when it owes more than then."""
+    """The result of commits in rounds, valid also if they are interrupted.
+
+    ``turns``: how many were committed. ``stuck``: sessions whose commit failed, with the number of turns they
+    owed; they are tried again only when they owe more.
+    """
 
     def __init__(self) -> None:
         self.turns = 0

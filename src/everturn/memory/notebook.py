@@ -1,8 +1,7 @@
 """A user's notes on disk, and the index over them.
 
-The Markdown files are the truth. The index lives in memory only, is derived from the files, and follows
-them: a file that changed, by whoever, is read again before anything is answered. So nothing can be found
-that is not in a file.
+The Markdown files hold the notes; the index is in memory and derived from them. A file that has changed, also
+by another program, is read again before every answer. So a search finds only what is in a file.
 """
 
 from __future__ import annotations
@@ -41,23 +40,25 @@ from everturn.store.files.disk import Disk, report_errors, write_atomically
 
 T = TypeVar("T")
 
-_TAKEN = ".taken"  # the turns that were taken in; an older release wrote keys of segments
+_TAKEN = ".taken"  # the turns that are noted; an older release wrote keys of segments
 _TAKING = ".taking"  # the turns whose notes are being written
-_TAKEN_MAX = 5_000  # turns; a repetition comes soon or never
-_LOCK_WAIT_S = 30.0  # for whoever writes the same pages; that takes milliseconds
-_LOCK_LOOKS_S = (0.002, 0.1)  # between two looks at their lock, at first and at last
-_PAGE_BYTES_MAX = 2_000_000  # some 20,000 facts; a larger file is not read, and that is said
+_TAKEN_MAX = 5_000  # turns; a repeated commit comes soon or never
+_LOCK_WAIT_S = 30.0  # for another process that writes the same pages, which takes milliseconds
+_LOCK_POLL_S = (0.002, 0.1)  # first and longest wait between two attempts to lock
+_PAGE_BYTES_MAX = 2_000_000  # about 20,000 facts; a larger file is skipped and reported
 
-Signature = tuple[int, int, int, int]  # of a file: inode, size, times of its content and of its entry
+Signature = tuple[int, int, int, int]  # of a file: inode, size, modification time, change time
 
 
 class _PagesLocked(Exception):
-    """Somebody else writes these pages now; nothing was done."""
+    """Another process is writing these pages; nothing was done."""
 
 
 class Notebook:
-    """The notes of one owner. Synchronous; ``Notebooks`` calls it from threads. Its lock guards the index;
-    a lock on a file guards the pages against other processes."""
+    """The notes of one owner. Synchronous; ``Notebooks`` calls it from threads.
+
+    A thread lock guards the index, a file lock guards the pages against other processes.
+    """
 
     def __init__(self, folder: Path, disk: Disk) -> None:
         self._folder = folder
@@ -68,18 +69,18 @@ class Notebook:
         self._by_id: dict[str, Note] = {}
         self._lines: set[str] = set()
         self._index = Index()
-        self._unread: dict[str, str] = {}  # page -> why it is not read
+        self._unread: dict[str, str] = {}  # page -> why it was skipped
 
     # --- reading -------------------------------------------------------------------------------------
 
     def notes(self) -> list[Note]:
-        """All notes, the oldest first; one that stands in two places, once."""
+        """All notes, oldest first; a note that is in two places is listed once."""
         with self._lock:
             self._refresh()
             return list(self._every)
 
     def find(self, query: str, limit: int) -> list[Note]:
-        """The notes that fit the words best, the best first."""
+        """The best matches for the query, best first."""
         with self._lock:
             self._refresh()
             return [self._by_id[found] for found in self._index.find(query, limit) if found in self._by_id]
@@ -93,13 +94,13 @@ class Notebook:
         return note
 
     def holds(self, lines: Sequence[str]) -> bool:
-        """Whether each of these facts is still noted, word for word."""
+        """Whether every one of these facts is still noted, word for word."""
         with self._lock:
             self._refresh()
             return all(line in self._lines for line in lines)
 
     def problems(self) -> list[str]:
-        """What the user should know about files here that are not read."""
+        """Messages for the user about files that were skipped."""
         with self._lock:
             self._refresh()
             return [f"{page} {why}; it is not read." for page, why in sorted(self._unread.items())]
@@ -107,7 +108,7 @@ class Notebook:
     # --- writing -------------------------------------------------------------------------------------
 
     def remember(self, note: Note) -> Note:
-        """Add the note, unless its words are noted already: looked at and written as one step."""
+        """Add the note unless an equal one exists; the check and the write are one step."""
         words = one_line(note.text).casefold()
         with self._locked():
             known = next((each for each in self._every if one_line(each.text).casefold() == words), None)
@@ -126,7 +127,7 @@ class Notebook:
             note = self.get(note_id)
             new = msgspec.structs.replace(note, text=text)
             if note.lines == 1:
-                # The user's own line: its id was made of the old words, so it is written down now.
+                # A line that the user wrote: its id was derived from the old text, so store it with the note.
                 new = msgspec.structs.replace(new, source=BY_USER)
             self._write(note.page, replace_note(self._text(note.page), note, render_note(new)))
             return self.get(note_id)
@@ -135,34 +136,40 @@ class Notebook:
         with self._locked():
             note = self.get(note_id)
             while (copy := self._by_id.get(note_id)) is not None:
-                # A user who moves notes about may have left it in two places: forgotten is forgotten.
+                # A user who moved notes may have left copies: delete all of them.
                 self._write(copy.page, replace_note(self._text(copy.page), copy, ()))
             return note
 
     # --- segments ------------------------------------------------------------------------------------
 
     def new_turns(self, key: str, turns: Sequence[str]) -> list[str]:
-        """Those of a segment's turns that were not taken in before, under whatever key they came then."""
+        """The turns of a segment that are not noted yet, under this key or another one."""
         with self._locked():
             taken = set(self._taken())
             return [] if key in taken else [turn for turn in turns if turn not in taken]
 
     def record_turns(self, turns: Sequence[str], notes: Sequence[Note]) -> None:
-        """Write down what these turns left, and that they were taken in, durably. What is noted already, or
-        came from a turn that somebody else took in meanwhile, is not written again."""
+        """Write the notes of these turns and mark the turns as noted, durably.
+
+        Facts that exist already are skipped, and so are facts of turns that another process has noted
+        meanwhile.
+        """
         with self._locked():
             taken = set(self._taken())
             known = {line.casefold() for line in self._lines}
             new = [n for n in notes if n.turn_id not in taken and one_line(n.text).casefold() not in known]
             if new:
-                # Said before the notes are there: a crash in between is seen by ``_finish_interrupted``.
+                # Written before the notes: after a crash in between, ``_finish_interrupted`` sees it.
                 write_atomically(self._disk, self._folder / _TAKING, _join_lines(turns))
                 self._add(new)
             self._mark_taken(turns)
 
     def _finish_interrupted(self) -> None:
-        """After a crash among the steps of ``take``: a page is written whole, so if one of the notes is
-        there, all are, and the turns were taken in; if none is, they were not."""
+        """Finish ``record_turns`` after a crash.
+
+        A page is written as a whole: if one of the notes is there, all are, and the turns count as noted; if
+        none is, they do not.
+        """
         turns = set(self._read_lines(_TAKING))
         if not turns:
             return
@@ -185,7 +192,7 @@ class Notebook:
     # --- inside --------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Read again what has changed on disk since the last look."""
+        """Read the files that have changed on disk since the last call."""
         found = self._signatures()
         if {page: signature for page, (signature, _) in self._pages.items()} == found:
             return
@@ -198,7 +205,7 @@ class Notebook:
             try:
                 notes = read_page(page, self._text(page))
             except OSError as error:
-                # Tried again at the next look. One that has gone since it was listed is not listed then.
+                # Tried again on the next call; a file deleted since the listing is then not listed.
                 self._unread[page] = f"cannot be read ({error.strerror})"
                 self._index.drop(page)
                 self._pages.pop(page, None)
@@ -211,7 +218,7 @@ class Notebook:
         self._lines = {one_line(note.text) for note in every}
 
     def _signatures(self) -> dict[str, Signature]:
-        """The files to read. A link is not followed: what it leads to was not written to be remembered."""
+        """The files to read. Links are not followed: their targets were not written as notes."""
         found: dict[str, Signature] = {}
         self._unread = {}
         if not self._folder.is_dir():
@@ -222,7 +229,7 @@ class Notebook:
             try:
                 status = os.lstat(self._folder / page)
             except FileNotFoundError:
-                continue  # it has gone since
+                continue  # deleted since the listing
             if not stat.S_ISREG(status.st_mode):
                 self._unread[page] = "is no plain file"
             elif status.st_size > _PAGE_BYTES_MAX:
@@ -232,7 +239,7 @@ class Notebook:
         return found
 
     def _text(self, page: str) -> str:
-        """The file with bytes that are no UTF-8 kept, so that it can be written as it was."""
+        """The text of a file. Bytes that are not UTF-8 survive reading and writing."""
         if page in self._unread:
             raise Invalid(
                 f"{page} {self._unread[page]}; nothing can be noted in it.",
@@ -247,9 +254,11 @@ class Notebook:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else writes these pages meanwhile; what they wrote before is seen, and what a crash left is
-        finished before the user can delete it. Whoever only reads does not wait for another process.
-        Raises _PagesLocked: a thread that waited for a process that was stopped could not be ended."""
+        """Lock the pages against other writers; read their changes and finish an interrupted write first.
+
+        Readers do not lock. Raises _PagesLocked instead of waiting: a thread that waits for a stopped process
+        cannot be ended.
+        """
         with report_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self._folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -267,7 +276,7 @@ class Notebook:
 
 
 class Notebooks:
-    """The notebooks of all owners, each in its own folder. Keeps the most recently used indexes."""
+    """The notebooks of all owners, each in its own folder. Keeps the most recently used ones open."""
 
     def __init__(
         self,
@@ -286,7 +295,7 @@ class Notebooks:
         self._open: OrderedDict[str, Notebook] = OrderedDict()
 
     def folder_of(self, owner: str) -> Path:
-        # A name that means something to the file system ("..", "a/b") becomes one that does not.
+        # Quoted, so that a name such as ".." or "a/b" stays inside the folder.
         return self._folder / (quote(owner, safe="@ -_").replace(".", "%2E") or "%")
 
     async def notes(self, owner: str) -> list[Note]:
@@ -306,9 +315,8 @@ class Notebooks:
         return not lines or await self._in_thread(owner, lambda book: book.holds(lines))
 
     async def remember(self, owner: str, text: str, at_ms: int, source: str = BY_USER) -> Note:
-        """Note one fact; one that is noted already is returned as it is. Raises Invalid."""
+        """Note one fact, or return the existing note for it. Raises Invalid."""
         fact = _validate(text)
-
         return await self._in_thread(owner, lambda book: book.remember(self.new(fact, at_ms, source)))
 
     async def edit(self, owner: str, note_id: str, text: str) -> Note:
@@ -334,11 +342,11 @@ class Notebooks:
         self._open.move_to_end(owner)
         while len(self._open) > self._open_max:
             self._open.popitem(last=False)
-        look_s, look_max_s = _LOCK_LOOKS_S
+        wait_s, wait_max_s = _LOCK_POLL_S
         give_up_at = anyio.current_time() + self._lock_wait_s
         while True:
             try:
-                # Whoever gives it up leaves it alone: a disk that hangs holds up no turn and no shutdown.
+                # Abandoned on cancellation: a hanging disk must not hold up a turn or the shutdown.
                 return await anyio.to_thread.run_sync(work, book, abandon_on_cancel=True)
             except _PagesLocked as error:
                 if anyio.current_time() >= give_up_at:
@@ -346,8 +354,8 @@ class Notebooks:
                         f"Another process has held the notes for {self._lock_wait_s:g} s. Nothing was noted.",
                         hint="Try again. If it stays so, look for a stopped everturn (state T in ps).",
                     ) from error
-            await anyio.sleep(look_s)
-            look_s = min(look_s * 2, look_max_s)
+            await anyio.sleep(wait_s)
+            wait_s = min(wait_s * 2, wait_max_s)
 
 
 def _join_lines(words: Sequence[str]) -> bytes:
@@ -357,7 +365,7 @@ def _join_lines(words: Sequence[str]) -> bytes:
 def _validate(text: str) -> str:
     fact = one_line(text)
     if not fact:
-        raise Invalid("The note is empty.", hint="Write something, or forget the note.")
+        raise Invalid("The note is empty.", hint="Write something, or delete the note.")
     if len(fact) > 2_000:
-        raise Invalid(f"The note has {len(fact):,} characters; the limit is 2,000.", hint="Make two of it.")
+        raise Invalid(f"The note has {len(fact):,} characters; the limit is 2,000.", hint="Split it.")
     return fact

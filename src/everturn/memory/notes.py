@@ -1,10 +1,10 @@
-"""Notes as the user reads them: Markdown, one fact per list item, with where it came from below it.
+"""Notes in Markdown: one fact per list item, with its source on the line below.
 
     - Prefers tea to coffee.
       (not_0abc…, 2026-11-15, ses_… trn_…)
 
-The user may edit everything. Whatever is not a list item is left alone. An item without the line below it
-is the user's own; its id follows from its words.
+The user may edit everything. Text that is not a list item is left alone. An item without a source line was
+written by the user; its id is derived from its text.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 import msgspec
 
 BY_USER = "you"
-_EXTRACTED = "from "  # how the source of a fact begins that a commit has found
+_EXTRACTED = "from "  # start of the source of a fact that a commit found
 _ITEM = re.compile(r"^[-*] +(?P<text>\S.*)$")
-# What no store, no wire and no terminal takes gladly: control characters, halves of surrogate pairs (also
-# those that stand for bytes that are no UTF-8).
+# Control characters and lone surrogates (which also stand for bytes that are not UTF-8): databases, JSON and
+# terminals reject them or break.
 _UNFIT = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]|[\ud800-\udfff]")
 _SOURCE = re.compile(
     r"^\s+\((?P<id>not_[0-9a-z]{26})(?:, (?P<day>\d{4}-\d\d-\d\d))?(?:, (?P<source>[^()]*))?\)\s*$"
@@ -30,19 +30,19 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One fact. ``source``: ``you``, or the session and the turn it was learnt in."""
+    """One fact. ``source``: ``you``, or the session and the turn it was learned in."""
 
     id: str
     text: str
     day: str = ""
     source: str = BY_USER
-    page: str = ""  # the file it stands in
+    page: str = ""  # the name of its file
     first_line: int = 0
     lines: int = 1
 
     @property
     def is_extracted(self) -> bool:
-        """Whether it was found in a turn that memory was given; not asked for, not written by the user."""
+        """Whether a commit found it in a turn; False if the user wrote it or asked for it."""
         return self.source.startswith(_EXTRACTED)
 
     @property
@@ -55,7 +55,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def created_at(self) -> int | None:
-        """The beginning of its day, in milliseconds since 1970."""
+        """The start of its day, in milliseconds since 1970."""
         try:
             return int(datetime.fromisoformat(f"{self.day}T00:00:00+00:00").timestamp() * 1000)
         except ValueError:
@@ -63,12 +63,12 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def turn_source(session_id: str, turn_id: str) -> str:
-    """Where a fact was found."""
+    """The source of a fact that a commit found."""
     return f"{_EXTRACTED}{session_id} {turn_id}"
 
 
 def one_line(text: str) -> str:
-    """The words of a text, whoever wrote it, as they can be stored, sent and shown."""
+    """The text on one line, without characters that cannot be stored, sent or shown."""
     return " ".join(_UNFIT.sub("\N{REPLACEMENT CHARACTER}", text).split())
 
 
@@ -77,7 +77,7 @@ def day_of(at_ms: int) -> str:
 
 
 def page_of(day: str) -> str:
-    """The file for what is learnt on this day: one per month, so that a new fact rewrites little."""
+    """The file for facts of this day. There is one per month, so that a new fact rewrites little."""
     return f"{day[:7]}.md"
 
 
@@ -90,13 +90,13 @@ def new_page(page: str) -> str:
 
 
 def render_note(note: Note) -> list[str]:
-    """The lines of a note."""
+    """The note as lines of Markdown."""
     facts = [note.id, *([note.day] if note.day else []), note.source]
     return [f"- {one_line(note.text)}", f"  ({', '.join(facts)})"]
 
 
 def read_page(page: str, text: str) -> list[Note]:
-    """The notes of a file, with the lines where they stand."""
+    """The notes of a file, with their line numbers."""
     notes: list[Note] = []
     lines = [line.rstrip("\r") for line in text.removeprefix("\N{BYTE ORDER MARK}").split("\n")]
     number = 0
@@ -135,11 +135,11 @@ def derive_id(text: str) -> str:
 
 
 def replace_note(text: str, note: Note, new: Sequence[str]) -> str:
-    """The page with the note's lines replaced; everything else stays as it is, to the byte."""
+    """The page with the note's lines replaced; every other byte stays the same."""
     lines = text.split("\n")
     first, end = note.first_line, note.first_line + note.lines
     if not new and first and not lines[first - 1].strip() and (end == len(lines) or not lines[end].strip()):
-        first -= 1  # one of the two empty lines that would now stand together
+        first -= 1  # also remove one of the two empty lines around the note
     lines[first:end] = [line + _ending(text) for line in new]
     return "\n".join(lines)
 
@@ -150,5 +150,5 @@ def append_notes(text: str, notes: Sequence[Note]) -> str:
 
 
 def _ending(text: str) -> str:
-    """What stands before the end of a line in this file: a carriage return, where Windows wrote it."""
+    """A carriage return if the file has Windows line ends, else nothing."""
     return "\r" if "\r\n" in text else ""

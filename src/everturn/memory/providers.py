@@ -1,7 +1,7 @@
-"""Memory providers by name: the built-in one, those given by the embedding program, and plug-ins.
+"""Memory providers by name: the built-in one, those of an embedding program, and plug-ins.
 
-A plug-in names a function in the entry point group ``everturn.memory``; calling it without arguments gives
-a provider. Each call opens another handle.
+A plug-in registers a function in the entry point group ``everturn.memory``. Each call of the function,
+without arguments, returns a new handle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OpenProvider = Callable[[], MemoryProvider]
 
 
 class Providers:
-    """``own`` run in this loop and are trusted to yield; plug-ins run apart from it."""
+    """``own`` providers run in the server's loop and must not block; plug-ins run on their own threads."""
 
     def __init__(
         self, own: Mapping[str, OpenProvider], plug_ins: Mapping[str, EntryPoint] | None = None
@@ -35,23 +35,25 @@ class Providers:
         return tuple(sorted({*self._own, *self._plug_ins}))
 
     def open(self, name: str) -> MemoryProvider:
-        """A fresh handle of this provider. One that cannot be opened now is opened by the handle's first call
-        that can. Raises NotFound."""
+        """A new handle of this provider. If it cannot be opened now, each call of the handle tries again.
+
+        Raises NotFound.
+        """
         if name in self._own:
             return self._open_own(name)
         entry = self._plug_ins.get(name)
         if entry is None:
             raise NotFound("memory provider", name)
-        # Loaded on its own thread as well: importing a plug-in can take as long as it likes.
+        # Importing a plug-in may take long, so that happens on its thread too.
         return ThreadedProvider(lambda: entry.load()(), name)
 
     def _open_own(self, name: str) -> MemoryProvider:
         try:
             return self._own[name]()
         except Exception:
-            # The boundary to code that is not ours. A turn needs a handle, not a memory that works: each call
-            # of this one tries again, and is contained like any call that fails.
-            _log.exception("The memory provider %s could not be opened; turns go on without it.", name)
+            # An embedding program's code may raise anything. A turn needs a handle even if memory does not
+            # work: each call of this one tries to open the provider again and fails like any other call.
+            _log.exception("The memory provider %s could not be opened; turns continue without it.", name)
             return LazyProvider(self._own[name], name)
 
 

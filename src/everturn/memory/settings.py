@@ -1,4 +1,4 @@
-"""Every bound of memory, named with its unit."""
+"""The settings and bounds of memory. The unit is the last part of a name."""
 
 from __future__ import annotations
 

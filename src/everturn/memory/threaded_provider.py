@@ -1,84 +1,28 @@
-"""Keeping a provider's slowness and failures to itself: bounded time, a stated outcome, a visible state."""
+"""Handles that protect the server: opened by their first call, and plug-ins on threads of their own."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-import msgspec
-
-from everturn.domain.clock import Clock, call_within
-from everturn.domain.errors import EverturnError
 from everturn.domain.memory import MemoryProvider, Segment
 from everturn.domain.messages import Message
-
-_log = logging.getLogger("everturn.memory")
+from everturn.memory.provider_monitor import ProviderFailed
 
 T = TypeVar("T")
 
-
-class ProviderFailed(EverturnError):
-    """A memory provider raised, or took longer than it may. What it was to take is still owed."""
-
-    code = "memory_provider_failed"
-    status = 502
-
-
-class ProviderState(msgspec.Struct):
-    """How a provider has been lately, for people."""
-
-    name: str
-    state: str = "ok"  # ok | failing | silent
-    error: str = ""
-    failures: int = 0  # in a row
-    at: int | None = None  # of the last call that ended
-
-
-class ProviderMonitor:
-    """Calls providers within bounds and remembers how they behaved, by name."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._states: dict[str, ProviderState] = {}
-
-    def states(self) -> list[ProviderState]:
-        return [self._states[name] for name in sorted(self._states)]
-
-    async def call(self, name: str, what: str, seconds: float, act: Callable[[], Awaitable[T]]) -> T:
-        """Raises ProviderFailed, whatever the provider did."""
-        try:
-            result = await call_within(self._clock, seconds, act)
-        except TimeoutError:
-            message = f"The memory provider {name} did not {what} within {seconds:g} s."
-            self._note(name, "silent", message)
-            raise ProviderFailed(message, hint="What it was to take stays owed.") from None
-        except Exception as error:
-            # The boundary to code that is not ours: anything may come out of it.
-            message = f"The memory provider {name} could not {what}: {str(error) or type(error).__name__}"
-            if not self._is_known(name, message):
-                _log.warning("%s", message, exc_info=error)
-            self._note(name, "failing", message)
-            raise ProviderFailed(message, hint="What it was to take stays owed.") from error
-        self._note(name, "ok", "")
-        return result
-
-    def _is_known(self, name: str, message: str) -> bool:
-        """Whether it failed in the same way the last time: its traceback is in the log already."""
-        before = self._states.get(name)
-        return before is not None and before.error == message
-
-    def _note(self, name: str, state: str, error: str) -> None:
-        before = self._states.get(name)
-        failures = 0 if state == "ok" else (before.failures + 1 if before else 1)
-        self._states[name] = ProviderState(name, state, error, failures, self._clock.now_ms())
+# A call of a provider that is open.
+ProviderCall = Callable[[MemoryProvider], Coroutine[Any, Any, T]]  # Any: what a coroutine is sent is not used
 
 
 class LazyProvider:
-    """A handle whose provider is opened by its first call, and by the next one if that failed. So an ``open``
-    that raises fails the call, which its caller contains, and not the turn that asked for a handle."""
+    """A handle that opens its provider on the first call, and tries again on the next one if that fails.
+
+    An error while opening therefore fails one call, which ``ProviderMonitor`` handles, and not the turn that
+    asked for a handle.
+    """
 
     def __init__(self, make: Callable[[], MemoryProvider], name: str) -> None:
         self._make = make
@@ -105,16 +49,16 @@ class LazyProvider:
         if self._provider is not None:
             await self._provider.close()
 
-    async def _call(self, act: Callable[[MemoryProvider], Coroutine[Any, Any, T]]) -> T:
+    async def _call(self, act: ProviderCall[T]) -> T:
         if self._provider is None:
             self._provider = self._make()
         return await act(self._provider)
 
 
 class ThreadedProvider(LazyProvider):
-    """A plug-in on a thread and a loop of its own, so that code that blocks holds up nobody else.
+    """A plug-in on its own thread with its own event loop, so that blocking code does not stop the server.
 
-    Giving a call up leaves it alone: its thread may go on, nobody waits for it.
+    A call that times out is abandoned: it may go on in the thread, but nothing waits for it.
     """
 
     def __init__(self, make: Callable[[], MemoryProvider], name: str) -> None:
@@ -125,7 +69,7 @@ class ThreadedProvider(LazyProvider):
         self._thread: threading.Thread | None = None
 
     async def close(self) -> None:
-        """Ask the plug-in to close, then end its thread as soon as that returns from what it does."""
+        """Ask the plug-in to close, then end its thread when its current call returns."""
         if self._loop is None:
             return
         try:
@@ -133,18 +77,21 @@ class ThreadedProvider(LazyProvider):
         finally:
             self._loop.call_soon_threadsafe(self._stop.set)
 
-    async def _call(self, act: Callable[[MemoryProvider], Coroutine[Any, Any, T]]) -> T:
+    async def _call(self, act: ProviderCall[T]) -> T:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._live, name=f"memory {self._name}", daemon=True)
+            self._thread = threading.Thread(target=self._run_loop, name=f"memory {self._name}", daemon=True)
             self._thread.start()
-            self._is_up.wait()  # the thread's first act: microseconds
+            self._is_up.wait()  # set at the start of the thread, within microseconds
         if self._loop is None or self._loop.is_closed():
             raise ProviderFailed(f"The memory provider {self._name} is closed.")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._inside(act), self._loop))
 
-    async def _inside(self, act: Callable[[MemoryProvider], Coroutine[Any, Any, T]]) -> T:
-        """In the plug-in's thread. Whatever it raises becomes an error of its own: an interrupt, an exit or a
-        cancellation that nobody asked for would otherwise end this loop and the server's."""
+    async def _inside(self, act: ProviderCall[T]) -> T:
+        """Run the call in the plug-in's thread.
+
+        KeyboardInterrupt, SystemExit and unrequested cancellations become ProviderFailed: they would end this
+        loop, and then the server's.
+        """
         try:
             return await super()._call(act)
         except Exception:
@@ -152,11 +99,11 @@ class ThreadedProvider(LazyProvider):
         except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # we gave it up
-            said = f"{type(error).__name__}: {error}".removesuffix(": ")
-            raise ProviderFailed(f"The memory provider {self._name} raised {said}.") from error
+                raise  # the caller abandoned the call
+            reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise ProviderFailed(f"The memory provider {self._name} raised {reason}.") from error
 
-    def _live(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.run(self._until_stopped())
 
     async def _until_stopped(self) -> None:

@@ -1,4 +1,4 @@
-"""The agent's own way to memory: remember, forget, look up."""
+"""The agent's memory tool: remember, forget, look up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MemoryTool(Action):
     look_up gives."""
 
     name = "memory"
-    is_safe_to_repeat = True  # the same fact is noted once, and forgotten once
+    is_safe_to_repeat = True  # remembering or forgetting a fact twice changes nothing
     is_untrusted = False
 
     def __init__(self, notebooks: Notebooks, ledger: Ledger, clock: Clock) -> None:
@@ -52,7 +52,7 @@ class MemoryTool(Action):
         label = shortened(f"{action.replace('_', ' ')}: {text}")
         if action == "look_up" or not around.is_tainted:
             return Judgement(label=label)
-        # What a page or a file says could plant a memory that outlives the session: the user decides.
+        # Text of a web page or a file could plant a memory that outlives the session, so the user decides.
         why = "text from outside is in the conversation, and this changes what is remembered about you"
         return Judgement(label=label, concerns=(Concern(why, is_outside=True),))
 

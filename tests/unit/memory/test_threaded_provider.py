@@ -15,7 +15,8 @@ import pytest
 from everturn.domain.errors import NotFound
 from everturn.domain.ids import Ids
 from everturn.memory import CommitOutcome, Memory, MemorySettings, Providers
-from everturn.memory.threaded_provider import ProviderFailed, ProviderMonitor, ThreadedProvider
+from everturn.memory.provider_monitor import ProviderFailed, ProviderMonitor
+from everturn.memory.threaded_provider import ThreadedProvider
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModel, within
 from everturn.testing.harness import OWNER, open_harness

@@ -13,7 +13,7 @@ from everturn.domain.store import Store
 from everturn.memory import Memory
 from everturn.memory.notebook import Notebooks
 from everturn.memory.notes import Note
-from everturn.memory.threaded_provider import ProviderState
+from everturn.memory.provider_monitor import ProviderState
 from everturn.web.access.identity import Scope
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
