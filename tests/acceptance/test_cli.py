@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 import everturn
+from everturn.domain.sessions import SessionPatch
 from everturn.engine import Preferences, write_preferences
 from everturn.store import open_store
 from everturn.testing.wires import (
@@ -107,6 +108,21 @@ async def test_sessions_are_listed_newest_first_with_whole_ids(data_dir: Path, w
     [only] = (await command(data_dir, "sessions", "--limit", "1")).stdout.splitlines()
     assert only.startswith(second["id"])
     assert only.endswith("Second")
+
+
+async def test_sessions_all_adds_archived_ones_but_neither_deleted_nor_ephemeral_ones(data_dir: Path) -> None:
+    async with open_store(data_dir=data_dir) as store:
+        kept, archived, deleted = [
+            await store.sessions.create("local", title=title) for title in ("Kept", "Archived", "Deleted")
+        ]
+        await store.sessions.change("local", archived.id, SessionPatch(archived=True))
+        await store.sessions.mark_deleted("local", deleted.id, due_at=1 << 50)
+        one_answer = msgspec.structs.replace(kept, id=f"ses_{'0' * 26}", title="API")
+        await store.transcript.import_session("local", one_answer, (), (), purge_at=1 << 50)
+    done = await command(data_dir, "sessions", "--all", "--json")
+    assert [json.loads(line)["title"] for line in done.stdout.splitlines()] == ["Archived", "Kept"]
+    refused = await command(data_dir, "export", deleted.id)
+    assert refused.returncode == 1
 
 
 async def test_run_says_that_an_earlier_turn_of_the_session_waits(data_dir: Path, wires: WireServer) -> None:
