@@ -482,7 +482,7 @@ def test_a_folder_that_cannot_be_listed_hides_no_repository(ordinary_folder: Pat
     (hidden / ".git").mkdir(parents=True)
     (hidden / ".git" / "config").write_text("[core]\n\tfsmonitor = evil\n")
     hidden.chmod(mode)
-    assert guard.settle() == ["hidden"]
+    assert guard.rename_harmful() == ["hidden"]
     assert not hidden.exists()
 
 
@@ -493,15 +493,15 @@ def test_a_project_that_cannot_be_listed_hides_nothing(ordinary_folder: Path, mo
     (ordinary_folder / "n" / ".git").mkdir(parents=True)
     (ordinary_folder / "n" / ".git" / "config").write_text("[core]\n\tfsmonitor = evil\n")
     ordinary_folder.chmod(mode)
-    assert sorted(guard.settle()) == [".envrc", "n/.git/config"]
+    assert sorted(guard.rename_harmful()) == [".envrc", "n/.git/config"]
 
 
 def test_a_closed_folder_of_the_owner_stays(ordinary_folder: Path) -> None:
     own = ordinary_folder / "own"
     own.mkdir(mode=0o311)
     guard = Guard(ordinary_folder, Repositories(str(ordinary_folder)))
-    assert guard.settle() == []
+    assert guard.rename_harmful() == []
     own.chmod(0o711)
     (own / ".git").mkdir()
     own.chmod(0o311)
-    assert guard.settle() == ["own"]
+    assert guard.rename_harmful() == ["own"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from everturn.domain.tool import Verdict
 from everturn.tools.policy.commands import judge_command
-from everturn.tools.policy.judgement import Surroundings
+from everturn.tools.policy.judgement import CallContext
 from everturn.tools.terminal.terminal_tools import shell_program
 from tests.unit.tools.kit import Kit
 
@@ -469,15 +469,15 @@ PIECES = [
 
 
 @pytest.fixture
-def around(bare_kit: Kit, outside: Path) -> Surroundings:
-    return Surroundings(
+def around(bare_kit: Kit, outside: Path) -> CallContext:
+    return CallContext(
         workspace=bare_kit.workspace, home=outside.parent / "home", is_sandboxed=False, has_network=False
     )
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=14).map("".join))
-def test_no_line_that_is_free_does_anything(around: Surroundings, line: str) -> None:
+def test_no_line_that_is_free_does_anything(around: CallContext, line: str) -> None:
     judgement = judge_command(line, around)
     if judgement.denied or judgement.concerns:
         return

@@ -10,7 +10,7 @@ from everturn.domain.memory import Ledger
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.memory.notebook import Notebooks
 from everturn.memory.notes import Note, one_line
-from everturn.tools.policy.judgement import Concern, Judgement, Surroundings
+from everturn.tools.policy.judgement import CallContext, Concern, Judgement
 from everturn.tools.policy.judgement import one_line as shortened
 from everturn.tools.schema import Action, ToolFailed
 
@@ -47,10 +47,10 @@ class MemoryTool(Action):
         except EverturnError as error:
             raise ToolFailed(f"{error.message} {error.hint}".strip()) from error
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         action, text = arguments["action"], arguments["text"]
         label = shortened(f"{action.replace('_', ' ')}: {text}")
-        if action == "look_up" or not around.is_tainted:
+        if action == "look_up" or not context.is_tainted:
             return Judgement(label=label)
         # Text of a web page or a file could plant a memory that outlives the session, so the user decides.
         why = "text from outside is in the conversation, and this changes what is remembered about you"

@@ -15,7 +15,7 @@ import msgspec
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec
-from everturn.tools.policy.judgement import Judgement, Surroundings
+from everturn.tools.policy.judgement import CallContext, Judgement
 
 Answer = Union[ToolResult, ToolQuestion]
 
@@ -32,7 +32,7 @@ class Arguments:
         parameters = list(inspect.signature(function).parameters.values())[skip:]
         fields: list[Any] = []
         for parameter in parameters:
-            hint = _described(hints[parameter.name])
+            hint = _described_hint(hints[parameter.name])
             if parameter.default is inspect.Parameter.empty:
                 fields.append((parameter.name, hint))
             else:
@@ -41,7 +41,7 @@ class Arguments:
             function.__qualname__, fields, forbid_unknown_fields=True, kw_only=True
         )
         self._names = tuple(parameter.name for parameter in parameters)
-        self.schema = _inlined(msgspec.json.schema(self._struct))
+        self.schema = _inline_references(msgspec.json.schema(self._struct))
 
     def check(self, given: dict[str, Any]) -> dict[str, Any]:
         """The values for the call. Numbers in quotes are accepted. Raises msgspec.ValidationError."""
@@ -81,12 +81,12 @@ class Action:
     def check(self, given: dict[str, Any]) -> dict[str, Any]:
         return self._arguments.check(given)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         """What the policy should know about this call. Here: nothing to worry about."""
         return Judgement(label=self.name)
 
     async def run(self, call: ToolCall, emit: Emit) -> Answer:
-        return await _answered(self.name, self._arguments, call, lambda given: self.act(call, emit, **given))
+        return await _answer(self.name, self._arguments, call, lambda given: self.act(call, emit, **given))
 
     async def act(self, *args: Any, **kwargs: Any) -> Answer:
         raise NotImplementedError
@@ -108,7 +108,7 @@ class FunctionTool:
         )
 
     async def run(self, call: ToolCall, emit: Emit) -> Answer:
-        return await _answered(self.spec.name, self._arguments, call, lambda given: self._function(**given))
+        return await _answer(self.spec.name, self._arguments, call, lambda given: self._function(**given))
 
 
 def tool(**options: Any) -> Callable[[Callable[..., Awaitable[Answer | str]]], FunctionTool]:
@@ -120,7 +120,7 @@ def tool(**options: Any) -> Callable[[Callable[..., Awaitable[Answer | str]]], F
     return made
 
 
-async def _answered(
+async def _answer(
     name: str,
     arguments: Arguments,
     call: ToolCall,
@@ -143,7 +143,7 @@ def failure(text: str, display: Any = None) -> ToolResult:
     return ToolResult(text=text, outcome=Outcome.ERROR, display=display)
 
 
-def _described(hint: Any) -> Any:
+def _described_hint(hint: Any) -> Any:
     """``Annotated[int, "words"]`` as msgspec wants it; a ``msgspec.Meta`` beside it is kept."""
     if not hasattr(hint, "__metadata__"):
         return hint
@@ -153,7 +153,7 @@ def _described(hint: Any) -> Any:
     return base
 
 
-def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+def _inline_references(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema with its references written out: some models and servers do not follow them."""
     definitions = schema.pop("$defs", {})
 

@@ -12,7 +12,7 @@ from everturn.tools.profiles import Profile
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.schema import Action
 from everturn.tools.session_tools import AskUser, SearchSessions, Todo
-from everturn.tools.terminal.runner import Around, Doors, GatedRunner, Runner
+from everturn.tools.terminal.runner import ContextOf, Doors, GatedRunner, Runner
 from everturn.tools.terminal.terminal_tools import NetworkPython, NetworkTerminal, Python, Terminal
 from everturn.tools.web.fetch import Fetcher
 from everturn.tools.web.fetch_tool import WebFetch
@@ -51,9 +51,9 @@ class ToolSet:
 
 
 def plain_tools(
-    sandbox: Sandbox, fetcher: Fetcher, search: Search, clock: Clock, around: Around
+    sandbox: Sandbox, fetcher: Fetcher, search: Search, clock: Clock, context_of: ContextOf
 ) -> tuple[Action, ...]:
-    runner = Runner(sandbox, clock, around)
+    runner = Runner(sandbox, clock, context_of)
     return (
         *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),
         *(ListFiles(sandbox, clock), SearchFiles(sandbox, clock)),
@@ -61,7 +61,7 @@ def plain_tools(
     )
 
 
-def gated_tools(sandbox: Sandbox, clock: Clock, around: Around, doors: Doors) -> tuple[Action, ...]:
+def gated_tools(sandbox: Sandbox, clock: Clock, context_of: ContextOf, doors: Doors) -> tuple[Action, ...]:
     """Those that reach the network through a gate."""
-    runner = GatedRunner(sandbox, clock, around, doors)
+    runner = GatedRunner(sandbox, clock, context_of, doors)
     return (NetworkTerminal(runner), NetworkPython(runner))

@@ -19,7 +19,7 @@ from everturn.domain.tool import Instructions, Ruling, Tool, ToolCall, ToolSpec,
 from everturn.tools.mcp.servers import McpServers, McpTool, Secret, ServerState
 from everturn.tools.mcp.trust import McpTrust, texts_of
 from everturn.tools.policy.hosts import host_concern, host_key, is_listed
-from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
+from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
 from everturn.tools.policy.policy import Policy
 from everturn.tools.policy.trust import Trust
 from everturn.tools.profiles import HostNetworkRefused, Profile, Profiles
@@ -81,8 +81,8 @@ class EverturnToolbox:
         self.trust = Trust(records, clock)
         self._mcp_trust = McpTrust(self._servers, self.trust)
         self._tools = ToolSet(
-            plain_tools(self._sandbox, fetcher, services.search, clock, self._around),
-            gated_tools(self._sandbox, clock, self._around, self._door),
+            plain_tools(self._sandbox, fetcher, services.search, clock, self._context_of),
+            gated_tools(self._sandbox, clock, self._context_of, self._door),
             extra,
         )
 
@@ -122,7 +122,7 @@ class EverturnToolbox:
         try:
             await self._check_sign_in(call.profile)
             judgement = self._judgement(call, await self._find(call))
-            is_sandboxed = self._around(call).is_sandboxed
+            is_sandboxed = self._context_of(call).is_sandboxed
             return await self.policy.rule(call, judgement, is_sandboxed=is_sandboxed)
         except HostNetworkRefused as error:
             return Ruling(Verdict.DENY, f"{error.message} {error.hint}", label=spec.name, options=())
@@ -255,29 +255,29 @@ class EverturnToolbox:
     @asynccontextmanager
     async def _door(self, call: ToolCall) -> AsyncIterator[Door]:
         """The way to the network for a call that may run: a host about which it asked is allowed by now."""
-        around = self._around(call)
+        context = self._context_of(call)
         judgement = self._judgement(call, self._tools.gated(call.name))
         asked = {concern.key for concern in judgement.concerns}
 
         async def may(host: str) -> bool:
-            if host_key(host) in asked or is_listed(host, around.hosts):
+            if host_key(host) in asked or is_listed(host, context.hosts):
                 return True
-            return await self.policy.allows(call, host_concern(host), is_sandboxed=around.is_sandboxed)
+            return await self.policy.allows(call, host_concern(host), is_sandboxed=context.is_sandboxed)
 
         async with self._gate.door(may) as door:
             yield door
-        await self.policy.keep_refused(call, [host_key(host) for host in door.refused], judgement.label)
+        await self.policy.record_refused(call, [host_key(host) for host in door.refused], judgement.label)
 
     def _judgement(self, call: ToolCall, tool: Tool | None) -> Judgement:
-        around = self._around(call)
+        context = self._context_of(call)
         if isinstance(tool, Action):
             try:
                 arguments = tool.check(call.arguments)
             except msgspec.ValidationError:
                 return Judgement(label=call.name)  # it will say what is wrong, and do nothing
-            return tool.judge(call, arguments, around)
+            return tool.judge(call, arguments, context)
         if isinstance(tool, McpTool):
-            return tool.judge(call, call.arguments, around)
+            return tool.judge(call, call.arguments, context)
         concern = Concern(
             f"it is a tool of another program ({call.name})",
             f"tool {call.name}",
@@ -288,9 +288,9 @@ class EverturnToolbox:
         words = " ".join(str(value) for value in call.arguments.values())
         return Judgement(label=one_line(f"{call.name} {words}"), concerns=(concern,))
 
-    def _around(self, call: ToolCall) -> Surroundings:
+    def _context_of(self, call: ToolCall) -> CallContext:
         profile = self._profiles.get(call.profile)
-        return Surroundings(
+        return CallContext(
             workspace=call.workspace,
             home=self._workspaces.home,
             is_sandboxed=self._sandbox.state.works and profile.sandbox,

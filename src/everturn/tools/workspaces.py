@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from everturn.domain.errors import Invalid
-from everturn.tools.files.sync import Durable
+from everturn.tools.files.sync import DiskSync
 
 
 class Workspaces:
@@ -22,7 +22,7 @@ class Workspaces:
         (self.home / "workspaces").mkdir(mode=0o700, parents=True, exist_ok=True)
         home = os.open(self.home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            Durable().sync(home)
+            DiskSync().sync(home)
         finally:
             os.close(home)
 

@@ -9,7 +9,7 @@ import pytest
 
 from everturn.tools.policy.guarded import Guard
 from everturn.tools.policy.repositories import Repositories
-from everturn.tools.sandbox.control_groups import Group, Place
+from everturn.tools.sandbox.control_groups import Group, Hierarchy
 from everturn.tools.terminal.child import Child
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +48,7 @@ def test_a_group_is_removed_as_far_as_it_can_be(tmp_path: Path) -> None:
     """One folder per hierarchy: the first that is busy must not keep the others."""
     group = Group()
     for name in ("busy", "gone", "empty"):
-        group.folders.append((Place(tmp_path, ("pids",)), tmp_path / name))
+        group.folders.append((Hierarchy(tmp_path, ("pids",)), tmp_path / name))
     (tmp_path / "busy" / "inside").mkdir(parents=True)
     (tmp_path / "empty").mkdir()
     with pytest.raises(OSError, match="busy"):

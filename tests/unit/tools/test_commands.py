@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from everturn.tools.policy.commands import judge_command
-from everturn.tools.policy.judgement import Judgement, Surroundings
+from everturn.tools.policy.judgement import CallContext, Judgement
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def judge(
     network: bool = False,
     host_network: bool = False,
 ) -> Judgement:
-    around = Surroundings(
+    around = CallContext(
         workspace=workspace,
         home=workspace.parent.parent,
         is_sandboxed=sandbox,

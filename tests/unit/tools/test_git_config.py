@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.tools.policy.git_config import is_harmless, named
+from everturn.tools.policy.git_config import is_harmless, named_paths
 
 ORDINARY = b"""[core]
 \trepositoryformatversion = 0
@@ -60,7 +60,7 @@ def test_what_was_there_before_may_stay() -> None:
 
 
 def test_what_settings_name_is_found_but_not_in_harmless_ones() -> None:
-    found = named(
+    found = named_paths(
         b'[core]\n\thooksPath = "tools/hooks"\n[user]\n\tname = code.py\n[alias] x = "!./run.sh fast"\n'
     )
     assert found == [("hookspath", "tools/hooks"), ("x", "./run.sh"), ("x", "fast")]

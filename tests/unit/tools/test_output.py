@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from everturn.testing import FakeClock
-from everturn.tools.terminal.output import Capture, Live, head_and_tail
+from everturn.tools.terminal.output import Capture, LiveOutput, head_and_tail
 
 
 @pytest.mark.anyio
@@ -13,7 +13,7 @@ async def test_live_output_comes_in_at_most_ten_pieces_a_second_and_none_is_lost
     async def emit(text: str) -> None:
         seen.append(text)
 
-    live = Live(emit, clock)
+    live = LiveOutput(emit, clock)
     for n in range(5):
         await live.add(b"%d" % n)
     assert seen == ["0"]
@@ -32,7 +32,7 @@ async def test_live_output_ends_at_its_limit_and_half_letters_wait() -> None:
     async def emit(text: str) -> None:
         seen.append(text)
 
-    live = Live(emit, clock, bytes_max=10)
+    live = LiveOutput(emit, clock, bytes_max=10)
     letter = "ß".encode()
     await live.add(letter[:1])
     await live.add(letter[1:])

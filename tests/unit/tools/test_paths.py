@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everturn.tools.files.paths import Beneath, Escape
-from everturn.tools.files.sync import Durable
+from everturn.tools.files.paths import FolderHandle, OutsideWorkspace
+from everturn.tools.files.sync import DiskSync
 from everturn.tools.schema import ToolFailed
 
 
@@ -22,31 +22,31 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=[True, False], ids=["openat2", "walk"])
-def files(root: Path, request: pytest.FixtureRequest) -> Iterator[Beneath]:
-    with Beneath(root, has_openat2=request.param) as opened:
+def files(root: Path, request: pytest.FixtureRequest) -> Iterator[FolderHandle]:
+    with FolderHandle(root, has_openat2=request.param) as opened:
         yield opened
 
 
 def test_this_kernel_has_openat2_and_it_is_used(root: Path) -> None:
-    with Beneath(root) as files:
+    with FolderHandle(root) as files:
         assert files._has_openat2
 
 
 @pytest.mark.parametrize("path", ["a/inner.txt", "./a/../a/inner.txt", "a/b/../inner.txt", "ABS/a/inner.txt"])
-def test_paths_that_stay_inside_are_read(files: Beneath, root: Path, path: str) -> None:
+def test_paths_that_stay_inside_are_read(files: FolderHandle, root: Path, path: str) -> None:
     assert files.read(path.replace("ABS", str(root)), 100) == b"inner"
 
 
 @pytest.mark.parametrize(
     "path", ["../secret.txt", "a/../../secret.txt", "/etc/passwd", "a/b/../../../secret.txt"]
 )
-def test_paths_that_leave_are_refused(files: Beneath, path: str) -> None:
-    with pytest.raises(Escape):
+def test_paths_that_leave_are_refused(files: FolderHandle, path: str) -> None:
+    with pytest.raises(OutsideWorkspace):
         files.read(path, 100)
 
 
 def test_a_link_inside_is_followed_and_one_that_leaves_is_not(
-    files: Beneath, root: Path, tmp_path: Path
+    files: FolderHandle, root: Path, tmp_path: Path
 ) -> None:
     (root / "good").symlink_to("a/inner.txt")
     (root / "up").symlink_to("../secret.txt")
@@ -56,18 +56,18 @@ def test_a_link_inside_is_followed_and_one_that_leaves_is_not(
     assert files.read("good", 100) == b"inner"
     assert files.read("a/b/back", 100) == b"inner"
     for path in ("up", "absolute", "folder/secret.txt"):
-        with pytest.raises(Escape):
+        with pytest.raises(OutsideWorkspace):
             files.read(path, 100)
 
 
-def test_links_in_a_circle_end(files: Beneath, root: Path) -> None:
+def test_links_in_a_circle_end(files: FolderHandle, root: Path) -> None:
     (root / "x").symlink_to("y")
     (root / "y").symlink_to("x")
-    with pytest.raises((OSError, Escape)):
+    with pytest.raises((OSError, OutsideWorkspace)):
         files.read("x", 100)
 
 
-def test_writing_through_a_link_changes_neither_side(files: Beneath, root: Path, tmp_path: Path) -> None:
+def test_writing_through_a_link_changes_neither_side(files: FolderHandle, root: Path, tmp_path: Path) -> None:
     (root / "out").symlink_to("../secret.txt")
     (root / "outdir").symlink_to("..")
     with pytest.raises(ToolFailed):
@@ -79,7 +79,9 @@ def test_writing_through_a_link_changes_neither_side(files: Beneath, root: Path,
     assert (root / "out").is_symlink()
 
 
-def test_a_write_is_whole_keeps_permissions_and_leaves_nothing_beside(files: Beneath, root: Path) -> None:
+def test_a_write_is_whole_keeps_permissions_and_leaves_nothing_beside(
+    files: FolderHandle, root: Path
+) -> None:
     (root / "run.sh").write_text("old")
     (root / "run.sh").chmod(0o755)
     assert files.write("run.sh", b"new") is False
@@ -91,7 +93,7 @@ def test_a_write_is_whole_keeps_permissions_and_leaves_nothing_beside(files: Ben
     )
 
 
-def test_a_pipe_or_a_folder_does_not_hang_or_pass_as_a_file(files: Beneath, root: Path) -> None:
+def test_a_pipe_or_a_folder_does_not_hang_or_pass_as_a_file(files: FolderHandle, root: Path) -> None:
     os.mkfifo(root / "pipe")
     with pytest.raises(ToolFailed):
         files.read("pipe", 10)
@@ -99,7 +101,7 @@ def test_a_pipe_or_a_folder_does_not_hang_or_pass_as_a_file(files: Beneath, root
         files.read("a", 10)
 
 
-def test_what_is_refused_leaves_no_handle_open(files: Beneath, root: Path) -> None:
+def test_what_is_refused_leaves_no_handle_open(files: FolderHandle, root: Path) -> None:
     (root / "folder").mkdir()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
@@ -108,7 +110,9 @@ def test_what_is_refused_leaves_no_handle_open(files: Beneath, root: Path) -> No
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_folder_swapped_for_a_link_between_look_and_use_never_leaks(files: Beneath, root: Path) -> None:
+def test_a_folder_swapped_for_a_link_between_look_and_use_never_leaks(
+    files: FolderHandle, root: Path
+) -> None:
     """Really swaps, thousands of times, while the file is read: the outside is never seen."""
     outside = root.parent / "outside"
     outside.mkdir()
@@ -135,7 +139,7 @@ def test_a_folder_swapped_for_a_link_between_look_and_use_never_leaks(files: Ben
                 break
             try:
                 seen.add(files.read("a/inner.txt", 100))
-            except (OSError, Escape):
+            except (OSError, OutsideWorkspace):
                 refused += 1
     finally:
         stop.set()
@@ -144,7 +148,7 @@ def test_a_folder_swapped_for_a_link_between_look_and_use_never_leaks(files: Ben
     assert refused > 0
 
 
-class _Recorder(Durable):
+class _Recorder(DiskSync):
     """Notes what each folder held when it was synced, and each file."""
 
     def __init__(self) -> None:
@@ -174,7 +178,7 @@ def test_a_written_file_survives_a_power_cut_with_every_folder_that_leads_to_it(
     (root / "made-and-not-synced").mkdir()
     (root / "link").symlink_to("made-and-not-synced")
     disk = _Recorder()
-    with Beneath(root, disk=disk) as files:
+    with FolderHandle(root, disk=disk) as files:
         assert files.write(path, b"content")
         files.write(path, b"other content")
     assert disk.survives((root / path).resolve(), root)

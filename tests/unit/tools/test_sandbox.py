@@ -14,13 +14,13 @@ from everturn.domain.clock import SystemClock
 from everturn.tools import Sandbox
 from everturn.tools.sandbox import bubblewrap
 from everturn.tools.sandbox.view import View
-from everturn.tools.terminal.process import Command, Ran, run
+from everturn.tools.terminal.process import Command, CommandEnd, run
 from tests.unit.tools.kit import Kit, open_kit
 
 pytestmark = pytest.mark.anyio
 
 
-async def _run(sandbox: Sandbox, view: View, command: str) -> Ran:
+async def _run(sandbox: Sandbox, view: View, command: str) -> CommandEnd:
     async def emit(_: str) -> None:
         """Nobody looks."""
 

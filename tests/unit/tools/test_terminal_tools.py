@@ -9,7 +9,7 @@ import pytest
 
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import ToolResult
-from everturn.tools.files.sync import Durable
+from everturn.tools.files.sync import DiskSync
 from tests.unit.tools.kit import OWNER, SESSION, Kit
 
 pytestmark = pytest.mark.anyio
@@ -182,7 +182,7 @@ async def test_what_a_command_made_is_synced_before_its_step_is_finished(
     kit: Kit, name: str, arguments: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = _Witness()
-    monkeypatch.setattr(Durable, "sync_file_system", lambda _, folder: disk.sync_file_system(folder))
+    monkeypatch.setattr(DiskSync, "sync_file_system", lambda _, folder: disk.sync_file_system(folder))
     result = await kit.run(name, **arguments)
     assert result.outcome is Outcome.OK, result.text
     assert disk.seen == [["d", "z"]]
@@ -192,7 +192,7 @@ async def test_a_command_whose_files_could_not_be_synced_says_so(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = _Witness(OSError(5, "Input/output error"))
-    monkeypatch.setattr(Durable, "sync_file_system", lambda _, folder: disk.sync_file_system(folder))
+    monkeypatch.setattr(DiskSync, "sync_file_system", lambda _, folder: disk.sync_file_system(folder))
     result = await kit.run("terminal", command="echo made > x; echo done")
     assert result.text == "done\n[a power cut may lose what it wrote: Input/output error]"
     assert result.outcome is Outcome.ERROR

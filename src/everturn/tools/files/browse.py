@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.errors import Denied, Invalid, NotFound
-from everturn.tools.files.paths import Beneath, Escape
+from everturn.tools.files.paths import FolderHandle, OutsideWorkspace
 from everturn.tools.files.search_program import Walk
 from everturn.tools.schema import ToolFailed
 
@@ -56,14 +56,14 @@ class WorkspaceText(msgspec.Struct, frozen=True):
 
 def files_in(workspace: Path, path: str) -> WorkspaceFiles:
     """What is in one folder, folders first. Raises NotFound, Invalid, Denied."""
-    with Beneath(workspace) as beneath:
-        name, fd = _opened(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
+    with FolderHandle(workspace) as beneath:
+        name, fd = _open(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             with os.scandir(fd) as entries:
                 names = [entry.name for entry in islice(entries, FOLDER_ENTRIES_MAX + 1)]
             base = "" if name == "." else f"{name}/"
             found = [
-                one for each in names[:FOLDER_ENTRIES_MAX] if (one := _stated(fd, base, each)) is not None
+                one for each in names[:FOLDER_ENTRIES_MAX] if (one := _stat_entry(fd, base, each)) is not None
             ]
         finally:
             os.close(fd)
@@ -76,12 +76,12 @@ def files_named(workspace: Path, path: str, part: str, monotonic: Callable[[], f
     it, then those whose name has it. What .gitignore leaves out, and what is hidden, is left out."""
     wanted = part.casefold()
     ranked: list[tuple[tuple[int, int, str], WorkspaceFile]] = []
-    with Beneath(workspace) as beneath:
-        name, fd = _opened(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
-        with closing(_Looking(fd, monotonic)) as looking:
+    with FolderHandle(workspace) as beneath:
+        name, fd = _open(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
+        with closing(_BoundedWalk(fd, monotonic)) as looking:
             base = "" if name == "." else f"{name}/"
             for inner, found in looking.files():
-                one = _of(base, inner, found)
+                one = _file_of(base, inner, found)
                 rank = _rank(one, wanted)
                 if rank is not None:
                     ranked.append(((rank, inner.count("/"), inner), one))
@@ -92,9 +92,9 @@ def files_named(workspace: Path, path: str, part: str, monotonic: Callable[[], f
 
 def text_of(workspace: Path, path: str) -> WorkspaceText:
     """The beginning of a text file. Raises NotFound, Invalid, Denied."""
-    with Beneath(workspace) as beneath:
+    with FolderHandle(workspace) as beneath:
         # NONBLOCK: a pipe in the workspace must not hold the reader.
-        name, fd = _opened(beneath, path, os.O_RDONLY | os.O_NONBLOCK)
+        name, fd = _open(beneath, path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
@@ -107,13 +107,13 @@ def text_of(workspace: Path, path: str) -> WorkspaceText:
     if b"\0" in content:
         raise Invalid(f"{name} is not text.", hint="Ask the agent about it.")
     # Only at a cut may half a character stand at the end.
-    text = _decoded(content[:TEXT_BYTES_MAX], is_cut)
+    text = _decode(content[:TEXT_BYTES_MAX], is_cut)
     if text is None:
         raise Invalid(f"{name} is not UTF-8 text.", hint="Ask the agent about it.")
     return WorkspaceText(name, text, found.st_size, _ms(found), is_cut)
 
 
-class _Looking:
+class _BoundedWalk:
     """A bounded walk: so many entries, so much time."""
 
     def __init__(self, root: int, monotonic: Callable[[], float]) -> None:
@@ -134,10 +134,10 @@ class _Looking:
         os.close(self._root)
 
 
-def _opened(beneath: Beneath, path: str, flags: int) -> tuple[str, int]:
+def _open(beneath: FolderHandle, path: str, flags: int) -> tuple[str, int]:
     try:
         return beneath.name(path or "."), beneath.open(path or ".", flags)
-    except Escape as error:
+    except OutsideWorkspace as error:
         raise Denied(str(error)) from error
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFound("file", path[:200]) from error
@@ -147,14 +147,14 @@ def _opened(beneath: Beneath, path: str, flags: int) -> tuple[str, int]:
         raise Invalid(f"{path[:200]!r} cannot be opened: {error}.") from error
 
 
-def _stated(folder: int, base: str, name: str) -> WorkspaceFile | None:
+def _stat_entry(folder: int, base: str, name: str) -> WorkspaceFile | None:
     try:
-        return _of(base, name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+        return _file_of(base, name, os.stat(name, dir_fd=folder, follow_symlinks=False))
     except FileNotFoundError:
         return None  # removed since it was listed
 
 
-def _of(base: str, inner: str, found: os.stat_result) -> WorkspaceFile:
+def _file_of(base: str, inner: str, found: os.stat_result) -> WorkspaceFile:
     kinds = {stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
     # A name that is no text is shown with a mark, and cannot be opened by it.
@@ -175,7 +175,7 @@ def _ms(found: os.stat_result) -> int:
     return found.st_mtime_ns // 1_000_000
 
 
-def _decoded(content: bytes, is_cut: bool) -> str | None:
+def _decode(content: bytes, is_cut: bool) -> str | None:
     for end in range(len(content), len(content) - (4 if is_cut else 1), -1):
         try:
             return content[:end].decode()

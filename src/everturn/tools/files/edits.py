@@ -32,9 +32,9 @@ def replace_exact(content: str, old: str, new: str, path: str, *, everywhere: bo
         raise ToolFailed("The text to replace is empty. Use write_file to make a file.")
     if old == new:
         raise ToolFailed("The old and the new text are the same; nothing was changed.")
-    after = _replaced(content, old, new, path, everywhere)
+    after = _replace_once(content, old, new, path, everywhere)
     try:
-        is_stable = _replaced(after, old, new, path, everywhere) == after
+        is_stable = _replace_once(after, old, new, path, everywhere) == after
     except ToolFailed:
         is_stable = True  # a repeat is refused
     if not is_stable:
@@ -45,7 +45,7 @@ def replace_exact(content: str, old: str, new: str, path: str, *, everywhere: bo
     return after
 
 
-def _replaced(content: str, old: str, new: str, path: str, everywhere: bool) -> str:
+def _replace_once(content: str, old: str, new: str, path: str, everywhere: bool) -> str:
     if old not in content and "\r\n" in content:
         # Lines are shown without their CR, so the text to replace comes without it too.
         old, new = (text.replace("\r\n", "\n").replace("\n", "\r\n") for text in (old, new))
@@ -54,7 +54,7 @@ def _replaced(content: str, old: str, new: str, path: str, everywhere: bool) -> 
         return content
     if not places:
         raise ToolFailed(
-            f"{path} does not contain that text exactly; nothing was changed.{_near(content, old)}"
+            f"{path} does not contain that text exactly; nothing was changed.{_hint_near(content, old)}"
         )
     if len(places) > 1 and not everywhere:
         raise ToolFailed(
@@ -89,7 +89,7 @@ def _occurrences(content: str, text: str) -> list[int]:
     return found
 
 
-def _near(content: str, old: str) -> str:
+def _hint_near(content: str, old: str) -> str:
     """A hint for the commonest mistake: the same words with other spaces."""
     first = old.strip().splitlines()[0].strip() if old.strip() else ""
     for number, line in enumerate(content.splitlines(), 1):
@@ -208,7 +208,7 @@ def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
                 f"Hunk {number} of {path} does not fit: its context lines are not in the file. "
                 "Nothing was changed. Read the file again."
             )
-        lines[at : at + len(hunk.old)] = _ended(hunk, lines[at : at + len(hunk.old)], end)
+        lines[at : at + len(hunk.old)] = _with_line_ends(hunk, lines[at : at + len(hunk.old)], end)
         shift += len(hunk.new) - len(hunk.old)
         is_last = lines[at + len(hunk.new) :] in ([], [""])
         if is_last and hunk.is_old_open != hunk.is_new_open:
@@ -220,7 +220,7 @@ def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
     return mark + "\n".join(lines)
 
 
-def _ended(hunk: Hunk, before: list[str], end: str) -> list[str]:
+def _with_line_ends(hunk: Hunk, before: list[str], end: str) -> list[str]:
     """The hunk's new lines: those that stay as they were, the others with the file's line end."""
     matcher = difflib.SequenceMatcher(None, hunk.old, hunk.new, autojunk=False)
     after: list[str] = []

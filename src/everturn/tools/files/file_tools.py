@@ -21,9 +21,9 @@ from everturn.tools.files.edits import (
     parse_patch,
     replace_exact,
 )
-from everturn.tools.files.paths import Beneath, Escape
+from everturn.tools.files.paths import FolderHandle, OutsideWorkspace
 from everturn.tools.policy.guarded import guarded_part, real_name
-from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
+from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import View, python_program
 from everturn.tools.schema import Action, ToolFailed
@@ -41,12 +41,12 @@ _NO_MATCH = "[no match in the text of any file; names of files are not searched]
 FilePath = Annotated[str, "Path of the file, relative to the workspace"]
 
 
-class _Writing(Action):
+class _WriteAction(Action):
     """Base of the tools that change files."""
 
     name = "_"
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         return judge_writes(self.name, _paths(self.name, arguments), call.workspace)
 
 
@@ -70,17 +70,17 @@ class ReadFile(Action):
         wanted = every[start - 1 : start - 1 + min(lines, _LINES_MAX)]
         if every and not wanted:
             raise ToolFailed(f"{path} has {len(every)} lines; there is no line {start}.")
-        rows, last = _numbered(wanted, start, self.spec.output_bytes_max - 200)
+        rows, last = _number_lines(wanted, start, self.spec.output_bytes_max - 200)
         text = "\n".join(rows) if rows else "[the file is empty]"
         if last < len(every):
             text += f"\n[lines {start} to {last} of {len(every)}; go on with start={last + 1}]"
         return ToolResult(text, display={"kind": "file", "path": path, "lines": len(rows)})
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         return Judgement(label=one_line(arguments["path"]))
 
 
-class WriteFile(_Writing):
+class WriteFile(_WriteAction):
     """Write a whole file into the workspace, making or replacing it. Folders are made as needed."""
 
     name = "write_file"
@@ -91,17 +91,17 @@ class WriteFile(_Writing):
         self, call: ToolCall, emit: Emit, path: FilePath, content: Annotated[str, "The whole content"]
     ) -> ToolResult:
         before, is_new = await anyio.to_thread.run_sync(_replace, call.workspace, path, content)
-        lines = _counted(content)
+        lines = _count_lines(content)
         # With what it had: who meant to add to a file sees that the rest of it is gone.
         said = (
             f"Made {path} ({lines})."
             if is_new
-            else f"Replaced {path}: it had {_counted(before)}, now {lines}."
+            else f"Replaced {path}: it had {_count_lines(before)}, now {lines}."
         )
         return ToolResult(said, display=diff_display(path, before, content))
 
 
-class EditFile(_Writing):
+class EditFile(_WriteAction):
     """Replace one exact piece of text in a file. The old text must occur exactly once, spaces included."""
 
     name = "edit_file"
@@ -131,7 +131,7 @@ class EditFile(_Writing):
         return ToolResult(f"Edited {path}: +{display['added']} -{display['removed']}.", display=display)
 
 
-class ApplyPatch(_Writing):
+class ApplyPatch(_WriteAction):
     """Apply a unified diff to one or more files: all of it, or nothing if any part does not fit."""
 
     # Not safe to repeat: a crash may leave some files patched and others not, and a patch that only adds
@@ -175,20 +175,20 @@ class ListFiles(Action):
     ) -> ToolResult:
         request = {
             "what": "list",
-            "path": _inside(call.workspace, path),
+            "path": _inner_path(call.workspace, path),
             "globs": [glob] if glob else [],
             "depth": None if glob else depth,
             "everything": everything,
             "limit": 1000,
         }
         answer = await _ask_child(self._sandbox, self._clock, call, request)
-        rows = [_entry(entry) for entry in answer["entries"]]
+        rows = [_format_entry(entry) for entry in answer["entries"]]
         text = "\n".join([*rows, _tally(answer["entries"])]) if rows else "[nothing there]"
         if answer["is_cut"]:
             text += "\n[more than 1000 entries; narrow it with path or glob]"
         return ToolResult(text, display={"kind": "list", "path": path, "count": len(rows)})
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         return Judgement(label=one_line(arguments["glob"] or arguments["path"]))
 
 
@@ -221,7 +221,7 @@ class SearchFiles(Action):
         request = {
             "what": "search",
             "pattern": pattern,
-            "path": _inside(call.workspace, path),
+            "path": _inner_path(call.workspace, path),
             "globs": [glob] if glob else [],
             "context": context,
             "ignore_case": ignore_case,
@@ -230,14 +230,14 @@ class SearchFiles(Action):
             "limit": 500,
         }
         answer = await _ask_child(self._sandbox, self._clock, call, request)
-        text = _found(answer["files"], self.spec.output_bytes_max - 200) or _NO_MATCH
+        text = _format_matches(answer["files"], self.spec.output_bytes_max - 200) or _NO_MATCH
         if answer["is_cut"]:
             text += "\n[more matches than are shown; narrow the search]"
         hits = sum(is_hit for file in answer["files"] for _, _, is_hit in file["lines"])
         display = {"kind": "search", "matches": hits, "files": len(answer["files"])}
         return ToolResult(text, display=display)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         return Judgement(label=one_line(arguments["pattern"]))
 
 
@@ -245,33 +245,33 @@ def judge_writes(name: str, paths: list[str], workspace: Path) -> Judgement:
     """Writing inside the workspace is what it is for; a few files there reach further."""
     label = one_line(", ".join(paths) or name)
     concerns = []
-    with Beneath(workspace) as files:
+    with FolderHandle(workspace) as files:
         for path in paths:
             try:
                 inner = files.name(path)
-            except Escape:
+            except OutsideWorkspace:
                 continue  # the call itself will say so, and do nothing
             real = real_name(workspace, inner)
             part = guarded_part(workspace, real)
             if part and real != os.path.normpath(inner):
-                return Judgement(label=label, denied=_detour(inner, real))
+                return Judgement(label=label, denied=_link_refusal(inner, real))
             if part:
                 concerns.append(Concern(f"{part} can make other programs run things", key=f"write {real}"))
     return Judgement(label=label, concerns=tuple(concerns))
 
 
-def _writable(workspace: Path) -> Beneath:
+def _open_for_writing(workspace: Path) -> FolderHandle:
     """The workspace's files for writing. What other programs run is written under its own name only: that
     is the name that was judged, whatever links have changed since."""
 
     def check(name: str, real: str) -> None:
         if real != os.path.normpath(name) and guarded_part(workspace, real):
-            raise ToolFailed(_detour(name, real))
+            raise ToolFailed(_link_refusal(name, real))
 
-    return Beneath(workspace, check=check)
+    return FolderHandle(workspace, check=check)
 
 
-def _detour(name: str, real: str) -> str:
+def _link_refusal(name: str, real: str) -> str:
     return f"{name} leads to {real} through a link; use that path itself. Nothing was changed."
 
 
@@ -285,11 +285,11 @@ def _paths(name: str, arguments: dict[str, Any]) -> list[str]:
 
 
 def _read_text(workspace: Path, path: str) -> str:
-    with Beneath(workspace) as files:
+    with FolderHandle(workspace) as files:
         try:
             content = files.read(path, _FILE_BYTES_MAX)
         except FileNotFoundError as error:
-            raise ToolFailed(f"There is no file {path}.{_beside(files, path)}") from error
+            raise ToolFailed(f"There is no file {path}.{_neighbours(files, path)}") from error
         except IsADirectoryError as error:
             raise ToolFailed(f"{path} is a folder; use list_files.") from error
     if len(content) > _FILE_BYTES_MAX:
@@ -300,12 +300,12 @@ def _read_text(workspace: Path, path: str) -> str:
         raise ToolFailed(f"{path} is not UTF-8 text ({len(content):,} bytes).") from error
 
 
-def _beside(files: Beneath, path: str) -> str:
+def _neighbours(files: FolderHandle, path: str) -> str:
     """What is there instead, for who guessed a name."""
     folder = str(PurePosixPath(path).parent)
     try:
         fd = files.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except (OSError, Escape):
+    except (OSError, OutsideWorkspace):
         return ""
     try:
         names = sorted(name for name in os.listdir(fd) if not name.startswith("."))
@@ -318,7 +318,7 @@ def _beside(files: Beneath, path: str) -> str:
 
 def _replace(workspace: Path, path: str, content: str) -> tuple[str, bool]:
     """Write the file; return what was there and whether it is new."""
-    with _writable(workspace) as files:
+    with _open_for_writing(workspace) as files:
         try:
             before = files.read(path, _FILE_BYTES_MAX).decode("utf-8", "replace")
         except FileNotFoundError:
@@ -348,7 +348,7 @@ def _apply(workspace: Path, patches: list[FilePatch]) -> list[tuple[str, str, st
             contents[patch.new_path] = after
         changes.append((patch.path, before, after))
     done: list[str] = []
-    with _writable(workspace) as files:
+    with _open_for_writing(workspace) as files:
         # Removed last: what moves is never in neither place.
         for path, content in sorted(contents.items(), key=lambda item: item[1] is None):
             try:
@@ -366,16 +366,16 @@ def _with_one_name_each(workspace: Path, patches: list[FilePatch]) -> list[FileP
     """The patches with one name for one file, however each of them writes it (``./b``, ``c/../b``, through a
     link): what follows tells files apart by their names."""
 
-    def named(files: Beneath, path: str | None) -> str | None:
+    def named(files: FolderHandle, path: str | None) -> str | None:
         if path is None:
             return None
         name = files.name(path)
         real = real_name(workspace, name)
         if real != os.path.normpath(name) and guarded_part(workspace, real):
-            raise ToolFailed(_detour(name, real))
+            raise ToolFailed(_link_refusal(name, real))
         return real
 
-    with Beneath(workspace) as files:
+    with FolderHandle(workspace) as files:
         return [
             FilePatch(named(files, patch.old_path), named(files, patch.new_path), patch.hunks)
             for patch in patches
@@ -385,7 +385,7 @@ def _with_one_name_each(workspace: Path, patches: list[FilePatch]) -> list[FileP
 def _content_before(workspace: Path, patch: FilePatch, contents: dict[str, str | None]) -> str:
     """What the patch starts from. Where it makes a file, there must be none."""
     if patch.new_path and patch.new_path != patch.old_path:
-        with Beneath(workspace) as files:
+        with FolderHandle(workspace) as files:
             is_known = patch.new_path in contents
             if contents[patch.new_path] is not None if is_known else files.has(patch.new_path):
                 raise ToolFailed(f"{patch.new_path} is there already; nothing was changed.")
@@ -399,7 +399,7 @@ def _content_before(workspace: Path, patch: FilePatch, contents: dict[str, str |
     return content
 
 
-def _numbered(lines: list[str], start: int, bytes_max: int) -> tuple[list[str], int]:
+def _number_lines(lines: list[str], start: int, bytes_max: int) -> tuple[list[str], int]:
     rows: list[str] = []
     size = 0
     for number, line in enumerate(lines, start):
@@ -411,13 +411,13 @@ def _numbered(lines: list[str], start: int, bytes_max: int) -> tuple[list[str], 
     return rows, start + len(rows) - 1
 
 
-def _counted(content: str) -> str:
+def _count_lines(content: str) -> str:
     count = len(lines_of(content))
     return f"{count} line" if count == 1 else f"{count} lines"
 
 
-def _inside(workspace: Path, path: str) -> str:
-    with Beneath(workspace) as files:
+def _inner_path(workspace: Path, path: str) -> str:
+    with FolderHandle(workspace) as files:
         return files.name(path)
 
 
@@ -442,7 +442,7 @@ async def _ask_child(sandbox: Sandbox, clock: Clock, call: ToolCall, request: di
     return answer
 
 
-def _entry(entry: dict[str, Any]) -> str:
+def _format_entry(entry: dict[str, Any]) -> str:
     if entry["kind"] == "folder":
         return f"{entry['path']}/"
     # With its unit: a bare number was taken for a count of lines.
@@ -458,7 +458,7 @@ def _tally(entries: list[dict[str, Any]]) -> str:
     return "[" + ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts if count) + "]"
 
 
-def _found(files: list[dict[str, Any]], bytes_max: int) -> str:
+def _format_matches(files: list[dict[str, Any]], bytes_max: int) -> str:
     rows: list[str] = []
     size = 0
     for file in files:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from everturn.tools.files.sync import Durable, sync_upwards
+from everturn.tools.files.sync import DiskSync, sync_upwards
 from everturn.tools.schema import ToolFailed
 
 _OPENAT2 = 437  # the same number on every architecture
@@ -29,14 +29,14 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-class Escape(ToolFailed):
+class OutsideWorkspace(ToolFailed):
     """The path leads out of the workspace."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path!r} is outside the workspace; only files inside it can be used.")
 
 
-class Beneath:
+class FolderHandle:
     """The files beneath one folder. A context manager: it holds the folder's handle."""
 
     def __init__(
@@ -44,36 +44,36 @@ class Beneath:
         root: Path,
         *,
         has_openat2: bool | None = None,
-        disk: Durable | None = None,
+        disk: DiskSync | None = None,
         check: Callable[[str, str], None] = lambda name, real: None,
     ) -> None:
         """``check`` is called before a write with the name that was given and the one without links, taken
         from the folder that was opened: no link can be swapped any more. It raises to refuse."""
         self.root = root
         self._check = check
-        self._disk = disk or Durable()
+        self._disk = disk or DiskSync()
         self._fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._has_openat2 = _openat2_works(self._fd) if has_openat2 is None else has_openat2
 
-    def __enter__(self) -> Beneath:
+    def __enter__(self) -> FolderHandle:
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     def name(self, path: str) -> str:
-        """The path relative to the workspace, as people and rules see it. Raises Escape."""
+        """The path relative to the workspace, as people and rules see it. Raises OutsideWorkspace."""
         pure = PurePosixPath(path)
         if pure.is_absolute():
             if not pure.is_relative_to(self.root):
-                raise Escape(path)
+                raise OutsideWorkspace(path)
             pure = pure.relative_to(self.root)
         if "\0" in path:
-            raise Escape(path)
+            raise OutsideWorkspace(path)
         return str(pure)
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
-        """Open a file or folder; the caller closes it. Raises Escape, OSError."""
+        """Open a file or folder; the caller closes it. Raises OutsideWorkspace, OSError."""
         name = self.name(path)
         flags |= os.O_CLOEXEC
         if self._has_openat2:
@@ -147,7 +147,7 @@ class Beneath:
             self._disk.sync(folder)
 
     def rename(self, path: str, name: str) -> None:
-        """Give a file or folder another name in the same folder. Raises OSError, Escape."""
+        """Give a file or folder another name in the same folder. Raises OSError, OutsideWorkspace."""
         pure = PurePosixPath(self.name(path))
         with self._folder(str(pure.parent), make=False) as folder:
             os.rename(pure.name, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -183,7 +183,7 @@ class Beneath:
                 part = rest.pop(0)
                 if part == "..":
                     if len(folders) == 1:
-                        raise Escape(shown)
+                        raise OutsideWorkspace(shown)
                     os.close(folders.pop())
                     continue
                 target = _link_at(folders[-1], part)
@@ -192,7 +192,7 @@ class Beneath:
                     if links > _LINKS_MAX:
                         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), shown)
                     if target.startswith("/") or (flags & os.O_NOFOLLOW and not rest):
-                        raise Escape(shown)
+                        raise OutsideWorkspace(shown)
                     rest = [piece for piece in PurePosixPath(target).parts if piece != "."] + rest
                 elif rest:
                     step = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -211,7 +211,7 @@ def _open_leaf(part: str, flags: int, mode: int, folder: int, shown: str) -> int
         return os.open(part, flags | os.O_NOFOLLOW, mode, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise Escape(shown) from error
+            raise OutsideWorkspace(shown) from error
         raise
 
 
@@ -243,7 +243,7 @@ def _openat2(folder: int, name: str, flags: int, mode: int, shown: str) -> int:
             return fd
         number = ctypes.get_errno()
         if number == errno.EXDEV:
-            raise Escape(shown)
+            raise OutsideWorkspace(shown)
         if number != errno.EAGAIN:  # a rename raced with a "..": the kernel asks to try again
             raise OSError(number, os.strerror(number), shown)
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), shown)

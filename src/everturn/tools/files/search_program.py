@@ -225,7 +225,7 @@ def read(folder: int, name: str) -> bytes | None:
     return content if is_text else None
 
 
-def matches(content: bytes, pattern: re.Pattern[str], context: int) -> list[tuple[int, str, bool]]:
+def find_matches(content: bytes, pattern: re.Pattern[str], context: int) -> list[tuple[int, str, bool]]:
     """(line number, line, is it a match) of the matching lines and their neighbours."""
     encoding = "utf-16" if content.startswith(_UTF_16_MARKS) else "utf-8-sig"
     lines = content.decode(encoding, "replace").split("\n")
@@ -237,7 +237,7 @@ def matches(content: bytes, pattern: re.Pattern[str], context: int) -> list[tupl
     return [(at + 1, lines[at].rstrip("\r")[:_LINE_CHARS_MAX], at in found) for at in sorted(near)]
 
 
-def shown(path: str) -> str:
+def display_path(path: str) -> str:
     """The path as text; a name that is none is shown with a mark, and cannot be used."""
     return os.fsencode(path).decode("utf-8", "replace")
 
@@ -252,17 +252,17 @@ def search(request: dict[str, Any], root: int) -> dict[str, Any]:
         if not stat.S_ISREG(found.st_mode) or not is_wanted(path, globs):
             continue
         content = read(folder, os.path.basename(path))
-        lines = matches(content, pattern, request["context"]) if content else []
+        lines = find_matches(content, pattern, request["context"]) if content else []
         if lines:
             room = limit - count
-            files.append({"path": shown(path), "lines": lines[:room]})
+            files.append({"path": display_path(path), "lines": lines[:room]})
             count += len(lines)
             if count > limit:
                 return {"files": files, "is_cut": True}
     return {"files": files, "is_cut": False}
 
 
-def listing(request: dict[str, Any], root: int) -> dict[str, Any]:
+def list_files(request: dict[str, Any], root: int) -> dict[str, Any]:
     globs = glob_filter(request["globs"])
     entries: list[dict[str, Any]] = []
     for path, found, _ in Walk(root, request["everything"]).files(request["path"], request["depth"]):
@@ -272,7 +272,7 @@ def listing(request: dict[str, Any], root: int) -> dict[str, Any]:
         if len(entries) >= request["limit"]:
             return {"entries": entries, "is_cut": True}
         kind = "folder" if is_folder else "link" if stat.S_ISLNK(found.st_mode) else "file"
-        entries.append({"path": shown(path), "kind": kind, "size": found.st_size})
+        entries.append({"path": display_path(path), "kind": kind, "size": found.st_size})
     return {"entries": entries, "is_cut": False}
 
 
@@ -280,7 +280,7 @@ def main() -> None:
     request = json.load(sys.stdin)
     try:
         root = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-        answer = search(request, root) if request["what"] == "search" else listing(request, root)
+        answer = search(request, root) if request["what"] == "search" else list_files(request, root)
     except re.error as error:
         answer = {"error": f"The pattern cannot be read: {error}."}
     except OSError as error:

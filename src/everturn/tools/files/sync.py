@@ -9,7 +9,7 @@ from pathlib import Path
 _DEPTH_MAX = 256
 
 
-class Durable:
+class DiskSync:
     """The real disk. A test's own overrides these two calls to see what survives a power cut."""
 
     def sync(self, descriptor: int) -> None:
@@ -32,7 +32,7 @@ class Durable:
             os.close(descriptor)
 
 
-def sync_upwards(disk: Durable, folder: int, root: int) -> None:
+def sync_upwards(disk: DiskSync, folder: int, root: int) -> None:
     """Sync a folder and every folder above it up to ``root`` and the one that names it.
 
     Also those that look old: whoever made them may have been killed before they were synced. A folder that

@@ -32,7 +32,7 @@ START_TIMEOUT_S = 30.0
 _IDLE_S = 600.0
 
 
-class Died(ToolFailed):
+class ServerDied(ToolFailed):
     """The server went away during a call; whether the call took effect is unknown."""
 
 
@@ -144,7 +144,7 @@ class Connection:
                 answer = await self._client.call_tool(name, arguments)
         except TimeoutError as error:
             self._give_up()
-            raise Died(
+            raise ServerDied(
                 f"{self._server.name} did not answer within {timeout_s:g} s; whether {name} took effect "
                 "is unknown."
             ) from error
@@ -176,7 +176,7 @@ class Connection:
     def _call_failed(self, name: str, error: Exception) -> ToolFailed:
         if self.is_ended or "closed" in str(error).lower():
             self._give_up()
-            return Died(
+            return ServerDied(
                 f"The MCP server {self._server.name} died during {name}; whether it took effect is unknown."
                 f"{' ' + self._failure if self._failure else self._last_words()}"
             )

@@ -24,11 +24,11 @@ from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.store import Records
 from everturn.domain.tool import Emit, ToolCall, ToolResult, ToolSpec, Untrusted
-from everturn.tools.files.sync import Durable
-from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, Died, program_of
+from everturn.tools.files.sync import DiskSync
+from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, ServerDied, program_of
 from everturn.tools.mcp.wire import Definition
 from everturn.tools.policy.hosts import is_listed
-from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
+from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
 from everturn.tools.profiles import McpServer
 from everturn.tools.sandbox.gate import Door, Gate
 from everturn.tools.sandbox.sandbox import Sandbox
@@ -60,7 +60,7 @@ class McpServers:
         self._records = records
         self._clock = clock
         self._secret = secret
-        self._disk = Durable()
+        self._disk = DiskSync()
         self._connections: dict[tuple[str, Path], Connection] = {}
         self._errors: dict[str, str] = {}
         self._group: TaskGroup | None = None
@@ -88,7 +88,7 @@ class McpServers:
         if stored is not None:
             return stored
         try:
-            connection = await self._connected(server, workspace)
+            connection = await self._connect(server, workspace)
         except ToolFailed:
             return []  # kept in self._errors, where state_of finds it
         await self._store(owner, server, connection.definitions)
@@ -96,7 +96,7 @@ class McpServers:
 
     async def call(self, call: ToolCall, server: McpServer, definition: Definition) -> ToolResult:
         try:
-            connection = await self._connected(server, call.workspace)
+            connection = await self._connect(server, call.workspace)
         except ToolFailed as error:
             return failure(f"{error} Nothing was done.")
         if definition not in connection.definitions:
@@ -106,13 +106,13 @@ class McpServers:
                 f"{server.name} has changed its tool {definition.name}; it was not called. Try again."
             )
         try:
-            result = await self._guarded(
+            result = await self._run_guarded(
                 call, connection.call(definition.name, call.arguments, server.timeout_s)
             )
             # It may have written to the workspace; a step is as durable as what it made.
             await anyio.to_thread.run_sync(self._disk.sync_file_system, call.workspace)
             return result
-        except Died as error:
+        except ServerDied as error:
             return ToolResult(str(error), outcome=Outcome.UNKNOWN)
         except ToolFailed as error:
             return failure(str(error))
@@ -120,7 +120,7 @@ class McpServers:
             reason = error.strerror or error
             return failure(f"{definition.name} was done; a power cut may lose what it wrote: {reason}")
 
-    async def _guarded(self, call: ToolCall, work: Awaitable[ToolResult]) -> ToolResult:
+    async def _run_guarded(self, call: ToolCall, work: Awaitable[ToolResult]) -> ToolResult:
         """Do the work; rename what it made in a project that other programs would run, see ``guarded``."""
         guard = await self._sandbox.guard(View(workspace=call.workspace))
         aside: list[str] = []
@@ -129,7 +129,7 @@ class McpServers:
         finally:
             with anyio.CancelScope(shield=True):
                 if guard is not None:
-                    aside = await anyio.to_thread.run_sync(guard.settle)
+                    aside = await anyio.to_thread.run_sync(guard.rename_harmful)
         if not aside:
             return result
         note = f"[renamed, because other programs would run it outside the sandbox: {', '.join(aside)}]"
@@ -137,7 +137,7 @@ class McpServers:
 
     async def refresh(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
         """Ask the server itself again, started if need be. Raises ToolFailed."""
-        connection = await self._connected(server, workspace)
+        connection = await self._connect(server, workspace)
         await self._store(owner, server, connection.definitions)
         return connection.definitions
 
@@ -150,7 +150,7 @@ class McpServers:
         error = self._errors.get(server.name)
         return ServerState(server.name, "failed", error) if error else ServerState(server.name, "stopped")
 
-    async def _connected(self, server: McpServer, workspace: Path) -> Connection:
+    async def _connect(self, server: McpServer, workspace: Path) -> Connection:
         """The running server for this workspace, started or restarted if need be. Raises ToolFailed."""
         try:
             connection = self._connection(server, workspace)
@@ -230,13 +230,13 @@ class McpTool:
     async def run(self, call: ToolCall, emit: Emit) -> ToolResult:
         return await self._servers.call(call, self._server, self.definition)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         words = ", ".join(f"{name}={value}" for name, value in arguments.items())
         label = one_line(f"{self.definition.name} {words}")
         if not self.is_trusted:
             # It changed while the turn ran; the next turn asks about what it says now.
             return Judgement(label, denied=f"{self._server.name} has changed its description of this tool.")
-        reach = not around.is_sandboxed
+        reach = not context.is_sandboxed
         concern = Concern(
             f"it calls the MCP server {self._server.name}",
             key=f"mcp {self.spec.name} {self.definition.digest}",

@@ -31,13 +31,13 @@ class McpTrust:
     async def tools(self, owner: str, server: McpServer, workspace: Path) -> list[McpTool]:
         """All of the server's tools; those that are not trusted are for asking about, not for the model."""
         definitions = await self._servers.definitions(owner, server, workspace)
-        return await self._flagged(owner, server, definitions)
+        return await self._mark_trusted(owner, server, definitions)
 
     async def known(self, owner: str, server: McpServer) -> list[McpTool]:
         """The same as far as the server has told before; starts nothing."""
-        return await self._flagged(owner, server, await self._servers.stored(owner, server) or [])
+        return await self._mark_trusted(owner, server, await self._servers.stored(owner, server) or [])
 
-    async def _flagged(
+    async def _mark_trusted(
         self, owner: str, server: McpServer, definitions: Sequence[Definition]
     ) -> list[McpTool]:
         tools = [McpTool(self._servers, server, definition) for definition in definitions]
@@ -48,19 +48,19 @@ class McpTrust:
     async def questions(self, owner: str, server: McpServer, workspace: Path) -> list[Untrusted]:
         """What the user has neither accepted nor declined, whole."""
         new = [tool for tool in await self.tools(owner, server, workspace) if not tool.is_trusted]
-        return list(texts_of(server, await self._undeclined(owner, new)))
+        return list(texts_of(server, await self._without_declined(owner, new)))
 
     async def decide(self, owner: str, server: McpServer, workspace: Path, digest: str, *, use: bool) -> bool:
         """Keep the answer about the text with this digest; False if the server says something else now."""
         new = [tool for tool in await self.tools(owner, server, workspace) if not tool.is_trusted]
         # A declined text can still be accepted: it is looked for among all that is not trusted.
-        candidates = [*_batches(new), *_batches(await self._undeclined(owner, new))]
+        candidates = [*_batches(new), *_batches(await self._without_declined(owner, new))]
         found = next((batch for batch in candidates if _digest(batch) == digest), None)
         for tool in found or ():
             await self._trust.decide(owner, _record(tool), tool.definition.digest, use=use)
         return found is not None
 
-    async def _undeclined(self, owner: str, tools: Sequence[McpTool]) -> list[McpTool]:
+    async def _without_declined(self, owner: str, tools: Sequence[McpTool]) -> list[McpTool]:
         return [
             tool
             for tool in tools
@@ -82,7 +82,7 @@ def _question(server: McpServer, tools: Sequence[McpTool]) -> Untrusted:
     return Untrusted(
         name=server.name,
         question=f"The MCP server {server.name} describes {count} to the agent{_reach(server)}. Use them?",
-        text="\n\n".join(map(described, tools)),
+        text="\n\n".join(map(describe, tools)),
         digest=_digest(tools),
     )
 
@@ -98,7 +98,7 @@ def _reach(server: McpServer) -> str:
     return f" and reaches {', '.join(server.hosts)}" if server.hosts else ""
 
 
-def described(tool: McpTool) -> str:
+def describe(tool: McpTool) -> str:
     """Everything the model would be told about the tool."""
     schema = tool.spec.schema
     arguments = msgspec.json.format(msgspec.json.encode(schema.parameters), indent=2).decode()
@@ -114,7 +114,7 @@ def _batches(tools: Sequence[McpTool]) -> list[list[McpTool]]:
     batches: list[list[McpTool]] = []
     room = 0
     for tool in tools:
-        size = len(described(tool))
+        size = len(describe(tool))
         if size > _QUESTION_CHARS_MAX:
             _log.warning("%s is left out: its description has %d characters", tool.spec.name, size)
             continue

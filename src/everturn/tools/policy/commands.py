@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from everturn.tools.policy.hosts import host_concern, hosts_in, is_listed
-from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
+from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
 from everturn.tools.policy.readers import is_inside, is_reader, only_reads
-from everturn.tools.policy.shell import Parsed, Redirect, Simple, parse
+from everturn.tools.policy.shell import ParsedLine, Redirect, SimpleCommand, parse
 
 
 def _words(text: str) -> frozenset[str]:
@@ -36,39 +36,43 @@ _SYSTEM_FOLDERS = _words(
 _HARMLESS_TARGETS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr"))
 
 
-def judge_command(text: str, around: Surroundings) -> Judgement:
+def judge_command(text: str, context: CallContext) -> Judgement:
     """What the policy should know about a shell line."""
     label = one_line(text)
     parsed = parse(text)
-    denied = _denied(text, parsed, around)
+    denied = _broken_rule(text, parsed, context)
     if denied:
         return Judgement(label=label, denied=denied)
-    concerns = _contained(parsed, around) if around.is_contained else _uncontained(text, parsed, around)
+    concerns = (
+        _concerns_in_sandbox(parsed, context)
+        if context.is_contained
+        else _concerns_outside(text, parsed, context)
+    )
     return Judgement(label=label, concerns=tuple(dict.fromkeys(concerns)))
 
 
 # --- hard rules ------------------------------------------------------------------------------------
 
 
-def _denied(text: str, parsed: Parsed, around: Surroundings) -> str:
+def _broken_rule(text: str, parsed: ParsedLine, context: CallContext) -> str:
     """Why nothing can allow this; empty if no hard rule speaks against it."""
     if _FORK_BOMB.search(text):
         return "It starts itself without end."
     if _METADATA.search(text):
         return "It asks the cloud's metadata service, which hands out keys."
-    if _names_data(text, around):
+    if _names_data(text, context):
         return "It touches Everturn's data folder, where its keys and its database are."
     for redirect in parsed.redirects:
         if redirect.is_write and _DEVICE.match(redirect.target.text):
             return f"It writes to the device {redirect.target.text}."
     for command in parsed.commands:
-        reason = _command_denied(command)
+        reason = _broken_rule_of(command)
         if reason:
             return reason
     return ""
 
 
-def _command_denied(command: Simple) -> str:
+def _broken_rule_of(command: SimpleCommand) -> str:
     name, arguments = command.name, command.arguments
     if name in _ENDS_MACHINE or (name in ("init", "telinit") and arguments[:1] in (("0",), ("6",))):
         return f"It ends or restarts the machine ({name})."
@@ -95,7 +99,7 @@ def _command_denied(command: Simple) -> str:
     return ""
 
 
-def _is_recursive(command: Simple) -> bool:
+def _is_recursive(command: SimpleCommand) -> bool:
     return any(
         word in ("--recursive", "--no-preserve-root") or re.match(r"^-[a-zA-Z]*[rR]", word)
         for word in command.arguments
@@ -112,49 +116,49 @@ def _is_system(word: str) -> bool:
     return os.path.normpath(re.sub(r"/\.?\*$", "/", bare)).replace("//", "/") in _SYSTEM_FOLDERS
 
 
-def _names_data(text: str, around: Surroundings) -> bool:
+def _names_data(text: str, context: CallContext) -> bool:
     """Is the data folder named, other than as the way to the workspace?"""
-    if around.is_sandboxed:
+    if context.is_sandboxed:
         return False  # it is not there
-    rest = text.replace(str(around.workspace), "")
-    names = {str(around.home), str(around.home.resolve()), "$EVERTURN_HOME", "${EVERTURN_HOME}"}
-    if around.home.is_relative_to(Path.home()):
-        names |= {f"{mark}/{around.home.relative_to(Path.home())}" for mark in ("~", "$HOME", "${HOME}")}
+    rest = text.replace(str(context.workspace), "")
+    names = {str(context.home), str(context.home.resolve()), "$EVERTURN_HOME", "${EVERTURN_HOME}"}
+    if context.home.is_relative_to(Path.home()):
+        names |= {f"{mark}/{context.home.relative_to(Path.home())}" for mark in ("~", "$HOME", "${HOME}")}
     return any(re.search(re.escape(name) + r"(?![\w.-])", rest) for name in names)
 
 
 # --- what asks in the sandbox ----------------------------------------------------------------------
 
 
-def _contained(parsed: Parsed, around: Surroundings) -> list[Concern]:
+def _concerns_in_sandbox(parsed: ParsedLine, context: CallContext) -> list[Concern]:
     concerns = [Concern(reason, is_opaque=True) for reason in parsed.opaque]
     for command in parsed.commands:
-        concerns += _contained_command(command, around)
+        concerns += _command_concerns(command, context)
     return concerns
 
 
-def _contained_command(command: Simple, around: Surroundings) -> list[Concern]:
+def _command_concerns(command: SimpleCommand, context: CallContext) -> list[Concern]:
     concerns = []
     if root := _root_program(command):
         concerns.append(Concern(f"it uses {root}", key=_exact(command)))
-    if reason := _loses_work(command):
+    if reason := _lost_work(command):
         concerns.append(Concern(reason, key=_exact(command)))
-    if around.has_network and not is_reader(command.name):
-        concerns += new_hosts(hosts_in(command.arguments), around)
+    if context.has_network and not is_reader(command.name):
+        concerns += new_hosts(hosts_in(command.arguments), context)
     return concerns
 
 
-def new_hosts(hosts: Iterable[str], around: Surroundings) -> list[Concern]:
+def new_hosts(hosts: Iterable[str], context: CallContext) -> list[Concern]:
     """A concern for each host that the profile does not allow anyway."""
-    return [host_concern(host) for host in hosts if not is_listed(host, around.hosts)]
+    return [host_concern(host) for host in hosts if not is_listed(host, context.hosts)]
 
 
-def _root_program(command: Simple) -> str:
+def _root_program(command: SimpleCommand) -> str:
     names = (*command.through, command.name)
     return next((name for name in names if name in ("sudo", "doas", "su", "pkexec")), "")
 
 
-def _loses_work(command: Simple) -> str:
+def _lost_work(command: SimpleCommand) -> str:
     name, arguments = command.name, command.arguments
     if name == "rm" and (_is_recursive(command) or "xargs" in command.through or "find" in command.through):
         is_scratch = all(word.startswith(("-", "/tmp/")) and ".." not in word for word in arguments)  # noqa: S108
@@ -167,11 +171,11 @@ def _loses_work(command: Simple) -> str:
     if name == "dd":
         return "it copies raw data (dd)"
     if name == "git":
-        return _git_loses_work(arguments)
+        return _git_lost_work(arguments)
     return ""
 
 
-def _git_loses_work(arguments: tuple[str, ...]) -> str:
+def _git_lost_work(arguments: tuple[str, ...]) -> str:
     verb, rest = _git_verb(arguments)
     if verb == "push":
         return "it pushes to a remote"
@@ -193,54 +197,54 @@ def _git_loses_work(arguments: tuple[str, ...]) -> str:
 # --- what asks where nothing holds it --------------------------------------------------------------
 
 
-def _uncontained(text: str, parsed: Parsed, around: Surroundings) -> list[Concern]:
+def _concerns_outside(text: str, parsed: ParsedLine, context: CallContext) -> list[Concern]:
     """Everything asks, except reading inside the workspace.
 
     A lasting answer covers exactly this line in this workspace. One for a part of it would cover too much:
     what a program does depends on its options and on what ran before it (``cd /``).
     """
     reasons = [*parsed.opaque, *([parsed.beyond] if parsed.beyond else [])]
-    opaque = [_free(reason, around, is_opaque=True) for reason in reasons]
-    asking = [command for command in parsed.commands if not only_reads(command, around.workspace)]
+    opaque = [_outside_concern(reason, context, is_opaque=True) for reason in reasons]
+    asking = [command for command in parsed.commands if not only_reads(command, context.workspace)]
     others = [
-        *(_reason(command, around) for command in asking),
-        *(_redirected(redirect) for redirect in parsed.redirects if _reaches_out(redirect, around)),
+        *(_reason(command, context) for command in asking),
+        *(_redirect_reason(redirect) for redirect in parsed.redirects if _reaches_out(redirect, context)),
     ]
     if not parsed.commands and not opaque:
         others.append("there is no command in it that could be judged")
-    key = "" if opaque else f"in {shlex.quote(str(around.workspace))} run exactly {text.strip()}"
-    return [*opaque, *(_free(reason, around, key=key) for reason in others)]
+    key = "" if opaque else f"in {shlex.quote(str(context.workspace))} run exactly {text.strip()}"
+    return [*opaque, *(_outside_concern(reason, context, key=key) for reason in others)]
 
 
-def _free(reason: str, around: Surroundings, *, key: str = "", is_opaque: bool = False) -> Concern:
-    return Concern(reason, key=key, sends=True, is_outside=not around.is_sandboxed, is_opaque=is_opaque)
+def _outside_concern(reason: str, context: CallContext, *, key: str = "", is_opaque: bool = False) -> Concern:
+    return Concern(reason, key=key, sends=True, is_outside=not context.is_sandboxed, is_opaque=is_opaque)
 
 
-def _reason(command: Simple, around: Surroundings) -> str:
-    if reason := _loses_work(command):
+def _reason(command: SimpleCommand, context: CallContext) -> str:
+    if reason := _lost_work(command):
         return reason
     if root := _root_program(command):
         return f"it uses {root}"
-    if around.is_sandboxed:
+    if context.is_sandboxed:
         return f"it could reach the network ({command.name})"
     return f"it runs without a sandbox ({command.name})"
 
 
-def _reaches_out(redirect: Redirect, around: Surroundings) -> bool:
+def _reaches_out(redirect: Redirect, context: CallContext) -> bool:
     target = redirect.target
     if target.is_fixed and target.text in _HARMLESS_TARGETS:
         return False
-    return redirect.is_write or not target.is_fixed or not is_inside(target.text, around.workspace)
+    return redirect.is_write or not target.is_fixed or not is_inside(target.text, context.workspace)
 
 
-def _redirected(redirect: Redirect) -> str:
+def _redirect_reason(redirect: Redirect) -> str:
     return f"it {'writes to' if redirect.is_write else 'reads'} {redirect.target.text}"
 
 
 # --- words -----------------------------------------------------------------------------------------
 
 
-def _exact(command: Simple) -> str:
+def _exact(command: SimpleCommand) -> str:
     """This command and no other. With a computed word there is no such thing: it changes its meaning."""
     if not all(word.is_fixed for word in command.words):
         return ""

@@ -47,7 +47,7 @@ def is_harmless(content: bytes, known: bytes = b"") -> bool:
     return all(_is_allowed(*setting[:2]) for setting in found if setting not in before)
 
 
-def named(content: bytes) -> list[tuple[str, str]]:
+def named_paths(content: bytes) -> list[tuple[str, str]]:
     """The words of all values that may name something Git runs or reads, with their keys."""
     text = content.decode("utf-8", "replace")
     section = ""

@@ -22,9 +22,9 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from everturn.tools.files.paths import Beneath
-from everturn.tools.policy.git_config import is_harmless, named, worktrees
-from everturn.tools.policy.repositories import GIT, MARKS, Found, Repositories, is_repository
+from everturn.tools.files.paths import FolderHandle
+from everturn.tools.policy.git_config import is_harmless, named_paths, worktrees
+from everturn.tools.policy.repositories import GIT, MARKS, Repositories, Scan, is_repository
 from everturn.tools.policy.startup_files import CONFIG, is_startup_file, startup_part
 
 # What of a repository is settings. "commondir" names another folder that has them.
@@ -35,7 +35,7 @@ _SOCKETS_MAX = 500
 _CONFIG_BYTES_MAX = 256 * 1024
 
 
-class Place(msgspec.Struct, frozen=True):
+class GuardedMount(msgspec.Struct, frozen=True):
     """Something that is mounted only if it is still the same file or folder when the sandbox is ready."""
 
     option: str
@@ -72,14 +72,14 @@ class Guard:
         # its mount away, in the sandbox too.
         paths = [place.path for place in self.places]
         self._contents = {path: _read(path) or b"" for path in paths if os.path.basename(path) in _FILES}
-        foreign = [path for path, version in self._sockets.items() if not repositories.made(version)]
+        foreign = [path for path, version in self._sockets.items() if not repositories.is_made(version)]
         self.covers = tuple(map(_cover, foreign[:_SOCKETS_MAX])) if covers_sockets else ()
         self.is_cut = found.is_cut or len(foreign) > _SOCKETS_MAX
 
-    def _mounts(self, found: Found) -> tuple[Place, ...]:
+    def _mounts(self, found: Scan) -> tuple[GuardedMount, ...]:
         """What is mounted, folders before what is in them. What cannot be mounted is watched."""
         mounted, rest = found.paths[:_MOUNTED_MAX], found.paths[_MOUNTED_MAX:]
-        places: dict[str, Place] = {}
+        places: dict[str, GuardedMount] = {}
         for path in (*self._with_targets(self._startup_files), *self._settings_of(mounted)):
             place = _place("--ro-bind", path)
             if place is None:
@@ -106,7 +106,7 @@ class Guard:
             os.path.relpath(place.path, self._root) for place in self.places if place.option == "--ro-bind"
         )
 
-    def trespass(self) -> str:
+    def forbidden_change(self) -> str:
         """What a running command has made that must not wait until its end; empty if nothing."""
         for path, before in self._watched.items():
             if _version(path) != before:
@@ -119,7 +119,7 @@ class Guard:
             return self._shown(git)
         return ""
 
-    def settle(self) -> list[str]:
+    def rename_harmful(self) -> list[str]:
         """After the end of a command: rename what it made and would be run; say what, by the old names."""
         aside = [path for path, before in self._watched.items() if _version(path) not in ("", before)]
         aside += self._replaced()
@@ -133,10 +133,10 @@ class Guard:
             # What they hold cannot be looked at, so they count as harmful.
             aside += [path for path in found.closed if self._closed.get(path) != _version(path)]
             versions = ((path, _version(path)) for path in found.sockets)
-            self._repositories.keep_made(
+            self._repositories.record_made(
                 version for path, version in versions if self._sockets.get(path) != version
             )
-        with Beneath(Path(self._root)) as files:
+        with FolderHandle(Path(self._root)) as files:
             return [self._shown(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
 
     def _open_top(self) -> None:
@@ -170,7 +170,7 @@ class Guard:
             if _identity(place.path) not in ("", place.identity) and not self._is_harmless_setting(place.path)
         ]
 
-    def _set_aside(self, files: Beneath, path: str) -> bool:
+    def _set_aside(self, files: FolderHandle, path: str) -> bool:
         """Rename it, beside its place, so that nothing finds it. Settings that were there come back."""
         shown = self._shown(path)
         try:
@@ -207,7 +207,7 @@ class Guard:
         """Hooks, further settings and programs that a repository's settings name in the project."""
         content = _read(os.path.join(repository, "config"))
         top = os.path.dirname(repository)
-        for key, word in named(content or b""):
+        for key, word in named_paths(content or b""):
             for base in (top, repository):  # hooks are relative to the one, further settings to the other
                 path = os.path.realpath(os.path.join(base, word))
                 if self._is_inside(path) and (os.path.isfile(path) or key == "hookspath"):
@@ -277,16 +277,16 @@ def _setting_paths(repository: str) -> list[str]:
     return [path for path in paths if os.path.lexists(path)]
 
 
-def _place(option: str, path: str) -> Place | None:
+def _place(option: str, path: str) -> GuardedMount | None:
     """None for what cannot be a mount: a link, or nothing."""
     identity = _identity(path)
     is_mountable = identity and not os.path.islink(path) and "\n" not in path
-    return Place(option, path, identity) if is_mountable else None
+    return GuardedMount(option, path, identity) if is_mountable else None
 
 
-def _cover(socket: str) -> Place:
+def _cover(socket: str) -> GuardedMount:
     """An empty file over a socket: to connect to that is refused."""
-    return Place("--ro-bind", socket, _identity(os.devnull), os.devnull)
+    return GuardedMount("--ro-bind", socket, _identity(os.devnull), os.devnull)
 
 
 def _identity(path: str) -> str:

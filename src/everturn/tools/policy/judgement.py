@@ -35,7 +35,7 @@ class Judgement(msgspec.Struct, frozen=True):
     concerns: tuple[Concern, ...] = ()
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class CallContext(msgspec.Struct, frozen=True):
     """Where a call would run, as far as it matters for judging it."""
 
     workspace: Path

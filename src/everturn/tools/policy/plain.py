@@ -27,7 +27,7 @@ _LITERAL = re.compile(r"(?:[A-Za-z0-9_./,:@%+=^-]|[^\x00-\x7f])+")
 _BLANKS = {True: re.compile(rb"[ \t\n]*"), False: re.compile(rb"[ \t]*")}
 
 
-def not_plain(root: tree_sitter.Node, text: str) -> str:
+def why_not_plain(root: tree_sitter.Node, text: str) -> str:
     """What is not plain about it, in words; empty if it is plain."""
     if any(not _is_printable(char) for char in text):
         # Also foreign blanks: whether one ends a word is not the same everywhere.

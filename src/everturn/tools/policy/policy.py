@@ -49,7 +49,7 @@ class Policy:
         open_concerns = [
             concern
             for concern in judgement.concerns
-            if not await self._covered(call, concern, is_trusted=is_trusted, is_sandboxed=is_sandboxed)
+            if not await self._is_covered(call, concern, is_trusted=is_trusted, is_sandboxed=is_sandboxed)
         ]
         if not open_concerns:
             return Ruling(Verdict.ALLOW, label=judgement.label, options=())
@@ -82,9 +82,9 @@ class Policy:
     async def allows(self, call: ToolCall, concern: Concern, *, is_sandboxed: bool) -> bool:
         """Does what was allowed before cover this concern of the call?"""
         is_trusted = await self._has(call, _TRUST)
-        return await self._covered(call, concern, is_trusted=is_trusted, is_sandboxed=is_sandboxed)
+        return await self._is_covered(call, concern, is_trusted=is_trusted, is_sandboxed=is_sandboxed)
 
-    async def keep_refused(self, call: ToolCall, keys: Sequence[str], label: str) -> None:
+    async def record_refused(self, call: ToolCall, keys: Sequence[str], label: str) -> None:
         """Keep what a call was kept from, so that a question about it can say what ran already."""
         for key in keys:
             await self._records.put(call.owner, REFUSED, _name(call.session_id, key), {"label": label})
@@ -120,7 +120,7 @@ class Policy:
             count += len(names)
         return count
 
-    async def _covered(
+    async def _is_covered(
         self, call: ToolCall, concern: Concern, *, is_trusted: bool, is_sandboxed: bool
     ) -> bool:
         if call.is_tainted and _reaches_far(concern):

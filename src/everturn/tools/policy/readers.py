@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from everturn.tools.policy.shell import Simple
+from everturn.tools.policy.shell import SimpleCommand
 
 # They print their arguments or what the system is called, and open no file, whatever the options.
 _PRINTERS = frozenset(
@@ -51,7 +51,7 @@ _READERS = {
 _IN_SHELL = frozenset(("echo", "false", "pwd", "true"))
 
 
-def only_reads(command: Simple, workspace: Path) -> bool:
+def only_reads(command: SimpleCommand, workspace: Path) -> bool:
     """Does it surely read nothing outside the workspace, write nothing and run nothing else?
 
     True only for words that are literal: the caller has made sure that the line is plain.
@@ -94,7 +94,7 @@ def _is_listed(word: str, short: str, long: list[str]) -> bool:
     return found is not None and set(found[1]) <= set(short)
 
 
-def _is_systems(command: Simple, workspace: Path) -> bool:
+def _is_systems(command: SimpleCommand, workspace: Path) -> bool:
     """Is it the system's program of that name, not one that the workspace put in its place?"""
     name = command.words[0].text
     if name in _IN_SHELL:

@@ -6,8 +6,8 @@ process substitutions are found by walking the tree; commands handed to another 
 known is said to be opaque, with the reason; it is never guessed.
 
 Finding commands is not enough where nothing contains them: bash also runs code in places that hold no
-command (``[[ 'a[$(id)]' -eq 0 ]]``). ``Parsed.beyond`` therefore names what is not plain: not a sequence of
-programs with literal arguments.
+command (``[[ 'a[$(id)]' -eq 0 ]]``). ``ParsedLine.beyond`` therefore names what is not plain, that is, not a
+sequence of programs with literal arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 import tree_sitter
 import tree_sitter_bash
 
-from everturn.tools.policy.plain import not_plain
+from everturn.tools.policy.plain import why_not_plain
 
 _DEPTH_MAX = 8
 _SPLIT_WORD = re.compile(r"\S\\\n\S")
@@ -41,7 +41,7 @@ class Word(msgspec.Struct, frozen=True):
     is_fixed: bool = True
 
 
-class Simple(msgspec.Struct, frozen=True):
+class SimpleCommand(msgspec.Struct, frozen=True):
     """One program with its arguments. ``through``: what wraps it, outermost first (``sudo``, ``xargs``)."""
 
     words: tuple[Word, ...]
@@ -66,13 +66,13 @@ class Redirect(msgspec.Struct, frozen=True):
     is_write: bool
 
 
-class Parsed(msgspec.Struct, frozen=True):
+class ParsedLine(msgspec.Struct, frozen=True):
     """Everything a command line would do, as far as it can be seen. ``opaque``: what cannot.
 
     ``beyond``: what goes beyond programs with literal arguments, in words; empty if nothing does.
     """
 
-    commands: tuple[Simple, ...]
+    commands: tuple[SimpleCommand, ...]
     redirects: tuple[Redirect, ...] = ()
     opaque: tuple[str, ...] = ()
     beyond: str = ""
@@ -83,7 +83,7 @@ def _language() -> tree_sitter.Language:
     return tree_sitter.Language(tree_sitter_bash.language())
 
 
-def parse(command: str) -> Parsed:
+def parse(command: str) -> ParsedLine:
     """Never raises: what does not parse is opaque."""
     reader = _Reader()
     reader.script(command, (), 0)
@@ -92,7 +92,9 @@ def parse(command: str) -> Parsed:
         # both readings count.
         reader.script(command.replace("\\\n", ""), (), 0)
     opaque = tuple(dict.fromkeys(reader.opaque))
-    return Parsed(tuple(reader.commands), tuple(reader.redirects), opaque, not_plain(_root(command), command))
+    return ParsedLine(
+        tuple(reader.commands), tuple(reader.redirects), opaque, why_not_plain(_root(command), command)
+    )
 
 
 def _root(text: str) -> tree_sitter.Node:
@@ -101,7 +103,7 @@ def _root(text: str) -> tree_sitter.Node:
 
 class _Reader:
     def __init__(self) -> None:
-        self.commands: list[Simple] = []
+        self.commands: list[SimpleCommand] = []
         self.redirects: list[Redirect] = []
         self.opaque: list[str] = []
 
@@ -126,9 +128,9 @@ class _Reader:
                 words.append(_word(child.named_children[0] if is_name else child))
         words += map(_word, _later_words(node))
         if words:
-            self.simple(Simple(tuple(words), through), depth, has_input=_is_fed(node))
+            self.simple(SimpleCommand(tuple(words), through), depth, has_input=_is_fed(node))
 
-    def simple(self, command: Simple, depth: int, *, has_input: bool = False) -> None:
+    def simple(self, command: SimpleCommand, depth: int, *, has_input: bool = False) -> None:
         """Take one command, and the one it would run in turn."""
         if depth > _DEPTH_MAX:
             self.opaque.append("commands are nested too deeply to follow")
@@ -138,15 +140,15 @@ class _Reader:
             self.opaque.append(f"the program is computed: {first.text}")
             return
         self.commands.append(command)
-        unwrap = _unwrapping(command.name)
+        unwrap = _unwrapper(command.name)
         if unwrap is not None:
             unwrap(self, command, depth + 1, has_input)
 
-    def inner(self, words: tuple[Word, ...], outer: Simple, depth: int) -> None:
+    def inner(self, words: tuple[Word, ...], outer: SimpleCommand, depth: int) -> None:
         if words:
-            self.simple(Simple(words, (*outer.through, outer.name)), depth)
+            self.simple(SimpleCommand(words, (*outer.through, outer.name)), depth)
 
-    def inner_script(self, word: Word, outer: Simple, depth: int) -> None:
+    def inner_script(self, word: Word, outer: SimpleCommand, depth: int) -> None:
         if word.is_fixed:
             self.script(word.text, (*outer.through, outer.name), depth)
         else:
@@ -211,10 +213,10 @@ def _ansi(text: str) -> Word:
     """``$'…'`` with the escapes that everybody writes; with any other its value is not known here."""
     if "\\" in _ANSI_ESCAPE.sub("", text):
         return Word(text, is_fixed=False)
-    return Word(_ANSI_ESCAPE.sub(_unescaped, text[2:-1]))
+    return Word(_ANSI_ESCAPE.sub(_unescape, text[2:-1]))
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     code = found[1]
     if code[0] == "x":
         return chr(int(code[1:], 16))
@@ -246,14 +248,14 @@ def _later_words(command: tree_sitter.Node) -> list[tree_sitter.Node]:
     while parent is not None and parent.type in _AROUND_COMMANDS:
         if parent.type == "redirected_statement":
             for redirect in parent.named_children[1:]:
-                words += _behind(redirect)
+                words += _words_behind(redirect)
         elif parent.named_children[-1].end_byte != node.end_byte:
             break  # what follows belongs to a later command
         node, parent = parent, parent.parent
     return words
 
 
-def _behind(redirect: tree_sitter.Node) -> list[tree_sitter.Node]:
+def _words_behind(redirect: tree_sitter.Node) -> list[tree_sitter.Node]:
     if redirect.type == "file_redirect":
         return _redirection(redirect)[2]
     words: list[tree_sitter.Node] = []
@@ -293,7 +295,7 @@ def _descendants(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 # --- programs that run other programs --------------------------------------------------------------
 
-Unwrap = Callable[[_Reader, Simple, int, bool], None]
+Unwrap = Callable[[_Reader, SimpleCommand, int, bool], None]
 
 
 def _after_options(
@@ -322,14 +324,14 @@ def _is_assignment(text: str) -> bool:
 def _plain(with_value: str = "", *, skip: int = 0, assignments: bool = False) -> Unwrap:
     """A program that takes options, then ``skip`` words of its own, then a command."""
 
-    def unwrap(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+    def unwrap(reader: _Reader, command: SimpleCommand, depth: int, has_input: bool) -> None:
         rest = _after_options(command.words[1:], with_value, assignments=assignments)[skip:]
         reader.inner(rest, command, depth)
 
     return unwrap
 
 
-def _shell(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+def _shell(reader: _Reader, command: SimpleCommand, depth: int, has_input: bool) -> None:
     words = command.words[1:]
     for at, word in enumerate(words):
         if re.match(r"^-[a-zA-Z]*c[a-zA-Z]*$", word.text):
@@ -344,7 +346,7 @@ def _shell(reader: _Reader, command: Simple, depth: int, has_input: bool) -> Non
         reader.opaque.append(f"{command.name} runs whatever flows into it")
 
 
-def _env(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+def _env(reader: _Reader, command: SimpleCommand, depth: int, has_input: bool) -> None:
     words = command.words[1:]
     for at, word in enumerate(words):
         if word.text in ("-S", "--split-string") and at + 1 < len(words):
@@ -356,7 +358,7 @@ def _env(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
     reader.inner(_after_options(words, "-u --unset -C --chdir", assignments=True), command, depth)
 
 
-def _sudo(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+def _sudo(reader: _Reader, command: SimpleCommand, depth: int, has_input: bool) -> None:
     options = "-u -g -h -p -C -D -R -r -t -T -U --user --group --host --prompt --chdir --chroot"
     rest = _after_options(command.words[1:], options, assignments=True)
     if not rest and any(word.text in ("-i", "-s", "--login", "--shell") for word in command.words):
@@ -364,7 +366,7 @@ def _sudo(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None
     reader.inner(rest, command, depth)
 
 
-def _su(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+def _su(reader: _Reader, command: SimpleCommand, depth: int, has_input: bool) -> None:
     words = command.words[1:]
     for at, word in enumerate(words[:-1]):
         if word.text in ("-c", "--command"):
@@ -373,12 +375,12 @@ def _su(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
     reader.opaque.append(f"{command.name} opens a shell")
 
 
-def _xargs(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+def _xargs(reader: _Reader, command: SimpleCommand, depth: int, has_input: bool) -> None:
     options = "-a -d -E -I -L -n -P -s --arg-file --delimiter --max-lines --max-args --max-procs --max-chars"
     reader.inner(_after_options(command.words[1:], options), command, depth)
 
 
-def _find(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+def _find(reader: _Reader, command: SimpleCommand, depth: int, has_input: bool) -> None:
     words = command.words[1:]
     at = 0
     while at < len(words):
@@ -390,7 +392,7 @@ def _find(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None
         at += 1
 
 
-def _eval(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+def _eval(reader: _Reader, command: SimpleCommand, depth: int, has_input: bool) -> None:
     words = command.words[1:]
     if not words:
         return
@@ -398,13 +400,13 @@ def _eval(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None
     reader.inner_script(Word(" ".join(word.text for word in words), is_fixed), command, depth)
 
 
-def _trap(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+def _trap(reader: _Reader, command: SimpleCommand, depth: int, has_input: bool) -> None:
     if len(command.words) > 2 and not command.words[1].text.startswith("-"):
         reader.inner_script(command.words[1], command, depth)
 
 
 def _opaque(why: str) -> Unwrap:
-    def unwrap(reader: _Reader, command: Simple, depth: int, has_input: bool) -> None:
+    def unwrap(reader: _Reader, command: SimpleCommand, depth: int, has_input: bool) -> None:
         if len(command.words) > 1:
             reader.opaque.append(f"{command.name} {why}")
 
@@ -412,7 +414,7 @@ def _opaque(why: str) -> Unwrap:
 
 
 @cache
-def _unwrapping(name: str) -> Unwrap | None:
+def _unwrapper(name: str) -> Unwrap | None:
     return _table().get(name)
 
 

@@ -10,7 +10,7 @@ import anyio
 from everturn.domain.clock import Clock
 from everturn.domain.store import Records
 from everturn.domain.tool import Instructions
-from everturn.tools.files.paths import Beneath
+from everturn.tools.files.paths import FolderHandle
 from everturn.tools.schema import ToolFailed
 
 TRUST = "policy.trust"
@@ -75,7 +75,7 @@ def _agents_name(workspace: Path) -> str:
 
 
 def _read_agents(workspace: Path) -> bytes | None:
-    with Beneath(workspace) as files:
+    with FolderHandle(workspace) as files:
         try:
             content = files.read(_AGENTS, _AGENTS_BYTES_MAX)
         except (OSError, ToolFailed):

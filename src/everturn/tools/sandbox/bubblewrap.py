@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from everturn.tools.policy.guarded import Place
+from everturn.tools.policy.guarded import GuardedMount
 from everturn.tools.sandbox import forward, launch
 from everturn.tools.sandbox.view import TMP, View, environment, python_program
 
@@ -95,7 +95,9 @@ class Sources:
         return str(path)
 
 
-def options_of(level: Level, view: View, source: Sources, kept: Sequence[Place], home: Path) -> list[str]:
+def options_of(
+    level: Level, view: View, source: Sources, kept: Sequence[GuardedMount], home: Path
+) -> list[str]:
     """All options but those that name a descriptor. ``home``: the data folder, of which nothing is shown."""
     options = [*_FIXED, *level.user]
     if view.host_network:
@@ -145,7 +147,7 @@ def through_gate(view: View) -> list[str]:
     return [python_program()[0], "-I", forward.__file__, _GATE, str(_GATE_PORT)]
 
 
-def only_if(kept: Sequence[Place]) -> list[str]:
+def only_if(kept: Sequence[GuardedMount]) -> list[str]:
     """What runs before the command: it ends if another call in the same project put a link where a guarded
     file was, between our look and the mount. From the mount on nothing can be swapped any more.
 

@@ -20,7 +20,7 @@ _PROCS, _KIND, _ENABLED = "cgroup.procs", "cgroup.type", "cgroup.subtree_control
 _TRIAL_BYTES = 64 * 1024**2
 
 
-class Place(msgspec.Struct, frozen=True):
+class Hierarchy(msgspec.Struct, frozen=True):
     """A group below which others are made. ``holds``: what they hold, of ``pids`` and ``memory``."""
 
     base: Path
@@ -32,13 +32,13 @@ class Place(msgspec.Struct, frozen=True):
 class Groups:
     """Makes one group per sandbox, below the group that the server itself is in."""
 
-    def __init__(self, places: tuple[Place, ...]) -> None:
+    def __init__(self, places: tuple[Hierarchy, ...]) -> None:
         self._places = places
 
     @classmethod
     def open(cls, proc: Path = Path("/proc/self")) -> Groups | None:
         """The groups of this server, tried by making one; None where that is not allowed."""
-        held: dict[str, Place] = {}
+        held: dict[str, Hierarchy] = {}
         for place in _places(proc):
             if any(what in held for what in place.holds):
                 continue
@@ -93,7 +93,7 @@ class Group:
     """The groups of one sandbox, one in each hierarchy."""
 
     def __init__(self) -> None:
-        self.folders: list[tuple[Place, Path]] = []
+        self.folders: list[tuple[Hierarchy, Path]] = []
 
     @property
     def holds_memory(self) -> bool:
@@ -143,7 +143,7 @@ def _hold_memory(path: Path, most: int, *, is_unified: bool) -> None:
         swap.write_text(none)
 
 
-def _prepare(place: Place) -> None:
+def _prepare(place: Hierarchy) -> None:
     """Let groups below this one hold memory. Raises OSError.
 
     In the unified hierarchy a group with processes in it may not. If the server is alone in a group that was
@@ -163,7 +163,7 @@ def _prepare(place: Place) -> None:
         (place.base / _ENABLED).write_text(words)
 
 
-def _places(proc: Path) -> list[Place]:
+def _places(proc: Path) -> list[Hierarchy]:
     """Where this process is in the hierarchies that count, the old ones or the unified one; best first."""
     own = {}
     for line in (proc / "cgroup").read_text().splitlines():
@@ -177,13 +177,13 @@ def _places(proc: Path) -> list[Place]:
         kind, _, options = filesystem.split(maxsplit=2)
         if kind == "cgroup":
             for what in {"pids", "memory"} & set(options.split(",")) & own.keys():
-                places.append(Place(_below(point, root, own[what]), (what,)))
+                places.append(Hierarchy(_below(point, root, own[what]), (what,)))
         elif kind == "cgroup2" and "" in own:
             base = _below(point, root, own[""])
             base = base.parent if base.name == _OWN else base
-            places.append(Place(base, ("pids", "memory"), is_unified=True))
+            places.append(Hierarchy(base, ("pids", "memory"), is_unified=True))
             # A group with processes in it, as the server's is, may have threaded ones below: not for memory.
-            places.append(Place(base, ("pids",), is_unified=True, is_threaded=True))
+            places.append(Hierarchy(base, ("pids",), is_unified=True, is_threaded=True))
     return places
 
 

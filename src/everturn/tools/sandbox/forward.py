@@ -18,7 +18,7 @@ def main() -> None:
     if os.fork() == 0:
         # Twice, so that the command does not find a child that it never started.
         if os.fork() == 0:
-            _let_go()
+            _release_pipes()
             _serve(listener, gate)
         os._exit(0)
     os.wait()
@@ -26,7 +26,7 @@ def main() -> None:
     os.execvp(command[0], command)  # noqa: S606 - becoming the command is the purpose
 
 
-def _let_go() -> None:
+def _release_pipes() -> None:
     """Hold none of the command's pipes: whoever reads them waits for their end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):

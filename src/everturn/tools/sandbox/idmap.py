@@ -49,7 +49,7 @@ class IdMap:
                 if holder.stdout is None or not holder.stdout.readline():
                     raise OSError("no user namespace could be made")
                 for name, last in (("uid_map", _last_id("uid_map")), ("gid_map", _last_id("gid_map"))):
-                    Path(f"/proc/{holder.pid}/{name}").write_text(_swapped(last))
+                    Path(f"/proc/{holder.pid}/{name}").write_text(_swap_map(last))
                 return cls(os.open(f"/proc/{holder.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC))
             finally:
                 holder.kill()
@@ -127,7 +127,7 @@ def _last_id(name: str) -> int:
     return max(int(first) + int(count) for first, _, count in (line.split() for line in lines)) - 1
 
 
-def _swapped(last: int) -> str:
+def _swap_map(last: int) -> str:
     """The map of all ids to themselves, except that root and ``UID`` change places: a file whose owner is not
     in the map could not be written to at all."""
     return f"0 {UID} 1\n1 1 {UID - 1}\n{UID} 0 1\n{UID + 1} {UID + 1} {last - UID}\n"

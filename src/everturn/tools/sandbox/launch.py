@@ -63,17 +63,17 @@ def _join_new_keyring(libc: ctypes.CDLL, keyctl: int) -> None:
     # Where keys cannot be used at all, there is nothing to read. A full quota is no reason to run nothing:
     # the filter refuses keyctl inside.
     if ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM, errno.EDQUOT):
-        raise _trouble("a new session keyring")
+        raise _error("a new session keyring")
 
 
 def _attach(libc: ctypes.CDLL, mounts: list[int]) -> None:
     if libc.unshare(_CLONE_NEWNS):
-        raise _trouble("a mount namespace")
+        raise _error("a mount namespace")
     if libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None):
-        raise _trouble("private mounts")
+        raise _error("private mounts")
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
     if libc.mount(b"tmpfs", _PLACE.encode(), b"tmpfs", flags, b"mode=0755,size=1m"):
-        raise _trouble("a place for mounts")
+        raise _error("a place for mounts")
     for index, descriptor in enumerate(mounts):
         target = place(index)
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
@@ -88,11 +88,11 @@ def _attach(libc: ctypes.CDLL, mounts: list[int]) -> None:
             ctypes.c_char_p(target.encode()),
             ctypes.c_uint(_FROM_DESCRIPTOR),
         ):
-            raise _trouble(f"mount {index}")
+            raise _error(f"mount {index}")
         os.close(descriptor)  # else the command would have it too
 
 
-def _trouble(what: str) -> OSError:
+def _error(what: str) -> OSError:
     number = ctypes.get_errno()
     return OSError(number, f"{what}: {os.strerror(number)}")
 

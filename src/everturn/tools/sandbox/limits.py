@@ -55,7 +55,7 @@ class Limits(msgspec.Struct, frozen=True):
         most = self.processes if hard == resource.RLIM_INFINITY else min(self.processes, hard)
         resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
 
-    def breach(self, used: Used) -> str:
+    def breach(self, used: Usage) -> str:
         """Which limit is passed, in words; empty if none is."""
         if used.tasks >= self.processes:
             return f"it ran {used.tasks} processes and threads at once, and the limit is {self.processes}"
@@ -96,7 +96,7 @@ class Disk(msgspec.Struct, frozen=True):
     size: int
 
 
-class Used(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True):
     tasks: int = 0  # processes with their threads
     memory: int = 0  # bytes
     is_out_of_memory: bool = False  # the kernel says so
@@ -120,7 +120,7 @@ def processes_in(pid: int) -> list[str]:
         return []
 
 
-def used_by(pid: int, processes: Sequence[str], limits: Limits) -> Used:
+def usage_of(pid: int, processes: Sequence[str], limits: Limits) -> Usage:
     """What these processes of the sandbox use together, where no group counts their memory."""
     proc = Path(f"/proc/{pid}/root/proc")
     tasks = 0
@@ -134,7 +134,7 @@ def used_by(pid: int, processes: Sequence[str], limits: Limits) -> Used:
     if memory > limits.memory:
         # Pages that processes share were counted for each of them. Exact figures cost more, so only now.
         memory = files + sum(_own_share(proc / process / "smaps_rollup") for process in processes)
-    return Used(tasks, memory)
+    return Usage(tasks, memory)
 
 
 def _in_memory(folder: Path) -> int:

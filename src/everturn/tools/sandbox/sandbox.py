@@ -27,7 +27,7 @@ from pathlib import Path
 
 import anyio
 
-from everturn.tools.policy.guarded import Guard, Place
+from everturn.tools.policy.guarded import Guard, GuardedMount
 from everturn.tools.policy.repositories import Repositories
 from everturn.tools.sandbox import bubblewrap, launch, seccomp, trial
 from everturn.tools.sandbox.bubblewrap import (
@@ -163,7 +163,7 @@ class Sandbox:
 
     @contextmanager
     def _command(
-        self, view: View, kept: Sequence[Place] = (), pipes: Mapping[str, int] | None = None
+        self, view: View, kept: Sequence[GuardedMount] = (), pipes: Mapping[str, int] | None = None
     ) -> Iterator[tuple[list[str], list[int]]]:
         """What starts bubblewrap, up to the command, and the descriptors that it gets. All of them are
         closed in the end, ``pipes`` too, which are given by the option that names them."""

@@ -16,7 +16,7 @@ from anyio.abc import Process
 
 from everturn.tools.policy.guarded import Guard
 from everturn.tools.sandbox.control_groups import Group
-from everturn.tools.sandbox.limits import Limits, Used, disk_of, processes_in, used_by
+from everturn.tools.sandbox.limits import Limits, Usage, disk_of, processes_in, usage_of
 
 _log = logging.getLogger("everturn.tools")
 
@@ -55,21 +55,21 @@ class Child:
     def is_sandboxed(self) -> bool:
         return self._namespace is not None
 
-    async def used(self, limits: Limits) -> Used:
+    async def used(self, limits: Limits) -> Usage:
         """What it uses now, with everything it has started. Outside a sandbox nobody can tell."""
         if self._namespace is None:
-            return Used()
+            return Usage()
         processes = processes_in(self._first)
         if len(processes) >= limits.processes:
             # Without a closer look: under a fork bomb that would not end while the machine is still ours.
-            used = Used(len(processes))
+            used = Usage(len(processes))
         elif self.group is not None and self.group.holds_memory:
-            used = Used(len(processes), is_out_of_memory=self.group.is_out_of_memory())
+            used = Usage(len(processes), is_out_of_memory=self.group.is_out_of_memory())
         else:
-            used = await anyio.to_thread.run_sync(used_by, self._first, processes, limits)
+            used = await anyio.to_thread.run_sync(usage_of, self._first, processes, limits)
         # Once it has ended, its number may already be another's.
         if self._namespace is None or _is_over(self._namespace):
-            return Used()
+            return Usage()
         disk = disk_of(self._workspace, self._free) if self._workspace else None
         return msgspec.structs.replace(used, disk=disk)
 
@@ -89,7 +89,7 @@ class Child:
                 await anyio.to_thread.run_sync(_kill_marked, self._mark)
             await self.process.wait()
             if self.guard is not None:
-                self.set_aside += await anyio.to_thread.run_sync(self.guard.settle)
+                self.set_aside += await anyio.to_thread.run_sync(self.guard.rename_harmful)
             await self.process.aclose()
             self._leave_group()
 
@@ -156,7 +156,7 @@ def _kill_group(pid: int) -> None:
 def _kill_marked(mark: str) -> None:
     """Kill every process that carries the mark, until there is none; one may start another meanwhile."""
     for _ in range(200):
-        found = _marked(mark)
+        found = _find_marked(mark)
         if not found:
             return
         for pid in found:
@@ -167,7 +167,7 @@ def _kill_marked(mark: str) -> None:
         time.sleep(0.01)
 
 
-def _marked(mark: str) -> list[int]:
+def _find_marked(mark: str) -> list[int]:
     needle = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():

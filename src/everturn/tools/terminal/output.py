@@ -39,7 +39,7 @@ class Capture:
         return bytes(self._head + gap + tail)
 
 
-class Live:
+class LiveOutput:
     """Passes output on to ``emit`` in few pieces: ten a second, and no more than the limit in all."""
 
     def __init__(self, emit: Emit, clock: Clock, bytes_max: int = LIVE_BYTES_MAX) -> None:

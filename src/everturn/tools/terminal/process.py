@@ -14,7 +14,7 @@ from everturn.tools.sandbox.limits import Limits
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import View
 from everturn.tools.terminal.child import Child
-from everturn.tools.terminal.output import Capture, Live
+from everturn.tools.terminal.output import Capture, LiveOutput
 
 _LOOK_EVERY_S = 0.1  # a fork bomb makes a few hundred processes in that time
 
@@ -28,7 +28,7 @@ class Command(msgspec.Struct, frozen=True):
     is_sandboxed: bool = True
 
 
-class Ran(msgspec.Struct, frozen=True):
+class CommandEnd(msgspec.Struct, frozen=True):
     """How a command ended, and what was kept from it."""
 
     output: bytes
@@ -41,12 +41,12 @@ class Ran(msgspec.Struct, frozen=True):
     is_unguarded: bool = False  # the project is too large to find all of that
 
 
-async def run(sandbox: Sandbox, command: Command, view: View, *, emit: Emit, clock: Clock) -> Ran:
+async def run(sandbox: Sandbox, command: Command, view: View, *, emit: Emit, clock: Clock) -> CommandEnd:
     """Run it. If cancelled, the process and everything it started are dead when this returns."""
     child = await sandbox.spawn(command.argv, view, is_sandboxed=command.is_sandboxed)
     breach = ""
     capture = Capture()
-    live = Live(emit, clock)
+    live = LiveOutput(emit, clock)
     try:
         with anyio.move_on_after(command.timeout_s) as limit:
             breach = await _watch(child, view.limits, lambda: _exchange(child, command.stdin, capture, live))
@@ -58,7 +58,7 @@ async def run(sandbox: Sandbox, command: Command, view: View, *, emit: Emit, clo
     await live.flush()
     code = child.process.returncode
     guard = child.guard
-    return Ran(
+    return CommandEnd(
         capture.content(),
         -1 if code is None else code,
         limit.cancelled_caught,
@@ -94,12 +94,12 @@ async def until_breach(child: Child, limits: Limits) -> str:
         breach = limits.breach(await child.used(limits))
         if breach:
             return breach
-        made = child.guard.trespass() if child.guard else ""
+        made = child.guard.forbidden_change() if child.guard else ""
         if made:
             return f"{made} was made or changed, which other programs run outside the sandbox"
 
 
-async def _exchange(child: Child, stdin: bytes, capture: Capture, live: Live) -> None:
+async def _exchange(child: Child, stdin: bytes, capture: Capture, live: LiveOutput) -> None:
     """Give the process its input and read its output until that closes."""
     async with anyio.create_task_group() as group:
         group.start_soon(_feed, child, stdin, name="tool stdin")
@@ -116,7 +116,7 @@ async def _feed(child: Child, data: bytes) -> None:
         return  # it ended without reading everything; its exit code tells the rest
 
 
-async def _read(child: Child, capture: Capture, live: Live) -> None:
+async def _read(child: Child, capture: Capture, live: LiveOutput) -> None:
     """Read until the output closes. A background process that holds it open ends the reading when the
     process itself is gone, because nothing more of the call itself can come then."""
     async with anyio.create_task_group() as group:

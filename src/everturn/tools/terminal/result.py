@@ -11,14 +11,16 @@ from everturn.domain.messages import Outcome
 from everturn.domain.tool import ToolResult
 from everturn.tools.sandbox.limits import Limits
 from everturn.tools.terminal.output import head_and_tail
-from everturn.tools.terminal.process import Ran
+from everturn.tools.terminal.process import CommandEnd
 
 _NOTED_BYTES = 16 * 1024
 _NAMED_MAX = 8
 _REFUSALS = (b"read-only file system", b"device or resource busy", b"could not lock config file")
 
 
-def result_of(ran: Ran, timeout_s: float, bytes_max: int, limits: Limits, sync_error: str = "") -> ToolResult:
+def result_of(
+    ran: CommandEnd, timeout_s: float, bytes_max: int, limits: Limits, sync_error: str = ""
+) -> ToolResult:
     """The result of a command. ``sync_error``: why what it wrote may not survive a power cut."""
     text, is_cut = head_and_tail(ran.output, bytes_max)
     if ran.breach:
@@ -39,7 +41,7 @@ def result_of(ran: Ran, timeout_s: float, bytes_max: int, limits: Limits, sync_e
     )
 
 
-def _guard_notes(ran: Ran) -> Iterator[str]:
+def _guard_notes(ran: CommandEnd) -> Iterator[str]:
     """What of the project was kept from the command, because other programs would run it as its owner."""
     if ran.set_aside:
         yield (

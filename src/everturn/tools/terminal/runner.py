@@ -11,26 +11,26 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.tool import Emit, ToolCall, ToolResult
-from everturn.tools.files.sync import Durable
-from everturn.tools.policy.judgement import Surroundings
+from everturn.tools.files.sync import DiskSync
+from everturn.tools.policy.judgement import CallContext
 from everturn.tools.sandbox.gate import Door
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import View
 from everturn.tools.terminal.process import Command, run
 from everturn.tools.terminal.result import result_of, with_refused
 
-Around = Callable[[ToolCall], Surroundings]
+ContextOf = Callable[[ToolCall], CallContext]
 Doors = Callable[[ToolCall], AbstractAsyncContextManager[Door]]
 
 
 class Runner:
     """Runs one command per call, in the surroundings of that call."""
 
-    def __init__(self, sandbox: Sandbox, clock: Clock, around: Around) -> None:
+    def __init__(self, sandbox: Sandbox, clock: Clock, context_of: ContextOf) -> None:
         self._sandbox = sandbox
         self._clock = clock
-        self._around = around
-        self._disk = Durable()
+        self._context_of = context_of
+        self._disk = DiskSync()
 
     async def run(
         self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, read: tuple[Path, ...] = ()
@@ -41,12 +41,12 @@ class Runner:
     async def _run(
         self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, view: View
     ) -> ToolResult:
-        around = self._around(call)
-        command = msgspec.structs.replace(command, is_sandboxed=around.is_sandboxed)
-        view = msgspec.structs.replace(view, host_network=around.has_host_network, limits=around.limits)
+        context = self._context_of(call)
+        command = msgspec.structs.replace(command, is_sandboxed=context.is_sandboxed)
+        view = msgspec.structs.replace(view, host_network=context.has_host_network, limits=context.limits)
         ran = await run(self._sandbox, command, view, emit=emit, clock=self._clock)
         sync_error = await self._sync(call.workspace)
-        return result_of(ran, command.timeout_s, bytes_max, around.limits, sync_error)
+        return result_of(ran, command.timeout_s, bytes_max, context.limits, sync_error)
 
     async def _sync(self, workspace: Path) -> str:
         """Make what a command wrote durable, before its step is; say what went wrong, if something did."""
@@ -60,8 +60,8 @@ class Runner:
 class GatedRunner(Runner):
     """The same with a door to the network. The result names the hosts that were refused."""
 
-    def __init__(self, sandbox: Sandbox, clock: Clock, around: Around, doors: Doors) -> None:
-        super().__init__(sandbox, clock, around)
+    def __init__(self, sandbox: Sandbox, clock: Clock, context_of: ContextOf, doors: Doors) -> None:
+        super().__init__(sandbox, clock, context_of)
         self._doors = doors
 
     async def run(

@@ -16,7 +16,7 @@ import msgspec
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.policy.commands import judge_command, new_hosts
 from everturn.tools.policy.hosts import HostName, host_of, hosts_in_code
-from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
+from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
 from everturn.tools.sandbox.view import python_program
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.process import Command
@@ -78,8 +78,8 @@ class Terminal(Action):
         shell = Command((*self._shell, "-c", command), timeout_s)
         return await self._runner.run(call, emit, shell, self.spec.output_bytes_max)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
-        return judge_command(arguments["command"], around)
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+        return judge_command(arguments["command"], context)
 
 
 class NetworkTerminal(Terminal):
@@ -93,8 +93,8 @@ class NetworkTerminal(Terminal):
     ) -> ToolResult:
         return await super().act(call, emit, command, timeout_s)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
-        return _with_hosts(super().judge(call, arguments, around), arguments["hosts"], around)
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+        return _with_hosts(super().judge(call, arguments, context), arguments["hosts"], context)
 
 
 class Python(Action):
@@ -114,14 +114,14 @@ class Python(Action):
         command = Command((program, "-u", "-c", _RUNNER), timeout_s, stdin=code.encode())
         return await self._runner.run(call, emit, command, self.spec.output_bytes_max, folders)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         code = arguments["code"]
         label = one_line(next((line for line in code.splitlines() if line.strip()), "python"))
-        if around.is_contained:
+        if context.is_contained:
             return Judgement(label=label)
-        where = "that can reach the network" if around.is_sandboxed else "without a sandbox"
+        where = "that can reach the network" if context.is_sandboxed else "without a sandbox"
         concern = Concern(
-            f"it runs Python code {where}", sends=True, is_outside=not around.is_sandboxed, is_opaque=True
+            f"it runs Python code {where}", sends=True, is_outside=not context.is_sandboxed, is_opaque=True
         )
         return Judgement(label=label, concerns=(concern,))
 
@@ -140,9 +140,9 @@ class NetworkPython(Python):
     ) -> ToolResult:
         return await super().act(call, emit, code, timeout_s)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         hosts = [*hosts_in_code(arguments["code"]), *arguments["hosts"]]
-        return _with_hosts(super().judge(call, arguments, around), hosts, around)
+        return _with_hosts(super().judge(call, arguments, context), hosts, context)
 
 
 def shell_program() -> tuple[str, ...]:
@@ -152,6 +152,6 @@ def shell_program() -> tuple[str, ...]:
     return (bash, "--noprofile", "--norc") if bash else ("/bin/sh",)
 
 
-def _with_hosts(judgement: Judgement, hosts: Iterable[str], around: Surroundings) -> Judgement:
-    asked = (*judgement.concerns, *new_hosts(map(host_of, hosts), around))
+def _with_hosts(judgement: Judgement, hosts: Iterable[str], context: CallContext) -> Judgement:
+    asked = (*judgement.concerns, *new_hosts(map(host_of, hosts), context))
     return msgspec.structs.replace(judgement, concerns=tuple(dict.fromkeys(asked)))

@@ -80,7 +80,7 @@ class Fetcher:
             answer = await self._once(url)
             if isinstance(answer, Page):
                 return answer
-            target = _checked_url(_joined(url, answer))
+            target = _checked_url(_join(url, answer))
             if stays and label_of(target) != label_of(url):
                 raise ToolFailed(
                     f"{url} redirects to {target}, another host, which was not contacted. If you need it, "
@@ -197,7 +197,7 @@ async def _resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-def _joined(url: httpx2.URL, target: str) -> str:
+def _join(url: httpx2.URL, target: str) -> str:
     try:
         return str(url.join(target))
     except (httpx2.InvalidURL, ValueError) as error:

@@ -13,7 +13,7 @@ import msgspec
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.policy.hosts import is_listed
-from everturn.tools.policy.judgement import Concern, Judgement, Surroundings, one_line
+from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.web.fetch import Fetcher, Page, label_of
 from everturn.tools.web.readable import Readable, readable
@@ -60,16 +60,16 @@ class WebFetch(Action):
             full_output=found.text.encode() if note else None,
         )
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], around: Surroundings) -> Judgement:
+    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         url = arguments["url"]
-        if not around.is_tainted:
+        if not context.is_tainted:
             # Nothing but the user's own words can have led here.
             return Judgement(label=one_line(url))
         try:
             host = label_of(httpx2.URL(url))
         except httpx2.InvalidURL:
             return Judgement(label=one_line(url))  # the call itself refuses it
-        if is_listed(host, around.hosts):
+        if is_listed(host, context.hosts):
             return Judgement(label=one_line(url))
         return Judgement(
             label=one_line(url),
@@ -81,13 +81,13 @@ def _text(page: Page) -> Readable:
     kind = page.content_type.partition(";")[0].strip().lower()
     if not _TEXT_TYPES.match(kind) or b"\0" in page.body[:4096]:
         raise ToolFailed(f"{page.url} is not text ({kind or 'unknown type'}, {len(page.body):,} bytes).")
-    text = _decoded(page)
+    text = _decode(page)
     if kind in ("text/html", "application/xhtml+xml") or (not kind and text.lstrip()[:1] == "<"):
         return readable(text)
     return Readable("", text)
 
 
-def _decoded(page: Page) -> str:
+def _decode(page: Page) -> str:
     named = _CHARSET.search(page.content_type.encode("latin-1", "replace")) or _CHARSET.search(
         page.body[:2048]
     )
