@@ -94,7 +94,7 @@ def test_a_commit_is_under_way_while_its_process_lives_and_no_longer(home: Path)
     lock = WorkerLock(home / "workers" / f"{acting.WORKER}.lock")
     assert lock.try_take()  # as the process that commits has it
     assert "under way" in typed("owed").stdout
-    assert "Somebody else commits it" in typed("commit", session).stderr
+    assert "Another commit of this session is under way" in typed("commit", session).stderr
     lock.release(and_file=False)  # it was killed
     owed = typed("owed").stdout
     assert session in owed

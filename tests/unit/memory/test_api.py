@@ -137,7 +137,7 @@ async def test_remembering_now_says_that_another_process_is_at_it(
         begun = await begun_by(store, session["id"], "mem_other")
         for body in ({"session_id": session["id"]}, {}):
             done = await running.http.post("/api/memory/commit", json=body)
-            assert done.json() == {"turns": 0, "errors": ["Somebody else commits it just now."]}
+            assert done.json() == {"turns": 0, "errors": ["Another commit of this session is under way."]}
         nothing = await running.http.post(
             "/api/memory/commit", json={"session_id": "ses_00000000000000000000000000"}
         )
