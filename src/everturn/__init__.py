@@ -1,6 +1,6 @@
 """Everturn: a self-hosted AI agent that never loses a turn.
 
-``everturn.open`` is the front door for programs; ``everturn.agent`` says what it offers.
+``everturn.open`` gives a program its own agent; docs/embedding.md describes the API and what stays stable.
 """
 
 from __future__ import annotations
@@ -8,17 +8,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from everturn.agent import open_agent as open  # noqa: A004 - everturn.open reads as what it is
+    from everturn.agent import Agent, AgentMemory, EverturnError, Tool, ToolCall, ToolResult, tool
+    from everturn.agent import open_agent as open  # noqa: A004 - everturn.open is the name for users
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "open"]
+__all__ = [
+    "Agent",
+    "AgentMemory",
+    "EverturnError",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+    "__version__",
+    "open",
+    "tool",
+]
 
 
 def __getattr__(name: str) -> Any:
-    # The rooms are imported when the door is opened: a program that only asks for the version, and the
-    # command line's help, need not wait for them.
-    if name == "open":
-        from everturn.agent import open_agent
+    # Imported on first use: a program that only reads the version, and the command line's help, start faster.
+    if name in __all__:
+        from everturn import agent
 
-        return open_agent
+        return agent.open_agent if name == "open" else getattr(agent, name)
     raise AttributeError(f"module 'everturn' has no attribute {name!r}")

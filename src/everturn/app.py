@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
@@ -12,6 +12,7 @@ from everturn.config import Config
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
+from everturn.domain.tool import Tool
 from everturn.engine import Engine, EngineSettings
 from everturn.engine import TurnProfile as EngineProfile
 from everturn.memory import NOTES, BuiltMemory, build_memory
@@ -45,9 +46,12 @@ async def open_app(
     clock: Clock | None = None,
     probe: Probe | None = None,
     environ: Mapping[str, str] | None = None,
+    tools: Sequence[Tool] = (),
 ) -> AsyncIterator[App]:
-    """Open the store, then what works on it, then the engine. Leaving closes in reverse: the engine hands
-    over first, the store closes last."""
+    """Open the store, then what works on it, then the engine. ``tools``: those of an embedding program.
+
+    Leaving closes in reverse: the engine releases its turns first, the store closes last.
+    """
     clock = clock or SystemClock()
     ids = Ids(clock)
     environ = os.environ if environ is None else environ
@@ -87,7 +91,7 @@ async def open_app(
                     has_sign_in=open_accounts(store, clock, ids).is_sign_in_on,
                 ),
                 config.profiles,
-                extra=[memory.tool] if config.memory.provider == NOTES else [],
+                extra=[*tools, *([memory.tool] if config.memory.provider == NOTES else [])],
             )
         )
         engine = await stack.enter_async_context(
