@@ -25,6 +25,7 @@ from tests.acting import (
     start,
     transcript,
     wish,
+    words,
 )
 
 pytestmark = pytest.mark.anyio
@@ -90,3 +91,16 @@ async def test_c08_interrupting_twice_changes_nothing(store: Store) -> None:
     before = await store.transcript.export(ME, session.id)
     await store.turns.interrupt(held.turn.id, None, CRASHED)
     assert await store.transcript.export(ME, session.id) == before
+
+
+async def test_c08_an_interrupted_turn_that_is_resumed_is_folded_anew(store: Store) -> None:
+    session = await new_session(store)
+    held = await start(store, session.id, "hello")
+    await append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "half")])
+    await store.turns.interrupt(held.turn.id, held.epoch, CRASHED)
+    await store.turns.resume(ME, held.turn.id)
+    again = await claim(store, "wrk_two")
+    assert await words(store, session.id) == ["hello"], "its text is live again, not yet in the transcript"
+    number = await append(store, again, [ev.StepAbandoned(1, "crash"), *answer("whole", step=1)])
+    await complete(store, again, number)
+    assert await words(store, session.id) == ["hello", "whole"]

@@ -657,7 +657,7 @@ async def test_d10_what_changes_the_prefix_builds_a_new_agent_and_what_does_not_
         assert builds(h) == 2
         await h.run(session, model="s:two")
         assert builds(h) == 2
-        h.toolbox._tools.append(FakeTool("act"))
+        h.toolbox.add(FakeTool("act"))
         await h.run(session, model="s:two")
         assert builds(h) == 3
         assert len(second.requests[-1].tools) == 2

@@ -98,14 +98,14 @@ def _call(name: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 class _Server:
     def __init__(self, client: httpx2.Client) -> None:
-        self._client = client
+        self.client = client
         self._keys = 0
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         if method == "POST":
             self._keys += 1
             headers.setdefault("idempotency-key", f"old-{self._keys}")
-        answer = self._client.request(method, path, json=body, headers=headers)
+        answer = self.client.request(method, path, json=body, headers=headers)
         if answer.status_code >= 400:
             raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text}")
         return answer.json() if answer.content else None
@@ -139,7 +139,7 @@ def _fill(server: _Server) -> None:
     server.turn(tools, "ask first", "waiting")
     server.turn(tools, "this one waits its turn")
     files = server.session(title="Attachments")
-    uploaded = server._client.post(
+    uploaded = server.client.post(
         "/api/uploads", files={"file": ("note.txt", b"an attached note", "text/plain")}
     )
     server.turn(files, "see the note", *done, attachments=[uploaded.json()["id"]])

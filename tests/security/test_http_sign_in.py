@@ -228,14 +228,14 @@ async def test_a_sign_in_ends_after_7_idle_days_and_30_in_all(
 ) -> None:
     async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
         idle, used = jar_of(await sign_in(server)), jar_of(await sign_in(server))
-        clock._elapsed_s += 6.9 * _DAY_S
+        clock.stand_still(6.9 * _DAY_S)
         assert (await server.http.get("/api/me", headers=used)).status_code == 200
-        clock._elapsed_s += 0.2 * _DAY_S
+        clock.stand_still(0.2 * _DAY_S)
         assert (await server.http.get("/api/me", headers=idle)).status_code == 401
         for _ in range(3):
-            clock._elapsed_s += 6.5 * _DAY_S
+            clock.stand_still(6.5 * _DAY_S)
             assert (await server.http.get("/api/me", headers=used)).status_code == 200
-        clock._elapsed_s += 4 * _DAY_S
+        clock.stand_still(4 * _DAY_S)
         assert (await server.http.get("/api/me", headers=used)).status_code == 401
 
 
@@ -454,7 +454,7 @@ async def test_an_expired_or_altered_token_is_refused(store: Store, tmp_path: Pa
         for wrong in (text[:-1], text[:-1] + ("0" if text[-1] != "0" else "1"), "evt_x_y", "x"):
             answer = await server.http.get("/api/me", headers={"Authorization": f"Bearer {wrong}"})
             assert answer.status_code == 401
-        clock._elapsed_s += _DAY_S
+        clock.stand_still(_DAY_S)
         expired = await server.http.get("/api/me", headers={"Authorization": f"Bearer {text}"})
         assert expired.status_code == 401
 

@@ -41,17 +41,17 @@ def _git(folder: Path, *words: str) -> str:
 class Project:
     def __init__(self, kit: Kit, folder: Path) -> None:
         self.folder = folder
-        self._kit = kit
+        self.kit = kit
 
     async def shell(self, command: str) -> ToolResult:
-        return await self._kit.run("terminal", {"workspace": self.folder}, command=command)
+        return await self.kit.run("terminal", {"workspace": self.folder}, command=command)
 
     async def write(self, path: str) -> tuple[Verdict, str]:
-        ruling = await self._kit.rule("write_file", {"workspace": self.folder}, path=path, content="evil")
+        ruling = await self.kit.rule("write_file", {"workspace": self.folder}, path=path, content="evil")
         return ruling.verdict, ruling.reason
 
     async def write_anyway(self, path: str) -> ToolResult:
-        return await self._kit.run("write_file", {"workspace": self.folder}, path=path, content="evil")
+        return await self.kit.run("write_file", {"workspace": self.folder}, path=path, content="evil")
 
     @property
     def proof(self) -> Path:
@@ -277,7 +277,7 @@ async def test_a_project_without_a_repository_does_not_get_a_harmful_one(kit: Ki
 
 
 async def test_a_cancelled_command_leaves_nothing_behind_either(project: Project) -> None:
-    await project._kit.run(
+    await project.kit.run(
         "terminal",
         {"workspace": project.folder},
         command=f"git init -q n; git -C n config core.fsmonitor '{project.payload}'; sleep 60",

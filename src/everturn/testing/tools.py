@@ -102,6 +102,9 @@ class FakeToolbox:
         self.decided: list[tuple[str, str, bool]] = []
         self.forgotten: list[str] = []
 
+    def add(self, tool: Tool) -> None:
+        self._tools = sorted([*self._tools, tool], key=lambda each: each.spec.name)
+
     async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
         if self.trouble is not None:
             raise self.trouble

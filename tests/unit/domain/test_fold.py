@@ -226,7 +226,7 @@ def test_a_second_result_of_a_call_changes_nothing() -> None:
     ]
 
 
-def test_a_late_result_counts_only_for_a_call_that_nobody_settled() -> None:
+def test_c09_a_late_result_counts_only_for_a_call_that_nobody_settled() -> None:
     calls = (Call("a", "look", "{}"), Call("b", "look", "{}"))
     journal = [
         *journal_of(ev.StepFinished(1, "calls", calls), first=1),

@@ -22,7 +22,7 @@ def test_a_clock_that_goes_back_does_not_make_ids_go_back() -> None:
     clock = FakeClock(2_000)
     ids = Ids(clock)
     first = ids.session()
-    clock._start_ms = 1_000
+    clock.set_back(1.0)
     assert ids.session() > first
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -77,14 +78,18 @@ async def test_the_first_call_fetches_starts_and_answers(tmp_path: Path, client:
         assert server.starts == 1
 
 
+def kill(pid: int | None) -> None:
+    """End a process and wait for its end."""
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
 async def test_a_child_that_died_is_started_again(tmp_path: Path, client: httpx2.AsyncClient) -> None:
     server = fake_server(tmp_path)
     async with tiny_model(tmp_path, client, Registry(), server) as model:
         await collect(model, asks())
-        process = server._process
-        assert process is not None
-        process.kill()
-        process.wait()
+        kill(server.pid)
         assert text_of(await collect(model, asks())) == "served tiny.gguf"
         assert server.starts == 2
 
@@ -249,10 +254,7 @@ async def test_the_pocket_model_talks_goes_on_and_survives_its_child(client: htt
         assert text_of(await collect(model, goes_on)).startswith(" Paris")
         with pytest.raises(ContextTooLong):
             await collect(model, ModelRequest("", (user("word " * 6000),)))
-        process = server._process
-        assert process is not None
-        process.kill()
-        process.wait()
+        kill(server.pid)
         assert "Paris" in text_of(await collect(model, france))
         assert server.starts == 2
         pid = server.pid

@@ -6,6 +6,7 @@ import shutil
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -130,7 +131,7 @@ async def test_a_full_disk_is_said_before_anything_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = Registry()
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 90, 10))  # type: ignore[attr-defined]
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
     with pytest.raises(ModelDoesNotFit, match="needs"):
         await Shelf(tmp_path, registry).fetch(weights(), lambda done, total: None)
     assert registry.asked == []

@@ -105,7 +105,7 @@ async def test_a12_what_was_produced_before_a_cancel_and_arrives_after_it_is_in_
     assert await store.upkeep.check() == []
 
 
-async def test_late_text_of_a_resumed_turn_is_shown_as_an_abandoned_attempt(store: Store) -> None:
+async def test_c09_late_text_of_a_resumed_turn_is_shown_as_an_abandoned_attempt(store: Store) -> None:
     session = await new_session(store)
     held = await start(store, session.id, "hello")
     number = await append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "first ")])
@@ -123,6 +123,8 @@ async def test_late_text_of_a_resumed_turn_is_shown_as_an_abandoned_attempt(stor
     assert all_words(messages[1]) == "first attemptsecond"
     abandoned = [p.text for p in messages[1].parts if isinstance(p, Text) and p.is_abandoned]
     assert "".join(abandoned) == "first attempt"
+    assert not messages[1].is_recovered, "the turn was completed: nothing of it had to be recovered"
+    assert (await store.turns.get(ME, held.turn.id)).recovery is Recovery.NONE
 
 
 async def test_late_events_that_nobody_has_read_keep_their_turn_from_being_pruned(
@@ -165,7 +167,7 @@ async def test_a_waiting_turn_that_is_interrupted_waits_for_no_late_output(store
     assert turn.recovery is Recovery.FINAL
 
 
-async def test_a_late_tool_result_settles_a_call_that_is_in_doubt_and_no_other(store: Store) -> None:
+async def test_c09_a_late_tool_result_settles_a_call_that_is_in_doubt_and_no_other(store: Store) -> None:
     session = await new_session(store)
     held = await start(store, session.id, "hello")
     number = await append(store, held, wish())

@@ -31,6 +31,7 @@ from everturn.domain.sessions import SessionPatch
 from everturn.domain.store import Ask, Claim, Request, Submission
 from everturn.domain.turns import MOVES, Failure
 from everturn.store import Store, StoreSettings, open_store, sql
+from everturn.store.journal.spool import Spool
 from everturn.store.postgres import restore_postgres
 from everturn.store.postgres.connection import refuse_unsafe
 from everturn.store.postgres.copy import copy_out, verify_copy
@@ -737,10 +738,10 @@ async def test_whoever_waits_for_the_spool_of_a_broken_flusher_hears_of_it(
     proxy.go_away()
     await spooling.journal.append(claim.turn.id, claim.epoch, 2, deltas("spooled"))
 
-    def unreadable() -> None:
+    def unreadable(spool: Spool) -> None:
         raise OSError("the spool cannot be read")
 
-    monkeypatch.setattr(flusher._spool, "read", unreadable)
+    monkeypatch.setattr(Spool, "read", unreadable)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(heard(spooling.journal.wait_delivered(claim.turn.id, claim.epoch)))
         await task_waits_in(flusher.wait_delivered)

@@ -122,7 +122,7 @@ async def test_a_dead_worker_of_the_same_folder_is_taken_over_at_once_and_sealed
         await first.workers.register(WORKER)
         held = await start(first, session.id, "hello")
         await append(first, held, [ev.StepStarted(1, "m")])
-        first.workers._locks.pop(WORKER).release(and_file=False)  # what the death of its process does
+        first.workers.close()  # what the death of its process does
     await store.workers.register("wrk_two")
     assert await store.workers.take_over("wrk_two") == 1
     assert (await claim(store, "wrk_two")).reason == "crash"
