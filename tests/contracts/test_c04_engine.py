@@ -56,7 +56,7 @@ async def test_c04_a_turn_streams_into_the_spool_and_starts_no_tool_until_it_is_
         position = (await store.sessions.get(OWNER, session.id)).position
         probe.release(Moment.SPOOL_SYNCED)
         await spooled(spooling, b"step.finished")
-        await task_waits_in(Flusher.settled)
+        await task_waits_in(Flusher.wait_delivered)
         assert pay.calls == []
         assert len(harness.model.requests) == 1
         assert (await store.sessions.get(OWNER, session.id)).position == position

@@ -151,7 +151,7 @@ async def test_c04_nothing_may_be_started_until_the_spool_is_delivered(
 
     async with anyio.create_task_group() as group:
         group.start_soon(start_tool)
-        await task_waits_in(Flusher.settled)
+        await task_waits_in(Flusher.wait_delivered)
         assert not started
         proxy.come_back()
     assert started
