@@ -66,8 +66,9 @@ from everturn.store.scripts.rows import (
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.import_numbers import refuse_event_numbers, refuse_numbers
 from everturn.store.sessions.titles import put_title, title_text
-from everturn.store.turns.endings import queue_turn
-from everturn.store.turns.turns import repeat_answer, with_siblings
+from everturn.store.turns.details import with_siblings
+from everturn.store.turns.endings import NewTurn, queue_turn
+from everturn.store.turns.submissions import repeat_answer
 
 PAGE_MESSAGES_MAX = 500
 _WHOLE_PATH = 1 << 30
@@ -350,16 +351,15 @@ def _retry(
             parts.insert(0, Text(text))
         elif not parts:
             raise TextEmpty
-    sibling, position = yield from queue_turn(
-        tx,
-        session,
-        parts,  # type: ignore[arg-type]  # a user's message holds text and attachments only
+    new = NewTurn(
+        parts=parts,  # type: ignore[arg-type]  # a user's message holds text and attachments only
         created_at=tx.now,
         model=model or turn.turn.model,
         profile=turn.turn.profile,
         parent_no=turn.parent_no,
         has_parent=True,
     )
+    sibling, position = yield from queue_turn(tx, session, new)
     yield from bump(tx, session)
     yield from refresh(tx, session)
     kept = {"turn_id": sibling.id, "cursor": position}

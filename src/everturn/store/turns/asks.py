@@ -9,10 +9,12 @@ from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.store import Ask
-from everturn.store.scripts.common import add_events, lock_turn, refresh
+from everturn.domain.turns import Turn
+from everturn.store.scripts.common import add_events, get_turn, lock_turn, refresh
 from everturn.store.scripts.queries import ASK, ASKS_EXPIRED, ASKS_OPEN, ASKS_OPEN_OF_TURN, WRITER, ExpiredAsk
 from everturn.store.scripts.rows import ask_body, ask_of
 from everturn.store.scripts.script import Database, Script, Tx, q
+from everturn.store.turns import endings
 
 ANSWER_BYTES_MAX = 64_000
 ARGUMENTS_BYTES_MAX = 1_000_000
@@ -112,3 +114,37 @@ def _event(ask: Ask, answer: str, by: str) -> ev.Payload:
     if ask.topic == AskTopic.APPROVAL:
         return ev.ApprovalResolved(ask.id, ask.call_id or "", Decision(answer), by, ask.edited)
     return ev.QuestionAnswered(ask_id=ask.id, answer=answer, by=by, topic=ask.topic, call_id=ask.call_id)
+
+
+def wait_for_asks(
+    tx: Tx,
+    turn_id: str,
+    epoch: int,
+    number: int,
+    asks: tuple[Ask, ...],
+    payloads: tuple[ev.Payload, ...],
+    worked_ms: int | None,
+) -> Script[Turn]:
+    session, turn = yield from endings.lock_held_turn(tx, turn_id, epoch, number - 1)
+    if not asks:
+        raise WrongState(f"Turn {turn_id} has nothing to wait for.")
+    for ask in asks:
+        yield q(
+            "ask_insert",
+            ask.id,
+            session.owner,
+            session.no,
+            turn.no,
+            ask.topic,
+            ask.call_id,
+            ask_body(ask),
+            tx.now,
+            ask.expires_at,
+        )
+    waiting = ev.TurnWaiting(tuple(ask.id for ask in asks), worked_ms)
+    yield from add_events(tx, session, turn, epoch, number, [*payloads, waiting])
+    yield q("writer_number", turn.no, epoch, number + len(payloads))
+    yield q("turn_wait", turn.no)
+    yield q("writer_seal", turn.no, epoch)  # all it had to say is here: its count was checked
+    yield from refresh(tx, session)
+    return (yield from get_turn(turn.no)).turn

@@ -35,6 +35,30 @@ from everturn.store.scripts.script import Script, Tx, q
 # stands after all of them and takes none of their numbers.
 LAST_NUMBER = 1 << 30
 
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a turn ends. ``by``: who or what cancelled it."""
+
+    state: TurnState
+    failure: Failure | None = None
+    by: str = ""
+
+
+class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn to be queued. Unless ``has_parent``, it follows whatever the head is when it is claimed;
+    ``is_first`` puts it at the front of the queue."""
+
+    parts: Sequence[Text | Attachment]
+    created_at: int
+    model: str | None = None
+    profile: str | None = None
+    kind: TurnKind = TurnKind.MESSAGE
+    note: str = ""
+    parent_no: int | None = None
+    has_parent: bool = False
+    is_first: bool = False
+
+
 _attachments: msgspec.json.Decoder[tuple[Attachment, ...]] = msgspec.json.Decoder(tuple[Attachment, ...])
 
 
@@ -67,7 +91,7 @@ def complete(
     end = ev.TurnCompleted(usage=folded.usage, version=version)
     yield from add_events(tx, session, turn, epoch, number + 1, [end])
     yield q("writer_seal", turn.no, epoch)
-    yield from _close(tx, turn, TurnState.COMPLETED, None, folded, Recovery.NONE, number + 1)
+    yield from _close(tx, turn, Ending(TurnState.COMPLETED), folded, Recovery.NONE, number + 1)
     if turn.is_late:  # guard: c09
         # They came while the worker ran and are not in its fold: the next read threads them in (C09).
         yield q("turn_late", turn.no)
@@ -94,11 +118,12 @@ def fail(
             return turn.turn
         if turn.state is TurnState.QUEUED:
             joins = session.active_no is None
-            return (yield from end_queued(tx, session, turn, TurnState.FAILED, failure, joins=joins))
+            ending = Ending(TurnState.FAILED, failure)
+            return (yield from end_queued(tx, session, turn, ending, joins=joins))
     else:
         session, turn = yield from lock_held_turn(tx, turn_id, epoch)
         yield q("writer_seal", turn.no, epoch)
-    return (yield from end_active(tx, session, turn, TurnState.FAILED, failure, ahead))
+    return (yield from end_active(tx, session, turn, Ending(TurnState.FAILED, failure), ahead))
 
 
 def interrupt(
@@ -117,7 +142,7 @@ def interrupt(
         session, turn = yield from lock_held_turn(tx, turn_id, epoch)
         if is_sealed:  # guard: c06
             yield q("writer_seal", turn.no, epoch)
-    return (yield from end_active(tx, session, turn, TurnState.INTERRUPTED, failure, ahead))
+    return (yield from end_active(tx, session, turn, Ending(TurnState.INTERRUPTED, failure), ahead))
 
 
 def cancel(tx: Tx, owner: str, turn_id: str, by: str, ahead: JournalFold | None = None) -> Script[Turn]:
@@ -131,19 +156,15 @@ def cancel(tx: Tx, owner: str, turn_id: str, by: str, ahead: JournalFold | None 
         return turn.turn
     if turn.state is TurnState.QUEUED:
         return (yield from _cancel_queued(tx, session, turn, by=by))
-    return (yield from end_active(tx, session, turn, TurnState.CANCELLED, None, ahead, by=by))
+    return (yield from end_active(tx, session, turn, Ending(TurnState.CANCELLED, by=by), ahead))
 
 
 def end_active(
     tx: Tx,
     session: SessionRow,
     turn: TurnRow,
-    state: TurnState,
-    failure: Failure | None,
+    ending: Ending,
     ahead: JournalFold | None = None,
-    *,
-    by: str = "",
-    goes_to_queue: bool = True,
 ) -> Script[Turn]:
     """End a running or waiting turn with what its journal holds, whoever was writing it. Where its worker has
     not said itself that nothing more will come, what it has spooled may still arrive, and belongs to it.
@@ -153,7 +174,7 @@ def end_active(
     if ahead is None or ahead.turn_id != turn.id:
         ahead = JournalFold(turn.id)
     yield from ahead.catch_up(session, turn)
-    is_interrupted = state is TurnState.INTERRUPTED
+    is_interrupted = ending.state is TurnState.INTERRUPTED
     folded = ahead.result(is_recovered=is_interrupted)
     yield from delete_answers(tx, session, turn.no)
     yield from add_messages(tx, session, turn.no, folded.messages)  # guard: a12 c03
@@ -167,14 +188,13 @@ def end_active(
     number = (writer.number if writer else 0) + 1
     if writer is not None and not writer.is_sealed:
         number = LAST_NUMBER
-    event = _end_event(state, failure, recovery, by, version)
+    event = _end_event(ending, recovery, version)
     yield from add_events(tx, session, turn, turn.turn.epoch, number, [event])
-    yield from _close(tx, turn, state, failure, folded, recovery, number)
+    yield from _close(tx, turn, ending, folded, recovery, number)
     if ahead.has_unknown:
         # Shown as far as this version knows it. A newer one folds it again; until then it is not pruned.
         yield q("turn_late", turn.no)
-    if goes_to_queue:  # guard: a16
-        yield from _steering_to_queue(tx, session, turn)
+    yield from _steering_to_queue(tx, session, turn)  # guard: a16
     yield from refresh(tx, session)
     tx.probe.pass_by(Moment.END_WRITTEN, turn.id)
     tx.moments.append((Moment.END_COMMITTED, turn.id))
@@ -191,8 +211,7 @@ def end_for_deletion(tx: Tx, session: SessionRow) -> Script[None]:
 def _close(
     tx: Tx,
     turn: TurnRow,
-    state: TurnState,
-    failure: Failure | None,
+    ending: Ending,
     folded: Folded,
     recovery: Recovery,
     number: int,
@@ -200,9 +219,9 @@ def _close(
     yield q(
         "turn_end",
         turn.no,
-        state.value,
+        ending.state.value,
         tx.now,
-        to_json(failure) if failure else None,
+        to_json(ending.failure) if ending.failure else None,
         to_json(folded.usage),
         timeline_json(folded.timeline),
         recovery.value,
@@ -212,13 +231,11 @@ def _close(
     yield q("asks_close_turn", turn.no, tx.now)  # guard: a12
 
 
-def _end_event(
-    state: TurnState, failure: Failure | None, recovery: Recovery, by: str, version: int
-) -> ev.Payload:
-    if state is TurnState.CANCELLED:
-        return ev.TurnCancelled(by=by, version=version)
-    reason = failure or Failure("failed", "The turn failed.")
-    if state is TurnState.FAILED:
+def _end_event(ending: Ending, recovery: Recovery, version: int) -> ev.Payload:
+    if ending.state is TurnState.CANCELLED:
+        return ev.TurnCancelled(by=ending.by, version=version)
+    reason = ending.failure or Failure("failed", "The turn failed.")
+    if ending.state is TurnState.FAILED:
         return ev.TurnFailed(failure=reason, version=version)
     return ev.TurnInterrupted(failure=reason, recovery=recovery.value, version=version)
 
@@ -228,7 +245,7 @@ def _cancel_queued(tx: Tx, session: SessionRow, turn: TurnRow, *, by: str) -> Sc
     its sender cannot know whether the claim or the cancel came first. One that waits behind others leaves."""
     following = None if session.active_no is not None else (yield from next_turn(session))
     joins = following is not None and following.no == turn.no and turn.turn.kind is TurnKind.MESSAGE
-    ended = yield from end_queued(tx, session, turn, TurnState.CANCELLED, None, joins=joins, by=by)
+    ended = yield from end_queued(tx, session, turn, Ending(TurnState.CANCELLED, by=by), joins=joins)
     if joins:
         # A page that showed it as waiting reads again where it is now.
         yield from add_change_event(tx, session, "queue", session.session.version + 1, turn.id)
@@ -236,25 +253,18 @@ def _cancel_queued(tx: Tx, session: SessionRow, turn: TurnRow, *, by: str) -> Sc
 
 
 def end_queued(
-    tx: Tx,
-    session: SessionRow,
-    turn: TurnRow,
-    state: TurnState,
-    failure: Failure | None,
-    *,
-    joins: bool = False,
-    by: str = "",
+    tx: Tx, session: SessionRow, turn: TurnRow, ending: Ending, *, joins: bool = False
 ) -> Script[Turn]:
     """End a turn that never began. ``joins``: the transcript ends with it, with its message and its reason.
     Otherwise it is in no place of the tree, nor a sibling of those that are."""
     parent = turn.parent_no if turn.has_parent else session.head_no
-    encoded = to_json(failure) if failure else None
+    encoded = to_json(ending.failure) if ending.failure else None
     place = (parent, 1) if joins else (None, 0)
-    yield q("turn_end_queued", turn.no, state.value, tx.now, encoded, *place)
+    yield q("turn_end_queued", turn.no, ending.state.value, tx.now, encoded, *place)
     if joins:
         yield from move_head(tx, session, turn.no)
     version = yield from bump(tx, session)
-    event = _end_event(state, failure, Recovery.NONE, by, version)
+    event = _end_event(ending, Recovery.NONE, version)
     yield from add_events(tx, session, turn, 0, 1, [event])
     yield from refresh(tx, session)
     return (yield from get_turn(turn.no)).turn
@@ -265,9 +275,10 @@ def _steering_to_queue(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[Non
     waiting = yield from STEERING_OF_TURN.all(turn.no)
     for sent in waiting:
         parts = steering_parts(sent.text, sent.attachments)
-        yield from queue_turn(
-            tx, session, parts, created_at=sent.created_at, model=turn.turn.model, profile=turn.turn.profile
+        new = NewTurn(
+            parts=parts, created_at=sent.created_at, model=turn.turn.model, profile=turn.turn.profile
         )
+        yield from queue_turn(tx, session, new)
     if waiting:
         yield q("steering_delete", turn.no)
 
@@ -277,37 +288,24 @@ def steering_parts(text: str, attachments: str) -> tuple[Text | Attachment, ...]
     return (*((Text(text),) if text else ()), *files)
 
 
-def queue_turn(
-    tx: Tx,
-    session: SessionRow,
-    parts: Sequence[Text | Attachment],
-    *,
-    created_at: int,
-    model: str | None = None,
-    profile: str | None = None,
-    kind: TurnKind = TurnKind.MESSAGE,
-    note: str = "",
-    parent_no: int | None = None,
-    has_parent: bool = False,
-    is_first: bool = False,
-) -> Script[tuple[TurnRow, int]]:
+def queue_turn(tx: Tx, session: SessionRow, new: NewTurn) -> Script[tuple[TurnRow, int]]:
     """Insert a queued turn with the user's message and its event; return it and the position before."""
     places = yield from QUEUE_PLACES.only(session.no)
-    place = places.lowest - 1 if is_first else places.highest + 1
+    place = places.lowest - 1 if new.is_first else places.highest + 1
     position = (yield from SESSION_BY_NO.only(session.no)).position
     turn_id = tx.ids.turn()
     turn_no = yield from TURN_INSERT.only(
         turn_id,
         session.owner,
         session.no,
-        parent_no,
-        int(has_parent),
+        new.parent_no,
+        int(new.has_parent),
         place,
-        kind.value,
-        model,
-        profile,
-        note,
-        created_at,
+        new.kind.value,
+        new.model,
+        new.profile,
+        new.note,
+        new.created_at,
         position + 1,
     )
     turn = yield from get_turn(turn_no)
@@ -315,11 +313,11 @@ def queue_turn(
         id=message_id(turn_id, 0),
         turn_id=turn_id,
         role=Role.USER,
-        parts=tuple(parts),
-        created_at=created_at,
+        parts=tuple(new.parts),
+        created_at=new.created_at,
     )
-    if kind is TurnKind.MESSAGE:
+    if new.kind is TurnKind.MESSAGE:
         yield from add_messages(tx, session, turn.no, [message])
-    accepted = ev.TurnAccepted(message=message, place=0 if is_first else places.count)
+    accepted = ev.TurnAccepted(message=message, place=0 if new.is_first else places.count)
     yield from add_events(tx, session, turn, 0, 0, [accepted])
     return turn, position

@@ -1,0 +1,220 @@
+"""Claims: a worker takes a turn, keeps it, loses it or releases it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from everturn.domain import events as ev
+from everturn.domain.errors import (
+    JournalCorrupt,
+    WrongState,
+)
+from everturn.domain.probe import Moment
+from everturn.domain.store import Claim
+from everturn.domain.turns import ClaimReason, Failure, Turn, TurnState
+from everturn.store.scripts.common import (
+    add_events,
+    delete_answers,
+    get_session_by_no,
+    get_turn,
+    journal_of,
+    lock_turn,
+    move_head,
+    refresh,
+    refuse_busy,
+)
+from everturn.store.scripts.queries import (
+    APPEND_STATE,
+    CLAIMABLE,
+    CLAIMABLE_IN_SESSION,
+    HELD_EPOCHS,
+    MESSAGE_FIRST,
+    SESSION_NO_OF_ID,
+    TURN_CLAIM,
+    TURNS_OF_WORKER,
+    WORKER_CLAIMS,
+)
+from everturn.store.scripts.rows import (
+    SessionRow,
+    TurnRow,
+    make_events,
+    message_of,
+)
+from everturn.store.scripts.script import Script, Tx, q
+from everturn.store.turns import endings
+
+_DELTAS = frozenset({"text.delta", "reasoning.delta", "tool.output"})
+
+
+def find_claimable(
+    tx: Tx, limit: int, session_id: str | None, without_owners: tuple[str, ...]
+) -> Script[list[tuple[int, int]]]:
+    """Candidates as (session_no, turn_no), in the order in which they are to be taken."""
+    only = None
+    if session_id is not None:
+        only = yield from SESSION_NO_OF_ID.first(session_id)
+        if only is None:
+            return []
+    is_choosy = only is not None or bool(without_owners)
+    found = [
+        (turn.session_no, turn.turn_no)
+        for turn in (yield from CLAIMABLE.all(10_000 if is_choosy else limit))
+        if turn.owner not in without_owners and (only is None or turn.session_no == only)
+    ]
+    return found[:limit]
+
+
+def claim(
+    tx: Tx, worker: str, limit: int, session_id: str | None, without_owners: tuple[str, ...]
+) -> Script[list[Claim]]:
+    if tx.dialect == "postgresql" and (yield from WORKER_CLAIMS.first(worker)) == 0:
+        return []  # its lease ran out and its turns were taken: it must hear so before it takes others
+    claims: list[Claim] = []
+    tried: set[int] = set()
+    while True:
+        wanted = limit - len(claims) + len(tried)
+        candidates = yield from find_claimable(tx, wanted, session_id, without_owners)
+        sessions = sorted({session_no for session_no, _ in candidates} - tried)
+        tried.update(sessions)
+        found, was_refused = yield from _claim_in(tx, worker, sessions)
+        claims += found
+        if not was_refused or len(claims) >= limit:
+            return claims
+
+
+def _claim_in(tx: Tx, worker: str, sessions: Sequence[int]) -> Script[tuple[list[Claim], bool]]:
+    """Claim the next turn of each session, and say whether one could not be run here."""
+    claims: list[Claim] = []
+    was_refused = False
+    for session_no in sessions:
+        if tx.dialect == "postgresql" and not (yield q("session_lock_skip", session_no)):
+            continue  # another worker is writing this session; its next look will find the turn
+        turn_no = yield from CLAIMABLE_IN_SESSION.first(session_no)
+        claim = None if turn_no is None else (yield from take(tx, worker, session_no, turn_no))
+        if claim is not None:
+            claims.append(claim)
+        was_refused = was_refused or claim is None
+    return claims, was_refused
+
+
+def take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | None]:
+    session = yield from get_session_by_no(session_no)
+    turn = yield from get_turn(turn_no)
+    reason = ClaimReason(turn.ready_reason or ClaimReason.NEW)
+    is_queued = turn.state is TurnState.QUEUED
+    parent = turn.parent_no if turn.has_parent else session.head_no
+    try:
+        journal = [] if is_queued else (yield from journal_of(session, turn))
+    except JournalCorrupt as damage:
+        yield from _give_up_damaged(tx, session, turn, damage)
+        return None
+    if any(map(_is_newer, journal)):
+        return None  # a newer version began it and goes on with it (G04)
+    if turn.state is TurnState.INTERRUPTED:
+        # Its messages were folded at the interruption; the turn is live again and folds anew at its end.
+        yield from delete_answers(tx, session, turn.no)  # guard: c08
+    steps = [step.step for step in map(_finished_step, journal) if step is not None]
+    epoch = yield from TURN_CLAIM.only(turn.no, worker, tx.now, parent, int(reason == ClaimReason.CRASH))
+    yield q("writer_insert", turn.no, epoch, worker, 1)
+    if is_queued:
+        yield from move_head(tx, session, turn.no)
+        event: ev.Payload = ev.TurnStarted(epoch=epoch, worker=worker)
+    else:
+        attempt = turn.turn.attempts + (reason == ClaimReason.CRASH)
+        event = ev.TurnResumed(epoch, worker, reason, attempt, turn.stopped_at, max(steps, default=0))
+    yield from add_events(tx, session, turn, epoch, 1, [event])
+    if is_queued:
+        journal = yield from journal_of(session, turn, skips_damage=True)
+    else:
+        journal += make_events(tx.events[-1])
+    yield from refresh(tx, session)
+    now_row = yield from get_turn(turn_no)
+    session_now = yield from get_session_by_no(session_no)
+    first = yield from MESSAGE_FIRST.first(turn_no)
+    message = None if first is None else message_of(first, turn.id)
+    return Claim(
+        turn=msgspec.structs.replace(now_row.turn, text=first.text if first else ""),
+        session=session_now.session,
+        epoch=epoch,
+        number=1,
+        reason=reason,
+        journal=tuple(journal),
+        stopped_at=turn.stopped_at,
+        message=message,
+    )
+
+
+def _is_newer(event: ev.Event) -> bool:
+    """Whether only a newer version can read the event. Deltas, of which there are many, hold plain text."""
+    if event.kind in _DELTAS:
+        return False
+    return event.kind not in ev.KINDS or isinstance(event.payload, ev.Unknown)
+
+
+def _finished_step(event: ev.Event) -> ev.StepFinished | None:
+    if event.kind != "step.finished":
+        return None
+    payload = event.payload
+    return payload if isinstance(payload, ev.StepFinished) else None
+
+
+def _give_up_damaged(tx: Tx, session: SessionRow, turn: TurnRow, damage: JournalCorrupt) -> Script[None]:
+    """A turn whose journal is damaged cannot be resumed: it says so, and holds up nobody else."""
+    if turn.state is TurnState.INTERRUPTED:
+        yield q("turns_unready", session.no)
+        yield from refresh(tx, session)
+        return
+    failure = Failure.from_error(damage)
+    yield from endings.end_active(tx, session, turn, endings.Ending(TurnState.FAILED, failure))
+
+
+def find_lost(tx: Tx, held: tuple[tuple[str, int], ...]) -> Script[list[str]]:
+    if tx.dialect == "postgresql":
+        rows = yield from HELD_EPOCHS.all([turn_id for turn_id, _ in held])
+        still = {(turn.id, turn.epoch) for turn in rows}
+        return [turn_id for turn_id, epoch in held if (turn_id, epoch) not in still]
+    gone = []
+    for turn_id, epoch in held:
+        now = yield from APPEND_STATE.first(turn_id, epoch)
+        if now is None or now.state != "running" or now.epoch != epoch:
+            gone.append(turn_id)
+    return gone
+
+
+def held_by(tx: Tx, worker: str) -> Script[list[tuple[str, int]]]:
+    return [(turn.id, turn.epoch) for turn in (yield from TURNS_OF_WORKER.all(worker))]
+
+
+def hand_over(tx: Tx, turn_id: str, epoch: int) -> Script[Turn]:
+    session, turn = yield from endings.lock_held_turn(tx, turn_id, epoch)
+    yield q("turn_ready", turn.no, "handed_over", tx.now)
+    yield q("writer_seal", turn.no, epoch)
+    yield from refresh(tx, session)
+    tx.moments.append((Moment.HANDED_OVER, turn_id))
+    return (yield from get_turn(turn.no)).turn
+
+
+def resume(tx: Tx, owner: str, turn_id: str) -> Script[Turn]:
+    session, turn = yield from lock_turn(tx, turn_id, owner)
+    if turn.state is not TurnState.INTERRUPTED:
+        raise WrongState(
+            f"Turn {turn_id} is {turn.state}; only an interrupted turn can be resumed.",
+            hint="Send a new message instead.",
+        )
+    if session.active_no is not None or not turn.turn.is_ready:
+        yield from refuse_busy(session)
+    if session.head_no != turn.no:
+        raise WrongState(
+            f"Turn {turn_id} is no longer the last one of its session.", hint="Branch from it, or ask again."
+        )
+    if turn.is_pruned:
+        raise WrongState(
+            f"The journal of turn {turn_id} was pruned: its text is in the transcript, its steps are not.",
+            hint="Retry the message, or send a new one.",
+        )
+    if not turn.turn.is_ready:
+        yield q("turn_ready", turn.no, "manual", tx.now)
+        yield from refresh(tx, session)
+    return (yield from get_turn(turn.no)).turn

@@ -1,0 +1,89 @@
+"""The queue of a session: list it, edit it, take a turn out of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everturn.domain.errors import (
+    WrongState,
+)
+from everturn.domain.messages import Text
+from everturn.domain.turns import Turn, TurnState
+from everturn.store.scripts.common import (
+    add_change_event,
+    bump,
+    lock_turn,
+    refuse_stale,
+    reindex,
+    shown_session,
+)
+from everturn.store.scripts.queries import (
+    MESSAGE_FIRST,
+    QUEUE_PLACES,
+    QUEUE_ROWS,
+)
+from everturn.store.scripts.rows import (
+    SessionRow,
+    TurnRow,
+    message_columns,
+    message_of,
+    turn_of,
+)
+from everturn.store.scripts.script import Script, Tx, q
+from everturn.store.turns import endings
+from everturn.store.turns.details import with_text
+
+
+def list_queue(tx: Tx, owner: str, session_id: str) -> Script[list[Turn]]:
+    session = yield from shown_session(tx, owner, session_id)
+    turns = []
+    for row in (yield from QUEUE_ROWS.all(session.no)):
+        turns.append((yield from with_text(turn_of(row))))
+    return turns
+
+
+def _queued(tx: Tx, owner: str, turn_id: str) -> Script[tuple[SessionRow, TurnRow]]:
+    session, turn = yield from lock_turn(tx, turn_id, owner)
+    if turn.state is not TurnState.QUEUED:
+        raise WrongState(f"Turn {turn_id} is {turn.state}, not queued.", hint="It can be stopped or undone.")
+    return session, turn
+
+
+def edit_queued(
+    tx: Tx, owner: str, turn_id: str, text: str | None, place: int | None, version: int | None
+) -> Script[Turn]:
+    session, turn = yield from _queued(tx, owner, turn_id)
+    refuse_stale(session, version)
+    if text is not None:
+        yield from _reword(tx, turn, text)
+    if place is not None:
+        yield from _move(session, turn, place)
+    version = yield from bump(tx, session, is_transcript=False)
+    yield from add_change_event(tx, session, "queue", version, session.session.head)
+    return (yield from with_text(turn))
+
+
+def _move(session: SessionRow, turn: TurnRow, place: int) -> Script[None]:
+    """Number the queue anew, from its lowest place on."""
+    rows = yield from QUEUE_ROWS.all(session.no)
+    order = [found for row in rows if (found := turn_of(row)).no != turn.no]
+    order.insert(max(0, place), turn)
+    places = yield from QUEUE_PLACES.only(session.no)
+    for number, found in enumerate(order, start=places.lowest):
+        yield q("turn_place", found.no, number)
+
+
+def _reword(tx: Tx, turn: TurnRow, text: str) -> Script[None]:
+    first = yield from MESSAGE_FIRST.first(turn.no)
+    if first is None:
+        raise WrongState(f"Turn {turn.id} is a {turn.turn.kind}: it has no text.", hint="Remove it instead.")
+    old = message_of(first, turn.id)
+    parts = (Text(text), *(part for part in old.parts if not isinstance(part, Text)))
+    _, words, packed = message_columns(msgspec.structs.replace(old, parts=parts))
+    yield q("message_text_update", turn.no, words, packed)
+    yield from reindex(tx, first.message_no, first.text, words)
+
+
+def remove_queued(tx: Tx, owner: str, turn_id: str) -> Script[None]:
+    session, turn = yield from _queued(tx, owner, turn_id)
+    yield from endings.end_queued(tx, session, turn, endings.Ending(TurnState.CANCELLED, by="queue"))
