@@ -1,4 +1,4 @@
-"""Profiles: who the agent is, what it may use. Read from config.toml; errors name line and key."""
+"""Profiles: an agent's prompt, model and tools, read from config.toml. Errors name the line and the key."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ Answers
 - Use Markdown where it helps: fenced code with its language, tables for comparisons. Name files as path:line.
 - Answer in the user's language. Say when you are not sure."""
 
-# For a small model with tools, in the place of the default prompt: that speaks of tools it is not told of,
-# and would be most of what it has to read.
+# Replaces the default prompt for a small model with tools. The default names tools that such a model does not
+# get, and would be most of what it has to read.
 SHORT_PROMPT = """\
 You are Everturn, an agent that works for one person on their own machine. Do what was asked, completely, \
 and nothing beyond it. Never claim a result you have not seen. Files live in the workspace; paths are \
@@ -174,7 +174,7 @@ class Profiles(msgspec.Struct, frozen=True):
     def check_sign_in(self, name: str | None, *, is_on: bool) -> None:
         """Raise HostNetworkRefused for a profile that could approve its own calls.
 
-        On the machine's network is Everturn's own address. Without sign-in whoever reaches it is the owner.
+        Everturn itself listens on the machine's network, and without sign-in every client is the owner.
         """
         profile = self.get(name)
         if profile.host_network and not is_on:
@@ -206,7 +206,7 @@ def read_profiles(path: Path, tool_names: frozenset[str]) -> Profiles:
 
 
 def parse_profiles(text: str, file: str, tool_names: frozenset[str]) -> Profiles:
-    """Profiles and MCP servers from TOML; other tables are other people's business. Raises Invalid."""
+    """Profiles and MCP servers from TOML; other tables are ignored. Raises Invalid."""
     try:
         config = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

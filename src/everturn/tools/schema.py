@@ -1,4 +1,4 @@
-"""A tool from a signature: the arguments, their JSON schema and their checking come from type hints.
+"""A tool from a signature: its arguments, their JSON schema and their checks come from type hints.
 
 A tool of ours is a subclass of ``Action`` with an ``act`` method; a tool of an embedding program is any
 coroutine function under ``@tool``. Both are described by ``Annotated[str, "what it is"]``.
@@ -50,7 +50,7 @@ class Arguments:
 
 
 class Action:
-    """Base of the built-in tools. Its docstring is what the model is told."""
+    """Base of the built-in tools. A subclass's docstring is its description for the model."""
 
     name: ClassVar[str]
     is_safe_to_repeat: ClassVar[bool] = False
@@ -82,7 +82,7 @@ class Action:
         return self._arguments.check(given)
 
     def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
-        """What the policy should know about this call. Here: nothing to worry about."""
+        """What the policy should know about this call. By default nothing needs a question."""
         return Judgement(label=self.name)
 
     async def run(self, call: ToolCall, emit: Emit) -> Answer:
@@ -154,7 +154,7 @@ def _described_hint(hint: Any) -> Any:
 
 
 def _inline_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its references written out: some models and servers do not follow them."""
+    """The schema without references: some models and servers do not follow them."""
     definitions = schema.pop("$defs", {})
 
     def walk(node: Any) -> Any:

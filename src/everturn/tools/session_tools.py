@@ -1,4 +1,4 @@
-"""Tools that touch nothing: the list of steps, a question to the user, the search of past sessions."""
+"""Tools without effects: the list of steps, a question to the user, the search of past sessions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A workspace as a person looks at it: what is in a folder, files by a part of their name, one file's text.
+"""A workspace as the page shows it: the entries of a folder, files by a part of their name, a file's text.
 
-Everything is opened beneath a handle of the workspace, as tools do: a link that leads out leads nowhere.
+Everything is opened beneath a handle of the workspace, as tools do, so a link that leads out is refused.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def text_of(workspace: Path, path: str) -> WorkspaceText:
     is_cut = len(content) > TEXT_BYTES_MAX
     if b"\0" in content:
         raise Invalid(f"{name} is not text.", hint="Ask the agent about it.")
-    # Only at a cut may half a character stand at the end.
+    # Half a character at the end is allowed only where the text was cut.
     text = _decode(content[:TEXT_BYTES_MAX], is_cut)
     if text is None:
         raise Invalid(f"{name} is not UTF-8 text.", hint="Ask the agent about it.")
@@ -114,7 +114,7 @@ def text_of(workspace: Path, path: str) -> WorkspaceText:
 
 
 class _BoundedWalk:
-    """A bounded walk: so many entries, so much time."""
+    """A walk with a limit on entries and on time."""
 
     def __init__(self, root: int, monotonic: Callable[[], float]) -> None:
         self._root = root

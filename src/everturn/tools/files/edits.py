@@ -16,7 +16,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines as editors count them: ended by LF, a CR before it is not part of them."""
+    """The lines as editors count them: they end with LF, and a CR before it is not part of them."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines if lines[-1] else lines[:-1]
 
@@ -24,9 +24,9 @@ def lines_of(text: str) -> list[str]:
 def replace_exact(content: str, old: str, new: str, path: str, *, everywhere: bool) -> str:
     """The content with ``old`` replaced. It must occur exactly once, unless ``everywhere``.
 
-    A repeat changes nothing, so a call whose outcome a crash left unknown can simply be made once more: what
-    was put there is not replaced again, and where that cannot be told apart the edit is refused. The content
-    comes back as it was if the edit is done already.
+    Repeating an edit changes nothing, so a call whose outcome is unknown after a crash can be made again: new
+    text is not replaced a second time, and an edit for which that cannot be decided is refused. Returns the
+    content unchanged if the edit is done already.
     """
     if not old:
         raise ToolFailed("The text to replace is empty. Use write_file to make a file.")
@@ -90,7 +90,7 @@ def _occurrences(content: str, text: str) -> list[int]:
 
 
 def _hint_near(content: str, old: str) -> str:
-    """A hint for the commonest mistake: the same words with other spaces."""
+    """A hint for the most common mistake: the same words with other spaces."""
     first = old.strip().splitlines()[0].strip() if old.strip() else ""
     for number, line in enumerate(content.splitlines(), 1):
         if first and line.strip() == first:
@@ -151,7 +151,7 @@ def _hunks(lines: list[str], at: int) -> tuple[list[Hunk], int]:
         new: list[str] = []
         is_open = {"-": False, "+": False}
         at += 1
-        # After the new file's last line, an empty line is none of its lines.
+        # After the last line of the new file, an empty line does not belong to it.
         while at < len(lines) and _is_body(lines, at) and (lines[at] or not is_open["+"]):
             line = lines[at]
             at += 1
@@ -185,9 +185,9 @@ def _is_body(lines: list[str], at: int) -> bool:
 def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
     """The content with every hunk applied, or ToolFailed and nothing.
 
-    A repeat mostly does not fit, but may: a hunk that only adds lines finds its context a second time, and
-    nothing in it tells whether it is there already. Line ends stay as they are, new lines get the file's; a
-    patch is written from lines that were shown without them, and without the mark of byte order.
+    A repeat usually does not fit, but it may: a hunk that only adds lines finds its context a second time,
+    and nothing shows that the lines are there already. Line ends stay as they are and new lines get the
+    file's, because the model saw the lines without their ends and without the byte order mark.
     """
     mark = _BYTE_ORDER_MARK if content.startswith(_BYTE_ORDER_MARK) else ""
     lines = content.removeprefix(mark).split("\n")
@@ -221,7 +221,7 @@ def apply_hunks(content: str, hunks: tuple[Hunk, ...], path: str) -> str:
 
 
 def _with_line_ends(hunk: Hunk, before: list[str], end: str) -> list[str]:
-    """The hunk's new lines: those that stay as they were, the others with the file's line end."""
+    """The hunk's new lines: unchanged ones as they were, the others with the file's line end."""
     matcher = difflib.SequenceMatcher(None, hunk.old, hunk.new, autojunk=False)
     after: list[str] = []
     for op, i1, i2, j1, j2 in matcher.get_opcodes():

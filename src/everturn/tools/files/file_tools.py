@@ -36,7 +36,7 @@ _SEARCH_TIMEOUT_S = 30.0
 _BESIDE_MAX = 20
 
 Whole = Annotated[int, msgspec.Meta(ge=1)]
-# Who looks for a file by its name this way must not take it for missing.
+# A model that searches for a file by its name must not conclude that the file is missing.
 _NO_MATCH = "[no match in the text of any file; names of files are not searched]"
 FilePath = Annotated[str, "Path of the file, relative to the workspace"]
 
@@ -92,13 +92,13 @@ class WriteFile(_WriteAction):
     ) -> ToolResult:
         before, is_new = await anyio.to_thread.run_sync(_replace, call.workspace, path, content)
         lines = _count_lines(content)
-        # With what it had: who meant to add to a file sees that the rest of it is gone.
-        said = (
+        # The old length too: a model that meant to add to a file sees that the rest is gone.
+        text = (
             f"Made {path} ({lines})."
             if is_new
             else f"Replaced {path}: it had {_count_lines(before)}, now {lines}."
         )
-        return ToolResult(said, display=diff_display(path, before, content))
+        return ToolResult(text, display=diff_display(path, before, content))
 
 
 class EditFile(_WriteAction):
@@ -242,7 +242,7 @@ class SearchFiles(Action):
 
 
 def judge_writes(name: str, paths: list[str], workspace: Path) -> Judgement:
-    """Writing inside the workspace is what it is for; a few files there reach further."""
+    """Writing in the workspace is allowed, except for the few files that other programs run."""
     label = one_line(", ".join(paths) or name)
     concerns = []
     with FolderHandle(workspace) as files:
@@ -261,8 +261,8 @@ def judge_writes(name: str, paths: list[str], workspace: Path) -> Judgement:
 
 
 def _open_for_writing(workspace: Path) -> FolderHandle:
-    """The workspace's files for writing. What other programs run is written under its own name only: that
-    is the name that was judged, whatever links have changed since."""
+    """The workspace's files for writing. A file that other programs run is written under its own name only:
+    that name was judged, and a link may have changed since."""
 
     def check(name: str, real: str) -> None:
         if real != os.path.normpath(name) and guarded_part(workspace, real):
@@ -301,7 +301,7 @@ def _read_text(workspace: Path, path: str) -> str:
 
 
 def _neighbours(files: FolderHandle, path: str) -> str:
-    """What is there instead, for who guessed a name."""
+    """The names that are there instead, for a model that guessed one."""
     folder = str(PurePosixPath(path).parent)
     try:
         fd = files.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -349,7 +349,7 @@ def _apply(workspace: Path, patches: list[FilePatch]) -> list[tuple[str, str, st
         changes.append((patch.path, before, after))
     done: list[str] = []
     with _open_for_writing(workspace) as files:
-        # Removed last: what moves is never in neither place.
+        # Deletions last: a file that moves is always in at least one place.
         for path, content in sorted(contents.items(), key=lambda item: item[1] is None):
             try:
                 files.remove(path) if content is None else files.write(path, content.encode())
@@ -452,7 +452,7 @@ def _format_entry(entry: dict[str, Any]) -> str:
 
 
 def _tally(entries: list[dict[str, Any]]) -> str:
-    """How many there are: asked for that, small models count wrong."""
+    """How many there are: small models miscount a list."""
     folders = sum(entry["kind"] == "folder" for entry in entries)
     counts = ((len(entries) - folders, "file"), (folders, "folder"))
     return "[" + ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts if count) + "]"

@@ -62,7 +62,7 @@ class FolderHandle:
         os.close(self._fd)
 
     def name(self, path: str) -> str:
-        """The path relative to the workspace, as people and rules see it. Raises OutsideWorkspace."""
+        """The path relative to the workspace, as users and rules see it. Raises OutsideWorkspace."""
         pure = PurePosixPath(path)
         if pure.is_absolute():
             if not pure.is_relative_to(self.root):
@@ -82,10 +82,10 @@ class FolderHandle:
 
     def read(self, path: str, bytes_max: int) -> bytes:
         """The content of a regular file; one byte more than the limit says that there is more."""
-        # NONBLOCK: opening a pipe that somebody put there must not hang the tool.
+        # NONBLOCK: opening a named pipe must not hang the tool.
         fd = self.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            # Looked at first: fdopen refuses a folder, and leaves its handle open.
+            # Checked first: fdopen refuses a folder, and leaves its handle open.
             mode = os.fstat(fd).st_mode
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(path)
@@ -129,7 +129,7 @@ class FolderHandle:
             return mode is None
 
     def has(self, path: str) -> bool:
-        """Whether something of this name is there, of whatever kind; a link counts, wherever it leads."""
+        """True if there is a file, a folder or anything else of this name. A broken link counts too."""
         name = PurePosixPath(self.name(path))
         try:
             with self._folder(str(name.parent), make=False) as folder:
@@ -164,7 +164,7 @@ class FolderHandle:
         except FileNotFoundError:
             if not make or path in (".", ""):
                 raise
-            # Somebody else may have made it first, or it is a link: opening it decides.
+            # Another process may have made it first, or it is a link: opening it decides.
             with self._folder(str(PurePosixPath(path).parent)) as parent, suppress(FileExistsError):
                 os.mkdir(PurePosixPath(path).name, dir_fd=parent)
             fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)

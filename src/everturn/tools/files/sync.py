@@ -1,4 +1,4 @@
-"""What a finished step made is on disk before the step is: syncing files, folders and file systems."""
+"""Syncs files, folders and file systems, so that what a step wrote is on disk before the step is recorded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _DEPTH_MAX = 256
 
 
 class DiskSync:
-    """The real disk. A test's own overrides these two calls to see what survives a power cut."""
+    """The real disk. Tests override these two calls to see what survives a power cut."""
 
     def sync(self, descriptor: int) -> None:
         """One file or folder."""
         os.fsync(descriptor)
 
     def sync_file_system(self, folder: Path) -> None:
-        """Everything that was written to the file system of this folder, by whatever process. Raises OSError.
+        """Sync everything that any process wrote to the file system of this folder. Raises OSError.
 
         A command can write any number of files: one call for all of them takes milliseconds where one for
         each would take minutes.
@@ -35,8 +35,8 @@ class DiskSync:
 def sync_upwards(disk: DiskSync, folder: int, root: int) -> None:
     """Sync a folder and every folder above it up to ``root`` and the one that names it.
 
-    Also those that look old: whoever made them may have been killed before they were synced. A folder that
-    may be written to and not read cannot be synced, nor can those above it.
+    Old folders too: the process that made them may have been killed before it synced them. A folder that may
+    be written but not read cannot be synced, nor can those above it.
     """
     top = os.fstat(root)
     at = os.dup(folder)

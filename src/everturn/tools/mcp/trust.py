@@ -1,7 +1,8 @@
 """Which tools of an MCP server the agent gets: those whose description the user has read and accepted.
 
-Whatever a server says about a tool (its name, what it does, its arguments with their names and values) is
-text from outside that steers the model. It gets none of it before the user has accepted that very text.
+Everything that a server says about a tool (its name, what it does, its arguments with their names and
+values) is text from outside that steers the model. The model gets it only after the user has accepted that
+exact text.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class McpTrust:
         return await self._mark_trusted(owner, server, definitions)
 
     async def known(self, owner: str, server: McpServer) -> list[McpTool]:
-        """The same as far as the server has told before; starts nothing."""
+        """The same from what the server said earlier; starts nothing."""
         return await self._mark_trusted(owner, server, await self._servers.stored(owner, server) or [])
 
     async def _mark_trusted(
@@ -46,7 +47,7 @@ class McpTrust:
         return tools
 
     async def questions(self, owner: str, server: McpServer, workspace: Path) -> list[Untrusted]:
-        """What the user has neither accepted nor declined, whole."""
+        """The full text of what the user has neither accepted nor declined."""
         new = [tool for tool in await self.tools(owner, server, workspace) if not tool.is_trusted]
         return list(texts_of(server, await self._without_declined(owner, new)))
 
@@ -73,7 +74,7 @@ def _record(tool: McpTool) -> str:
 
 
 def texts_of(server: McpServer, tools: Sequence[McpTool]) -> tuple[Untrusted, ...]:
-    """What the server says about these tools, whole, in as many parts as it takes."""
+    """The full text of what the server says about these tools, in as many parts as needed."""
     return tuple(_question(server, batch) for batch in _batches(tools))
 
 
@@ -99,7 +100,7 @@ def _reach(server: McpServer) -> str:
 
 
 def describe(tool: McpTool) -> str:
-    """Everything the model would be told about the tool."""
+    """Everything that the model would read about the tool."""
     schema = tool.spec.schema
     arguments = msgspec.json.format(msgspec.json.encode(schema.parameters), indent=2).decode()
     return f"{schema.name}\n{schema.description}\nArguments: {arguments}"
@@ -110,7 +111,7 @@ def _digest(tools: Sequence[McpTool]) -> str:
 
 
 def _batches(tools: Sequence[McpTool]) -> list[list[McpTool]]:
-    """The tools in groups that one question can show whole. What is too long for any is left out."""
+    """The tools in groups that one question can show in full. A tool too long for any group is left out."""
     batches: list[list[McpTool]] = []
     room = 0
     for tool in tools:

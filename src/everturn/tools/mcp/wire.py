@@ -62,7 +62,7 @@ class Sdk(Protocol):
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A tool as its server describes it. ``digest`` covers everything the model would be told."""
+    """A tool as its server describes it. ``digest`` covers everything that the model would read."""
 
     name: str
     description: str

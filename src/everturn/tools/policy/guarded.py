@@ -1,7 +1,7 @@
 """What other programs run outside the sandbox, as a project's owner: hooks, editor tasks, settings of Git.
 
-A command in the sandbox writes to the project, and its owner works there too. Whatever the owner's shell,
-editor or Git picks up by itself would turn that into code that runs as the owner. So:
+A command in the sandbox writes to the project, and its owner works there too. A file that the owner's shell,
+editor or Git runs by itself would turn that into code that runs as the owner. So:
 
 - file tools ask before they write such a file, and write it only under its own name, not through a link;
 - in the sandbox those that are there are read-only. Git must be able to write beside its settings, so one of
@@ -107,7 +107,7 @@ class Guard:
         )
 
     def forbidden_change(self) -> str:
-        """What a running command has made that must not wait until its end; empty if nothing."""
+        """A change for which the running command must be ended now; empty if there is none."""
         for path, before in self._watched.items():
             if _version(path) != before:
                 return self._shown(path)
@@ -120,7 +120,7 @@ class Guard:
         return ""
 
     def rename_harmful(self) -> list[str]:
-        """After the end of a command: rename what it made and would be run; say what, by the old names."""
+        """After a command: rename what it made that other programs would run; return the old names."""
         aside = [path for path, before in self._watched.items() if _version(path) not in ("", before)]
         aside += self._replaced()
         if self._is_brief:
@@ -140,9 +140,9 @@ class Guard:
             return [self._shown(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
 
     def _open_top(self) -> None:
-        """Give the project's own folder back the rights that it had for its owner, who is we.
+        """Restore our own rights to the project's folder, if a command took them away.
 
-        A command may have taken them away. Then nothing in it could be listed, and it cannot be renamed.
+        Without them nothing in it can be listed, and the folder itself cannot be renamed.
         """
         mode = os.stat(self._root).st_mode
         if self._root not in self._closed and mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -162,7 +162,7 @@ class Guard:
                     yield os.path.join(config, name)
 
     def _replaced(self) -> list[str]:
-        """Settings that are not the mounted ones any more, and make Git run more than those did."""
+        """Settings that replaced the mounted ones and make Git run more than those did."""
         settings = [place for place in self.places if os.path.basename(place.path) in _SETTINGS]
         return [
             place.path
@@ -171,7 +171,7 @@ class Guard:
         ]
 
     def _set_aside(self, files: FolderHandle, path: str) -> bool:
-        """Rename it, beside its place, so that nothing finds it. Settings that were there come back."""
+        """Rename it in its folder, so that no program finds it, and restore the settings that were there."""
         shown = self._shown(path)
         try:
             files.rename(shown, f"{os.path.basename(path)}.refused-{secrets.token_hex(3)}")
@@ -188,7 +188,7 @@ class Guard:
         return os.path.relpath(path, self._root)
 
     def _settings_of(self, repositories: Sequence[str]) -> Iterator[str]:
-        """Files and folders to keep as they are, and places where there must be none."""
+        """Paths of settings: those that are there must not change, the others must not appear."""
         for repository in repositories:
             if not _is_folder(repository):
                 yield repository  # a file or a link that names the repository
@@ -217,7 +217,7 @@ class Guard:
         return path.startswith(os.path.realpath(self._root) + "/")
 
     def _harmful(self, path: str) -> list[str]:
-        """What of a repository that a command made would make Git run something."""
+        """The settings of a new repository that would make Git run something."""
         if _is_folder(path):
             return [entry for entry in _setting_paths(path) if not self._is_harmless_setting(entry)]
         target = _target(path)
@@ -249,7 +249,7 @@ class Guard:
 
 
 def guarded_part(root: Path, inner: str) -> str:
-    """Which part of a path in the project makes other programs run something; empty if none does.
+    """The part of a path in the project that makes other programs run something; empty if none does.
 
     ``inner`` is the path without links, relative to ``root``.
     """
@@ -299,7 +299,7 @@ def _identity(path: str) -> str:
 
 
 def _version(path: str) -> str:
-    """Its identity and the time of its last change, which nobody can set."""
+    """Its identity and the time of its last change (ctime), which no program can set."""
     try:
         found = os.lstat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Names of hosts as people see and allow them: ``example.com``, or ``example.com:8080`` on another port."""
+"""Names of hosts as users see and allow them: ``example.com``, or ``example.com:8080`` on another port."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HostPattern = Annotated[str, msgspec.Meta(pattern=rf"^(\*\.)?{_NAME}(:[0-9]{{1,5
 
 
 def host_label(host: str, port: int) -> str:
-    """The one way to write a host and a port; the web's two ports are left out."""
+    """The one way to write a host and a port; ports 80 and 443 are left out."""
     name = host.lower().rstrip(".")
     name = f"[{name}]" if ":" in name and not name.startswith("[") else name
     return name if port in _PORTS.values() else f"{name}:{port}"
 
 
 def host_of(written: str) -> str:
-    """The label of a host as somebody wrote it."""
+    """The label of a host as it was written in settings or arguments."""
     found = _HOST.fullmatch(written)
     return host_label(found[1], int(found[2] or 443)) if found else written
 
@@ -39,14 +39,14 @@ def is_host(name: str) -> bool:
 
 
 def is_this_machine(label: str) -> bool:
-    """Is it a name of the machine itself? Nobody is asked about those: no permission leads there."""
+    """True for a name of this machine. No permission leads there, so no question is asked about it."""
     return re.fullmatch(r"(localhost|127(\.[0-9]+){3}|\[::1\])(:[0-9]+)?", label) is not None
 
 
 def hosts_in(words: Iterable[str]) -> list[str]:
     """The hosts of the words that are web addresses, or options with one as their value.
 
-    This only lets a question be asked before a command runs; what it really reaches is held at the gate.
+    Used to ask before a command runs. What it really reaches is decided at the gate.
     """
     found = [_ADDRESS.match(word.partition("=")[2] if word.startswith("-") else word) for word in words]
     labels = [_label_of(match) for match in found if match]
@@ -59,7 +59,7 @@ def hosts_in_code(code: str) -> list[str]:
 
 
 def is_listed(label: str, patterns: Sequence[str]) -> bool:
-    """Does a configured list hold this host? ``*.example.com`` stands for all names below it."""
+    """True if a configured list has this host. ``*.example.com`` stands for all names below it."""
     known = [host_of(pattern.removeprefix("*")) for pattern in patterns]
     return any(label.endswith(name) if name.startswith(".") else label == name for name in known)
 

@@ -13,10 +13,10 @@ class Concern(msgspec.Struct, frozen=True):
     """One reason to ask.
 
     ``key`` names what "in this session" and "always" would cover; without a key only "once" is offered.
-    ``covers`` says the same to people, where the key alone does not.
+    ``covers`` says the same to the user, where the key is not clear enough.
     ``sends``: data may leave for the network. ``is_outside``: it may reach outside the workspace. Once
     untrusted output is in the context, stored permission no longer covers those two.
-    ``is_opaque``: nobody can tell what will run, so the hard rules could not be checked.
+    ``is_opaque``: what will run is not known, so the hard rules could not be checked.
     """
 
     reason: str
@@ -28,7 +28,7 @@ class Concern(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """``label`` is the call in one line for people. ``denied``: a hard rule, nothing overrides it."""
+    """``label`` is the call in one line, for users. ``denied``: the hard rule that it breaks; final."""
 
     label: str
     denied: str = ""
@@ -49,7 +49,7 @@ class CallContext(msgspec.Struct, frozen=True):
 
     @property
     def is_contained(self) -> bool:
-        """Does the sandbox hold what it runs, and the gate what it sends?"""
+        """True if the sandbox contains what it runs, and the gate what it sends."""
         return self.is_sandboxed and not self.has_host_network
 
     @property

@@ -68,7 +68,7 @@ def _targets(redirect: tree_sitter.Node) -> list[tree_sitter.Node]:
 
 
 def _has_plain_gaps(node: tree_sitter.Node) -> bool:
-    """Is there nothing but blanks between its parts? The grammar also skips what bash does not."""
+    """True if there are only blanks between its parts. The grammar also skips what bash does not."""
     if node.type == "string":
         return True  # its value is taken from the whole text
     blanks = _BLANKS[node.type in _SEQUENCES]

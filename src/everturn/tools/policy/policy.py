@@ -1,9 +1,9 @@
 """Allow, ask or deny: hard rules first, then what was allowed before, then the question.
 
-What a person allowed lies in the store. "In this session" and "trust" belong to one session; "always"
-belongs to the owner, can be listed and revoked. Once untrusted output is in the context, none of them covers
-sending to the network or reaching outside the workspace: the call may be the idea of whoever wrote that
-output, so the person decides about each.
+The user's answers are kept in the store. "In this session" and "trust" belong to one session; "always"
+belongs to the owner, and can be listed and revoked. Once untrusted output is in the context, none of them
+covers sending to the network or reaching outside the workspace: the author of that output may have asked for
+the call, so the user decides about each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from everturn.tools.policy.judgement import Concern, Judgement
 
 RULE = "policy.rule"
 SESSION = "policy.session"
-REFUSED = "policy.refused"  # hosts that calls of a session were kept from
+REFUSED = "policy.refused"  # hosts that calls of a session were refused
 _TRUST = "trust"
 
 
@@ -53,7 +53,7 @@ class Policy:
         ]
         if not open_concerns:
             return Ruling(Verdict.ALLOW, label=judgement.label, options=())
-        # On one line: a path or a host in a reason is the model's text, and must not look like ours.
+        # On one line: a path or a host in a reason comes from the model, and must not look like our text.
         reasons = [_flat(concern.reason + await self._ran_before(call, concern)) for concern in open_concerns]
         reason = "; ".join(dict.fromkeys(reasons))
         if call.is_tainted and any(_reaches_far(concern) for concern in open_concerns):
@@ -80,12 +80,12 @@ class Policy:
                 )
 
     async def allows(self, call: ToolCall, concern: Concern, *, is_sandboxed: bool) -> bool:
-        """Does what was allowed before cover this concern of the call?"""
+        """True if an earlier answer covers this concern of the call."""
         is_trusted = await self._has(call, _TRUST)
         return await self._is_covered(call, concern, is_trusted=is_trusted, is_sandboxed=is_sandboxed)
 
     async def record_refused(self, call: ToolCall, keys: Sequence[str], label: str) -> None:
-        """Keep what a call was kept from, so that a question about it can say what ran already."""
+        """Record the hosts that a call was refused, so that a later question can say what already ran."""
         for key in keys:
             await self._records.put(call.owner, REFUSED, _name(call.session_id, key), {"label": label})
 
@@ -127,7 +127,7 @@ class Policy:
             return False
         if concern.key and await self._has(call, concern.key):
             return True
-        # What cannot be read cannot be held against the hard rules: without a sandbox it always asks.
+        # The hard rules cannot be applied to what cannot be read: without a sandbox it always asks.
         if is_trusted and (is_sandboxed or not concern.is_opaque):
             return True
         return (
@@ -135,7 +135,7 @@ class Policy:
         )
 
     async def _ran_before(self, call: ToolCall, concern: Concern) -> str:
-        """For a host that was refused earlier: what ran then, because allowing it means a second run."""
+        """For a host that was refused earlier: the call that already ran without it."""
         found = await self._records.get(call.owner, REFUSED, _name(call.session_id, concern.key))
         return f" (refused before; already ran without it: {found['label']})" if found else ""
 
@@ -153,7 +153,7 @@ class Policy:
 
 
 def _options(call: ToolCall, concerns: list[Concern], *, is_sandboxed: bool) -> tuple[Decision, ...]:
-    """Only what would really cover this call the next time."""
+    """The answers to offer: only those that would cover this call the next time."""
     if call.is_tainted and any(_reaches_far(concern) for concern in concerns):
         return (Decision.ONCE, Decision.DENY)
     options = [Decision.ONCE]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from everturn.tools.policy.shell import SimpleCommand
 
-# They print their arguments or what the system is called, and open no file, whatever the options.
+# They print their arguments or the system's name, and open no file with any option.
 _PRINTERS = frozenset(
     ("basename", "dirname", "echo", "false", "id", "pwd", "seq", "tr", "true", "uname", "whoami")
 )
@@ -52,9 +52,9 @@ _IN_SHELL = frozenset(("echo", "false", "pwd", "true"))
 
 
 def only_reads(command: SimpleCommand, workspace: Path) -> bool:
-    """Does it surely read nothing outside the workspace, write nothing and run nothing else?
+    """True if it certainly reads nothing outside the workspace, writes nothing and runs nothing else.
 
-    True only for words that are literal: the caller has made sure that the line is plain.
+    Expects literal words: the caller has checked that the line is plain.
     """
     if command.through or not all(word.is_fixed for word in command.words):
         return False
@@ -76,12 +76,12 @@ def only_reads(command: SimpleCommand, workspace: Path) -> bool:
 
 
 def is_reader(name: str) -> bool:
-    """Is it a program that reads or prints, and so opens no connection?"""
+    """True for a program that reads or prints, and so opens no connection."""
     return name in _PRINTERS or name in _READERS
 
 
 def is_inside(text: str, workspace: Path) -> bool:
-    """Surely no path that leads out of the workspace, links included."""
+    """True if the path certainly stays in the workspace, links included."""
     if text.startswith("~") or ".." in text.split("/"):
         return False
     return _is_below(workspace / text, workspace)
@@ -95,7 +95,7 @@ def _is_listed(word: str, short: str, long: list[str]) -> bool:
 
 
 def _is_systems(command: SimpleCommand, workspace: Path) -> bool:
-    """Is it the system's program of that name, not one that the workspace put in its place?"""
+    """True if it is the system's program of that name, not one from the workspace."""
     name = command.words[0].text
     if name in _IN_SHELL:
         return True

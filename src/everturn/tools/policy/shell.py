@@ -3,7 +3,7 @@
 The text is parsed with bash's grammar. Commands inside ``$()``, pipes, functions, here-documents and
 process substitutions are found by walking the tree; commands handed to another program (``sh -c``,
 ``xargs``, ``sudo``, ``env``, ``find -exec`` …) by knowing how those programs take them. What cannot be
-known is said to be opaque, with the reason; it is never guessed.
+known is reported as opaque, with the reason; it is never guessed.
 
 Finding commands is not enough where nothing contains them: bash also runs code in places that hold no
 command (``[[ 'a[$(id)]' -eq 0 ]]``). ``ParsedLine.beyond`` therefore names what is not plain, that is, not a
@@ -197,7 +197,7 @@ def _bare(node: tree_sitter.Node, text: str) -> Word:
     if node.named_children:
         return Word(text, is_fixed=False)
     value = re.sub(r"\\(.)", lambda found: "" if found[1] == "\n" else found[1], text, flags=re.S)
-    # What a brace list or a pattern becomes is the shell's business.
+    # The shell decides what a brace list or a pattern becomes.
     is_list = re.search(r"\{[^}]*(,|\.\.)[^}]*\}", text) is not None
     is_pattern = text != "[" and any(char in text for char in "*?[")
     return Word(value, is_fixed=not is_list and not is_pattern)
@@ -210,7 +210,7 @@ def _quoted(node: tree_sitter.Node, text: str) -> Word:
 
 
 def _ansi(text: str) -> Word:
-    """``$'…'`` with the escapes that everybody writes; with any other its value is not known here."""
+    """``$'…'`` with the usual escapes; with any other its value is not known."""
     if "\\" in _ANSI_ESCAPE.sub("", text):
         return Word(text, is_fixed=False)
     return Word(_ANSI_ESCAPE.sub(_unescape, text[2:-1]))
@@ -268,7 +268,7 @@ def _words_behind(redirect: tree_sitter.Node) -> list[tree_sitter.Node]:
 
 
 def _is_fed(node: tree_sitter.Node) -> bool:
-    """Does something flow into the command: a pipe, a file, a here-document?"""
+    """True if the command has an input: a pipe, a file, a here-document."""
     if any(child.type in ("herestring_redirect", "heredoc_redirect") for child in node.named_children):
         return True
     parent = node.parent

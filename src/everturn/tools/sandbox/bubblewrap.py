@@ -39,9 +39,9 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY
 _SHARED_BYTES = str(256 * 1024**2)
 _USER = ("--unshare-user", "--uid", "1000", "--gid", "1000")
 _FIXED = ("--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv")
-# The kernel's settings and switches. Their owner is root, whatever namespaces a process is in.
+# The kernel's settings and switches. Root owns them in every namespace.
 _PROC_READ_ONLY = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure")
-# What tells about the machine and the keys of others.
+# They reveal the machine and other users' keys.
 _PROC_HIDDEN = ("keys", "key-users", "kcore", "kmsg", "timer_list", "sched_debug", "latency_stats")
 
 
@@ -81,8 +81,8 @@ exec "$@"
 
 
 class Sources:
-    """Where bubblewrap finds what it shows: at its own place, or for another user than root where
-    ``launch`` attaches the mounts."""
+    """Where bubblewrap finds what it mounts: at the same path, or where ``launch`` attached an id-mapped
+    mount of it."""
 
     def __init__(self, mounts: Mapping[Path, int]) -> None:
         self.mounts = mounts
@@ -111,7 +111,7 @@ def options_of(
         options += ["--ro-bind", source(path), f"/etc/{path.name}"]
     options += ["--proc", "/proc", *_proc_options(), "--dev", "/dev", *level.size, "--tmpfs", TMP]
     if level.size:
-        # Else both are as large as half of the machine's memory.
+        # The default size of each would be half of the machine's memory.
         options += ["--size", _SHARED_BYTES, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
     if any(home.is_relative_to(folder) for folder in _SYSTEM):
         options += ["--tmpfs", str(home)]
@@ -127,7 +127,7 @@ def options_of(
         options += ["--bind", source(view.gate), _GATE]
         for path in forwarding_files():
             options += ["--ro-bind", source(path), str(path)]
-    # Last, so that none of the mount points that were made on the way can be written to.
+    # Last, so that the mount points that were made on the way are read-only too.
     options += ["--remount-ro", "/", "--chdir", str(view.workspace)]
     proxies = dict.fromkeys(_PROXIES, f"http://127.0.0.1:{_GATE_PORT}") if view.is_gated else {}
     for name, value in (environment(view) | proxies).items():
@@ -148,10 +148,10 @@ def through_gate(view: View) -> list[str]:
 
 
 def only_if(kept: Sequence[GuardedMount]) -> list[str]:
-    """What runs before the command: it ends if another call in the same project put a link where a guarded
-    file was, between our look and the mount. From the mount on nothing can be swapped any more.
+    """What runs before the command: a check that ends the call if a guarded file is not the one that we saw.
 
-    A handle would be simpler, but bubblewrap hands every open file on to the command.
+    Another call in the same project could have put a link in its place before it was mounted. Once mounted,
+    nothing can be swapped. A handle would be simpler, but the command would inherit it from bubblewrap.
     """
     if not kept:
         return []

@@ -1,8 +1,8 @@
-"""Control groups that hold the memory and the processes of a sandbox, where the server may make them.
+"""Control groups that limit the memory and the processes of a sandbox, where the server may make them.
 
-The kernel counts memory per process otherwise, and files in memory (/tmp, memfd) not at all. It never applies
-``RLIMIT_NPROC`` to root's processes, and whoever only looks now and then can come too late for a fork bomb,
-because the bomb takes the processor from the one who looks.
+Without a group the kernel counts memory per process, and files in memory (/tmp, memfd) not at all. It never
+applies ``RLIMIT_NPROC`` to root's processes, and sampling can be too late for a fork bomb, because the bomb
+takes the processor from the sampler.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Groups:
 
     @classmethod
     def open(cls, proc: Path = Path("/proc/self")) -> Groups | None:
-        """The groups of this server, tried by making one; None where that is not allowed."""
+        """The hierarchies in which this server may make groups, found by trying; None if there is none."""
         held: dict[str, Hierarchy] = {}
         for place in _places(proc):
             if any(what in held for what in place.holds):
@@ -49,7 +49,7 @@ class Groups:
                     _prepare(place)
                 groups.make(1, _TRIAL_BYTES).remove()
             except OSError:
-                continue  # seldom ours to write to: the next place, or none
+                continue  # usually not ours to write to
             held.update(dict.fromkeys(place.holds, place))
         return cls(tuple(dict.fromkeys(held.values()))) if held else None
 
@@ -80,7 +80,7 @@ class Groups:
         return group
 
     def _sweep(self) -> None:
-        """Remove what servers that were killed have left: only an empty group can be removed."""
+        """Remove the groups of servers that were killed. Only an empty group can be removed."""
         for place in self._places:
             for left in place.base.glob(f"{_PREFIX}-*-*"):
                 owner = left.name.split("-")[1]
@@ -100,12 +100,12 @@ class Group:
         return any("memory" in place.holds for place, _ in self.folders)
 
     def add(self, pid: int) -> None:
-        """Put a process in; what it starts will be in it too."""
+        """Add a process; its children will be in the group too."""
         for _, path in self.folders:
             (path / _PROCS).write_text(str(pid))
 
     def is_out_of_memory(self) -> bool:
-        """Whether the kernel has ended a process of it because of its memory."""
+        """True if the kernel has killed a process of the group for its memory."""
         for place, path in self.folders:
             if "memory" in place.holds:
                 events = path / ("memory.events" if place.is_unified else "memory.oom_control")
@@ -131,7 +131,7 @@ class Group:
 
 
 def _hold_memory(path: Path, most: int, *, is_unified: bool) -> None:
-    """Limit the memory of a group, and let it not use swap instead where the kernel counts that."""
+    """Limit the memory of a group, and its swap where the kernel counts swap."""
     if is_unified:
         (path / "memory.max").write_text(str(most))
         (path / "memory.oom.group").write_text("1")
@@ -146,8 +146,8 @@ def _hold_memory(path: Path, most: int, *, is_unified: bool) -> None:
 def _prepare(place: Hierarchy) -> None:
     """Let groups below this one hold memory. Raises OSError.
 
-    In the unified hierarchy a group with processes in it may not. If the server is alone in a group that was
-    given to it (systemd's ``Delegate=yes``), it moves to one below; among others it moves nowhere.
+    In the unified hierarchy a group that has processes of its own cannot do that. If the server is alone in
+    a group that was delegated to it (systemd's ``Delegate=yes``), it moves into a group below.
     """
     if place.is_threaded:
         return
@@ -164,7 +164,7 @@ def _prepare(place: Hierarchy) -> None:
 
 
 def _places(proc: Path) -> list[Hierarchy]:
-    """Where this process is in the hierarchies that count, the old ones or the unified one; best first."""
+    """The groups of this process in the hierarchies that matter, old or unified; best first."""
     own = {}
     for line in (proc / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)

@@ -1,5 +1,5 @@
-"""Runs inside the sandbox, standard library only: listens where programs look for a proxy, passes on to
-the gate's socket file, and becomes the command that it was given.
+"""Runs inside the sandbox, standard library only: listens where programs look for a proxy, forwards to the
+gate's socket file, and becomes the given command.
 
 Usage: forward.py SOCKET PORT COMMAND [ARGUMENT ...]
 """
@@ -16,7 +16,7 @@ def main() -> None:
     gate, port, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     listener = socket.create_server(("127.0.0.1", port))
     if os.fork() == 0:
-        # Twice, so that the command does not find a child that it never started.
+        # A second fork, so that the command has no child that it did not start.
         if os.fork() == 0:
             _release_pipes()
             _serve(listener, gate)
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def _release_pipes() -> None:
-    """Hold none of the command's pipes: whoever reads them waits for their end."""
+    """Close the command's pipes here: the server reads them until every copy is closed."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)

@@ -2,9 +2,9 @@
 
 A sandbox that simply shared the machine's network would reach everything on loopback: databases, model
 servers, and Everturn itself, where it could approve its own calls. So the sandbox keeps an empty network
-of its own, and what it may reach goes through a socket file to here. Each call has a door of its own, which
-knows what that call may reach; every address is checked as for a web fetch. Programs find the door through
-the usual proxy variables, and there is no other way out.
+of its own, and requests go through a socket file to this proxy. Each call has a door of its own, which knows
+the hosts that the call may reach; every address is checked as for a web fetch. Programs find the door
+through the usual proxy variables, and there is no other way out.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _HEAD_BYTES_MAX = 64 * 1024
 _HEAD_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 15.0
 _PIECE_BYTES = 64 * 1024
-_LINGER_S = 5.0  # for a client to close after it was told that there is no more
+_LINGER_S = 5.0  # for a client to close its side after the server has closed
 _REFUSED_MAX = 20  # hosts that are remembered of one call
-# The host is written anew: a front server would go by what the client wrote there, not by what was allowed.
+# The Host header is rewritten: a front server would route by what the client wrote, not by what was allowed.
 _HOP_HEADERS = re.compile(rb"^(proxy-[^:]*|connection|keep-alive|host)\s*:", re.I)
 _FOLDED = re.compile(rb"[\r\n]|^[ \t]")
 
@@ -66,7 +66,7 @@ class Gate:
 
     @asynccontextmanager
     async def door(self, may: May) -> AsyncIterator[Door]:
-        """A door that is open in the body: to the hosts of which ``may`` says so."""
+        """Open a door for the body of the block, to the hosts that ``may`` allows."""
         if self._group is None:
             raise RuntimeError("the gate is used before it was opened")
         door = Door(self._folder / f"gate-{next(self._numbers)}", self._network, may)
@@ -112,7 +112,7 @@ class Door:
             except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
                 await _refuse(client, 502, f"The connection failed: {error}")
             except (TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return  # it asked for nothing, or went away
+                return  # the client sent no request, or went away
             except Exception as error:  # the boundary to foreign programs: one of them must not end the gate
                 _log.warning("a request through the gate failed", exc_info=error)
                 await _refuse(client, 500, f"The request could not be passed on: {error!r}")
@@ -129,7 +129,7 @@ class Door:
                 raise ToolFailed("Only http addresses and tunnels are passed on.")
             host, port = _host_and_port(found[1], 80)
             if any(_FOLDED.search(line) for line in lines):
-                raise ToolFailed("The request has a line that not everybody reads in the same way.")
+                raise ToolFailed("The request has a line that servers read in different ways.")
             kept = [line for line in lines[1:] if not _HOP_HEADERS.match(line)]
             first = b" ".join((method, found[2] or b"/", version))
             own = [b"Host: " + found[1], b"Connection: close"]
@@ -147,9 +147,9 @@ class Door:
                 await server.aclose()
 
     async def _check(self, host: str) -> None:
-        """Raise ToolFailed for a host that is not allowed, before its name is even looked up."""
+        """Raise ToolFailed for a host that is not allowed, before its name is looked up."""
         if is_this_machine(host):
-            raise ToolFailed(f"{host} is this machine, to which no way leads from here.")
+            raise ToolFailed(f"{host} is this machine, which cannot be reached from the sandbox.")
         if await self._may(host):
             return
         if host not in self.refused and len(self.refused) < _REFUSED_MAX:
@@ -182,8 +182,8 @@ async def _pump(client: SocketStream, server: httpcore2.AsyncNetworkStream) -> N
         try:
             while data := await server.read(_PIECE_BYTES):
                 await client.send(data)
-            # The client hears that this was all, and closes: that ends the other way by itself. Cancelling it
-            # in the moment when the close arrives would make anyio answer a wait that is over already.
+            # The client sees the end and closes, which ends the other direction by itself. If we cancelled it
+            # when the close arrives, anyio would answer a wait that is already over.
             await client.send_eof()
             group.cancel_scope.deadline = anyio.current_time() + _LINGER_S
         except (httpcore2.NetworkError, anyio.BrokenResourceError):
@@ -204,4 +204,4 @@ async def _refuse(client: SocketStream, status: int, words: str) -> None:
     try:
         await client.send(head.encode() + b"Connection: close\r\n\r\n" + body)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return  # nobody is there to hear it
+        return  # the client has gone

@@ -1,8 +1,9 @@
 """Mounts in which root's files belong to another user: how a server that runs as root drops its rights.
 
 In such a mount a file that root owns belongs to the sandbox's user, and what that user makes is root's on
-disk. So commands run without root's rights, nobody's files are changed, and the server and its commands go on
-sharing the workspace. It needs Linux 5.12 and a file system that can do it; ``open`` and ``mount`` say so.
+disk. So commands run without root's rights, no file changes its owner, and the server and its commands still
+share the workspace. It needs Linux 5.12 and a file system that supports it; otherwise ``open`` or ``mount``
+raises OSError.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def _last_id(name: str) -> int:
 
 
 def _swap_map(last: int) -> str:
-    """The map of all ids to themselves, except that root and ``UID`` change places: a file whose owner is not
+    """Map all ids to themselves, except that root and ``UID`` change places. A file whose owner is not
     in the map could not be written to at all."""
     return f"0 {UID} 1\n1 1 {UID - 1}\n{UID} 0 1\n{UID + 1} {UID + 1} {last - UID}\n"
 

@@ -1,9 +1,9 @@
 """What a sandboxed command may use: memory, processes, the size of a file, the disk.
 
-Two means, because neither is enough. Limits of the kernel (``setrlimit``) hold at once, but count memory per
-process only, and processes not at all where the server runs as root (``groups`` is for that). So somebody
-also looks at the whole sandbox a few times a second, and ends it with words that say why. For the disk there
-is only that look: quotas of folders need a file system that was set up for them.
+There are two mechanisms, because neither is enough. The kernel's limits (``setrlimit``) take effect at once,
+but they count memory per process, and do not count root's processes at all (``control_groups`` does). So the
+server also samples the whole sandbox ten times a second, and ends it with the reason. The disk is only
+sampled: quotas of folders need a file system that was set up for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 _MIB = 1024 * 1024
 _MEMORY_MIB_MAX = 4096  # where nothing is configured
-_DISK_TAKEN_MIB = 64  # who takes less than that is not why the disk is full
+_DISK_TAKEN_MIB = 64  # a command that takes less did not fill the disk
 _THREADS, _RSS = 17, 21  # fields of /proc/N/stat after the program's name
 
 
@@ -40,8 +40,7 @@ class Limits(msgspec.Struct, frozen=True):
     def values(self) -> dict[int, int]:
         """For ``setrlimit`` on a process before it begins; what it starts inherits them.
 
-        Memory is what can be written to: address space alone is no use of memory, and some runtimes
-        reserve terabytes of it.
+        Memory means writable memory. Address space alone uses none, and some runtimes reserve terabytes.
         """
         return {
             resource.RLIMIT_DATA: self.memory,
@@ -99,7 +98,7 @@ class Disk(msgspec.Struct, frozen=True):
 class Usage(msgspec.Struct, frozen=True):
     tasks: int = 0  # processes with their threads
     memory: int = 0  # bytes
-    is_out_of_memory: bool = False  # the kernel says so
+    is_out_of_memory: bool = False  # the kernel ended a process for that
     disk: Disk | None = None
 
 
@@ -121,7 +120,7 @@ def processes_in(pid: int) -> list[str]:
 
 
 def usage_of(pid: int, processes: Sequence[str], limits: Limits) -> Usage:
-    """What these processes of the sandbox use together, where no group counts their memory."""
+    """What these processes of the sandbox use together. For sandboxes without a control group."""
     proc = Path(f"/proc/{pid}/root/proc")
     tasks = 0
     files = sum(_in_memory(Path(f"/proc/{pid}/root{place}")) for place in ("/tmp", "/dev/shm"))  # noqa: S108
@@ -132,13 +131,13 @@ def usage_of(pid: int, processes: Sequence[str], limits: Limits) -> Usage:
             tasks += int(fields[_THREADS])
             memory += int(fields[_RSS]) * resource.getpagesize()
     if memory > limits.memory:
-        # Pages that processes share were counted for each of them. Exact figures cost more, so only now.
+        # Shared pages were counted once per process. Exact figures cost more, so they are read only now.
         memory = files + sum(_own_share(proc / process / "smaps_rollup") for process in processes)
     return Usage(tasks, memory)
 
 
 def _in_memory(folder: Path) -> int:
-    """The bytes of files in a folder that lies in memory."""
+    """The bytes of the files in a memory file system."""
     try:
         found = os.statvfs(folder)
     except OSError:

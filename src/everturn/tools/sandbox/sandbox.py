@@ -1,14 +1,14 @@
 """The sandbox: bubblewrap around every process that a tool starts.
 
-Inside there are the system folders, read-only, the workspace, writable, and a private /tmp; nothing
-else. Four things are easy to get wrong and are done on purpose here:
+Inside are the system folders (read-only), the workspace (writable) and a private /tmp, and nothing else. Four
+things are easy to get wrong:
 
 - ``--clearenv`` alone is not enough: /proc/1/environ inside still shows what bubblewrap itself was
   started with. So bubblewrap gets an empty environment too.
 - Started by root, bubblewrap keeps every capability, and a remount leaves the sandbox. So all are
   dropped, and where the kernel allows it the process is an ordinary user without nested namespaces.
 - Without capabilities root is still the owner of the kernel's settings and of most files. So for root
-  bubblewrap runs as another user (see ``idmap``), and those parts of /proc are read-only for everybody.
+  bubblewrap runs as another user (see ``idmap``), and those parts of /proc are read-only for every user.
 - Options on the command line can be read by every user of the machine. So they go through a pipe.
 """
 
@@ -95,7 +95,7 @@ class Sandbox:
             self._unmapped.try_folder(folder, self._ids)
 
     def close(self) -> None:
-        """Let go of what ``open`` holds; processes that run go on."""
+        """Release what ``open`` holds; running processes continue."""
         if self._ids is not None:
             self._ids.close()
             self._ids = None
@@ -114,10 +114,10 @@ class Sandbox:
         guard = await self.guard(view)
         # The covers last: a socket may lie in a folder that is mounted itself.
         kept = (*guard.places, *guard.covers) if guard else ()
-        told, tell = os.pipe()
+        info, info_end = os.pipe()
         go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
         try:
-            with self._command(view, kept, {"--info-fd": tell, "--block-fd": go}) as (command, passed):
+            with self._command(view, kept, {"--info-fd": info_end, "--block-fd": go}) as (command, passed):
                 process = await anyio.open_process(
                     [*command, *only_if(kept), *through_gate(view), *argv],
                     env={},
@@ -125,18 +125,20 @@ class Sandbox:
                     start_new_session=True,
                     pass_fds=passed,
                 )
-            first = await first_process(told)
+            first = await first_process(info)
             child = Child(process, first=first, workspace=view.workspace, guard=guard)
             if first is not None:
                 await self._bound(child, first[0], view.limits)
             return child
         finally:
             os.close(hold)
-            os.close(told)
+            os.close(info)
 
     async def guard(self, view: View) -> Guard | None:
-        """Look at the project of a call, see ``guarded``. None for a session's own workspace, where nobody
-        but the agent works, and where nothing is written."""
+        """The guard of a project while a command runs in it, see ``guarded``.
+
+        None where nothing can be written, and for a session's own workspace, where only the agent works.
+        """
         if view.is_read_only or view.workspace.is_relative_to(self._home):
             return None
         known = self._projects.pop(view.workspace, None) or Repositories(str(view.workspace))
@@ -148,25 +150,28 @@ class Sandbox:
         )
 
     async def _bound(self, child: Child, pid: int, limits: Limits) -> None:
-        """Set the limits on a sandbox's first process, before it begins."""
+        """Set the limits on a sandbox's first process, before it starts."""
         try:
             if self._groups:
                 child.group = self._groups.make(limits.processes, limits.memory)
                 child.group.add(pid)
-            if not _is_root():  # the kernel does not hold root to it, and may not let root set it for others
+            if not _is_root():  # it does not apply to root, and root may not be allowed to set it for others
                 limits.hold_processes(pid)
         except ProcessLookupError:
             return  # bubblewrap could not build the sandbox; it says why
         except OSError:
-            await child.end()  # never without its limits
+            await child.end()  # a command never runs without its limits
             raise
 
     @contextmanager
     def _command(
         self, view: View, kept: Sequence[GuardedMount] = (), pipes: Mapping[str, int] | None = None
     ) -> Iterator[tuple[list[str], list[int]]]:
-        """What starts bubblewrap, up to the command, and the descriptors that it gets. All of them are
-        closed in the end, ``pipes`` too, which are given by the option that names them."""
+        """The words that start bubblewrap, up to the command, and the descriptors that it inherits.
+
+        All of them are closed at the end of the block, ``pipes`` too: descriptors by the option that names
+        them.
+        """
         with ExitStack() as stack:
             passed = dict(pipes or {})
             for fd in passed.values():
@@ -197,14 +202,16 @@ class Sandbox:
     def _limits(self, limits: Limits, *, is_dropped: bool) -> str:
         values = limits.values()
         if is_dropped and not self._holds("pids"):
-            # Set before the user namespace is made, it counts all sandboxes together: better than nothing.
+            # Set before the user namespace exists, it counts all sandboxes together. Better than no limit.
             values[resource.RLIMIT_NPROC] = limits.processes
         return ",".join(f"{kind}={most}" for kind, most in values.items())
 
     def _mounts(self, view: View, stack: ExitStack) -> dict[Path, int]:
-        """For root: mounts of everything the view shows besides the system, by which another user than root
-        can reach it. Empty if bubblewrap runs as who we are: always, or because a file system of this view
-        cannot do it."""
+        """For root: mounts through which an ordinary user can reach everything that the view shows.
+
+        Empty if bubblewrap runs as our own user: because that is not root, or because a file system of this
+        view cannot map owners.
+        """
         if self._ids is None or not self._level.is_dropped:
             return {}
         mounts: dict[Path, int] = {}
@@ -224,7 +231,7 @@ class Sandbox:
         return (*account_files(self._home), *view.read, *view.write, view.workspace, *gate)
 
     def _holds(self, what: str) -> bool:
-        """Whether control groups hold ``pids`` or ``memory``."""
+        """True if control groups limit this: ``pids`` or ``memory``."""
         return self._groups is not None and self._groups.holds(what)
 
     def _try(self) -> SandboxState:
@@ -267,9 +274,9 @@ class Sandbox:
         return SandboxState("reduced" if lacks else "full", " ".join((works, *lacks, *notes)))
 
     def _run_trial(self, workspace: Path) -> str:
-        """An empty string if the sandbox held; else what was wrong."""
+        """Run the trial; return an empty string if the sandbox held, else what went wrong."""
         if self._level.is_dropped and self._ids is None:
-            return "this kernel has no mounts that map owners"
+            return "this kernel has no id-mapped mounts"
         words = ["dropped" if self._level.is_dropped else "", "filtered" if self._numbers else ""]
         with self._command(View(workspace)) as (command, passed):
             try:

@@ -1,4 +1,4 @@
-"""A process that a tool started, until it has ended with everything that it started in turn."""
+"""A process that a tool started, until it and all its descendants have ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARK = "EVERTURN_CALL"  # in the environment of what runs without a sandbox
 
 
 class Child:
-    """A process that a tool started, with whatever it starts in turn."""
+    """A process that a tool started, and all its descendants."""
 
     def __init__(
         self,
@@ -56,18 +56,18 @@ class Child:
         return self._namespace is not None
 
     async def used(self, limits: Limits) -> Usage:
-        """What it uses now, with everything it has started. Outside a sandbox nobody can tell."""
+        """What it and its descendants use now. Zero outside a sandbox, where they cannot be found."""
         if self._namespace is None:
             return Usage()
         processes = processes_in(self._first)
         if len(processes) >= limits.processes:
-            # Without a closer look: under a fork bomb that would not end while the machine is still ours.
+            # Do not read each of them: under a fork bomb that would never end.
             used = Usage(len(processes))
         elif self.group is not None and self.group.holds_memory:
             used = Usage(len(processes), is_out_of_memory=self.group.is_out_of_memory())
         else:
             used = await anyio.to_thread.run_sync(usage_of, self._first, processes, limits)
-        # Once it has ended, its number may already be another's.
+        # Once it has ended, another process may have its number.
         if self._namespace is None or _is_over(self._namespace):
             return Usage()
         disk = disk_of(self._workspace, self._free) if self._workspace else None
@@ -78,7 +78,7 @@ class Child:
 
         In a sandbox the first process of the namespace is killed: the kernel then kills the others, and
         reports the end of the first only after theirs. Outside, the process group is killed, and then
-        whatever left the group but still carries the mark of the call in its environment.
+        every process that left the group but carries the mark of the call in its environment.
         """
         with anyio.CancelScope(shield=True):
             if self._namespace is not None:
@@ -112,18 +112,18 @@ class Child:
             _log.warning("a control group could not be removed; the next start tries again: %s", error)
 
 
-async def first_process(told: int) -> tuple[int, int] | None:
+async def first_process(info: int) -> tuple[int, int] | None:
     """The sandbox's first process and a handle of it; None if bubblewrap could not even start it."""
-    info = b""
+    written = b""
     with anyio.CancelScope(shield=True):
-        # To its end: bubblewrap writes in pieces, and dies of a pipe that closes too early.
-        while not info.rstrip().endswith(b"}"):
-            await anyio.wait_readable(told)
-            piece = os.read(told, 4096)
+        # Read to the end: bubblewrap writes in pieces, and dies if the pipe closes too early.
+        while not written.rstrip().endswith(b"}"):
+            await anyio.wait_readable(info)
+            piece = os.read(info, 4096)
             if not piece:
                 break
-            info += piece
-    found = re.search(rb'"child-pid":\s*(\d+)', info)
+            written += piece
+    found = re.search(rb'"child-pid":\s*(\d+)', written)
     if found is None:
         return None
     try:
@@ -177,5 +177,5 @@ def _find_marked(mark: str) -> list[int]:
             if needle in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
         except OSError:
-            continue  # it ended meanwhile, or belongs to somebody else
+            continue  # it ended meanwhile, or belongs to another user
     return found

@@ -1,4 +1,4 @@
-"""Output with bounds: what a person sees live, what the model sees, what is kept whole."""
+"""Bounded output: what the user sees live, what the model sees, what is kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Capture:
             self._head += data[:room]
             data = data[room:]
         self._tail += data
-        # Cutting only when the tail has doubled makes a flood cost what a copy costs.
+        # Cut only when the tail has doubled: then a flood costs no more than a copy of it.
         if len(self._tail) > 2 * self._half:
             del self._tail[: len(self._tail) - self._half]
 
@@ -40,7 +40,7 @@ class Capture:
 
 
 class LiveOutput:
-    """Passes output on to ``emit`` in few pieces: ten a second, and no more than the limit in all."""
+    """Passes output on to ``emit``: at most ten pieces a second, and no more bytes than the limit."""
 
     def __init__(self, emit: Emit, clock: Clock, bytes_max: int = LIVE_BYTES_MAX) -> None:
         self._emit = emit

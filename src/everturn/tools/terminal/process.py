@@ -71,7 +71,7 @@ async def run(sandbox: Sandbox, command: Command, view: View, *, emit: Emit, clo
 
 
 async def _watch(child: Child, limits: Limits, work: Callable[[], Awaitable[None]]) -> str:
-    """Do the work until the process ends or passes a limit; say which."""
+    """Do the work until the process ends or passes a limit; return the limit, in words."""
     breach = ""
     async with anyio.create_task_group() as group:
 
@@ -88,7 +88,7 @@ async def _watch(child: Child, limits: Limits, work: Callable[[], Awaitable[None
 
 
 async def until_breach(child: Child, limits: Limits) -> str:
-    """Return when the sandbox has passed a limit, and say which; outside a sandbox never."""
+    """Wait until the sandbox has passed a limit; return which, in words. Never returns outside a sandbox."""
     while True:
         await anyio.sleep(_LOOK_EVERY_S if child.is_sandboxed else math.inf)
         breach = limits.breach(await child.used(limits))
@@ -117,8 +117,10 @@ async def _feed(child: Child, data: bytes) -> None:
 
 
 async def _read(child: Child, capture: Capture, live: LiveOutput) -> None:
-    """Read until the output closes. A background process that holds it open ends the reading when the
-    process itself is gone, because nothing more of the call itself can come then."""
+    """Read until the output closes, or shortly after the process has ended.
+
+    A background process can hold the output open, but nothing more of the call itself can come then.
+    """
     async with anyio.create_task_group() as group:
 
         async def stop_after_exit() -> None:

@@ -146,8 +146,8 @@ class NetworkPython(Python):
 
 
 def shell_program() -> tuple[str, ...]:
-    """Bash where there is one. It takes a socket as its input for a network login and would then read
-    ~/.bashrc; some event loops give sockets to their children."""
+    """Bash where there is one. Without ``--norc`` it would read ~/.bashrc if its input is a socket, as for a
+    network login; some event loops give sockets to their children."""
     bash = shutil.which("bash", path="/usr/local/bin:/usr/bin:/bin")
     return (bash, "--noprofile", "--norc") if bash else ("/bin/sh",)
 

@@ -28,7 +28,7 @@ _HEADERS = {
     "User-Agent": "Everturn/0.1 (+self-hosted agent)",
     "Accept": "text/html,text/plain,application/json;q=0.9,*/*;q=0.5",
     "Accept-Language": "en,*;q=0.5",
-    "Accept-Encoding": "gzip",  # not deflate, which half of the servers take for another format
+    "Accept-Encoding": "gzip",  # not deflate: servers disagree about its format
 }
 # Ranges that carry an IPv4 address inside an IPv6 one: the outer address says nothing about the inner.
 _EMBEDDING = tuple(
@@ -65,8 +65,8 @@ class Fetcher:
         self.network = CheckedNetwork(allowed, resolve or _resolve)
 
     async def get(self, url: str, *, stays: bool = False) -> Page:
-        """``stays``: a redirect to another host is not followed. Raises ToolFailed in words for the model:
-        refused address, timeout, broken connection."""
+        """Fetch a page. ``stays``: a redirect to another host is refused. Raises ToolFailed, with a text for
+        the model: refused address, timeout, broken connection."""
         try:
             with anyio.fail_after(self._total_timeout_s):
                 return await self._follow(_checked_url(url), stays=stays)
@@ -107,7 +107,7 @@ class Fetcher:
             return Page(str(url), response.status, fields.get(b"content-type", ""), body, is_cut)
 
     async def _body(self, chunks: AsyncIterator[bytes], encoding: str) -> tuple[bytes, bool]:
-        """The decoded body up to the limit. A bomb stops at the limit too: what is unpacked counts."""
+        """The decoded body up to the limit. Unpacked bytes count, so a zip bomb stops at the limit too."""
         unpack = _unpacker(encoding)
         body = bytearray()
         async for chunk in chunks:
@@ -166,7 +166,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 def is_public(address: str) -> bool:
-    """Can this address only be a host on the open internet?"""
+    """True if this address can only be a host on the public internet."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if any(ip.version == net.version and ip in net for net in _EMBEDDING):
         return False

@@ -19,7 +19,7 @@ from everturn.tools.web.fetch import Fetcher, Page, label_of
 from everturn.tools.web.readable import Readable, readable
 
 _TEXT_TYPES = re.compile(r"^(text/|application/(.*\+)?(json|xml|javascript|yaml|toml)|$)")
-# Python has others under such names; some take a page's length squared to read it.
+# Python has codecs that are not for text; some take quadratic time.
 _TEXT_CODECS = re.compile(
     r"(?:utf-(?:8|16|32)|ascii|iso8859|cp|koi8|mac|gb|hz|big5|euc|shift_jis|iso2022|johab|tis-620|ptcp)[\w-]*"
 )
@@ -46,7 +46,7 @@ class WebFetch(Action):
             Annotated[int, msgspec.Meta(ge=0)], "Begin at this character, to go on in a long page"
         ] = 0,
     ) -> ToolResult:
-        # The question was about one host. Text from outside may have chosen an address there that leads on.
+        # The user was asked about one host. Text from outside may have chosen a redirecting address.
         page = await self._fetcher.get(url, stays=call.is_tainted)
         found = await anyio.to_thread.run_sync(_text, page)
         text, note = _part(found.text, start, self.spec.output_bytes_max - 500)
@@ -63,7 +63,7 @@ class WebFetch(Action):
     def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
         url = arguments["url"]
         if not context.is_tainted:
-            # Nothing but the user's own words can have led here.
+            # Only the user's own messages can have led to this call.
             return Judgement(label=one_line(url))
         try:
             host = label_of(httpx2.URL(url))

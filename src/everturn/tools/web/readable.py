@@ -1,7 +1,7 @@
 """HTML as text that can be read: headings, lists, links and tables stay, the rest of the page goes.
 
-One pass from front to back; no step looks at a character twice, so that a hostile page costs what its
-length costs.
+One pass from front to back that reads no character twice, so the time for a hostile page is linear in its
+length.
 """
 
 from __future__ import annotations
