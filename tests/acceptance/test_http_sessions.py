@@ -175,6 +175,21 @@ async def test_the_same_key_is_the_same_turn_and_another_body_is_refused(
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
 
 
+async def test_a_client_that_reads_its_own_write_finds_the_accepted_turn(
+    store: Store, tmp_path: Path
+) -> None:
+    """Whether a worker has claimed it by then or not: until then, it is on no path of the transcript."""
+    async with run_web(store, tmp_path, "Yes.") as server:
+        session_id = (await server.new_session())["id"]
+        turn_id = (await server.send(session_id))["turn"]["id"]
+        page = (await server.http.get(f"/api/sessions/{session_id}/messages")).json()
+        assert turn_id in [turn["id"] for turn in (*page["turns"], *page.get("queued", ()))]
+        await server.read_until(f"/api/sessions/{session_id}/events?after=0", "turn.completed")
+        page = (await server.http.get(f"/api/sessions/{session_id}/messages")).json()
+        assert "queued" not in page
+        assert [message["turn_id"] for message in page["messages"]] == [turn_id, turn_id]
+
+
 async def test_a_running_turn_is_cancelled_and_the_queue_is_edited(store: Store, tmp_path: Path) -> None:
     never = anyio.Event()
     async with run_web(store, tmp_path, [Say("Par"), Wait(never)], "Second.") as server:
@@ -186,6 +201,13 @@ async def test_a_running_turn_is_cancelled_and_the_queue_is_edited(store: Store,
         dropped = (await server.send(session_id, "never"))["turn"]["id"]
         items = (await server.http.get(f"{path}/queue")).json()["items"]
         assert [item["id"] for item in items] == [queued, dropped]
+        page = (await server.http.get(f"{path}/messages")).json()
+        assert [(turn["id"], turn["text"]) for turn in page["queued"]] == [
+            (queued, "later"),
+            (dropped, "never"),
+        ]
+        older = await server.http.get(f"{path}/messages", params={"before": page["messages"][0]["id"]})
+        assert "queued" not in older.json()
         changed = await server.http.patch(f"{path}/queue/{queued}", json={"text": "sooner"})
         assert changed.status_code == 200
         assert (await server.http.delete(f"{path}/queue/{dropped}")).status_code == 204

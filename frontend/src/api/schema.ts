@@ -293,6 +293,8 @@ export interface components {
             replay_from: number;
             /** @default null */
             cursor?: string | null;
+            /** @default [] */
+            queued?: components["schemas"]["Turn"][];
         };
         /** ModelLine */
         ModelLine: {

@@ -46,11 +46,12 @@ class Accepted(msgspec.Struct, frozen=True):
 
 class TranscriptPage(msgspec.Struct, frozen=True):
     """One page of a session, read at one moment. ``turns``: those of its messages and, on the newest page,
-    the active one."""
+    the active one. ``queued``: on the newest page, the turns that wait to run, in order."""
 
     session: Session
     messages: Page[Message]
     turns: tuple[Turn, ...]
+    queued: tuple[Turn, ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True):

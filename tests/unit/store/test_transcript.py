@@ -352,3 +352,20 @@ async def test_an_import_that_names_no_parent_or_goes_in_a_circle_is_refused(sto
     assert len((await store.sessions.list(ME)).items) == 1
     copy = await store.transcript.import_session(ME, exported, [two, one], messages)
     assert await words(store, copy.id) == ["a", "A", "b", "B"]
+
+
+async def test_the_newest_page_has_the_accepted_turns_that_no_worker_has_claimed(store: Store) -> None:
+    session = await new_session(store)
+    one = await store.turns.accept(ME, session.id, Submission(text="one", key="k1"))
+    two = await store.turns.accept(ME, session.id, Submission(text="two", key="k2"))
+    page = await store.transcript.page(ME, session.id)
+    assert page.messages.items == ()
+    assert [(turn.id, turn.text) for turn in page.queued] == [(one.turn.id, "one"), (two.turn.id, "two")]
+
+    claimed = await claim(store)
+    assert claimed.turn.id == one.turn.id
+    page = await store.transcript.page(ME, session.id)
+    assert [turn.id for turn in page.queued] == [two.turn.id]
+    assert one.turn.id in [turn.id for turn in page.turns]
+    older = await store.transcript.page(ME, session.id, before=page.messages.items[0].id)
+    assert older.queued == ()

@@ -68,6 +68,7 @@ from everturn.store.sessions.import_numbers import refuse_event_numbers, refuse_
 from everturn.store.sessions.titles import put_title, title_text
 from everturn.store.turns.details import with_siblings
 from everturn.store.turns.endings import NewTurn, queue_turn
+from everturn.store.turns.queue import queued_turns
 from everturn.store.turns.submissions import repeat_answer
 
 PAGE_MESSAGES_MAX = 500
@@ -183,7 +184,11 @@ def _page(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -
     for turn_id in wanted:
         turn = turn_of((yield from TURN.only(turn_id)))
         turns.append((yield from with_siblings(turn)))
-    return TranscriptPage(session.session, page, tuple(turns))
+    # A turn that was accepted and not claimed yet is on no path: without the queue, a client that reads its
+    # own write would not find it. The row's count spares the query.
+    is_newest = before is None and session.session.queued
+    queued = (yield from queued_turns(session)) if is_newest else []
+    return TranscriptPage(session.session, page, tuple(turns), tuple(queued))
 
 
 def _context(tx: Tx, owner: str, session_id: str, upto: str | None) -> Script[list[Message]]:

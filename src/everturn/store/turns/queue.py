@@ -36,6 +36,11 @@ from everturn.store.turns.details import with_text
 
 def list_queue(tx: Tx, owner: str, session_id: str) -> Script[list[Turn]]:
     session = yield from shown_session(tx, owner, session_id)
+    return (yield from queued_turns(session))
+
+
+def queued_turns(session: SessionRow) -> Script[list[Turn]]:
+    """The session's queued turns with their texts, in the order in which they will run."""
     turns = []
     for row in (yield from QUEUE_ROWS.all(session.no)):
         turns.append((yield from with_text(turn_of(row))))

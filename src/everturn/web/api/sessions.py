@@ -77,7 +77,8 @@ class ChangeSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Messages(msgspec.Struct, frozen=True, omit_defaults=True):
     """One page of a session. Follow its events after ``position`` and nothing is missed; to draw an
-    active turn, replay them from ``replay_from``."""
+    active turn, replay them from ``replay_from``. ``queued``: on the newest page, accepted turns that wait to
+    run, with their texts; their messages join ``messages`` when they begin."""
 
     messages: tuple[Message, ...]
     turns: tuple[Turn, ...]  # those that the messages belong to, and the active one
@@ -85,6 +86,7 @@ class Messages(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int
     replay_from: int
     cursor: str | None = None
+    queued: tuple[Turn, ...] = ()
 
 
 class Deleted(msgspec.Struct, frozen=True):
@@ -318,6 +320,7 @@ class SessionsApi:
             position=session.position,
             replay_from=session.position if active is None else max(0, active.first_position - 1),
             cursor=page.messages.cursor,
+            queued=page.queued,
         )
 
     # --- moves ---------------------------------------------------------------------------------------
