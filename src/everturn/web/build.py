@@ -42,6 +42,7 @@ from everturn.web.http.idempotency import Answers
 from everturn.web.http.request_log import RequestLog
 from everturn.web.http.routing import AnyEndpoint, Table
 from everturn.web.metrics import Metrics
+from everturn.web.openai.bare_models import BareModels
 from everturn.web.openai.completions import Completions
 from everturn.web.preferences import PreferencesOf
 from everturn.web.settings import WebSettings
@@ -132,7 +133,6 @@ class _Parts:
         self._completions = Completions(
             services.engine,
             store,
-            services.models,
             self._deletions,
             self._preferences,
             clock,
@@ -172,20 +172,13 @@ class _Parts:
         services, settings = self._services, self._settings
         return OpenAiApi(
             self._completions,
+            BareModels(services.models, self.ids),
             Answers(services.store.records, services.clock),
             self.streams,
-            self._model_names,
             services.clock,
             self.ids,
             timeout_s=settings.completion_timeout_s,
         )
-
-    async def _model_names(self) -> list[str]:
-        """The models that can answer right now."""
-        models = self._services.models
-        if isinstance(models, ModelRegistry):
-            return [state.name for state in await models.list() if state.state == "ready"]
-        return [models.default]
 
     def settings_endpoints(self) -> Iterator[AnyEndpoint]:
         """None if the services that they need are not there."""

@@ -18,15 +18,9 @@ from everturn.web.http.idempotency import Answers, digest_of
 from everturn.web.http.problems import BadRequest
 from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, ClientGone, Endpoint, Nothing, key_from
 from everturn.web.openai import chat_wire as wire
-from everturn.web.openai.completions import (
-    Answering,
-    Completions,
-    End,
-    ModelNotFound,
-    Piece,
-    TurnLost,
-    is_agent,
-)
+from everturn.web.openai.bare_models import BareModels, ModelNotFound
+from everturn.web.openai.completions import Completions, TurnLost, is_agent
+from everturn.web.openai.pieces import Answering, End, Piece
 from everturn.web.streams.streams import EventStream, Streams
 
 SESSION_HEADER = "x-everturn-session"
@@ -47,9 +41,6 @@ class ModelList(msgspec.Struct, frozen=True):
     data: tuple[ModelOut, ...]
 
 
-ModelNames = Callable[[], Awaitable[list[str]]]
-"""The names of the models that can answer right now."""
-
 _TROUBLE = (e.ModelTrouble, e.NotFound, e.Gone, e.KeyReused, e.TextEmpty, e.TextTooLong, e.Busy, TurnLost)
 
 
@@ -57,9 +48,9 @@ class OpenAiApi:
     def __init__(
         self,
         completions: Completions,
+        models: BareModels,
         answers: Answers,
         streams: Streams,
-        names: ModelNames,
         clock: Clock,
         ids: Ids,
         *,
@@ -68,7 +59,7 @@ class OpenAiApi:
         self._completions = completions
         self._answers = answers
         self._streams = streams
-        self._names = names
+        self._models = models
         self._clock = clock
         self._ids = ids
         self._timeout_s = timeout_s
@@ -101,7 +92,7 @@ class OpenAiApi:
         ]
 
     async def models(self, call: ApiCall[Nothing, Nothing]) -> ModelList:
-        names = [wire.AGENT, *(name for name in await self._names() if name != wire.AGENT)]
+        names = [wire.AGENT, *(name for name in await self._models.names() if name != wire.AGENT)]
         return ModelList("list", tuple(ModelOut(name, "model", 0, "everturn") for name in names))
 
     async def complete(self, call: ApiCall[Nothing, wire.ChatRequest]) -> Any:
@@ -141,7 +132,7 @@ class OpenAiApi:
     def _pieces(self, owner: str, request: wire.ChatRequest) -> Answering:
         if is_agent(request.model):
             return self._completions.alone(owner, request)
-        return self._completions.from_model(request)
+        return self._models.answer(request)
 
 
 class _Reply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Union
+from typing import Any
 
 import anyio
 import msgspec
@@ -13,27 +13,25 @@ import msgspec
 from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic, Decision, DoubtAnswer, InstructionsAnswer, LimitAnswer
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, ModelUnknown, NotFound, Retry, WrongState
+from everturn.domain.errors import EverturnError, Retry, WrongState
 from everturn.domain.ids import Ids, message_id
-from everturn.domain.messages import Call, Message, Outcome, Result, Role, Text
-from everturn.domain.model import Finish, Models, ReasoningChunk, TextChunk
+from everturn.domain.messages import Message, Outcome, Result, Role, Text
 from everturn.domain.sessions import Session
 from everturn.domain.store import Accepted, Request, Store, Submission
-from everturn.domain.turns import ENDED, Turn, TurnState, Usage
+from everturn.domain.turns import ENDED, Turn, TurnState
 from everturn.engine import Engine
 from everturn.web.background import Background
 from everturn.web.deletion import Deletions
 from everturn.web.http.problems import BadRequest
 from everturn.web.openai.chat_wire import (
     AGENT,
-    FINISHES,
     ChatMessage,
     ChatRequest,
     conversation,
     image_bytes,
-    model_request,
     system_of,
 )
+from everturn.web.openai.pieces import Answering, End, Piece
 from everturn.web.preferences import PreferencesOf
 
 _log = logging.getLogger("everturn.web.openai.completions")
@@ -50,32 +48,11 @@ _NO_ANSWER = "Nobody can answer here. Choose sensibly yourself and say what you 
 _RESTART = "\n\n[The connection to the model broke; the answer starts again.]\n\n"
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """A part of an answer on its way; the first one of an agent's answer says which turn it is."""
-
-    text: str = ""
-    reasoning: str = ""
-    turn: Turn | None = None
-
-
-class End(msgspec.Struct, frozen=True):
-    finish: str = "stop"
-    calls: tuple[Call, ...] = ()
-    usage: Usage = Usage()
-
-
-Answering = AsyncIterator[Union[Piece, End]]
-
-
 class TurnLost(EverturnError):
     """The turn behind the answer did not complete."""
 
     code = "turn_not_completed"
     status = 502
-
-
-class ModelNotFound(NotFound):
-    code = "model_not_found"
 
 
 class Completions(Background):
@@ -86,7 +63,6 @@ class Completions(Background):
         self,
         engine: Engine,
         store: Store,
-        models: Models,
         deletions: Deletions,
         preferences: PreferencesOf,
         clock: Clock,
@@ -97,30 +73,11 @@ class Completions(Background):
         super().__init__()
         self._engine = engine
         self._store = store
-        self._models = models
         self._deletions = deletions
         self._preferences = preferences
         self._clock = clock
         self._ids = ids
         self._timeout_s = timeout_s
-
-    # --- a bare model --------------------------------------------------------------------------------
-
-    async def from_model(self, request: ChatRequest) -> Answering:
-        """Raises what the model raises, and ModelNotFound for an unknown name."""
-        asked = model_request(request, self._ids)
-        try:
-            model = await self._models.get(request.model)
-        except ModelUnknown as error:
-            raise ModelNotFound("model", request.model[:100]) from error
-        async with model.stream(asked) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, TextChunk):
-                    yield Piece(text=chunk.text)
-                elif isinstance(chunk, ReasoningChunk):
-                    yield Piece(reasoning=chunk.text)
-                elif isinstance(chunk, Finish):
-                    yield End(FINISHES.get(chunk.reason, "stop"), chunk.calls, chunk.usage)
 
     # --- the agent -----------------------------------------------------------------------------------
 
