@@ -354,7 +354,7 @@ async def main(quick: bool) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    from everturn.web.http.server import raise_file_limit
+    from everturn.web.server import raise_file_limit
 
     raise_file_limit()
     asyncio.run(main(parser.parse_args().quick))

@@ -28,6 +28,8 @@ app
 agent
 cli
 """
+# Inside a room: a folder imports only folders before it in its line.
+FOLDERS = {"web": "access http streams openai api"}
 # May import anything; only tests and benchmarks import it.
 OPEN = "testing"
 # The package's own two files: `everturn.open` and `python -m everturn`.
@@ -95,6 +97,23 @@ def test_a_room_imports_only_rooms_above_it() -> None:
         if LEVELS[there] >= allowed:
             wrong.append(str(entry))
     assert wrong == []
+
+
+@pytest.mark.parametrize("room", FOLDERS)
+def test_a_folder_inside_a_room_imports_only_folders_before_it(room: str) -> None:
+    places = {folder: place for place, folder in enumerate(FOLDERS[room].split())}
+    wrong = []
+    for entry in imports():
+        here, there = _folder(entry.module, room), _folder(entry.target.removeprefix("everturn."), room)
+        if here in places and there in places and places[there] > places[here]:
+            wrong.append(str(entry))
+    assert wrong == []
+
+
+def _folder(module: str, room: str) -> str:
+    """The folder of the room that a module is in; empty if it is in none."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == room and len(parts) > 2 else ""
 
 
 def test_nobody_but_tests_imports_the_fakes() -> None:

@@ -23,8 +23,8 @@ from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web, web
 from everturn.tools import EverturnToolbox, ToolServices, parse_profiles
 from everturn.web import LOCAL_OWNER, Scope, StartRefused, open_accounts
 from everturn.web.access.passwords import Passwords
-from everturn.web.http.server import check_start
-from everturn.web.http.visitor import FORWARDING
+from everturn.web.access.visitor import FORWARDING
+from everturn.web.server import check_start
 
 pytestmark = pytest.mark.anyio
 

@@ -25,7 +25,7 @@ from everturn.web import StartRefused
 from everturn.web.access import peers as peers_module
 from everturn.web.access.peers import Place, by_diag, by_proc, nobody, owner_check
 from everturn.web.access.token import FILE, Access, new_code, read_token
-from everturn.web.http.server import check_start
+from everturn.web.server import check_start
 
 pytestmark = pytest.mark.anyio
 

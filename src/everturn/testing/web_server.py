@@ -23,7 +23,7 @@ from everturn.web import Web, WebServices, WebSettings, build_web
 from everturn.web.access.passwords import Passwords
 from everturn.web.access.peers import OwnerCheck
 from everturn.web.build import described
-from everturn.web.http.server import address_of, bind, serve
+from everturn.web.server import address_of, bind, serve
 
 PATIENCE_S = 30.0  # so that a hang fails
 

@@ -8,8 +8,8 @@ declaration per endpoint), then ``api/`` (the endpoints, one module per noun).
 from everturn.web.access.accounts import Accounts, TokenInfo
 from everturn.web.access.identity import LOCAL_OWNER, Scope
 from everturn.web.build import WebServices, build_web, open_accounts
-from everturn.web.http.server import StartRefused, serve
 from everturn.web.logs import configure_logs, redacted
+from everturn.web.server import StartRefused, serve
 from everturn.web.settings import WebSettings
 from everturn.web.web import Web
 

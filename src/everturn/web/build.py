@@ -39,12 +39,12 @@ from everturn.web.api.workspace import WorkspaceApi
 from everturn.web.deletion import Deletions
 from everturn.web.http import openapi
 from everturn.web.http.idempotency import Answers
-from everturn.web.http.request_log import RequestLog
 from everturn.web.http.routing import AnyEndpoint, Table
 from everturn.web.metrics import Metrics
 from everturn.web.openai.bare_models import BareModels
 from everturn.web.openai.completions import Completions
 from everturn.web.preferences import PreferencesOf
+from everturn.web.request_log import RequestLog
 from everturn.web.settings import WebSettings
 from everturn.web.streams.streams import Streams
 from everturn.web.uploads import Uploads

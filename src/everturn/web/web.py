@@ -12,14 +12,15 @@ import msgspec
 
 from everturn.domain.errors import EverturnError, Overloaded
 from everturn.web.access.accounts import Accounts
+from everturn.web.access.errors import ScopeMissing, SignInNeeded
 from everturn.web.access.identity import Caller
 from everturn.web.access.peers import OwnerCheck, nobody
+from everturn.web.access.visitor import Proxies, Visitor
 from everturn.web.http import problems
 from everturn.web.http.asgi import Message, Receive, Scope, Send
 from everturn.web.http.guard import API_POLICY, HEADERS, Guard
 from everturn.web.http.page_files import PageFiles
-from everturn.web.http.problems import BadRequest, NoRoute, ScopeMissing, SignInNeeded, Stopping
-from everturn.web.http.request_log import RequestLog
+from everturn.web.http.problems import BadRequest, NoRoute, Stopping
 from everturn.web.http.routing import (
     NOTHING,
     Answer,
@@ -32,7 +33,7 @@ from everturn.web.http.routing import (
     Table,
     decoded_query,
 )
-from everturn.web.http.visitor import Proxies, Visitor
+from everturn.web.request_log import RequestLog
 from everturn.web.settings import WebSettings
 from everturn.web.streams.streams import Streams
 

@@ -13,7 +13,7 @@ from everturn.web.access.accounts import Accounts, cookie_from
 from everturn.web.access.identity import SYSTEM, Scope
 from everturn.web.access.passwords import Passwords
 from everturn.web.access.throttle import Throttle
-from everturn.web.http.visitor import Visitor
+from everturn.web.access.visitor import Visitor
 
 VISITOR = Visitor("127.0.0.1", "http", "127.0.0.1:8420", is_forwarded=False)
 

@@ -10,8 +10,8 @@ from everturn.domain.sessions import Session
 from everturn.domain.turns import TurnState
 from everturn.testing import FakeClock
 from everturn.web.access.audit import Audit
+from everturn.web.access.errors import Throttled
 from everturn.web.access.throttle import Throttle
-from everturn.web.http.problems import Throttled
 from everturn.web.metrics import Metrics
 from everturn.web.streams.news import Newsroom
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from everturn.domain.errors import Invalid, ModelRefused, Overloaded, Remedy
-from everturn.web.http.problems import SignInNeeded, document
+from everturn.web.access.errors import SignInNeeded
+from everturn.web.http.problems import document
 
 
 def test_a_remedy_is_named_where_there_is_one() -> None:

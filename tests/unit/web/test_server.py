@@ -12,11 +12,11 @@ import pytest
 
 from everturn.testing.web_server import web_settings
 from everturn.web import StartRefused
-from everturn.web.http.server import address_of, bind
+from everturn.web.server import address_of, bind
 
 _SHOW_LIMIT = """
 import resource
-from everturn.web.http.server import raise_file_limit
+from everturn.web.server import raise_file_limit
 raise_file_limit()
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.web.http.visitor import Proxies, is_address, is_loopback_name, name_of_host
+from everturn.web.access.visitor import Proxies, is_address, is_loopback_name, name_of_host
 
 
 def visit(trusted: tuple[str, ...], peer: str, **headers: str) -> tuple[str, str, str, bool]:

@@ -1,1 +1,1 @@
-"""Who may use the server: accounts, tokens, passwords, throttling, the audit log."""
+"""Who may use the server: visitors, accounts, tokens, passwords, throttling, the audit log."""

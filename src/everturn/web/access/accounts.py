@@ -13,12 +13,12 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Invalid, InvalidId, NotFound
 from everturn.domain.ids import Ids, checked
 from everturn.domain.store import Records
+from everturn.web.access.errors import AccessNeeded, SignInNeeded, WrongPassword
 from everturn.web.access.identity import EVERYTHING, LOCAL_OWNER, SYSTEM, Caller, Scope, granted
 from everturn.web.access.passwords import Passwords
 from everturn.web.access.throttle import Throttle
 from everturn.web.access.token import Access
-from everturn.web.http.problems import AccessNeeded, SignInNeeded, WrongPassword
-from everturn.web.http.visitor import Visitor
+from everturn.web.access.visitor import Visitor
 
 _SECRET_BYTES = 32  # 256 bit
 _DAY_MS = 86_400_000

@@ -6,7 +6,7 @@ import ipaddress
 from collections import OrderedDict
 
 from everturn.domain.clock import Clock
-from everturn.web.http.problems import Throttled
+from everturn.web.access.errors import Throttled
 
 _FREE_ATTEMPTS = 5
 _FIRST_WAIT_S = 2.0

@@ -19,9 +19,9 @@ from everturn.web.access.accounts import (
     set_cookie,
 )
 from everturn.web.access.audit import Audit, Entry
+from everturn.web.access.errors import AccessNeeded, OldPasswordWrong, ScopeMissing, Throttled, WrongPassword
 from everturn.web.access.identity import LOCAL_OWNER, Scope
 from everturn.web.access.passwords import PASSWORD_LENGTH_MIN
-from everturn.web.http.problems import AccessNeeded, OldPasswordWrong, ScopeMissing, Throttled, WrongPassword
 from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.streams.streams import Streams
 

@@ -14,6 +14,7 @@ from everturn.domain.store import Store
 from everturn.engine import Engine
 from everturn.store.sessions import documents
 from everturn.store.sessions.documents import Document
+from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import (
     ChangeSession,
@@ -23,7 +24,6 @@ from everturn.web.api.sessions import (
     tagged,
 )
 from everturn.web.http.guard import FILE_POLICY
-from everturn.web.http.problems import ScopeMissing
 from everturn.web.http.routing import JSON, Answer, AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.preferences import PreferencesOf
 

@@ -14,9 +14,10 @@ from everturn.domain.sessions import Page, Session, SessionPatch
 from everturn.domain.store import Accepted, Request, Store
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
+from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
 from everturn.web.deletion import Deletions
-from everturn.web.http.problems import PreconditionNeeded, ScopeMissing
+from everturn.web.http.problems import PreconditionNeeded
 from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import ModelName, PreferencesOf
 

@@ -13,9 +13,9 @@ from everturn.domain.store import Accepted, Ask, Store, Submission
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
 from everturn.web.access.audit import Audit
+from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import Name, SessionId
-from everturn.web.http.problems import ScopeMissing
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import PreferencesOf
 

@@ -1,1 +1,1 @@
-"""The HTTP edge: the server, the table of endpoints, problems, and the page's files."""
+"""The HTTP edge: the table of endpoints, problem documents, the guard, and the page's files."""

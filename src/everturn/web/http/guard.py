@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
+from everturn.web.access.visitor import Visitor, is_address, is_loopback_name
 from everturn.web.http.problems import CrossSite, OpenToTheWorld, WrongHost
-from everturn.web.http.visitor import Visitor, is_address, is_loopback_name
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -10,6 +10,7 @@ import msgspec
 
 from everturn import __version__
 from everturn.domain.errors import EverturnError, Invalid, InvalidId, Limit, Overloaded
+from everturn.web.access.errors import ScopeMissing, SignInNeeded
 from everturn.web.http import problems as p
 from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, Nothing
 
@@ -275,7 +276,7 @@ def _errors(endpoint: AnyEndpoint) -> dict[int, set[str]]:
     ]
     kinds += [Limit, p.Internal, p.NotReady, p.BadRequest]
     if endpoint.scope is not None:
-        kinds += [p.SignInNeeded, p.ScopeMissing]
+        kinds += [SignInNeeded, ScopeMissing]
     if endpoint.params:
         kinds += [InvalidId, p.NoRoute]
     kinds.append(Invalid)

@@ -14,6 +14,7 @@ import msgspec
 from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.ids import checked
 from everturn.web.access import identity
+from everturn.web.access.visitor import Visitor
 from everturn.web.http.asgi import Receive, Scope, Send
 from everturn.web.http.problems import (
     BadJson,
@@ -23,7 +24,6 @@ from everturn.web.http.problems import (
     NoRoute,
     NotJson,
 )
-from everturn.web.http.visitor import Visitor
 
 Q = TypeVar("Q")
 B = TypeVar("B")

@@ -21,7 +21,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Stopped
 from everturn.web.access.browser import address_to_open, knows_its_owner, open_browser
 from everturn.web.access.peers import OwnerCheck, owner_check
-from everturn.web.http.visitor import IS_OWNER, is_loopback_name
+from everturn.web.access.visitor import IS_OWNER, is_loopback_name
 from everturn.web.settings import WebSettings
 from everturn.web.web import Web
 
