@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from everturn.domain.errors import BadImport, Invalid, InvalidId, NotFound, NothingToDo, TextEmpty, WrongState
+from everturn.domain.errors import Invalid, NotFound, NothingToDo, TextEmpty, WrongState
 from everturn.domain.events import Event
-from everturn.domain.ids import checked, message_id, turn_id_of_message
-from everturn.domain.messages import Attachment, Message, Role, Summary, Text
+from everturn.domain.ids import turn_id_of_message
+from everturn.domain.messages import Message, Role, Summary, Text
 from everturn.domain.probe import Moment
-from everturn.domain.sessions import Page, Session, SessionKind
+from everturn.domain.sessions import Page, Session
 from everturn.domain.store import Accepted, Request, TranscriptPage
-from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
+from everturn.domain.turns import ENDED, Turn, TurnKind
 from everturn.store.scripts.common import (
     add_change_event,
-    add_messages,
     bump,
     digest_of,
     find_answer,
@@ -27,7 +26,6 @@ from everturn.store.scripts.common import (
     get_turn,
     locked_shown_session,
     move_head,
-    preview_of,
     refresh,
     refuse_busy,
     refuse_stale,
@@ -37,7 +35,6 @@ from everturn.store.scripts.common import (
 )
 from everturn.store.scripts.queries import (
     CONTEXT_MESSAGES,
-    IMPORT_TURN,
     MESSAGE_FIRST,
     MESSAGES_OF_SESSION,
     NEWEST_SUMMARY,
@@ -45,7 +42,6 @@ from everturn.store.scripts.queries import (
     PATH_PAGE,
     SESSION_INSERT,
     SUMMARIES_OF_SESSION,
-    TAIL_POSITION,
     TURN,
     TURN_IDS,
     TURN_NEWEST_CHILD,
@@ -56,15 +52,14 @@ from everturn.store.scripts.queries import (
 from everturn.store.scripts.rows import (
     SessionRow,
     TurnRow,
-    crc_of,
     message_columns,
     message_of,
-    timeline_json,
     to_json,
     turn_of,
 )
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
-from everturn.store.sessions.import_numbers import refuse_event_numbers, refuse_numbers
+from everturn.store.sessions.import_numbers import refuse_event_numbers
+from everturn.store.sessions.imports import Imported, import_session, refuse_broken, rename_covered
 from everturn.store.sessions.titles import put_title, title_text
 from everturn.store.turns.details import with_siblings
 from everturn.store.turns.endings import NewTurn, queue_turn
@@ -134,9 +129,11 @@ class Transcript:
         events: Sequence[Event] = (),
         purge_at: int | None = None,
     ) -> Session:
-        _refuse_broken(session, turns, messages)
+        refuse_broken(session, turns, messages)
         refuse_event_numbers(events)
-        return await self._db.write(_import, owner, session, _Imported(turns, messages, events, purge_at))
+        return await self._db.write(
+            import_session, owner, session, Imported(turns, messages, events, purge_at)
+        )
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
         return await self._db.read(_export, owner, session_id)
@@ -418,19 +415,8 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
 def _rename_covers(copy: SessionRow, names: Mapping[str, str]) -> Script[None]:
     """Let copied summaries name the copies of the messages they cover, not the originals."""
     for row in (yield from SUMMARIES_OF_SESSION.all(copy.no)):
-        _, _, packed = message_columns(_rename_covered(message_of(row, row.turn_id), names))
+        _, _, packed = message_columns(rename_covered(message_of(row, row.turn_id), names))
         yield q("message_parts_update", row.turn_no, row.ordinal, packed)
-
-
-def _rename_covered(message: Message, names: Mapping[str, str]) -> Message:
-    parts = []
-    for part in message.parts:
-        if isinstance(part, Summary) and part.covers:
-            turn_id = turn_id_of_message(part.covers)
-            ordinal = int(part.covers.rsplit("-", 1)[1])
-            part = msgspec.structs.replace(part, covers=message_id(names.get(turn_id, turn_id), ordinal))
-        parts.append(part)
-    return msgspec.structs.replace(message, parts=tuple(parts))
 
 
 def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
@@ -450,176 +436,3 @@ def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
     yield q("tail_insert", session_no, session.owner, tx.now)
     yield from put_title(tx, session_no, title_text(value.title, ()))
     return (yield from get_session_by_no(session_no))
-
-
-def _refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Message]) -> None:
-    """Refuse a document that says the same thing twice or uses names that are none."""
-    try:
-        checked(session.id, "ses")
-        for turn in turns:
-            checked(turn.id, "trn")
-    except InvalidId as error:
-        raise BadImport(error.message) from error
-    if len({turn.id for turn in turns}) < len(turns):
-        raise BadImport("A turn is in this document twice.")
-    if len({(message.turn_id, message.ordinal) for message in messages}) < len(messages):
-        raise BadImport("Two messages of this document have the same place in their turn.")
-    refuse_numbers(session, turns, messages)
-
-
-class _Imported(msgspec.Struct, frozen=True):
-    """What comes with a session. ``purge_at``: of an ephemeral one."""
-
-    turns: Sequence[Turn]
-    messages: Sequence[Message]
-    events: Sequence[Event]
-    purge_at: int | None
-
-
-def _import(
-    tx: Tx,
-    owner: str,
-    asked: Session,
-    imported: _Imported,
-) -> Script[Session]:
-    """Import under the exported ids if they are free here, else under new ones."""
-    turns, messages = tuple(imported.turns), tuple(imported.messages)
-    renamed = yield from _import_names(tx, owner, asked, turns)
-    session_id = renamed.get(asked.id, asked.id)
-    session_no = yield from SESSION_INSERT.only(
-        session_id,
-        owner,
-        asked.key,
-        asked.created_at,
-        asked.title,
-        int(asked.is_title_given),
-        int(asked.private),
-        None,
-        asked.profile,
-        asked.model,
-    )
-    yield q("tail_insert", session_no, owner, asked.updated_at)
-    session = yield from get_session_by_no(session_no)
-    numbers = yield from _import_turns(session, turns, asked.head, renamed)
-    by_turn: dict[str, list[Message]] = {}
-    for message in messages:
-        if message.turn_id not in numbers:
-            raise BadImport(f"Message {message.id[:60]} belongs to no turn of this document.")
-        own = msgspec.structs.replace(_rename_covered(message, renamed), is_imported=True)
-        by_turn.setdefault(message.turn_id, []).append(own)
-    for turn_id, of_turn in by_turn.items():
-        of_turn.sort(key=lambda message: message.ordinal)
-        yield from add_messages(tx, session, numbers[turn_id], of_turn)
-        yield from _use_files(session, of_turn)
-    head_no = numbers.get(asked.head or "")
-    head_state = next((turn.state.value for turn in turns if turn.id == asked.head), None)
-    yield q(
-        "import_session",
-        session_no,
-        asked.version,
-        asked.created_at,
-        asked.title,
-        int(asked.is_title_given),
-        int(asked.pinned),
-        int(asked.archived),
-        int(asked.private),
-        to_json(asked.tags),
-        len(messages),
-        preview_of(asked.preview),
-        head_no,
-        head_state,
-    )
-    yield from put_title(tx, session_no, title_text(asked.title, asked.tags))
-    yield q("tail_set", session_no, asked.updated_at, int(asked.archived))
-    yield from _import_events(session, numbers, imported.events)
-    if imported.purge_at is not None:
-        yield q("session_kind", session_no, SessionKind.EPHEMERAL.value)
-        yield q("session_deleted", session_no, imported.purge_at)
-        yield q("tail_listed", session_no, 0)
-    tx.touch(owner, session_id)
-    return (yield from get_session_again(session))
-
-
-def _import_events(session: SessionRow, numbers: Mapping[str, int], events: Sequence[Event]) -> Script[None]:
-    """Keep events of a newer version for it, in their order."""
-    if not events:
-        return
-    last = yield from TAIL_POSITION.only(session.no, len(events))
-    rows = []
-    for position, event in enumerate(events, start=last - len(events) + 1):
-        turn_no = None if event.turn_id is None else numbers[event.turn_id]
-        place = (session.no, position, turn_no, event.epoch, event.number, session.owner, 0, event.at)
-        rows.append((*place, crc_of(event.data), event.data))
-    yield Query("event_insert", many=rows)
-
-
-def _use_files(session: SessionRow, messages: Sequence[Message]) -> Script[None]:
-    """The imported session keeps its attachments from being swept, as far as they came along."""
-    for part in (part for message in messages for part in message.parts):
-        if isinstance(part, Attachment) and (yield q("file_get", part.file_id, session.owner)):
-            yield q("file_use", part.file_id, session.no)
-
-
-def _import_names(tx: Tx, owner: str, asked: Session, turns: tuple[Turn, ...]) -> Script[dict[str, str]]:
-    """New names for everything if any of the old ones is taken or was deleted here."""
-    taken = bool((yield q("session_row", asked.id, owner))) or bool((yield q("tombstone", asked.id, owner)))
-    for turn in turns:
-        taken = taken or bool((yield q("turn_exists", turn.id)))
-    taken = taken or bool((yield q("session_id_taken", asked.id)))
-    if not taken:
-        return {}
-    renamed = {turn.id: tx.ids.turn() for turn in turns}
-    renamed[asked.id] = tx.ids.session()
-    return renamed
-
-
-def _parents_first(turns: tuple[Turn, ...]) -> list[Turn]:
-    """The turns in an order in which each follows its parent: one that was overtaken in the queue may be
-    older than its parent."""
-    children: dict[str | None, list[Turn]] = {}
-    for turn in turns:
-        children.setdefault(turn.parent_id, []).append(turn)
-    ordered = children.pop(None, [])
-    for turn in ordered:  # grows as it is read
-        ordered += children.pop(turn.id, ())
-    if children:
-        orphan = next(iter(children.values()))[0]
-        raise BadImport(f"The parent of turn {orphan.id[:60]} is missing, or they go in a circle.")
-    return ordered
-
-
-def _import_turns(
-    session: SessionRow, turns: tuple[Turn, ...], head: str | None, renamed: dict[str, str]
-) -> Script[dict[str, int]]:
-    numbers: dict[str, int] = {}
-    in_tree = {head, *(turn.parent_id for turn in turns)}
-    for turn in _parents_first(turns):
-        if turn.state not in ENDED:
-            raise BadImport(f"Turn {turn.id[:60]} is {turn.state}; only ended turns can be imported.")
-        parent = renamed.get(turn.parent_id or "", turn.parent_id)
-        # One that was removed from the queue was never in the tree: without a parent it is no root either.
-        is_in_tree = turn.id in in_tree or parent is not None
-        was_removed = turn.state is TurnState.CANCELLED and turn.started_at is None and not is_in_tree
-        numbers[turn.id] = yield from IMPORT_TURN.only(
-            renamed.get(turn.id, turn.id),
-            session.owner,
-            session.no,
-            parent,
-            turn.kind.value,
-            turn.state.value,
-            turn.epoch,
-            turn.attempts,
-            turn.model,
-            turn.profile,
-            turn.private_note,
-            turn.created_at,
-            turn.started_at,
-            turn.ended_at or turn.created_at,
-            to_json(turn.failure) if turn.failure else None,
-            "final" if turn.recovery == "pending" else turn.recovery.value,
-            turn.recovered_at,
-            to_json(turn.usage),
-            timeline_json(turn.timeline),
-            int(not was_removed),
-        )
-    return numbers

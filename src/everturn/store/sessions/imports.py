@@ -1,0 +1,218 @@
+"""Importing a session with its turns and messages: from a document, or for one answer only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from everturn.domain.errors import BadImport, InvalidId
+from everturn.domain.events import Event
+from everturn.domain.ids import checked, message_id, turn_id_of_message
+from everturn.domain.messages import Attachment, Message, Summary
+from everturn.domain.sessions import Session, SessionKind
+from everturn.domain.turns import ENDED, Turn, TurnState
+from everturn.store.scripts.common import (
+    add_messages,
+    get_session_again,
+    get_session_by_no,
+    preview_of,
+)
+from everturn.store.scripts.queries import (
+    IMPORT_TURN,
+    SESSION_INSERT,
+    TAIL_POSITION,
+)
+from everturn.store.scripts.rows import (
+    SessionRow,
+    crc_of,
+    timeline_json,
+    to_json,
+)
+from everturn.store.scripts.script import Query, Script, Tx, q
+from everturn.store.sessions.import_numbers import refuse_numbers
+from everturn.store.sessions.titles import put_title, title_text
+
+
+def refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Message]) -> None:
+    """Refuse a document that says the same thing twice or uses names that are none."""
+    try:
+        checked(session.id, "ses")
+        for turn in turns:
+            checked(turn.id, "trn")
+    except InvalidId as error:
+        raise BadImport(error.message) from error
+    if len({turn.id for turn in turns}) < len(turns):
+        raise BadImport("A turn is in this document twice.")
+    if len({(message.turn_id, message.ordinal) for message in messages}) < len(messages):
+        raise BadImport("Two messages of this document have the same place in their turn.")
+    refuse_numbers(session, turns, messages)
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What comes with a session. ``purge_at``: of an ephemeral one."""
+
+    turns: Sequence[Turn]
+    messages: Sequence[Message]
+    events: Sequence[Event]
+    purge_at: int | None
+
+
+def import_session(
+    tx: Tx,
+    owner: str,
+    asked: Session,
+    imported: Imported,
+) -> Script[Session]:
+    """Import under the exported ids if they are free here, else under new ones."""
+    turns, messages = tuple(imported.turns), tuple(imported.messages)
+    renamed = yield from _import_names(tx, owner, asked, turns)
+    session_id = renamed.get(asked.id, asked.id)
+    session_no = yield from SESSION_INSERT.only(
+        session_id,
+        owner,
+        asked.key,
+        asked.created_at,
+        asked.title,
+        int(asked.is_title_given),
+        int(asked.private),
+        None,
+        asked.profile,
+        asked.model,
+    )
+    yield q("tail_insert", session_no, owner, asked.updated_at)
+    session = yield from get_session_by_no(session_no)
+    numbers = yield from _import_turns(session, turns, asked.head, renamed)
+    by_turn: dict[str, list[Message]] = {}
+    for message in messages:
+        if message.turn_id not in numbers:
+            raise BadImport(f"Message {message.id[:60]} belongs to no turn of this document.")
+        own = msgspec.structs.replace(rename_covered(message, renamed), is_imported=True)
+        by_turn.setdefault(message.turn_id, []).append(own)
+    for turn_id, of_turn in by_turn.items():
+        of_turn.sort(key=lambda message: message.ordinal)
+        yield from add_messages(tx, session, numbers[turn_id], of_turn)
+        yield from _use_files(session, of_turn)
+    head_no = numbers.get(asked.head or "")
+    head_state = next((turn.state.value for turn in turns if turn.id == asked.head), None)
+    yield q(
+        "import_session",
+        session_no,
+        asked.version,
+        asked.created_at,
+        asked.title,
+        int(asked.is_title_given),
+        int(asked.pinned),
+        int(asked.archived),
+        int(asked.private),
+        to_json(asked.tags),
+        len(messages),
+        preview_of(asked.preview),
+        head_no,
+        head_state,
+    )
+    yield from put_title(tx, session_no, title_text(asked.title, asked.tags))
+    yield q("tail_set", session_no, asked.updated_at, int(asked.archived))
+    yield from _import_events(session, numbers, imported.events)
+    if imported.purge_at is not None:
+        yield q("session_kind", session_no, SessionKind.EPHEMERAL.value)
+        yield q("session_deleted", session_no, imported.purge_at)
+        yield q("tail_listed", session_no, 0)
+    tx.touch(owner, session_id)
+    return (yield from get_session_again(session))
+
+
+def _import_events(session: SessionRow, numbers: Mapping[str, int], events: Sequence[Event]) -> Script[None]:
+    """Keep events of a newer version for it, in their order."""
+    if not events:
+        return
+    last = yield from TAIL_POSITION.only(session.no, len(events))
+    rows = []
+    for position, event in enumerate(events, start=last - len(events) + 1):
+        turn_no = None if event.turn_id is None else numbers[event.turn_id]
+        place = (session.no, position, turn_no, event.epoch, event.number, session.owner, 0, event.at)
+        rows.append((*place, crc_of(event.data), event.data))
+    yield Query("event_insert", many=rows)
+
+
+def _use_files(session: SessionRow, messages: Sequence[Message]) -> Script[None]:
+    """The imported session keeps its attachments from being swept, as far as they came along."""
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, Attachment) and (yield q("file_get", part.file_id, session.owner)):
+            yield q("file_use", part.file_id, session.no)
+
+
+def _import_names(tx: Tx, owner: str, asked: Session, turns: tuple[Turn, ...]) -> Script[dict[str, str]]:
+    """New names for everything if any of the old ones is taken or was deleted here."""
+    taken = bool((yield q("session_row", asked.id, owner))) or bool((yield q("tombstone", asked.id, owner)))
+    for turn in turns:
+        taken = taken or bool((yield q("turn_exists", turn.id)))
+    taken = taken or bool((yield q("session_id_taken", asked.id)))
+    if not taken:
+        return {}
+    renamed = {turn.id: tx.ids.turn() for turn in turns}
+    renamed[asked.id] = tx.ids.session()
+    return renamed
+
+
+def _parents_first(turns: tuple[Turn, ...]) -> list[Turn]:
+    """The turns in an order in which each follows its parent: one that was overtaken in the queue may be
+    older than its parent."""
+    children: dict[str | None, list[Turn]] = {}
+    for turn in turns:
+        children.setdefault(turn.parent_id, []).append(turn)
+    ordered = children.pop(None, [])
+    for turn in ordered:  # grows as it is read
+        ordered += children.pop(turn.id, ())
+    if children:
+        orphan = next(iter(children.values()))[0]
+        raise BadImport(f"The parent of turn {orphan.id[:60]} is missing, or they go in a circle.")
+    return ordered
+
+
+def _import_turns(
+    session: SessionRow, turns: tuple[Turn, ...], head: str | None, renamed: dict[str, str]
+) -> Script[dict[str, int]]:
+    numbers: dict[str, int] = {}
+    in_tree = {head, *(turn.parent_id for turn in turns)}
+    for turn in _parents_first(turns):
+        if turn.state not in ENDED:
+            raise BadImport(f"Turn {turn.id[:60]} is {turn.state}; only ended turns can be imported.")
+        parent = renamed.get(turn.parent_id or "", turn.parent_id)
+        # One that was removed from the queue was never in the tree: without a parent it is no root either.
+        is_in_tree = turn.id in in_tree or parent is not None
+        was_removed = turn.state is TurnState.CANCELLED and turn.started_at is None and not is_in_tree
+        numbers[turn.id] = yield from IMPORT_TURN.only(
+            renamed.get(turn.id, turn.id),
+            session.owner,
+            session.no,
+            parent,
+            turn.kind.value,
+            turn.state.value,
+            turn.epoch,
+            turn.attempts,
+            turn.model,
+            turn.profile,
+            turn.private_note,
+            turn.created_at,
+            turn.started_at,
+            turn.ended_at or turn.created_at,
+            to_json(turn.failure) if turn.failure else None,
+            "final" if turn.recovery == "pending" else turn.recovery.value,
+            turn.recovered_at,
+            to_json(turn.usage),
+            timeline_json(turn.timeline),
+            int(not was_removed),
+        )
+    return numbers
+
+
+def rename_covered(message: Message, names: Mapping[str, str]) -> Message:
+    parts = []
+    for part in message.parts:
+        if isinstance(part, Summary) and part.covers:
+            turn_id = turn_id_of_message(part.covers)
+            ordinal = int(part.covers.rsplit("-", 1)[1])
+            part = msgspec.structs.replace(part, covers=message_id(names.get(turn_id, turn_id), ordinal))
+        parts.append(part)
+    return msgspec.structs.replace(message, parts=tuple(parts))
