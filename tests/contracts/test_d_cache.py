@@ -340,7 +340,7 @@ class Bench:
         async def build() -> tuple[str, int]:
             return agent or key, size
 
-        async with self.cache.bound(key, signature, build) as entry:
+        async with self.cache.bind(key, signature, build) as entry:
             return str(entry.agent)
 
 
@@ -357,7 +357,7 @@ async def test_d07_a_pending_entry_is_visible_and_neither_reused_evicted_nor_reb
     used: list[str] = []
 
     async def turn() -> None:
-        async with bench.cache.bound("a", "same", build) as entry:
+        async with bench.cache.bind("a", "same", build) as entry:
             used.append(str(entry.agent))
 
     async with anyio.create_task_group() as group:
@@ -394,7 +394,7 @@ async def test_d07_when_a_build_fails_the_one_who_waits_builds(clock: FakeClock)
 
     async def turn() -> None:
         try:
-            async with bench.cache.bound("a", "same", build) as entry:
+            async with bench.cache.bind("a", "same", build) as entry:
                 outcomes.append(str(entry.agent))
         except ConnectionError:
             outcomes.append("failed")
@@ -421,7 +421,7 @@ async def test_d07_when_a_build_is_cancelled_the_one_who_waits_builds(clock: Fak
 
     async def turn(scope: anyio.CancelScope) -> None:
         with scope:
-            async with bench.cache.bound("a", "same", build) as entry:
+            async with bench.cache.bind("a", "same", build) as entry:
                 outcomes.append(str(entry.agent))
 
     with within("the one who waits builds, after the turn of the one before it was cancelled"):
@@ -540,7 +540,7 @@ async def test_d09_an_idle_agent_goes_and_one_in_a_turn_never_does(clock: FakeCl
     async def build() -> tuple[str, int]:
         return "busy", 1
 
-    async with bench.cache.bound("busy", "same", build):
+    async with bench.cache.bind("busy", "same", build):
         await bench.work_off()
         assert bench.retired == ["idle"]
         await clock.advance(1000)
@@ -566,7 +566,7 @@ async def test_d09_an_agent_evicted_in_its_turn_serves_it_to_the_end_and_is_reti
     async def build() -> tuple[str, int]:
         return "old", 1
 
-    async with bench.cache.bound("a", "same", build) as entry:
+    async with bench.cache.bind("a", "same", build) as entry:
         assert bench.cache.evict("a", "asked")
         await bench.work_off()
         assert bench.retired == []

@@ -169,7 +169,7 @@ class Fold:
             return
         if is_superseded:
             if isinstance(payload, (ev.TextDelta, ev.ReasoningDelta)):
-                self._superseded(payload, event)
+                self._add_abandoned(payload, event)
             return
         handler = _HANDLERS.get(type(payload))
         if handler is not None:
@@ -186,7 +186,7 @@ class Fold:
     def result(self, *, is_ended: bool = False, is_recovered: bool = False) -> Folded:
         """The turn so far. ``is_ended``: calls without a result get the one that is true of them."""
         for payload, event in self._late_results.values():
-            self._tool_finished(payload, event)
+            self._on_tool_finished(payload, event)
         finished = [step for step in self._steps.values() if step.is_finished]
         last = max(finished, key=lambda step: step.step, default=None)
         open_steps = [step for step in self._steps.values() if not step.is_finished and step.attempt]
@@ -211,7 +211,7 @@ class Fold:
             self._items.append(step)
         return step
 
-    def _step_started(self, payload: ev.StepStarted, event: ev.Event) -> None:
+    def _on_step_started(self, payload: ev.StepStarted, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
         if not step.attempt:
             step.started_at = event.at
@@ -222,23 +222,23 @@ class Fold:
             Bar(BarKind.MODEL, payload.model, event.at, state=BarState.RUNNING, step=payload.step),
         )
 
-    def _text(self, payload: ev.TextDelta, event: ev.Event) -> None:
+    def _on_text(self, payload: ev.TextDelta, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
         step.add(Text(payload.text))
         self._first_token(payload.step, event.at)
 
-    def _reasoning(self, payload: ev.ReasoningDelta, event: ev.Event) -> None:
+    def _on_reasoning(self, payload: ev.ReasoningDelta, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
         step.add(Reasoning(payload.text, model=step.model))
         self._first_token(payload.step, event.at)
         self._thinking(payload.step, event.at)
 
-    def _superseded(self, payload: ev.TextDelta | ev.ReasoningDelta, event: ev.Event) -> None:
+    def _add_abandoned(self, payload: ev.TextDelta | ev.ReasoningDelta, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
         is_text = isinstance(payload, ev.TextDelta)
         step.add(Text(payload.text, True) if is_text else Reasoning(payload.text, True))
 
-    def _step_abandoned(self, payload: ev.StepAbandoned, event: ev.Event) -> None:
+    def _on_step_abandoned(self, payload: ev.StepAbandoned, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
         self._close_bar(f"step:{payload.step}", event.at, BarState.ABANDONED)
         if payload.continues:
@@ -250,7 +250,7 @@ class Fold:
                 step.parts[index] = msgspec.structs.replace(part, is_abandoned=True)  # guard: c02
         step.first_part_of_attempt = len(step.parts)
 
-    def _step_finished(self, payload: ev.StepFinished, event: ev.Event) -> None:
+    def _on_step_finished(self, payload: ev.StepFinished, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
         step.finish = payload.finish
         if payload.reasoning:
@@ -260,7 +260,7 @@ class Fold:
             self._calls[call.id] = CallState(call, payload.step, event.at)
         self._close_bar(f"step:{payload.step}", event.at, BarState.DONE, finish=payload.finish)
 
-    def _step_usage(self, payload: ev.StepUsage, event: ev.Event) -> None:
+    def _on_step_usage(self, payload: ev.StepUsage, event: ev.Event) -> None:
         self._usage = self._usage.plus(payload.usage)
         for index in range(len(self._bars) - 1, -1, -1):
             if self._bars[index].step == payload.step and self._bars[index].kind == BarKind.MODEL:
@@ -271,7 +271,7 @@ class Fold:
 
     # --- calls -------------------------------------------------------------------------------------
 
-    def _tool_started(self, payload: ev.ToolStarted, event: ev.Event) -> None:
+    def _on_tool_started(self, payload: ev.ToolStarted, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
         if call is None:
             return
@@ -289,12 +289,12 @@ class Fold:
         )
         self._open_bar(payload.call_id, bar)
 
-    def _tool_output(self, payload: ev.ToolOutput, event: ev.Event) -> None:
+    def _on_tool_output(self, payload: ev.ToolOutput, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
         if call is not None and call.result is None:
             call.printed.add(payload.text)
 
-    def _tool_finished(self, payload: ev.ToolFinished, event: ev.Event) -> None:
+    def _on_tool_finished(self, payload: ev.ToolFinished, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
         if call is None or call.result is not None:
             return
@@ -318,7 +318,7 @@ class Fold:
         states = {Outcome.OK: BarState.DONE, Outcome.UNKNOWN: BarState.UNKNOWN}
         self._close_bar(payload.call_id, event.at, states.get(payload.outcome, BarState.FAILED))
 
-    def _approval_requested(self, payload: ev.ApprovalRequested, event: ev.Event) -> None:
+    def _on_approval_requested(self, payload: ev.ApprovalRequested, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
         if call is not None:
             call.digest = payload.digest
@@ -327,18 +327,18 @@ class Fold:
             Bar(BarKind.WAIT, "Approval", event.at, state=BarState.RUNNING, call_id=payload.call_id),
         )
 
-    def _approval_resolved(self, payload: ev.ApprovalResolved, event: ev.Event) -> None:
+    def _on_approval_resolved(self, payload: ev.ApprovalResolved, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
         if call is not None:
             call.decision = payload.decision
             call.edited = payload.arguments
         self._close_bar(payload.ask_id, event.at, BarState.DONE)
 
-    def _question_asked(self, payload: ev.QuestionAsked, event: ev.Event) -> None:
+    def _on_question_asked(self, payload: ev.QuestionAsked, event: ev.Event) -> None:
         bar = Bar(BarKind.WAIT, "Question", event.at, state=BarState.RUNNING, call_id=payload.call_id)
         self._open_bar(payload.ask_id, bar)
 
-    def _question_answered(self, payload: ev.QuestionAnswered, event: ev.Event) -> None:
+    def _on_question_answered(self, payload: ev.QuestionAnswered, event: ev.Event) -> None:
         self._close_bar(payload.ask_id, event.at, BarState.DONE)
         call = self._calls.get(payload.call_id or "")
         if call is None:
@@ -350,7 +350,7 @@ class Fold:
 
     # --- the turn ----------------------------------------------------------------------------------
 
-    def _turn_resumed(self, payload: ev.TurnResumed, event: ev.Event) -> None:
+    def _on_turn_resumed(self, payload: ev.TurnResumed, event: ev.Event) -> None:
         if payload.reason == ClaimReason.ANSWERED:
             return
         stopped = payload.stopped_at or self._last_at or event.at
@@ -359,11 +359,11 @@ class Fold:
             self._close_bar(key, stopped, BarState.UNKNOWN if is_call else BarState.ABANDONED)
         self._bars.append(Bar(BarKind.DOWN, payload.reason, stopped, event.at))
 
-    def _turn_ended(self, payload: Any, event: ev.Event) -> None:
+    def _on_turn_ended(self, payload: Any, event: ev.Event) -> None:
         for key in list(self._open_bars):
             self._close_bar(key, event.at, BarState.UNKNOWN if key in self._calls else BarState.ABANDONED)
 
-    def _message_added(self, payload: ev.MessageAdded, event: ev.Event) -> None:
+    def _on_message_added(self, payload: ev.MessageAdded, event: ev.Event) -> None:
         self._items.append(payload.message)
 
     # --- bars --------------------------------------------------------------------------------------
@@ -497,25 +497,25 @@ _WORK = frozenset({"step.started", "step.abandoned", "tool.started", "tool.finis
 _Handler = Callable[[Fold, Any, ev.Event], None]
 
 _HANDLERS: dict[type[ev.Payload], _Handler] = {
-    ev.StepStarted: Fold._step_started,
-    ev.TextDelta: Fold._text,
-    ev.ReasoningDelta: Fold._reasoning,
-    ev.StepAbandoned: Fold._step_abandoned,
-    ev.StepFinished: Fold._step_finished,
-    ev.StepUsage: Fold._step_usage,
-    ev.ToolStarted: Fold._tool_started,
-    ev.ToolOutput: Fold._tool_output,
-    ev.ToolFinished: Fold._tool_finished,
-    ev.ApprovalRequested: Fold._approval_requested,
-    ev.ApprovalResolved: Fold._approval_resolved,
-    ev.QuestionAsked: Fold._question_asked,
-    ev.QuestionAnswered: Fold._question_answered,
-    ev.TurnResumed: Fold._turn_resumed,
-    ev.TurnCompleted: Fold._turn_ended,
-    ev.TurnCancelled: Fold._turn_ended,
-    ev.TurnFailed: Fold._turn_ended,
-    ev.TurnInterrupted: Fold._turn_ended,
-    ev.MessageAdded: Fold._message_added,
+    ev.StepStarted: Fold._on_step_started,
+    ev.TextDelta: Fold._on_text,
+    ev.ReasoningDelta: Fold._on_reasoning,
+    ev.StepAbandoned: Fold._on_step_abandoned,
+    ev.StepFinished: Fold._on_step_finished,
+    ev.StepUsage: Fold._on_step_usage,
+    ev.ToolStarted: Fold._on_tool_started,
+    ev.ToolOutput: Fold._on_tool_output,
+    ev.ToolFinished: Fold._on_tool_finished,
+    ev.ApprovalRequested: Fold._on_approval_requested,
+    ev.ApprovalResolved: Fold._on_approval_resolved,
+    ev.QuestionAsked: Fold._on_question_asked,
+    ev.QuestionAnswered: Fold._on_question_answered,
+    ev.TurnResumed: Fold._on_turn_resumed,
+    ev.TurnCompleted: Fold._on_turn_ended,
+    ev.TurnCancelled: Fold._on_turn_ended,
+    ev.TurnFailed: Fold._on_turn_ended,
+    ev.TurnInterrupted: Fold._on_turn_ended,
+    ev.MessageAdded: Fold._on_message_added,
 }
 
 # What the fold takes in. The other kinds change no message and no bar.

@@ -100,7 +100,7 @@ class CacheEntry(Generic[A]):
             if sent_for == session_id:
                 self.sent[model] = (at, "", tokens)
 
-    def given(self, session_id: str) -> Shown | None:
+    def last_shown(self, session_id: str) -> Shown | None:
         baseline = self.baselines.get(session_id)
         return baseline.given if baseline is not None else None
 
@@ -155,7 +155,7 @@ class AgentCache(Generic[A]):
     # --- a turn ------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def bound(
+    async def bind(
         self, key: str, signature: str, build: Callable[[], Awaitable[tuple[A, int]]]
     ) -> AsyncIterator[CacheEntry[A]]:
         """The key's agent for one turn, built (with its size) if there is none with this signature.
@@ -169,7 +169,7 @@ class AgentCache(Generic[A]):
             entry.turns -= 1
             entry.used_at = self._clock.monotonic()
             if entry.is_doomed and entry.is_free:  # guard: d09
-                self._let_go(entry)
+                self._start_closing(entry)
             self._trim()
 
     async def _take(
@@ -333,7 +333,7 @@ class AgentCache(Generic[A]):
         entry.is_doomed = True
         self._leaving.add(entry)
         if entry.is_free:
-            self._let_go(entry)
+            self._start_closing(entry)
         return True
 
     def discard(self, agent: A) -> None:
@@ -341,7 +341,7 @@ class AgentCache(Generic[A]):
         entry: CacheEntry[A] = CacheEntry("", "", self._clock.monotonic())
         entry.agent = agent
         self._leaving.add(entry)
-        self._let_go(entry)
+        self._start_closing(entry)
 
     def look(self) -> None:
         """Evict what has been idle for too long."""
@@ -362,7 +362,7 @@ class AgentCache(Generic[A]):
         async with anyio.create_task_group() as group:
             for entry in list(self._leaving):
                 if entry.is_free:
-                    group.start_soon(self._retired, entry, name=f"retire {entry.key}")
+                    group.start_soon(self._close_entry, entry, name=f"retire {entry.key}")
 
     def _trim(self) -> None:
         """Keep the bounds: histories go first, because reading them again is cheap."""
@@ -381,11 +381,11 @@ class AgentCache(Generic[A]):
                 return True
         return False
 
-    def _let_go(self, entry: CacheEntry[A]) -> None:
+    def _start_closing(self, entry: CacheEntry[A]) -> None:
         # If nothing can be started any more, ``close`` retires it.
-        self._start(f"retire {entry.key}", self._retired, entry)
+        self._start(f"retire {entry.key}", self._close_entry, entry)
 
-    async def _retired(self, entry: CacheEntry[A]) -> None:
+    async def _close_entry(self, entry: CacheEntry[A]) -> None:
         """Retire the entry, or wait for who does. One whose retirement was cut short is retired again."""
         while not entry.is_retired:
             if entry.retiring is not None:

@@ -64,7 +64,7 @@ class BoundAgent:
         self._turn = turn
         self._own = own
         self._recalled = recalled
-        self._given: Shown | None = entry.given(session.id)
+        self._given: Shown | None = entry.last_shown(session.id)
         self.tools = tools
 
     @property
@@ -104,7 +104,7 @@ class BoundAgent:
             return await load_history(self._services, session, turn)
         return [*kept, self._own]
 
-    def given(self, history: Sequence[Message], model: Model, files: Mapping[str, bytes]) -> Shown:
+    def show_history(self, history: Sequence[Message], model: Model, files: Mapping[str, bytes]) -> Shown:
         """The history before the turn as this model is given it. In a long session nearly all of it was
         given to the model in the turn before."""
         self._given = show(
@@ -156,7 +156,7 @@ class Agents:
         self._cache = cache
 
     @asynccontextmanager
-    async def bound(self, claim: Claim, default_model: str) -> AsyncIterator[BoundAgent]:
+    async def bind(self, claim: Claim, default_model: str) -> AsyncIterator[BoundAgent]:
         """The agent for this turn; it is not evicted inside."""
         services, session, turn = self._services, claim.session, claim.turn
         profile = turn.profile or session.profile
@@ -167,20 +167,20 @@ class Agents:
             system = f"{system}\n\nInstructions of this workspace (AGENTS.md):\n{told.text}"
         memory = None if session.private else services.memory
         is_new = self._cache.peek(key_of(session, profile)) is None
-        known = await self._known(session, profile, memory)
+        known = await self._read_recalled(session, profile, memory)
         plain = WarmAgent(system, services.settings.small_prompt, tuple(tool.spec.schema for tool in tools))
         signature = _signature(plain, self._model(session, turn, default_model), memory, known.forgotten)
-        async with self._cache.bound(
+        async with self._cache.bind(
             key_of(session, profile), signature, lambda: self._build(plain, session, memory)
         ) as entry:
             warm = entry.agent or plain
-            recalled = await self._recalled(session, turn, memory, warm, known, is_new)
+            recalled = await self._recall(session, turn, memory, warm, known, is_new)
             by_name = {tool.spec.name: tool for tool in tools}
             yield BoundAgent(
                 self._cache, entry, warm, services, session, turn, by_name, recalled, claim.message
             )
 
-    async def _known(self, session: Session, profile: str | None, memory: Memory | None) -> Recalled:
+    async def _read_recalled(self, session: Session, profile: str | None, memory: Memory | None) -> Recalled:
         """What was recalled for the session before. If the user has deleted something of what a warm agent
         says, that is dropped here, and so the agent is built anew."""
         if memory is None:
@@ -190,9 +190,9 @@ class Agents:
         warm = entry.agent if entry is not None else None
         if warm is None or warm.handle is None:
             return known
-        return await self._still_held(session, memory, warm.handle, warm.recalled, known)
+        return await self._drop_deleted(session, memory, warm.handle, warm.recalled, known)
 
-    async def _still_held(
+    async def _drop_deleted(
         self, session: Session, memory: Memory, handle: MemoryProvider, recalled: str, known: Recalled
     ) -> Recalled:
         """What is known, if the user has deleted nothing of it; else what is left after dropping it."""
@@ -224,7 +224,7 @@ class Agents:
             warm = msgspec.structs.replace(plain, system=system, handle=handle, recalled=known)
         return warm, len(warm.system) + len(warm.small) + len(msgspec.json.encode(warm.schemas))
 
-    async def _recalled(
+    async def _recall(
         self,
         session: Session,
         turn: Turn,
@@ -238,7 +238,7 @@ class Agents:
         if memory is None or warm.handle is None:
             return ""
         if known.text is not None and is_new:
-            known = await self._still_held(session, memory, warm.handle, "", known)
+            known = await self._drop_deleted(session, memory, warm.handle, "", known)
         if known.text is not None:
             return known.text
         return await memory.recall_frozen(warm.handle, session.owner, session.id, session.key, turn.text)

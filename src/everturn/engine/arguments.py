@@ -39,20 +39,20 @@ class _SchemaCheck:
 
     def look(self, schema: Any, value: Any, at: str, depth: int) -> str | None:
         if schema is False:
-            return f"{_called(at)} is not taken"
+            return f"{_label(at)} is not taken"
         if not isinstance(schema, Mapping) or depth > _DEPTH_MAX:
             return None
         if "$ref" in schema:
-            return self.look(self._referred(schema["$ref"]), value, at, depth + 1)
+            return self.look(self._resolve(schema["$ref"]), value, at, depth + 1)
         return (
-            _of_kind(schema, value, at)
-            or _of_choice(schema, value, at)
-            or _of_size(schema, value, at)
-            or self._of_parts(schema, value, at, depth)
-            or self._of_alternatives(schema, value, at, depth)
+            _check_kind(schema, value, at)
+            or _check_choice(schema, value, at)
+            or _check_size(schema, value, at)
+            or self._check_parts(schema, value, at, depth)
+            or self._check_alternatives(schema, value, at, depth)
         )
 
-    def _referred(self, reference: Any) -> Any:
+    def _resolve(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         found: Any = self._root
@@ -61,22 +61,22 @@ class _SchemaCheck:
                 found = found.get(name) if isinstance(found, Mapping) else None
         return found
 
-    def _of_parts(self, schema: Mapping[str, Any], value: Any, at: str, depth: int) -> str | None:
+    def _check_parts(self, schema: Mapping[str, Any], value: Any, at: str, depth: int) -> str | None:
         if isinstance(value, Mapping):
-            return self._of_fields(schema, value, at, depth)
+            return self._check_fields(schema, value, at, depth)
         if isinstance(value, list):
             items = schema.get("items")
             wrong = (self.look(items, one, f"{at}[{n}]", depth + 1) for n, one in enumerate(value))
             return next((found for found in wrong if found), None)
         return None
 
-    def _of_fields(
+    def _check_fields(
         self, schema: Mapping[str, Any], value: Mapping[str, Any], at: str, depth: int
     ) -> str | None:
         known = schema.get("properties") or {}
         lacking = [name for name in schema.get("required") or () if name not in value]
         if lacking:
-            return f"{_called(f'{at}.{lacking[0]}')} is missing"
+            return f"{_label(f'{at}.{lacking[0]}')} is missing"
         for name, one in value.items():
             expected = known[name] if name in known else schema.get("additionalProperties", True)
             found = self.look(expected, one, f"{at}.{name}", depth + 1)
@@ -84,7 +84,7 @@ class _SchemaCheck:
                 return found
         return None
 
-    def _of_alternatives(self, schema: Mapping[str, Any], value: Any, at: str, depth: int) -> str | None:
+    def _check_alternatives(self, schema: Mapping[str, Any], value: Any, at: str, depth: int) -> str | None:
         for part in schema.get("allOf") or ():
             found = self.look(part, value, at, depth + 1)
             if found:
@@ -96,23 +96,23 @@ class _SchemaCheck:
         return None
 
 
-def _of_kind(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
+def _check_kind(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
     kinds = schema.get("type")
     wanted = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
     known = [kind for kind in wanted if kind in _KINDS]
     if not known or any(_KINDS[kind](value) for kind in known):
         return None
-    return f"{_called(at)} must be of type {' or '.join(known)}"
+    return f"{_label(at)} must be of type {' or '.join(known)}"
 
 
-def _of_choice(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
+def _check_choice(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if not isinstance(choices, list) or value in choices:
         return None
-    return f"{_called(at)} must be one of: {', '.join(str(choice) for choice in choices)}"
+    return f"{_label(at)} must be one of: {', '.join(str(choice) for choice in choices)}"
 
 
-def _of_size(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
+def _check_size(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
     is_number = _KINDS["number"](value)
     size = value if is_number else len(value) if isinstance(value, (str, list)) else None
     if size is None:
@@ -120,11 +120,11 @@ def _of_size(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
     low, high, unit = _BOUNDS["number" if is_number else "string" if isinstance(value, str) else "array"]
     lowest, highest = schema.get(low), schema.get(high)
     if isinstance(lowest, (int, float)) and size < lowest:
-        return f"{_called(at)} must be at least {lowest}{unit}"
+        return f"{_label(at)} must be at least {lowest}{unit}"
     if isinstance(highest, (int, float)) and size > highest:
-        return f"{_called(at)} must be at most {highest}{unit}"
+        return f"{_label(at)} must be at most {highest}{unit}"
     return None
 
 
-def _called(at: str) -> str:
+def _label(at: str) -> str:
     return at.removeprefix(".") or "The whole"

@@ -30,7 +30,7 @@ class Attachments:
         """Contents by file id, newest first until the bound is reached."""
         left = self._services.settings.attachment_bytes_max
         loaded: dict[str, bytes] = {}
-        for part in _attached(history):
+        for part in _find_attachments(history):
             is_image = part.media_type.startswith("image/")
             if not (is_text(part.media_type) or (is_image and abilities.images)):
                 continue
@@ -74,7 +74,7 @@ class Attachments:
         return await anyio.Path(path).read_bytes()
 
 
-def _attached(history: Sequence[Message]) -> list[Attachment]:
+def _find_attachments(history: Sequence[Message]) -> list[Attachment]:
     found = [part for message in history for part in message.parts if type(part) is Attachment]
     return list(reversed(found))
 

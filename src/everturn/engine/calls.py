@@ -87,7 +87,7 @@ class Calls:
             if together:
                 questions = await self._run_together(together)
             else:
-                question = await self._settle(states[done])
+                question = await self._resolve_call(states[done])
                 questions = [] if question is None else [question]
             done += max(1, len(together))
             if questions:
@@ -124,7 +124,7 @@ class Calls:
         may_run = ruling.verdict is Verdict.ALLOW or (ruling.verdict is Verdict.ASK and run.is_approved)
         return _Ready(state, tool, call, run, ruling) if may_run else None
 
-    async def _settle(self, state: CallState) -> Question | None:
+    async def _resolve_call(self, state: CallState) -> Question | None:
         tool = self._agent.tools.get(state.call.name)
         move = next_for_call(state, tool.spec if tool else None)
         if isinstance(move, GiveResult):
@@ -200,7 +200,7 @@ class Calls:
 
     async def _start(self, several: Sequence[_Ready]) -> None:
         # Durable before the effect: a call that may have run is never taken for one that did not.
-        await self._log.append(*map(_started, several))
+        await self._log.append(*map(_started_event, several))
         await self._services.probe.reach(Moment.TOOL_STARTED, self._turn.id)
         await self._services.may_start()
 
@@ -214,7 +214,7 @@ class Calls:
         result = msgspec.structs.replace(result, text=storable(result.text))
         trouble: Retry | Stopped | None = None
         try:
-            artifact, text = await self._kept_when_there_is_room(tool, call, result)
+            artifact, text = await self._store_output_when_possible(tool, call, result)
         except (Retry, Stopped) as error:
             # The call has taken effect. What is known of it goes into the journal all the same, which has a
             # spool where files have none: otherwise the user would be asked whether it happened.
@@ -254,7 +254,7 @@ class Calls:
         await self._services.clock.sleep(seconds)
         scope.cancel()
 
-    async def _kept_when_there_is_room(
+    async def _store_output_when_possible(
         self, tool: Tool, call: ToolCall, result: ToolResult
     ) -> tuple[str | None, str]:
         """A disk that is full for a moment does not cost the output. The result does not wait for longer: a
@@ -263,13 +263,13 @@ class Calls:
         until = clock.monotonic() + settings.output_patience_s
         while True:
             try:
-                return await self._kept(tool, call, result)
+                return await self._store_output(tool, call, result)
             except (DiskFull, DiskReadOnly):
                 if clock.monotonic() >= until:
                     raise
             await clock.sleep(settings.store_patience_s)
 
-    async def _kept(self, tool: Tool, call: ToolCall, result: ToolResult) -> tuple[str | None, str]:
+    async def _store_output(self, tool: Tool, call: ToolCall, result: ToolResult) -> tuple[str | None, str]:
         """The model sees head and tail; the whole is kept as an artifact."""
         text = head_and_tail(result.text, tool.spec.output_bytes_max)
         full = result.full_output
@@ -321,7 +321,7 @@ class Calls:
             workspace=self._workspace,
             key=f"{self._turn.id}:{state.call.id}",
             profile=self._turn.profile or self._session.profile,
-            is_tainted=self._was_tainted or is_tainted(self._log.folded().messages),
+            is_tainted=self._was_tainted or is_tainted(self._log.fold().messages),
         )
 
     # --- asking ------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ def new_ask(
     )
 
 
-def _started(ready: _Ready) -> ev.ToolStarted:
+def _started_event(ready: _Ready) -> ev.ToolStarted:
     call, label = ready.call, ready.ruling.label or ready.call.name
     return ev.ToolStarted(
         ready.state.step, call.id, call.name, ready.state.arguments, label, ready.run.attempt

@@ -103,7 +103,7 @@ class Compactor:
         window = model.abilities.context_tokens or _WINDOW_TOKENS_GUESS
         spent = Usage()
         summary = ""
-        for piece in _pieces([_rendered(message) for message in old], chars_max=max(2_000, window * 2)):
+        for piece in _pieces([_render(message) for message in old], chars_max=max(2_000, window * 2)):
             known = f"Summary so far:\n{summary}\n\nWhat came next:\n" if summary else ""
             wish = f"\n\nPay special attention to: {focus}" if focus else ""
             request = plain_request(
@@ -130,7 +130,7 @@ def _pieces(texts: Sequence[str], chars_max: int) -> list[str]:
     return [*pieces, "\n\n".join(current)] if current else pieces
 
 
-def _rendered(message: Message) -> str:
+def _render(message: Message) -> str:
     """A message as one block of plain text for the summary."""
     lines: list[str] = []
     for part in message.parts:

@@ -78,8 +78,8 @@ def show(
     new = history[known.count :] if known is not None else since_summary(history)
     messages = tuple(
         shaped
-        for message in _whole(new)
-        if (shaped := _shaped(message, model, abilities, files or {})) is not None
+        for message in _pair_calls(new)
+        if (shaped := _shape(message, model, abilities, files or {})) is not None
     )
     tokens = sum(map(tokens_of, messages))
     has_files = any(type(part) is Attachment for message in new for part in message.parts)
@@ -132,7 +132,7 @@ def since_summary(history: Sequence[Message]) -> list[Message]:
     return [newest, *(m for m in history[start:] if m.role is not Role.SUMMARY)]
 
 
-def _whole(history: Iterable[Message]) -> Iterable[Message]:
+def _pair_calls(history: Iterable[Message]) -> Iterable[Message]:
     """Give every call its result and drop results without a call."""
     open_calls: dict[str, Call] = {}
     for message in history:
@@ -184,13 +184,13 @@ def _no_result(call: Call) -> Result:
     return Result(call.id, call.name, UNKNOWN_TEXT, Outcome.UNKNOWN)
 
 
-def _shaped(message: Message, model: str, abilities: Abilities, files: Mapping[str, bytes]) -> Message | None:
+def _shape(message: Message, model: str, abilities: Abilities, files: Mapping[str, bytes]) -> Message | None:
     """The message as this model can take it; None if nothing of it is left."""
     if _is_plain(message):
         return message
     parts: list[AnyPart] = []
     for part in message.parts:
-        parts.extend(_shaped_part(part, model, abilities, files))
+        parts.extend(_shape_part(part, model, abilities, files))
     if not parts:
         return None
     if message.role is Role.SUMMARY:
@@ -200,7 +200,7 @@ def _shaped(message: Message, model: str, abilities: Abilities, files: Mapping[s
     return msgspec.structs.replace(message, parts=tuple(parts))
 
 
-def _shaped_part(
+def _shape_part(
     part: AnyPart, model: str, abilities: Abilities, files: Mapping[str, bytes]
 ) -> Iterable[AnyPart]:
     match part:
@@ -211,9 +211,9 @@ def _shaped_part(
             is_wanted = part.opaque is not None and part.model == model and not part.is_abandoned
             return (part,) if is_wanted else ()
         case Result():
-            return (_told_of_change(mark_untrusted(_without_output(part))),)
+            return (_mention_change(mark_untrusted(_without_output(part))),)
         case Attachment():
-            return (_attached(part, abilities, files),)
+            return (_show_attachment(part, abilities, files),)
         case Summary():
             return (Text("What was said before, in short:\n" + part.text),)
         case _:
@@ -230,15 +230,15 @@ def mark_untrusted(result: Result) -> Result:
     """Put untrusted output between markers that it cannot close itself."""
     if not result.is_untrusted:
         return result
-    return msgspec.structs.replace(result, text=_marked(result.name, result.text))
+    return msgspec.structs.replace(result, text=_mark(result.name, result.text))
 
 
-def _marked(source: str, text: str) -> str:
+def _mark(source: str, text: str) -> str:
     inside = text.replace("</untrusted", "<\u200b/untrusted")
     return f"{_OPEN.format(name=source)}\n{inside}\n{_CLOSE}"
 
 
-def _told_of_change(result: Result) -> Result:
+def _mention_change(result: Result) -> Result:
     """The call in the history is the model's own wish: that something else ran is said beside its result."""
     if result.arguments is None:
         return result
@@ -246,13 +246,13 @@ def _told_of_change(result: Result) -> Result:
     return msgspec.structs.replace(result, text=f"{said}\n{result.text}")
 
 
-def _attached(part: Attachment, abilities: Abilities, files: Mapping[str, bytes]) -> AnyPart:
+def _show_attachment(part: Attachment, abilities: Abilities, files: Mapping[str, bytes]) -> AnyPart:
     content = files.get(part.file_id)
     if part.media_type.startswith("image/") and abilities.images and content is not None:
         return part
     if content is not None and is_text(part.media_type):
         text = content.decode("utf-8", "replace")
-        return Text(f"[Attached file {part.name}]\n{_marked(part.name, text)}")
+        return Text(f"[Attached file {part.name}]\n{_mark(part.name, text)}")
     why = "an image that this model cannot see" if part.media_type.startswith("image/") else part.media_type
     return Text(f"[Attached: {part.name}, {part.size:,} bytes, {why}]")
 

@@ -79,7 +79,7 @@ class Engine:
             store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory
         )
         self._cache: AgentCache[WarmAgent] = AgentCache(
-            clock=clock, retire=self._retire, start=self._start_keeping, bounds=settings.cache
+            clock=clock, retire=self._retire, start=self._start_memory_task, bounds=settings.cache
         )
         self._agents = Agents(services, self._cache)
         self._runner = Runner(services, self._agents, ids.worker(), self._turn_ended)
@@ -89,9 +89,9 @@ class Engine:
         self._upkeep = Maintenance(services, self._runner.nudge)
         self._exits = AsyncExitStack()
         self._background: anyio.abc.TaskGroup | None = None
-        self._keeping: anyio.abc.TaskGroup | None = None
+        self._memory_tasks: anyio.abc.TaskGroup | None = None
         self._is_stopped = False
-        self._has_let_go = False  # of every turn
+        self._has_released = False  # of every turn
 
     async def __aenter__(self) -> Self:
         group = await self._exits.enter_async_context(anyio.create_task_group())
@@ -100,7 +100,7 @@ class Engine:
             await group.start(self._runner.run, name="runner")
             group.start_soon(self._upkeep.run, name="upkeep")
             group.start_soon(self._run_background, name="background")
-            await group.start(self._run_keeping, name="keeping")
+            await group.start(self._run_memory_tasks, name="keeping")
         except BaseException:
             # What was not entered is not left: the tasks would end with the event loop, in a long traceback.
             await self._exits.aclose()
@@ -123,15 +123,15 @@ class Engine:
         After a call that was cancelled, the next one hurries: it hands over and waits for nothing else;
         what memory is owed stays owed.
         """
-        if self._has_let_go:
+        if self._has_released:
             return
         is_hurried, self._is_stopped = self._is_stopped, True
         if self._background is not None:
             self._background.cancel_scope.cancel()
         await self._runner.stop(0.0 if is_hurried else grace_s)
         if not is_hurried:
-            await self._stop_keeping()
-        self._has_let_go = True
+            await self._stop_memory_tasks()
+        self._has_released = True
 
     def status(self) -> dict[str, Any]:
         """How the engine is, for health pages."""
@@ -159,7 +159,7 @@ class Engine:
         await self._probe.reach(Moment.CANCEL_REQUESTED, turn_id)
         turn = await self.store.turns.cancel(owner, turn_id, by=by)
         await self._probe.reach(Moment.CANCEL_COMMITTED, turn_id)
-        self._runner.drop(turn_id)
+        self._runner.cancel_task(turn_id)
         self._runner.nudge()
         return turn
 
@@ -239,13 +239,13 @@ class Engine:
             request=request,
         )
         if leaving and self._memory is not None:
-            self._start_keeping(f"leave {leaving}", self._memory.commit_session, owner, leaving)
+            self._start_memory_task(f"leave {leaving}", self._memory.commit_session, owner, leaving)
         return session
 
     async def delete(self, owner: str, session_id: str, *, is_purge: bool = False) -> None:
         """End the session's turn, then remove everything of it. ``is_purge``: unless it was restored."""
         await self.store.sessions.delete(owner, session_id, is_purge=is_purge)
-        self._runner.drop_session(session_id)
+        self._runner.cancel_session_task(session_id)
         self._cache.forget_session(session_id)
         if self._memory is not None:
             self._memory.forget(session_id)
@@ -298,7 +298,7 @@ class Engine:
         # the agent's end nor the commit of what the session owes is waited for.
         self._agents.evict(session)
         if self._memory is not None:
-            self._start_keeping(f"cleared {session_id}", self._memory.commit_session, owner, session_id)
+            self._start_memory_task(f"cleared {session_id}", self._memory.commit_session, owner, session_id)
         return session
 
     async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
@@ -330,7 +330,7 @@ class Engine:
     async def _turn_ended(self, claim: Claim, ended: Ended) -> None:
         turn, memory = ended.turn, self._memory
         if turn.state is TurnState.COMPLETED and turn.kind is TurnKind.COMPACTION and memory is not None:
-            self._start_keeping(
+            self._start_memory_task(
                 f"compacted {turn.session_id}", memory.commit_session, turn.owner, turn.session_id
             )
         if turn.state is not TurnState.COMPLETED or turn.kind is not TurnKind.MESSAGE:
@@ -368,28 +368,28 @@ class Engine:
 
     # --- memory and the agent cache ----------------------------------------------------------------
 
-    async def _run_keeping(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    async def _run_memory_tasks(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Commits and evictions: they go on while turns are stopped, until shutdown has had its time."""
         async with anyio.create_task_group() as group:
-            self._keeping = group
+            self._memory_tasks = group
             group.start_soon(self._cache.run, name="agent cache")
             if self._memory is not None:
                 group.start_soon(self._memory.run, name="memory")
             task_status.started()
             await anyio.sleep_forever()
 
-    def _start_keeping(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        if self._keeping is not None:
-            self._keeping.start_soon(self._contained, name, act, *args, name=name)
+    def _start_memory_task(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        if self._memory_tasks is not None:
+            self._memory_tasks.start_soon(self._log_errors, name, act, *args, name=name)
 
-    async def _stop_keeping(self) -> None:
+    async def _stop_memory_tasks(self) -> None:
         """Settle what memory is owed within its time, then close what the agents held."""
         if self._memory is not None:
             await self._memory.drain()
-        if self._keeping is not None:
+        if self._memory_tasks is not None:
             # What is still under way did not fit: it is given up before what it works with is closed.
-            self._keeping.cancel_scope.cancel()
-            self._keeping = None
+            self._memory_tasks.cancel_scope.cancel()
+            self._memory_tasks = None
         try:
             await call_within(self._clock, self.settings.drain_s, self._cache.close)
         except TimeoutError:
@@ -408,9 +408,9 @@ class Engine:
 
     def _start_background(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
         if self._background is not None and not self._is_stopped:
-            self._background.start_soon(self._contained, name, act, *args, name=name)
+            self._background.start_soon(self._log_errors, name, act, *args, name=name)
 
-    async def _contained(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
+    async def _log_errors(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """The root of a background task: its failure is said and harms no turn."""
         try:
             await act(*args)

@@ -21,23 +21,23 @@ class Lease:
         self._is_endless = False
         self._renewed = anyio.Event()
 
-    def renewed(self, asked_at: float) -> None:
+    def renew(self, asked_at: float) -> None:
         """The renewal that was asked for at this time has succeeded: count from the asking."""
         self._until = asked_at + self._seconds
         self._renewed.set()
         self._renewed = anyio.Event()
 
-    def endless(self) -> None:
+    def hold_forever(self) -> None:
         self._is_endless = True
 
-    def lost(self) -> None:
+    def drop(self) -> None:
         self._until = 0.0
 
     @property
     def is_held(self) -> bool:
         return self._is_endless or self._clock.monotonic() < self._until
 
-    async def held(self) -> None:
+    async def wait_held(self) -> None:
         """Return when it is held. Awaited right before a model call or a tool starts.
 
         A worker that could not renew its lease waits here: it goes on when the renewal succeeds, and is

@@ -29,7 +29,7 @@ from everturn.engine.resume import (
     Fail,
     RunCalls,
     Stop,
-    budget_spent,
+    check_budget,
     next_move,
 )
 from everturn.engine.services import TurnServices
@@ -69,7 +69,7 @@ class TurnLoop:
 
     async def run(self) -> Ended:
         """Take the turn as far as it goes. Raises Fenced when it is somebody else's now."""
-        spent = budget_spent(self._log.progress, self._log.now_ms(), self._services.settings)
+        spent = check_budget(self._log.progress, self._log.now_ms(), self._services.settings)
         if spent is not None:
             await self._log.writer.quiet()
             turn = await self._services.store.turns.interrupt(self._turn.id, self._claim.epoch, spent)
@@ -92,7 +92,7 @@ class TurnLoop:
         question = await Workspace(self._services, self._claim).question()
         if question is not None:
             return await self._wait([question])
-        async with self._agents.bound(self._claim, self._services.default_model) as self._agent:
+        async with self._agents.bind(self._claim, self._services.default_model) as self._agent:
             return await self._answer_with(self._agent)
 
     async def _answer_with(self, agent: BoundAgent) -> Ended:
@@ -113,7 +113,7 @@ class TurnLoop:
 
     async def _move(self, steps: ModelSteps, calls: Calls) -> Ended | None:
         """Do the next thing; return the end, or None to go on."""
-        move = next_move(self._log.folded(), self._log.progress, self._log.now_ms(), self._services.settings)
+        move = next_move(self._log.fold(), self._log.progress, self._log.now_ms(), self._services.settings)
         match move:
             case AbandonAttempt(step):
                 await steps.abandon_crashed(step)
@@ -147,7 +147,7 @@ class TurnLoop:
     async def _join_steering(self) -> None:
         await self._log.writer.quiet()
         number = self._log.writer.number + 1
-        self._log.joined(
+        self._log.add_steering(
             await self._services.store.turns.take_steering(self._turn.id, self._claim.epoch, number)
         )
 
@@ -157,7 +157,7 @@ class TurnLoop:
         """Fold the journal and end the turn. None if a steering message came in first: the turn goes on."""
         await self._log.writer.quiet()
         await self._services.probe.reach(Moment.WRITER_QUIET, self._turn.id)
-        folded = self._log.folded(is_ended=True)
+        folded = self._log.fold(is_ended=True)
         provider, handle = self._agent.owed_to if self._agent is not None else (None, "")
         try:
             completed = await self._services.store.turns.complete(
@@ -214,7 +214,7 @@ class TurnLoop:
 
     async def _compact(self) -> Ended:
         """A turn that answers nobody: it holds the session's slot while it shortens the context."""
-        done = self._log.folded().messages
+        done = self._log.fold().messages
         if any(message.role is Role.USER for message in done):
             return await self._answer()
         if not done:

@@ -77,12 +77,12 @@ class TurnProgress:
 
     # --- the turn ----------------------------------------------------------------------------------
 
-    def _turn_started(self, payload: ev.TurnStarted, at: int) -> None:
+    def _on_turn_started(self, payload: ev.TurnStarted, at: int) -> None:
         self.works_since = at
 
-    def _turn_resumed(self, payload: ev.TurnResumed, at: int) -> None:
+    def _on_turn_resumed(self, payload: ev.TurnResumed, at: int) -> None:
         stopped_at = payload.stopped_at or self._last_at or at
-        self._stops_working(self.works_ms(stopped_at))
+        self._stop_clock(self.works_ms(stopped_at))
         self.works_since = at
         self.is_taken_up = payload.reason in (ClaimReason.CRASH, ClaimReason.HANDED_OVER)
         if self.is_taken_up:
@@ -95,10 +95,10 @@ class TurnProgress:
             self._away_ms = 0
             self._worked_before_ms = self._worked_ms
 
-    def _turn_waiting(self, payload: ev.TurnWaiting, at: int) -> None:
-        self._stops_working(self.works_ms(at) if payload.worked_ms is None else payload.worked_ms)
+    def _on_turn_waiting(self, payload: ev.TurnWaiting, at: int) -> None:
+        self._stop_clock(self.works_ms(at) if payload.worked_ms is None else payload.worked_ms)
 
-    def _stops_working(self, worked_ms: int) -> None:
+    def _stop_clock(self, worked_ms: int) -> None:
         self._worked_ms += worked_ms
         self.works_since = None
 
@@ -114,14 +114,14 @@ class TurnProgress:
             self.compactions = 0
             self.trouble = None
 
-    def _step_started(self, payload: ev.StepStarted, at: int) -> None:
+    def _on_step_started(self, payload: ev.StepStarted, at: int) -> None:
         self.enter(payload.step)
         self.attempt = payload.attempt
         self.is_attempt_open = True
         self.attempts[payload.model] = self.attempts.get(payload.model, 0) + 1
         self._open_model = payload.model
 
-    def _step_abandoned(self, payload: ev.StepAbandoned, at: int) -> None:
+    def _on_step_abandoned(self, payload: ev.StepAbandoned, at: int) -> None:
         self.enter(payload.step)
         self.is_attempt_open = False
         model = payload.model or self._open_model
@@ -133,7 +133,7 @@ class TurnProgress:
         if payload.retry_in_ms is None:
             self.given_up.add(model)
 
-    def _step_finished(self, payload: ev.StepFinished, at: int) -> None:
+    def _on_step_finished(self, payload: ev.StepFinished, at: int) -> None:
         self.is_attempt_open = False
         self.crashes = 0
         self.steps_finished = payload.step
@@ -142,28 +142,28 @@ class TurnProgress:
             self._wishes[call.id] = (call.name, call.arguments)
             self.call_ids.add(call.id)
 
-    def _step_usage(self, payload: ev.StepUsage, at: int) -> None:
+    def _on_step_usage(self, payload: ev.StepUsage, at: int) -> None:
         self.usage = self.usage.plus(payload.usage)
 
-    def _message_added(self, payload: ev.MessageAdded, at: int) -> None:
+    def _on_message_added(self, payload: ev.MessageAdded, at: int) -> None:
         if payload.message.role is Role.SUMMARY:
             self.compactions += 1
             self.given_up = set()
 
     # --- calls and answers -------------------------------------------------------------------------
 
-    def _tool_finished(self, payload: ev.ToolFinished, at: int) -> None:
+    def _on_tool_finished(self, payload: ev.ToolFinished, at: int) -> None:
         self.crashes = 0
         name, arguments = self._wishes.pop(payload.call_id, (payload.name, ""))
         this = (name, arguments, f"{payload.outcome}\0{payload.text}")
         self.repeats = self.repeats + 1 if this == self._last_call else 1
         self._last_call = this
 
-    def _question_asked(self, payload: ev.QuestionAsked, at: int) -> None:
+    def _on_question_asked(self, payload: ev.QuestionAsked, at: int) -> None:
         if payload.call_id is not None:
             self.asked.add(payload.call_id)
 
-    def _question_answered(self, payload: ev.QuestionAnswered, at: int) -> None:
+    def _on_question_answered(self, payload: ev.QuestionAnswered, at: int) -> None:
         if payload.topic not in (AskTopic.LIMIT, AskTopic.REPEAT):
             return
         if payload.answer != LimitAnswer.CONTINUE:
@@ -179,15 +179,15 @@ class TurnProgress:
 _Handler = Callable[[TurnProgress, Any, int], None]
 
 _HANDLERS: dict[type, _Handler] = {
-    ev.TurnStarted: TurnProgress._turn_started,
-    ev.TurnResumed: TurnProgress._turn_resumed,
-    ev.TurnWaiting: TurnProgress._turn_waiting,
-    ev.StepStarted: TurnProgress._step_started,
-    ev.StepAbandoned: TurnProgress._step_abandoned,
-    ev.StepFinished: TurnProgress._step_finished,
-    ev.StepUsage: TurnProgress._step_usage,
-    ev.MessageAdded: TurnProgress._message_added,
-    ev.ToolFinished: TurnProgress._tool_finished,
-    ev.QuestionAsked: TurnProgress._question_asked,
-    ev.QuestionAnswered: TurnProgress._question_answered,
+    ev.TurnStarted: TurnProgress._on_turn_started,
+    ev.TurnResumed: TurnProgress._on_turn_resumed,
+    ev.TurnWaiting: TurnProgress._on_turn_waiting,
+    ev.StepStarted: TurnProgress._on_step_started,
+    ev.StepAbandoned: TurnProgress._on_step_abandoned,
+    ev.StepFinished: TurnProgress._on_step_finished,
+    ev.StepUsage: TurnProgress._on_step_usage,
+    ev.MessageAdded: TurnProgress._on_message_added,
+    ev.ToolFinished: TurnProgress._on_tool_finished,
+    ev.QuestionAsked: TurnProgress._on_question_asked,
+    ev.QuestionAnswered: TurnProgress._on_question_answered,
 }

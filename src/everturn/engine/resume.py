@@ -65,7 +65,7 @@ class Fail(msgspec.Struct, frozen=True):
 Move = Union[CallModel, AbandonAttempt, RunCalls, AskWhether, Complete, Stop, Fail]
 
 
-def budget_spent(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Failure | None:
+def check_budget(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Failure | None:
     """Why a claimed turn may not be resumed once more, if so. Its claim is already in the progress."""
     if progress.crashes > settings.resume_attempts_max:  # guard: c02
         return Failure(
@@ -93,7 +93,7 @@ def next_move(folded: Folded, progress: TurnProgress, now_ms: int, settings: Eng
     if missing:
         return RunCalls(missing)
     if folded.steps and not folded.calls and not _has_new_word(folded):
-        return Complete() if _answers(folded) else Fail(_silent(folded))
+        return Complete() if _answers(folded) else Fail(_empty_answer(folded))
     question = _limit_reached(progress, now_ms, settings) or _repeats(progress, settings)
     return question or CallModel(folded.steps + 1)
 
@@ -113,7 +113,7 @@ def _answers(folded: Folded) -> bool:
     )
 
 
-def _silent(folded: Folded) -> Failure:
+def _empty_answer(folded: Folded) -> Failure:
     model = folded.models[-1] if folded.models else "The model"
     if folded.finish == FinishReason.FILTERED:
         return Failure("model_filtered", f"{model} withheld its answer.", "Say it differently, then retry.")

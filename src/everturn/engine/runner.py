@@ -56,7 +56,7 @@ class RunningTurn:
     def id(self) -> str:
         return self.claim.turn.id
 
-    def touched(self) -> None:
+    def mark_durable(self) -> None:
         """Events became durable: the turn is certainly still ours."""
         self.appended_at = self._clock.monotonic()
 
@@ -100,13 +100,13 @@ class Runner:
     def holds(self, turn_id: str) -> bool:
         return turn_id in self._turns
 
-    def drop(self, turn_id: str) -> None:
+    def cancel_task(self, turn_id: str) -> None:
         """End the local task of a turn that has its end in the store already."""
         running = self._turns.get(turn_id)
         if running is not None:
             running.scope.cancel()
 
-    def drop_session(self, session_id: str, *, but: str = "") -> None:
+    def cancel_session_task(self, session_id: str, *, but: str = "") -> None:
         running = self._by_session.get(session_id)
         if running is not None and running.id != but:
             running.scope.cancel()
@@ -130,7 +130,7 @@ class Runner:
             return await heard
         accepted = await self._services.store.turns.accept(owner, session_id, submission)
         if is_interrupting and not accepted.is_repeat:
-            self.drop_session(session_id, but=accepted.turn.id)
+            self.cancel_session_task(session_id, but=accepted.turn.id)
         self.nudge()
         return accepted
 
@@ -162,7 +162,7 @@ class Runner:
         except Exception as error:
             if heard.done():
                 _log.warning(
-                    "accepting for %s, who has gone: %s", session_id, error, exc_info=_unnamed(error)
+                    "accepting for %s, who has gone: %s", session_id, error, exc_info=_unexpected(error)
                 )
             else:
                 heard.set_exception(error)
@@ -203,7 +203,7 @@ class Runner:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._end_after, grace_s, scope, name="grace")
-                await self._until_idle()
+                await self._wait_idle()
                 group.cancel_scope.cancel()
         # A claim that is made after the worker has retired would leave its turn with nobody.
         with anyio.move_on_after(self._services.settings.drain_s):
@@ -211,7 +211,7 @@ class Runner:
         for running in list(self._turns.values()):
             running.is_handing_over = True
             running.scope.cancel()
-        await self._until_idle()
+        await self._wait_idle()
         if self._group is not None:
             self._group.cancel_scope.cancel()
         try:
@@ -231,7 +231,7 @@ class Runner:
         await self._services.clock.sleep(seconds)
         scope.cancel()
 
-    async def _until_idle(self) -> None:
+    async def _wait_idle(self) -> None:
         while self._turns or self._accepting:
             # Shared, not made anew: stopping and a lost lease may wait at the same time.
             if self._idle.is_set():
@@ -252,9 +252,9 @@ class Runner:
                 self.trouble = f"{type(error).__name__}: {error}"
                 has_more = False
             if not has_more:
-                await self._until_nudged()
+                await self._wait_nudge()
 
-    async def _until_nudged(self) -> None:
+    async def _wait_nudge(self) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self._end_after, self._services.settings.poll_s, group.cancel_scope, name="poll")
             await self._nudged.wait()
@@ -272,12 +272,12 @@ class Runner:
             limit = 1  # so that one look cannot take an owner past the limit
         self._claimed = anyio.Event()
         try:
-            await self._let_go_unheard()
+            await self._release_unknown_claims()
             claims = await self._services.store.turns.claim(self.worker, limit=limit, without_owners=full)
             self.trouble = ""
         except (Retry, Stopped) as error:
             self._may_hold_more = self._may_hold_more or isinstance(error, OutcomeUnknown)
-            self._say_trouble(error)
+            self._report_trouble(error)
             return False
         finally:
             self._claimed.set()
@@ -285,7 +285,7 @@ class Runner:
             self._start(claim)
         return bool(claims)
 
-    async def _let_go_unheard(self) -> None:
+    async def _release_unknown_claims(self) -> None:
         """Release turns that a claim took whose answer was lost: nobody runs them."""
         if self._may_hold_more:
             for turn_id, epoch in await self._services.store.turns.held_by(self.worker):
@@ -294,7 +294,7 @@ class Runner:
                         await self._services.store.turns.hand_over(turn_id, epoch)
             self._may_hold_more = False
 
-    def _say_trouble(self, error: EverturnError) -> None:
+    def _report_trouble(self, error: EverturnError) -> None:
         if self.trouble != error.message:
             _log.error("no turn can be claimed: %s", error.message)
         self.trouble = error.message
@@ -345,7 +345,7 @@ class Runner:
             outstanding_bytes_max=services.settings.outstanding_bytes_max,
             retry_s=services.settings.store_retry_s,
             on_failure=running.scope.cancel,
-            on_durable=running.touched,
+            on_durable=running.mark_durable,
         )
         running.log = TurnLog(claim, writer, services.clock)
         result: Ended | None = None
@@ -360,23 +360,23 @@ class Runner:
                     result = await running.loop.run()
                 except Exception as raised:
                     error = writer.failure or raised
-                    if error is not raised and _unnamed(raised):
+                    if error is not raised and _unexpected(raised):
                         _log.error("turn %s broke off", claim.turn.id, exc_info=raised)
             if result is None:
-                await self._let_go(running, writer, error or writer.failure)
+                await self._release(running, writer, error or writer.failure)
             group.cancel_scope.cancel()
         return result
 
-    async def _let_go(self, running: RunningTurn, writer: TurnWriter, error: Exception | None) -> None:
+    async def _release(self, running: RunningTurn, writer: TurnWriter, error: Exception | None) -> None:
         """The loop has no result: it failed, its writer did, it is handed over, or it was cancelled,
         which is durable already."""
         if error is not None:
-            await self._come_to_rest(running, writer, error)
-            await self._failed(running, error)
+            await self._drain_writer(running, writer, error)
+            await self._end_failed(running, error)
         elif running.is_handing_over:
             await self._hand_over(running, writer)
 
-    async def _come_to_rest(self, running: RunningTurn, writer: TurnWriter, reason: Exception) -> None:
+    async def _drain_writer(self, running: RunningTurn, writer: TurnWriter, reason: Exception) -> None:
         """Let the turn's last events into the journal before its fate, behind which nothing is taken. A store
         that has to mend first is waited for: the result of a finished tool may be among them."""
         is_resting = False
@@ -386,7 +386,7 @@ class Runner:
                     await writer.quiet()
                 except Exception as error:
                     # What has stopped the writer is mostly the error that the turn ends with.
-                    _log.info("a turn ends without its last events: %r", error, exc_info=_unnamed(error))
+                    _log.info("a turn ends without its last events: %r", error, exc_info=_unexpected(error))
             waits = scope.cancelled_caught and isinstance(reason, Retry) and not running.is_handing_over
             is_resting = not waits
 
@@ -399,23 +399,23 @@ class Runner:
                 # Its lock or lease goes with this process, and the next one takes the turn over then.
                 _log.warning("turn %s was not handed over: %s", running.id, error.message)
 
-    async def _failed(self, running: RunningTurn, error: Exception) -> None:
+    async def _end_failed(self, running: RunningTurn, error: Exception) -> None:
         """Give the turn a stated fate, unless it is not ours any more."""
         if isinstance(error, _NOT_OURS):
             _log.info("turn %s is not ours any more: %s", running.id, error)
         elif isinstance(error, Retry):
             # Nothing is wrong with the turn: whoever claims it next goes on from its journal.
             _log.warning("turn %s is let go: %s", running.id, error.message)
-            await self._insist(running, self._services.store.turns.hand_over)
+            await self._retry_until_stored(running, self._services.store.turns.hand_over)
         elif isinstance(error, Stopped):
             # What is in the journal is safe; the user goes on with it once a person has looked.
-            await self._insist(running, self._services.store.turns.interrupt, _failure(error))
+            await self._retry_until_stored(running, self._services.store.turns.interrupt, _failure(error))
         else:
             if not isinstance(error, EverturnError):
                 _log.error("turn %s failed", running.id, exc_info=error)
-            await self._insist(running, self._services.store.turns.fail, _failure(error))
+            await self._retry_until_stored(running, self._services.store.turns.fail, _failure(error))
 
-    async def _insist(
+    async def _retry_until_stored(
         self, running: RunningTurn, act: Callable[..., Awaitable[object]], *args: object
     ) -> None:
         """Keep trying while the store cannot take it: a turn without a fate would block its session. What is
@@ -460,19 +460,19 @@ class Runner:
     async def _renew(self) -> None:
         asked_at = self._services.clock.monotonic()
         if not self._services.store.has_leases:
-            self._services.lease.endless()
+            self._services.lease.hold_forever()
             return
         if await self._services.store.workers.heartbeat(self.worker):
-            self._services.lease.renewed(asked_at)
+            self._services.lease.renew(asked_at)
             return
         # Others may have our turns: let go of all of them, then begin again under the same name.
-        self._services.lease.lost()
+        self._services.lease.drop()
         for running in list(self._turns.values()):
             _log.warning("turn %s is not ours any more: the lease ran out", running.id)
             running.scope.cancel()
-        await self._until_idle()
+        await self._wait_idle()
         await self._services.store.workers.register(self.worker)
-        self._services.lease.renewed(asked_at)
+        self._services.lease.renew(asked_at)
         self.nudge()
 
     async def _look_for_lost(self) -> None:
@@ -486,7 +486,7 @@ class Runner:
         if quiet:
             for turn_id in await self._services.store.turns.find_lost(quiet):
                 _log.info("turn %s is not ours any more: another process has written it", turn_id)
-                self.drop(turn_id)
+                self.cancel_task(turn_id)
 
     async def _look_for_silence(self) -> None:
         """End model calls that have sent nothing for too long; each is then an attempt that timed out."""
@@ -498,7 +498,7 @@ class Runner:
                 running.loop.break_silence()
 
 
-def _unnamed(error: Exception) -> Exception | None:
+def _unexpected(error: Exception) -> Exception | None:
     """An error that has no name of ours: only its traceback says where it comes from."""
     return None if isinstance(error, EverturnError) else error
 

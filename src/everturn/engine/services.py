@@ -48,7 +48,7 @@ class TurnServices(msgspec.Struct, frozen=True):
 
         Awaited right before each of them starts: while the disk is full, its result could not be stored.
         """
-        await self.lease.held()
+        await self.lease.wait_held()
         while (trouble := self.store.trouble) is not None:
             await self.store.health_changed(trouble)
-            await self.lease.held()
+            await self.lease.wait_held()

@@ -72,7 +72,7 @@ class ModelSteps:
         while True:
             name = choose_model(self._chain, self._log.progress, self._services.settings.model_attempts_max)
             if name is None:
-                return self._spent(last)
+                return self._describe_failure(last)
             try:
                 await self._attempt(step, name)
                 return None
@@ -85,7 +85,7 @@ class ModelSteps:
 
     async def abandon_crashed(self, step: int) -> None:
         """Say that the attempt which was open when the worker died has ended."""
-        folded = self._log.folded()
+        folded = self._log.fold()
         name = folded.open_step.model if folded.open_step is not None else ""
         goes_on = await self._can_continue(name)
         await self._log.append(ev.StepAbandoned(step, CRASH, continues=goes_on, model=name))
@@ -103,7 +103,7 @@ class ModelSteps:
         await self._services.may_start()
         await self._services.probe.reach(Moment.MODEL_CALLED, self._turn.id)
         finish = await self._stream(step, model, request)
-        calls = tuple(self._named_apart(call, step) for call in finish.calls)
+        calls = tuple(self._with_unique_id(call, step) for call in finish.calls)
         await self._log.append(
             ev.StepFinished(step, finish.reason, calls, finish.reasoning),
             ev.StepUsage(step, model.name, finish.usage, self._agent.missed_cache(model, finish.usage)),
@@ -120,7 +120,7 @@ class ModelSteps:
         return request
 
     async def _build(self, step: int, model: Model) -> ModelRequest:
-        folded = self._log.folded()
+        folded = self._log.fold()
         text = ""
         if folded.open_step is not None and folded.open_step.step == step and folded.open_step.open_text:
             if folded.open_step.model == model.name and continues(folded, model.abilities):
@@ -130,12 +130,12 @@ class ModelSteps:
                 await self._log.append(
                     ev.StepAbandoned(step, "switched", retry_in_ms=0, model=folded.open_step.model)
                 )
-                folded = self._log.folded()
+                folded = self._log.fold()
         own = _without_open(folded.messages) if text else folded.messages
         history = [*self._history, *own]
         abilities = model.abilities
         files = await self._attachments.load(history, abilities)
-        given = self._agent.given(self._history, model, files)
+        given = self._agent.show_history(self._history, model, files)
         shown = show(history, model=model.name, abilities=abilities, files=files, before=given)
         prefix = self._agent.prefix(abilities)
         self.input_tokens = estimate_tokens(prefix, shown, text)
@@ -198,11 +198,11 @@ class ModelSteps:
             model = await self._services.models.get(name)
         except ModelTrouble:
             return False  # a model that cannot be had now cannot go on
-        return continues(self._log.folded(), model.abilities)
+        return continues(self._log.fold(), model.abilities)
 
     async def _make_room(self, model: Model) -> None:
         """Compact inside the turn, which holds the session's slot. Raises RoomNotMade."""
-        history = [*self._history, *self._log.folded().messages]
+        history = [*self._history, *self._log.fold().messages]
         try:
             await self._compactor.compact(self._log, self._turn.id, model, history)
         except NothingToDo as error:
@@ -218,13 +218,13 @@ class ModelSteps:
                 remedy=Remedy.RETRY,
             ) from error
 
-    def _spent(self, last: ModelTrouble | None) -> Failure:
+    def _describe_failure(self, last: ModelTrouble | None) -> Failure:
         if last is not None:
             return Failure.from_error(last)
         reason, message = self._log.progress.trouble or ("trouble", "No model could be called.")
         return Failure(f"model_{reason}", message, "Retry, or choose another model.", Remedy.CHOOSE_MODEL)
 
-    def _named_apart(self, call: Call, step: int) -> Call:
+    def _with_unique_id(self, call: Call, step: int) -> Call:
         """Some models use one id for several calls; the journal needs them told apart."""
         taken = self._log.progress.call_ids
         ident = call.id

@@ -53,13 +53,13 @@ class TurnLog:
         await self.writer.offer_reasoning(step, text)
         self._take_delta(ev.ReasoningDelta(step, text))
 
-    def joined(self, messages: list[Message]) -> None:
+    def add_steering(self, messages: list[Message]) -> None:
         """Take in steering messages that the store has journaled."""
         self.writer.skip_to(self.writer.number + len(messages))
         for message in messages:
             self._take(ev.MessageAdded(message))
 
-    def folded(self, *, is_ended: bool = False) -> Folded:
+    def fold(self, *, is_ended: bool = False) -> Folded:
         return self._fold.result(is_ended=is_ended)
 
     def _take(self, payload: ev.Payload) -> None:

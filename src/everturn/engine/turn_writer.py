@@ -145,7 +145,7 @@ class TurnWriter:
         self._close_tail()
         self._waiting.append(payload)
         text = getattr(payload, "text", "")
-        self._added(len(text))
+        self._count_waiting(len(text))
 
     def _offer_delta(self, kind: type[ev.TextDelta] | type[ev.ReasoningDelta], step: int, text: str) -> None:
         if self._failure is not None:
@@ -155,9 +155,9 @@ class TurnWriter:
             self._tail_kind = kind
             self._tail_step = step
         self._tail.append(text)
-        self._added(len(text))
+        self._count_waiting(len(text))
 
-    def _added(self, size: int) -> None:
+    def _count_waiting(self, size: int) -> None:
         self._bytes += size + _EVENT_BYTES
         if self._bytes > self._bytes_max:
             self._has_room.clear()

@@ -33,7 +33,7 @@ class Workspace:
         told = await instructions_of(self._services, session)
         if not told.is_there or told.is_trusted or told.is_declined:
             return None
-        answer = await self._answered(told.digest)
+        answer = await self._find_answer(told.digest)
         if answer is None:
             begin = "The instructions (AGENTS.md) of this folder have changed." if told.is_changed else ""
             begin = begin or "This folder has instructions for agents (AGENTS.md)."
@@ -48,7 +48,7 @@ class Workspace:
     async def _about_servers(self) -> Question | None:
         session, turn, toolbox = self._claim.session, self._claim.turn, self._services.toolbox
         for told in await toolbox.untrusted(session.owner, session.id, turn.profile or session.profile):
-            answer = await self._answered(told.digest)
+            answer = await self._find_answer(told.digest)
             if answer is None:
                 return self._ask(told.question, told.text, told.digest)
             if answer in _DECIDING:
@@ -62,7 +62,7 @@ class Workspace:
         ask = new_ask(self._services, self._claim.turn, _TOPIC, text, _CHOICES, digest=digest)
         return Question(ask, ev.QuestionAsked(ask.id, text, _CHOICES, _TOPIC))
 
-    async def _answered(self, digest: str) -> str | None:
+    async def _find_answer(self, digest: str) -> str | None:
         """The answer that was given in this turn about this very content."""
         for event in reversed(self._claim.journal):
             payload = event.payload
