@@ -1,24 +1,18 @@
-"""Language models: finds them by name and talks to them. Adapters translate, classify errors, raise.
+"""Language models: finds them by name and calls them. Protocols translate, classify errors and raise.
 
-Imports ``domain`` only. The engine calls ``ModelRegistry.get``; retries, fallbacks and what becomes of
-half an answer are the engine's. Everything else here is for the command line and the web:
+Imports ``domain`` only. The engine calls ``ModelRegistry.get``; retries, fallbacks and the handling of
+partial answers belong to the engine. The command line and the web use the rest:
 
 - ``parse_settings(table)``: the ``[models]`` table of config.toml, checked.
-- ``Keys(folder, environ)``: ``find``, ``stored``, ``put``, ``delete`` keys (environment first, then
-  ``secrets.toml``, 0600), ``redact`` any text that will be shown.
-- ``async with ModelRegistry(settings, keys, clock, environ, weights_folder=…, default=…) as models``:
-  ``default`` and ``await get(name)`` keep ``domain.modelling.Models``;
-  ``await list()`` gives each model with its state (ready | needs_key | not_fetched | fetching |
-  no_runtime), abilities, prices and size;
-  ``await test(name)`` says a few words to a model, ``await test_key(provider, key=None)`` asks the
-  provider about a key, ``key_state(provider)`` says where the key comes from: all give results, not
-  exceptions, and never a key;
-  ``pull(name)`` is an async generator of ``ProgressChunk`` for ``pocket`` and ``coder``;
-  ``await discover()`` looks for Ollama, LM Studio and llama.cpp on this machine.
+- ``Keys(folder, environ)``: API keys (environment first, then ``secrets.toml``).
+- ``ModelRegistry``: open it as an async context manager. ``list`` gives every model with its state, ``test``,
+  ``test_key`` and ``test_server`` return results and never a key, ``pull`` downloads a local model,
+  ``discover`` looks for servers on this machine.
 - ``weights_folder(home, environ)``: ``EVERTURN_MODELS``, else ``models`` in the data folder.
 
-Read ``history`` (transcript to steps), ``openai_request`` with ``openai_wire`` and ``anthropic_wire`` (steps
-to bytes and back), ``failures`` (what went wrong, in the engine's words), ``local`` (pocket and coder).
+Read ``registry`` first, then ``history`` (transcript to steps), ``openai_request`` with ``openai_wire`` and
+``anthropic_wire`` (steps to bytes and back), ``failures`` (errors), ``local`` (pocket and coder).
+``steering`` helps small models and can be skipped.
 """
 
 from everturn.models.catalog import ModelState

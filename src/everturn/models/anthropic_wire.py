@@ -1,8 +1,8 @@
-"""Anthropic's wire: ``POST {base_url}/v1/messages``, streamed.
+"""Anthropic's protocol: ``POST {base_url}/v1/messages``, streamed.
 
-Thinking blocks go back with their signatures to the model that made them. The prompt cache is asked
-for at three places: after the system prompt (tools stand before it, so they are covered) and at the
-user's two newest messages, so that a step finds what the step before it stored.
+Thinking blocks are sent back with their signatures to the model that made them. Cache marks are set at three
+places: after the system prompt (the tools stand before it) and at the user's two newest messages, so that a
+step finds what the previous step stored.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Event(msgspec.Struct, gc=False):
-    """Every event in one shape: a tagged union would fail on a kind that is added later."""
+    """All events in one struct: a tagged union would fail on a kind that is added later."""
 
     type: str = ""
     index: int = 0
@@ -102,7 +102,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """What a model's name says about what it takes."""
+    """What a model accepts, derived from its name."""
 
     version: tuple[int, int] | None
 
@@ -136,7 +136,7 @@ def generation_of(model: str) -> Generation:
 
 
 class AnthropicModel:
-    """One model behind Anthropic's address or one that speaks like it."""
+    """One model of Anthropic's API or a compatible server."""
 
     def __init__(
         self,
@@ -241,11 +241,11 @@ async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
             async for _ in pieces:
                 continue
         except httpx2.HTTPError:
-            return  # the answer is whole: what happens to its connection now is nobody's loss
+            return  # the answer is complete: a connection that fails now does no harm
 
 
 class _Reading:
-    """One answer as it is put together from its events."""
+    """One answer, assembled from its events."""
 
     def __init__(self, caller: Caller, name: str, lost_space: str) -> None:
         self._caller = caller
@@ -260,7 +260,7 @@ class _Reading:
         self.is_done = False
 
     def check(self) -> None:
-        """Raise what went wrong, after the text that came before it in the same read was given out."""
+        """Raise the stored error, after the text before it was yielded."""
         if self._trouble is not None:
             raise self._trouble
 
@@ -275,7 +275,7 @@ class _Reading:
         return [] if data is None else [data]
 
     def take(self, events: list[bytes]) -> list[Chunk]:
-        """The chunks of these events; neighbours of one kind become one chunk."""
+        """The chunks of these events; adjacent chunks of one kind are merged."""
         chunks: list[Chunk] = []
         text = ""
         for data in events:
@@ -315,7 +315,7 @@ class _Reading:
         return event
 
     def _give(self, text: str, chunks: list[Chunk]) -> None:
-        """Give the text out, without the space that the prefix had and the request could not carry."""
+        """Yield the text, without the space at the end of the prefix, which the request could not carry."""
         while self._lost_space and text.startswith(self._lost_space[0]):
             text, self._lost_space = text[1:], self._lost_space[1:]
         if text:
@@ -334,7 +334,7 @@ class _Reading:
         return ReasoningChunk(delta.thinking)
 
     def _take_frame(self, event: _Event) -> None:
-        """The events around the content: the beginning, the reason of the end, the end."""
+        """Handle the events around the content: start, finish reason, end."""
         if event.message is not None and event.message.usage is not None:
             self._take_usage(event.message.usage)
         if event.usage is not None:
@@ -345,7 +345,7 @@ class _Reading:
             self.is_done = True
 
     def _take_usage(self, usage: _Usage) -> None:
-        """Later figures replace earlier ones; what a later event leaves out stays."""
+        """Merge usage: later figures replace earlier ones; missing ones stay."""
         if usage.output_tokens is not None:
             self._output_tokens = usage.output_tokens
         for field in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
@@ -358,7 +358,7 @@ class _Reading:
         return self._input.cache_creation_input_tokens or 0
 
     def usage(self) -> Usage:
-        """In the words of the house: input counts everything that was read, cached or not."""
+        """The usage in our terms: input counts all tokens that were read, cached or not."""
         fresh, cached = self._input.input_tokens, self._input.cache_read_input_tokens
         total = None if fresh is None else fresh + (cached or 0) + self.written_tokens
         return Usage(input_tokens=total, output_tokens=self._output_tokens, cached_tokens=cached)
@@ -412,7 +412,7 @@ def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> lis
     messages = _spoken(request, target, rest)
     users = [message for message in messages if message["role"] == "user"]
     if kept and len(users) < _MARKED:
-        # Several of the user's messages went into one, and a mark belongs into what is encoded already.
+        # Several messages of the user were merged, and a mark belongs into a part that is already encoded.
         kept, messages = (), _spoken(request, target, request.messages)
         users = [message for message in messages if message["role"] == "user"]
     for message in users[-_MARKED:]:
@@ -437,12 +437,12 @@ def _spoken(
 
 
 def _lost_space(request: ModelRequest, target: Target) -> str:
-    """The end of the prefix that the wire refuses to carry; the model will write it again."""
+    """Trailing space of the prefix, which the API rejects; the model will write it again."""
     return request.prefix[len(request.prefix.rstrip()) :] if target.continues_by else ""
 
 
 def _add_user(messages: list[dict[str, Any]], content: list[dict[str, Any]]) -> None:
-    """Results and what the user says after them are one message: they must not stand apart."""
+    """Merge results with the user's next message: the API requires them in one."""
     if messages and messages[-1]["role"] == "user":
         messages[-1]["content"] += content
     else:
@@ -477,7 +477,7 @@ def _said(said: ModelStep, target: Target) -> list[dict[str, Any]]:
 
 
 def _wire_id(call_id: str) -> str:
-    """Ids that another provider made may have characters that this one refuses."""
+    """The id without characters that this provider rejects; another one may have made it."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", call_id)
 
 

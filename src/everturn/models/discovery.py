@@ -1,7 +1,6 @@
 """Model servers on this machine: Ollama, LM Studio and llama.cpp, found where they usually listen.
 
-A port is looked at only if something accepts a connection there, and believed only if it answers in
-the shape of the server that it should be: something else may use the same port.
+Another program may use the same port, so a server is accepted only if it answers in the expected format.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class FoundServer(msgspec.Struct, frozen=True):
 
 
 class Discovery:
-    """Looks at local servers. ``addresses``: provider to its root address."""
+    """Asks local servers. ``addresses``: provider name to root address."""
 
     def __init__(self, client: httpx2.AsyncClient, addresses: Mapping[str, str]) -> None:
         self._client = client
@@ -64,11 +63,11 @@ class Discovery:
         try:
             models = await _LOOKS[provider](self, root)
         except (msgspec.ValidationError, msgspec.DecodeError, httpx2.HTTPError):
-            return None  # something else listens there, or it does not answer: both mean "not found"
+            return None  # another program listens there, or none does
         return FoundServer(provider, root + "/v1", models)
 
     async def abilities(self, provider: str, model: str) -> Abilities | None:
-        """What the server says about one model; None if it says nothing."""
+        """What the server says about a model; None if it says nothing."""
         server = await self.look(provider)
         known = {found.name: found.abilities for found in server.models} if server else {}
         if provider == "ollama":
@@ -206,7 +205,7 @@ class _OpenAiModels(msgspec.Struct):
 
 
 def _ollama_context(model: str, shown: _OllamaShow, running: _OllamaRunning) -> int:
-    """The window that Ollama really uses: it cuts longer prompts without a word."""
+    """The context window that Ollama really uses: it truncates longer prompts silently."""
     for process in running.models:
         if process.name == model and process.context_length:
             return process.context_length

@@ -1,7 +1,7 @@
-"""One place that turns what went wrong at a provider into what the engine can decide on.
+"""Classifies provider errors so that the engine can retry, compact, ask or fail.
 
-Two providers rarely agree on status codes, so the words are looked at too: a refusal for its length
-must compact and not fail, an empty account must fail and not wait.
+Providers rarely agree on status codes, so the message is read too: a request that is too long must be
+compacted and not fail; an empty account must fail and not wait.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _TOO_LONG_STATUSES = frozenset({400, 413, 422, 500})
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """What a provider said about a failure, in the few shapes in which they all say it."""
+    """What a provider said about a failure. All providers use one of these shapes."""
 
     message: str = ""
     type: str = ""
@@ -111,7 +111,7 @@ class Complaint(msgspec.Struct, frozen=True):
 def from_status(
     who: str, status: int, headers: Mapping[str, str], body: bytes, now_ms: int, redact: Redact
 ) -> ModelTrouble:
-    """The trouble that a refused request is in."""
+    """The error for a refused request."""
     complaint = _read(body)
     kind = _kind(status, complaint)
     wait = _retry_after(headers, now_ms) if kind.is_transient else None
@@ -127,7 +127,7 @@ def from_status(
 
 
 def from_event(who: str, error: Any, redact: Redact) -> ModelTrouble:
-    """The trouble that an error inside the stream reports. What was streamed before it stays."""
+    """The error for an error event inside the stream. Text that was streamed before it stays."""
     complaint = _complaint(error)
     kind = _kind(complaint.status or 0, complaint)
     said = redact(complaint.message)[:_MESSAGE_CHARS_MAX] or "no reason was given"
@@ -139,7 +139,7 @@ def from_event(who: str, error: Any, redact: Redact) -> ModelTrouble:
 
 
 def from_transport(who: str, error: httpx2.HTTPError | httpx2.InvalidURL, *, has_begun: bool) -> ModelTrouble:
-    """The trouble that a failed connection is in. The library's own words name no key."""
+    """The error for a failed connection. The library's messages contain no key."""
     if isinstance(error, httpx2.ConnectTimeout):
         return ModelTimeout(f"{who} did not take the connection in time.", hint=_AWAY_HINT)
     if isinstance(error, httpx2.TimeoutException):
@@ -154,7 +154,7 @@ def from_transport(who: str, error: httpx2.HTTPError | httpx2.InvalidURL, *, has
 
 
 def refused_field(error: ModelTrouble, fields: Mapping[str, Any]) -> str | None:
-    """The field of the request which the provider said that it does not take, if it can be left out."""
+    """The request field that the provider rejected, if the request works without it."""
     status = error.facts.get("status")
     said = error.message.partition(f" answered {status}: ")[2]  # its own words
     # A model's name may have any word in it.
@@ -166,7 +166,7 @@ def refused_field(error: ModelTrouble, fields: Mapping[str, Any]) -> str | None:
 
 
 def _is_about_more(said: str, fields: Mapping[str, Any]) -> bool:
-    """Whether a complaint with tools in it is about one of them, or about another field beside them."""
+    """Whether an error that mentions tools is about a single tool or about another field."""
     # Tools that the settings add for the server's own use have no function.
     named = (tool.get("function", {}).get("name") for tool in fields["tools"])
     tools = (re.escape(name) for name in named if name)
@@ -179,7 +179,7 @@ def _is_about_more(said: str, fields: Mapping[str, Any]) -> bool:
 
 
 def first_sentence(body: bytes, redact: Redact) -> str:
-    """The first sentence of what a provider said, for a person who is connecting it."""
+    """The first sentence of the provider's error message, for the user who connects it."""
     said = redact(_read(body).message).strip()
     said = re.sub(r"(?: provided)?: \S*\[key\][^\s.]*", "", said)  # it quotes the key that was given
     sentence = re.split(r"(?<=[.!?])\s|\n", said, maxsplit=1)[0][:200].rstrip(" .")

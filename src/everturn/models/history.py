@@ -1,8 +1,8 @@
-"""The transcript in the shape that both wires share, before each gives it its own names.
+"""The transcript as steps, the form that both protocols share.
 
-Whatever moment a crash chose, what leaves here is a history that a provider accepts: no abandoned
-text, every call followed by its result, no result without its call, nothing empty, and the last word
-is the user's (some models refuse to follow their own, others would take it as a prefix).
+The result is a history that providers accept, even after a crash: no abandoned text, every call followed by
+its result, no result without its call, nothing empty, and the user's message last (some models reject a
+history that ends with their own message, others continue it).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class UserStep(msgspec.Struct, frozen=True):
-    """What the user said, one or several messages of it."""
+    """One or several messages of the user."""
 
     parts: tuple[str | Image, ...]
 
 
 class ModelStep(msgspec.Struct, frozen=True):
-    """What the model said and wished in one step, and the results of its wishes."""
+    """The model's text and calls in one step, and the results of the calls."""
 
     reasoning: tuple[Reasoning, ...]
     text: str
@@ -53,8 +53,7 @@ class ModelStep(msgspec.Struct, frozen=True):
 def history_steps(
     request: ModelRequest, messages: Sequence[Message], *, sees_images: bool, is_end: bool = True
 ) -> list[UserStep | ModelStep]:
-    """Messages of the request as steps: all, or a part of them that stands by itself. ``is_end``: with the
-    last ones."""
+    """The messages as steps. They may be a part of the request's history; ``is_end``: its last part."""
     steps: list[UserStep | ModelStep] = []
     results = {part.call_id: part for message in messages for part in _results(message)}
     for message in messages:
@@ -76,10 +75,10 @@ def history_steps(
 
 
 def arguments_of(call: Call) -> dict[str, Any]:
-    """The call's arguments as an object, whatever the model wrote.
+    """The call's arguments as an object.
 
-    A provider refuses a whole history for one call whose arguments are not an object; what could not
-    be read is kept inside one, so that the model sees its own mistake.
+    A provider rejects a whole history if the arguments of one call are not an object. Malformed arguments are
+    therefore wrapped in one, so that the model sees its mistake.
     """
     try:
         value = msgspec.json.decode(call.arguments or "{}")
@@ -89,10 +88,10 @@ def arguments_of(call: Call) -> dict[str, Any]:
 
 
 def unique_calls(calls: Sequence[Call], request: ModelRequest, salt: str) -> tuple[Call, ...]:
-    """The calls with ids that nothing in this history has yet.
+    """The calls with ids that are unique in this history.
 
-    Small servers leave ids out or count from zero in every answer; the journal tells calls apart by
-    them. The salt comes from the request, so a repeated request gives the same ids.
+    Small servers leave ids out or count from zero in every answer, but the journal identifies calls by them.
+    The salt comes from the request, so a repeated request gives the same ids.
     """
     if not calls:
         return ()
@@ -106,7 +105,7 @@ def unique_calls(calls: Sequence[Call], request: ModelRequest, salt: str) -> tup
 
 
 def join_text(parts: Iterable[str | Image]) -> str:
-    """The words of a user's message in one text."""
+    """The text parts of a user's message, joined."""
     return "\n\n".join(part for part in parts if isinstance(part, str))
 
 

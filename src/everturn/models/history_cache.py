@@ -1,7 +1,7 @@
-"""The beginning of a long conversation as a wire has it, kept from one request to the next.
+"""Caches the encoded beginning of a long history between requests.
 
-Every request carries the whole history. In a session of thousands of messages nearly all of it was sent a
-turn ago; shaping and encoding it again would take longer than everything else before the first token.
+Every request carries the whole history. In a session of thousands of messages nearly all of it was sent in
+the previous turn; encoding it again would take longer than everything else before the first token.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 from everturn.domain.messages import Attachment, Call, Message, Role, Text
 from everturn.models.wire import Target, encode
 
-MESSAGES_MIN = 100  # a shorter beginning is as well made again
-BYTES_MAX = 24_000_000  # of all conversations together; the longest unused go first
+MESSAGES_MIN = 100  # a shorter history is encoded again
+BYTES_MAX = 24_000_000  # of all sessions together; the least recently used are dropped first
 
 Build = Callable[[Sequence[Message]], list[dict[str, Any]]]
 
@@ -29,8 +29,11 @@ class _CachedHistory(msgspec.Struct, frozen=True):
 
 
 class HistoryCache:
-    """By model and first message. Two histories of which the same object is at the same place are the same up
-    to there, but for the first message, which may be given with other memories."""
+    """Encoded histories by model and first message.
+
+    If two histories have the same object at the same place, they are equal up to there, except for the first
+    message, which may carry other recalled facts and is compared.
+    """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -43,8 +46,10 @@ class HistoryCache:
     def split(
         self, target: Target, messages: Sequence[Message], build: Build, *, spare: int = 1
     ) -> tuple[tuple[msgspec.Raw, ...], Sequence[Message]]:
-        """The encoded beginning, and the messages that follow it, with the last ``spare`` of the user's among
-        them. Both together are what ``build`` makes of all messages."""
+        """The encoded beginning and the messages after it; together they equal ``build`` of all messages.
+
+        The last ``spare`` messages of the user are always in the second part.
+        """
         if len(messages) <= MESSAGES_MIN:
             return (), messages
         key = (target.name, target.model, messages[0].id)
@@ -71,8 +76,11 @@ def _continues(kept: _CachedHistory, messages: Sequence[Message]) -> bool:
 
 
 def _cut(messages: Sequence[Message], start: int, spare: int) -> int:
-    """Where the beginning can end: behind an answer that wishes nothing, so that no call is parted from its
-    result and no two messages that are sent as one. Files end it: what is sent of them changes."""
+    """Where the cached part can end: after an answer without calls.
+
+    A call then stays with its result, and messages that are merged stay together. Attachments are not cached:
+    what is sent of them changes.
+    """
     for end in range(start, len(messages)):
         if any(type(part) is Attachment for part in messages[end].parts):
             return _closed(messages, end, spare=0)

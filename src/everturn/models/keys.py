@@ -1,10 +1,10 @@
 """Keys of providers: from the environment, else from ``secrets.toml`` (0600) in the data folder.
 
-The same file holds the addresses of servers that were connected in the settings, beside their keys: what
-belongs together is written and forgotten together.
+The same file holds the addresses of servers that were connected in the settings, so that an address and its
+key are stored and deleted together.
 
-A key leaves this module only as a ``Secret``, whose text is asked for in one place: where a request's
-headers are made. ``redact`` takes keys out of any text that may be shown, stored or logged.
+A key leaves this module only as a ``Secret``; its text is read in one place, where the headers of a request
+are made. ``redact`` removes keys from any text that may be shown, stored or logged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHORTEST_KEY = 6  # a shorter one would redact ordinary words
 
 
 class Secret:
-    """A key that does not show itself: not in ``repr``, not in an f-string, not in a traceback."""
+    """A key that is hidden in ``repr``, f-strings and tracebacks."""
 
     __slots__ = ("_text",)
 
@@ -88,18 +88,20 @@ class Keys:
         return tuple(sorted(self._read().keys))
 
     def servers(self) -> dict[str, str]:
-        """The addresses of one's own servers, by provider."""
+        """The addresses of connected servers, by provider."""
         return self._read().servers
 
     def put(self, provider: str, key: str) -> None:
-        """Store a key, durably. Raises Invalid; the message never holds the key."""
+        """Store a key durably. Raises Invalid; its message never contains the key."""
         secrets = self._read()
         secrets.keys[_checked_name(provider)] = _checked_key(provider, key)
         self._write(secrets)
 
     def put_server(self, provider: str, base_url: str, key: str | None) -> None:
-        """Store a server's address with its key, durably. A key that was stored for another address is
-        forgotten: it must not be sent to this one. Raises Invalid."""
+        """Store a server's address with its key, durably. Raises Invalid.
+
+        A key that was stored for another address is deleted: it must not be sent to this one.
+        """
         secrets = self._read()
         if key is not None:
             secrets.keys[_checked_name(provider)] = _checked_key(provider, key)
@@ -109,7 +111,7 @@ class Keys:
         self._write(secrets)
 
     def delete(self, provider: str) -> bool:
-        """Forget a stored key, and a server's address with it. False: there was neither."""
+        """Delete a stored key and the server's address. False if there was neither."""
         secrets = self._read()
         found = [table.pop(provider, None) for table in (secrets.keys, secrets.servers)]
         if found == [None, None]:
@@ -118,7 +120,7 @@ class Keys:
         return True
 
     def redact(self, text: str) -> str:
-        """The text without any key: those stored, and whatever looks like one."""
+        """The text without stored keys and anything that looks like a key."""
         return redact(text, (Secret(key) for key in self._read().keys.values()))
 
     def _read(self) -> _Secrets:

@@ -1,10 +1,10 @@
-"""A program of its own: llama.cpp's server for one file of weights, started by ``local``.
+"""A separate program: llama.cpp's server for one file of weights, started by ``local``.
 
-Reads one line of JSON from its input (what to run), answers with one line (where, or why not), and
-ends when its input closes, so that it cannot outlive its parent however that ends. The key comes over
-the pipe: arguments and the environment of a process can be read by others.
+It reads one line of JSON from its input (the settings), answers with one line (its address or an error), and
+ends when its input closes, so that it cannot outlive its parent. The key comes over the pipe, because other
+processes can read arguments and environment.
 
-Imports nothing of ours, so that it starts fast.
+It imports nothing else of this package, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _serve(settings: dict[str, Any]) -> Any:
     params.ui = False
     params.verbosity = 1
     params.offline = True
-    # Unused, it lets go of the weights (most of its memory) and loads them again for the next request.
+    # When idle, the server unloads the weights (most of its memory) and loads them for the next request.
     params.sleep_idle_seconds = settings["idle_s"]
     return xllamacpp.Server(params)
 

@@ -1,8 +1,7 @@
-"""Models that run on this machine, from weights that are fetched once: ``pocket`` and ``coder``.
+"""Models that run on this machine: ``pocket`` and ``coder``.
 
-Nothing happens until the first call: it fetches the weights (shown as progress), starts the server in
-a child process, and then talks to it over the OpenAI wire like to any other. A child that died is
-started again by the next call.
+The first call downloads the weights (shown as progress), starts a server in a child process, and then uses it
+like any other OpenAI-compatible server. If the child died, the next call starts it again.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ POCKET_SPEC = LocalSpec(
     POCKET,
     Abilities(tools=False, continues=True, context_tokens=4096, output_tokens=512, is_small=True),
     cache_mib=64,
-    # The publisher's advice for this model; warmer it wanders. With the penalty alone a long answer went
-    # round in circles (11 of 41 sentences said before); with what counts whole phrases, none of 31.
+    # The publisher's values for this model; at a higher temperature it rambles. With the repeat penalty alone
+    # a long answer repeated itself (11 of 41 sentences); with the DRY penalty, none of 31.
     extra={
         "temperature": 0.2,
         "top_p": 0.9,
@@ -79,10 +78,10 @@ CODER_SPEC = LocalSpec(
     cache_mib=256,
     extra={"temperature": 0.0},  # the likeliest call is the best it can do
     calls_in_text=True,
-    # Each costs it time to read, and with two ways to one end it takes the wrong one: asked to write and run
-    # a file, it ran the code and wrote none; asked what a file holds, it searched all files for its name.
+    # Each tool takes time to read, and of two ways the model takes the wrong one: asked to write and run a
+    # file, it ran the code without writing it; asked what a file holds, it searched all files for its name.
     hidden_tools=frozenset({"apply_patch", "ask_user", "python", "search_files", "search_sessions", "todo"}),
-    # Arguments that can be left out are not told: it fills in every one, with what it takes for a default.
+    # Optional arguments are hidden: the model fills in every one, with values it takes for defaults.
     tool_briefs={
         "edit_file": ToolBrief("Change a file: new comes in the place of old.", ("path", "old", "new")),
         "list_files": ToolBrief("List the files of the workspace."),
@@ -102,10 +101,10 @@ CODER_SPEC = LocalSpec(
 
 
 class Fetches:
-    """Weights on their way. However many turns wait for them, they are fetched once.
+    """Downloads of weights, one per model however many turns wait for it.
 
-    A fetch belongs to the task group and not to the turn that began it: stopping that turn must not
-    throw away what the next one needs.
+    A download belongs to the task group and not to the turn that started it: stopping that turn must not
+    discard what the next one needs.
     """
 
     def __init__(self, shelf: Shelf, tasks: anyio.abc.TaskGroup) -> None:
@@ -123,7 +122,7 @@ class Fetches:
         return weights.name in self._running
 
     async def progress(self, weights: Weights) -> AsyncGenerator[ProgressChunk, None]:
-        """Fetch, or join who fetches, until the weights are there. Raises ModelTrouble."""
+        """Start or join a download and yield its progress until it ends. Raises ModelTrouble."""
         if self.has(weights):
             return
         fetch = self._running.get(weights.name)
@@ -192,7 +191,7 @@ class LlamaServer:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     async def place(self) -> tuple[str, Secret]:
-        """Where the server listens and its key; started if it is not running. Raises ModelTrouble."""
+        """The server's address and key; starts the server if it is not running. Raises ModelTrouble."""
         async with self._lock:
             if self.pid is None or self._place is None:
                 await self.close()
@@ -200,7 +199,7 @@ class LlamaServer:
             return self._place
 
     async def close(self) -> None:
-        """End the child. Its input closing is enough; killing is for one that hangs."""
+        """End the child by closing its input; kill it if it hangs."""
         process, self._process, self._place = self._process, None, None
         if process is not None:
             with anyio.CancelScope(shield=True):
@@ -240,7 +239,7 @@ class LlamaServer:
 
 
 class LocalModel:
-    """A model of this machine. Loading and fetching show as progress before the first word."""
+    """A local model. Downloading and loading are shown as progress before the first token."""
 
     def __init__(
         self,
@@ -300,7 +299,7 @@ class LocalModel:
 
 
 def check_runtime(name: str) -> None:
-    """Raises ModelRefused where the package that runs local models is not installed."""
+    """Raises ModelRefused if the package that runs local models is not installed."""
     if importlib.util.find_spec("xllamacpp") is None:
         raise ModelRefused(
             f"{name} runs on this machine, and the package for that is not installed.",
@@ -316,7 +315,7 @@ def _spawn(command: tuple[str, ...], environ: dict[str, str], log_path: Path) ->
 
 
 def _converse(process: subprocess.Popen[bytes], settings: dict[str, Any]) -> bytes:
-    """Tell the child what to run; its one line of answer, empty if it died."""
+    """Send the child its settings; return its one-line answer, empty if it died."""
     stdin, stdout = _pipes(process)
     try:
         stdin.write(msgspec.json.encode(settings) + b"\n")

@@ -24,7 +24,7 @@ class Architecture(msgspec.Struct, frozen=True):
 
 
 class ListedModel(msgspec.Struct, frozen=True):
-    """A model in a provider's list; OpenRouter and vLLM say more than its name."""
+    """A model in a provider's list. OpenRouter and vLLM list more than its name."""
 
     id: str
     context_length: int | None = None
@@ -75,7 +75,7 @@ class ModelLists:
         self._kept: dict[str, _Kept] = {}
 
     async def entries(self, provider: Provider, timeout_s: float) -> tuple[ListedModel, ...]:
-        """The models by name; none if the provider cannot be asked. A failure is not kept."""
+        """The models by name; empty if the provider does not answer. A failure is not cached."""
         kept = self._kept.get(provider.name)
         if kept is not None and kept.until > self._clock.monotonic():
             return kept.entries
@@ -89,7 +89,7 @@ class ModelLists:
         return entries
 
     async def ask(self, provider: Provider, key: Secret | None, timeout_s: float) -> tuple[ListedModel, ...]:
-        """The models by name. Raises HTTPError, InvalidURL, and DecodeError for what is no such list."""
+        """The models by name. Raises HTTPError, InvalidURL, and DecodeError for any other content."""
         path = "/v1/models" if provider.wire == "anthropic" else "/models"
         response = await self._client_of(provider).get(
             provider.base_url + path, headers=auth_headers(provider, key), timeout=timeout_s

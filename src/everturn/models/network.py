@@ -1,10 +1,9 @@
 """The network under the model wires: httpx2 on plain asyncio transports.
 
-A token arrives alone, so what counts is the cost of one wake-up. The client's own backend pauses and
-resumes the socket and opens a cancel scope for every read; here a read is one future, and one timer
-watches a connection however many reads it sees. That halves the CPU per token (benchmarks/models.py).
-Everything else (connections, pool, HTTP/1.1, TLS verification) is httpcore2's, through its public
-interfaces.
+Tokens arrive one by one, so the cost of a single wake-up counts. The client's own backend pauses and resumes
+the socket and opens a cancel scope for every read. Here a read is one future, and one timer watches a
+connection across all reads. That halves the CPU per token (benchmarks/models.py). Everything else
+(connections, pool, HTTP/1.1, TLS verification) is httpcore2, used through its public interfaces.
 """
 
 from __future__ import annotations
@@ -38,9 +37,8 @@ def make_client(*, is_near: bool = False) -> httpx2.AsyncClient:
 class Transport(httpx2.AsyncBaseTransport):
     """httpcore2's pools on our backend, in httpx2's terms.
 
-    Several pools, because one looks through all its connections whenever a request comes or goes: a
-    thousand turns at once would spend seconds there. The first pool with room is taken, so that few
-    turns share few connections.
+    There are several pools, because a pool scans all its connections for every request: a thousand turns at
+    once would spend seconds there. The first pool with room is used, so that few turns share few connections.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -120,7 +118,7 @@ class _Body(httpx2.AsyncByteStream):
 
 @contextmanager
 def _in_terms_of_the_client() -> Iterator[None]:
-    """The core's errors have the client's names."""
+    """Translate httpcore2's errors to httpx2's."""
     try:
         yield
     except Exception as error:
@@ -159,7 +157,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
 
 
 class Pipe(asyncio.Protocol):
-    """Where the loop leaves the bytes of one connection. One reader and one writer wait at most."""
+    """Buffers the bytes of one connection. At most one reader and one writer wait."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -217,11 +215,11 @@ class Pipe(asyncio.Protocol):
         self._transport = transport
 
     async def wait(self, timeout_s: float | None) -> None:
-        """Until there is something to read, or the end. Raises TimeoutError."""
+        """Wait until there is something to read, or the end. Raises TimeoutError."""
         if timeout_s is not None:
             self._deadline = self._loop.time() + timeout_s
-            # One timer for many reads: it is looked at when it rings, not set and cleared each time.
-            # It must ring in time for a deadline that is nearer than the one it was set for.
+            # One timer for many reads: the deadline is checked when it fires, not set and cleared each time.
+            # It is set again if the new deadline is earlier than the one it was set for.
             if self._timer is not None and self._timer.when() > self._deadline:
                 self._timer.cancel()
                 self._timer = None
@@ -260,7 +258,7 @@ class Pipe(asyncio.Protocol):
         return data
 
     async def drained(self) -> None:
-        """Until the other side has taken enough of what was written."""
+        """Wait until the peer has read enough of what was written."""
         if self._writer is not None:
             await asyncio.shield(self._writer)
 
@@ -297,7 +295,7 @@ class Stream(httpcore2.AsyncNetworkStream):
             raise httpcore2.WriteError(str(self._pipe.error)) from self._pipe.error
 
     async def aclose(self) -> None:
-        # Not waited for: a peer that does not answer a TLS goodbye would hold whoever closes.
+        # Do not wait: a peer that does not answer the TLS shutdown would block the caller.
         if isinstance(self._transport, asyncio.Transport) and self._transport.get_extra_info("ssl_object"):
             self._transport.abort()
         else:
@@ -328,8 +326,8 @@ class Stream(httpcore2.AsyncNetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         if info == "is_readable":
-            # Asked before an idle connection is used again. The socket is asked too: the other side may
-            # have closed it a moment ago, and the loop has not come round to telling us.
+            # Called before an idle connection is reused. Check the socket too: the peer may have closed it a
+            # moment ago, before the loop has noticed.
             return self._pipe.has_news or _is_readable(self._transport.get_extra_info("socket"))
         if info == "client_addr":
             return self._transport.get_extra_info("sockname")

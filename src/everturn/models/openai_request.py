@@ -1,4 +1,4 @@
-"""A request as OpenAI's wire has it: the transcript, the tools and the settings as the fields of one body."""
+"""The body of a request in OpenAI's format: transcript, tools and settings."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _spoken(
 
 
 def _content(parts: tuple[str | Image, ...]) -> str | list[dict[str, Any]]:
-    """A plain string where there are only words: small servers know nothing else."""
+    """A plain string if there is only text: small servers accept nothing else."""
     if all(isinstance(part, str) for part in parts):
         return "\n\n".join(str(part) for part in parts)
     return [{"type": "text", "text": part} if isinstance(part, str) else _image(part) for part in parts]
@@ -95,27 +95,30 @@ def _assistant(said: ModelStep, target: Target) -> dict[str, Any]:
             for call in said.calls
         ]
     for thought in said.reasoning:
-        # Another model's reasoning means nothing to this one, and its signatures are refused.
+        # Another model's reasoning is useless to this one, and its signatures are rejected.
         if thought.model != target.name or not isinstance(thought.opaque, dict):
             continue
         if thought.opaque.get("details"):
             message["reasoning_details"] = thought.opaque["details"]
         elif said.calls and thought.opaque.get("field") and thought.text:
-            # Wanted back only beside calls, where the model goes on with the same thought.
+            # Sent back only with calls, where the model continues the same thought.
             message[str(thought.opaque["field"])] = thought.text
     return message
 
 
 def _wire_id(call_id: str, target: Target) -> str:
-    """The id as this model takes it, where another provider made it: OpenAI refuses more than 40 characters,
-    Mistral's templates all but nine letters and digits. One's own id stays: some models read it."""
+    """The call id in a form that this model accepts.
+
+    Another provider may have made it: OpenAI rejects more than 40 characters, Mistral's templates everything
+    but nine letters and digits. A model's own id stays: some models read it.
+    """
     if _MISTRAL.search(target.model):
         return call_id if _MISTRAL_ID.fullmatch(call_id) else digest(call_id.encode())[:9]
     return call_id if len(call_id) <= _ID_CHARS_MAX else "call_" + digest(call_id.encode())
 
 
 def has_called(request: ModelRequest) -> bool:
-    """Whether the turn that this request belongs to has made calls."""
+    """Whether the turn of this request has made calls."""
     for message in reversed(request.messages):
         if message.role is Role.USER and not message.is_steering:
             return False
@@ -132,7 +135,7 @@ def without(fields: dict[str, Any], refused: str) -> dict[str, Any]:
 
 
 def _arguments(call: Call) -> str:
-    """As the model wrote them if they are an object, so that the cached prefix stays the same."""
+    """The arguments as the model wrote them if they are an object: the cached prefix stays the same."""
     arguments = arguments_of(call)
     is_readable = "malformed_arguments" not in arguments and call.arguments
     return call.arguments if is_readable else encode(arguments).decode()

@@ -1,7 +1,7 @@
-"""The wire that OpenAI, OpenRouter, Ollama, vLLM, llama.cpp, LM Studio and most others speak.
+"""The protocol of OpenAI, OpenRouter, Ollama, vLLM, llama.cpp, LM Studio and most others.
 
-``POST {base_url}/chat/completions``, streamed. An answer has ended when a ``finish_reason`` came; a
-stream that merely stops is cut (every client library takes it for an answer).
+``POST {base_url}/chat/completions``, streamed. An answer is complete when a ``finish_reason`` has arrived; a
+stream that merely stops was cut off (client libraries usually take it for an answer).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from everturn.models.openai_request import fields_of, has_called, without
 from everturn.models.sse import EventTooLong, SseReader
 from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
 
-# Usage and [DONE] follow the finish within a moment. A server that keeps the line open after its last
-# word must not hold the turn; one that is given time to close keeps its connection usable.
+# Usage and [DONE] usually follow the finish at once. A server that keeps the stream open must not hold up the
+# turn; one that closes in time keeps its connection usable.
 _TAIL_TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 0.25
 
@@ -51,7 +51,7 @@ _FINISHES: Mapping[str, FinishReason] = {
     "refusal": FinishReason.FILTERED,
     "sensitive": FinishReason.FILTERED,
 }
-# Endings with which a server says that it could not go on.
+# Finish reasons with which a server reports a failure.
 _BROKEN_FINISHES = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
 _REFUSAL_AGE_MAX_S = 600.0
 
@@ -110,8 +110,10 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class Refusals:
-    """The fields that a server has said it does not take, so that not every step asks it again. Kept for a
-    while only: it may be set up in another way by then."""
+    """The fields that a server has rejected, so that later requests leave them out.
+
+    They expire after a while, because the server's configuration may change.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -125,7 +127,7 @@ class Refusals:
 
 
 class OpenAIModel:
-    """One model behind an OpenAI-compatible address."""
+    """One model of an OpenAI-compatible server."""
 
     def __init__(
         self,
@@ -161,7 +163,7 @@ class OpenAIModel:
             headers["authorization"] = "Bearer " + self._target.key.reveal()
         async with AsyncExitStack() as stack:
             fields = fields_of(request, self._target, self._history_cache)
-            # A turn that has called already cannot go on without its tools: it fails with the server's words.
+            # A turn that has made calls needs its tools: it fails with the server's message.
             kept = {"tools"} if has_called(request) else set()
             for field in [name for name in fields if name in self._refusals and name not in kept]:
                 fields = without(fields, field)
@@ -172,7 +174,7 @@ class OpenAIModel:
                     answer = await stack.enter_async_context(post)
                     break
                 except ModelTrouble as error:
-                    # Nobody says what a server takes; this one has just said what it does not.
+                    # No standard says what a server accepts; this one has just said what it does not.
                     refused = failures.refused_field(error, fields)
                     if refused is None or refused in kept:
                         raise
@@ -231,7 +233,7 @@ class OpenAIModel:
 
 
 class _Reading:
-    """One answer as it is put together from its events."""
+    """One answer, assembled from its events."""
 
     def __init__(self, caller: Caller, name: str) -> None:
         self._caller = caller
@@ -249,8 +251,7 @@ class _Reading:
         self._tail_ends = 0.0
 
     def check(self) -> None:
-        """Raise what went wrong, after the text that came before it in the same read was given out. What goes
-        wrong after a finish that was the end harms nothing."""
+        """Raise the stored error, after the text before it was yielded. Errors after the end are ignored."""
         if self._trouble is not None and self._is_unfinished():
             raise self._trouble
 
@@ -268,7 +269,7 @@ class _Reading:
         return self.take([data]) if data is not None else []
 
     def take(self, events: list[bytes]) -> list[Chunk]:
-        """The chunks of these events; neighbours of one kind become one chunk."""
+        """The chunks of these events; adjacent chunks of one kind are merged."""
         chunks: list[Chunk] = []
         text = ""
         has_choices = False
@@ -326,13 +327,13 @@ class _Reading:
         return event
 
     def _take_without_choices(self, data: bytes) -> None:
-        """Usage, a greeting, or a failure that is the event itself (``{"object": "error", …}``)."""
+        """Handle an event without choices: usage, a greeting, or an error (``{"object": "error", …}``)."""
         value = msgspec.json.decode(data)
         if value.get("object") == "error":
             self._trouble = self._caller.trouble(value)
 
     def _take_rare(self, delta: _Delta, text: str, chunks: list[Chunk]) -> str:
-        """Everything but plain text. Returns the text that is still to be given out."""
+        """Handle everything but plain text; return text that is still to be yielded."""
         thought = delta.reasoning_content or delta.reasoning or ""
         said = delta.refusal or ""
         if isinstance(delta.content, list):
@@ -367,11 +368,11 @@ class _Reading:
             self._goes_on = True
 
     def _open_call(self, delta: _CallDelta, function: _Function) -> _OpenCall:
-        """The call that this delta goes on with.
+        """The call that this delta continues.
 
-        Some servers number every parallel call 0, or not at all: a name together with a new id, or with
-        arguments after others that are whole, begins a new call whatever the number says. A name alone does
-        not: others say it once more at the end.
+        Some servers number every parallel call 0, or not at all. So a name with a new id, or a name with
+        arguments after complete ones, starts a new call regardless of the number. A name alone does not: some
+        servers repeat it at the end.
         """
         place = delta.index if delta.index is not None else -1
         ident = "" if delta.id is None else str(delta.id)
@@ -396,11 +397,11 @@ class _Reading:
             self.finish = _FINISHES.get(reason, FinishReason.STOP)
 
     async def after_finish(self, pieces: AsyncGenerator[bytes, None]) -> list[Chunk] | None:
-        """One read of what follows the finish: usage, [DONE]; None at the end of the body.
+        """One read after the finish: usage, [DONE]; None at the end of the body.
 
-        The answer is whole already: a connection that breaks or dawdles now costs at most the usage. A few
-        servers go on all the same (they put a finish into every event): then only [DONE] or the end of the
-        body is the end, and what goes wrong before it is said.
+        The answer is complete: a connection that breaks or stalls now costs at most the usage. A few servers
+        go on (they put a finish into every event): then only [DONE] or the end of the body is the end, and
+        an error before it is raised.
         """
         now = anyio.current_time()
         self._tail_ends = self._tail_ends or now + _TAIL_TIMEOUT_S
@@ -420,7 +421,7 @@ class _Reading:
         return [Call(call.id, call.name, "".join(call.arguments)) for call in self._calls]
 
     def reasoning(self) -> tuple[Reasoning, ...]:
-        """What was thought, with what this provider wants back in the next call."""
+        """The reasoning, with the data that this provider wants back in the next call."""
         if not self._thoughts and not self._details:
             return ()
         opaque = {"details": self._details} if self._details else {"field": self._thoughts_field}
@@ -469,8 +470,10 @@ class _OpenCall:
 
 
 def _decode_loosely(data: bytes) -> _Event | None:
-    """An event whose figures are written in another way; without its usage, if that cannot be read at all:
-    nobody should lose an answer for the way in which it was counted."""
+    """An event with figures in another format; without its usage if that cannot be read.
+
+    An answer must not be lost because of how it was counted.
+    """
     try:
         value = msgspec.json.decode(data)
         if isinstance(value, dict):
@@ -498,7 +501,7 @@ def _typed_content(parts: list[Any]) -> tuple[str, str]:
 
 
 def _merge_details(known: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
-    """Put streamed reasoning details together: texts are continued, the rest is replaced."""
+    """Merge streamed reasoning details: texts are appended, other values replaced."""
     for detail in new:
         last = known[-1] if known else None
         if last is None or (last.get("index"), last.get("type")) != (detail.get("index"), detail.get("type")):

@@ -1,8 +1,8 @@
-"""Prices and context windows from the genai-prices package, where it is installed.
+"""Prices and context windows from the genai-prices package, if it is installed.
 
-Its data is inside its wheel and its updater stays off, so nothing is fetched. It is imported on first
-use and in a thread: it takes half a second and 20 MB, which a server with only local models never
-needs. What it does not know is None, never 0.
+The data is inside its wheel and its updater stays off, so nothing is downloaded. It is imported on first use,
+in a thread: that takes half a second and 20 MB, which a server with only local models never needs. Unknown
+values are None, never 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Prices:
         self._is_loaded = False
 
     async def cost(self, base_url: str, model: str, usage: Usage, written_tokens: int = 0) -> float | None:
-        """What a call cost, in dollars; None where model or usage is unknown."""
+        """The cost of a call in dollars; None if the model or the usage is unknown."""
         if usage.input_tokens is None or usage.output_tokens is None:
             return None
         found = await self._find(base_url, model)
@@ -53,13 +53,13 @@ class Prices:
         try:
             return float(info.calc_price(counted, provider, genai_request_timestamp=now).total_price)
         except (ValueError, LookupError):
-            return None  # figures that the package takes for impossible: then the cost is unknown
+            return None  # the package rejects the figures: the cost is unknown
 
     async def facts(self, base_url: str, model: str) -> PriceFacts:
         return (await self.facts_of(base_url, [model]))[model]
 
     async def facts_of(self, base_url: str, models: Sequence[str]) -> dict[str, PriceFacts]:
-        """Facts about many models; in a thread, because a list of hundreds takes a while."""
+        """Facts about many models, in a thread: hundreds of them take a while."""
         await self._load()
         return await anyio.to_thread.run_sync(
             lambda: {model: _facts(self._lookup(base_url, model)) for model in models}

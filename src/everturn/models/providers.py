@@ -1,4 +1,4 @@
-"""The providers that are known by name, and how each differs from the plain wire."""
+"""The known providers, and how each differs from the plain protocol."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ DISCOVERED = ("ollama", "lmstudio", "llamacpp")
 
 
 def resolve(settings: ModelsSettings, environ: Mapping[str, str]) -> dict[str, Provider]:
-    """All providers: those known here, as the environment and the configuration change them, and own ones."""
+    """All providers: the known ones, changed by environment and configuration, and configured ones."""
     providers = {name: _apply_environ(provider, environ) for name, provider in PROVIDERS.items()}
     for name, given in settings.providers.items():
         providers[name] = _apply_settings(name, providers.get(name), given)
@@ -142,13 +142,12 @@ def resolve(settings: ModelsSettings, environ: Mapping[str, str]) -> dict[str, P
 
 
 def own_server(name: str, base_url: str) -> Provider:
-    """A server that was connected in the settings. It becomes the default where nothing else is, as one
-    does that the environment names."""
+    """A server that was connected in the settings. It becomes the default if nothing else is configured."""
     return Provider(name, base_url, needs_key=False, is_placed=True, is_local=True, idle_timeout_s=600.0)
 
 
 def checked_address(text: str) -> str:
-    """The address of a server, without its last slash. Raises Invalid, which says what is wrong with it."""
+    """The address of a server without its last slash. Raises Invalid."""
     text = text.strip().rstrip("/")
     try:
         parts = urlsplit(text)

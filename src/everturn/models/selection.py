@@ -1,4 +1,4 @@
-"""Which of a provider's models can hold a conversation, and which of them to begin with."""
+"""Which of a provider's models can chat, and which one to start with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHAT_TYPES = frozenset({"chat", "llm", "vlm", "model"})
 
 
 def can_chat(name: str, kind: str = "", outputs: Sequence[str] = (), capabilities: Any = None) -> bool:
-    """By what the provider says about the model; by its name where it says nothing."""
+    """Whether a model can chat: by the provider's data, or by its name if there is none."""
     if outputs:
         return "text" in outputs
     if isinstance(capabilities, dict) and "completion_chat" in capabilities:
@@ -30,8 +30,7 @@ def can_chat(name: str, kind: str = "", outputs: Sequence[str] = (), capabilitie
 
 
 def suggest_model(names: Sequence[str], known: str = "") -> str | None:
-    """The model to begin with: the known one, in the form in which it is listed, or the only one. None where
-    several could be meant: then the person chooses."""
+    """The model to start with: the known one as it is listed, or the only one. None: the user chooses."""
     if known in names:
         return known
     dated = sorted(name for name in names if known and re.fullmatch(rf"{re.escape(known)}-\d{{6,8}}", name))

@@ -1,10 +1,10 @@
-"""What a person can set about models: the ``[models]`` table of ``config.toml``, checked.
+"""The ``[models]`` table of ``config.toml``.
 
-[models.providers.work]                 # a server of one's own; models are then "work:<name>"
+[models.providers.work]                 # your own server; its models are "work:<name>"
 base_url = "https://llm.example/v1"
 key_env = "WORK_LLM_KEY"                # or a key stored under the name "work"
 
-[models.settings."openai:gpt-x"]        # what is known better than by guessing
+[models.settings."openai:gpt-x"]        # corrections to what Everturn finds out
 context_tokens = 128000
 images = true
 extra = {reasoning_effort = "low"}      # merged into each request
@@ -27,7 +27,7 @@ _PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A provider of one's own, or other values for one that is known."""
+    """A user's own provider, or other values for a known one."""
 
     base_url: Annotated[str | None, Meta(description="Address of the API, usually ending in /v1.")] = None
     key_env: Annotated[
@@ -49,7 +49,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known about one model; what is None is asked of the server, or stays unknown."""
+    """Facts about one model. None: ask the server, or leave it unknown."""
 
     tools: Annotated[bool | None, Meta(description="The model can call tools.")] = None
     images: Annotated[bool | None, Meta(description="The model accepts images.")] = None

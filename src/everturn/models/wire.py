@@ -1,4 +1,4 @@
-"""What both wires share: where a model is, and one call to it as a stream of bytes."""
+"""What both protocols share: the address of a model, and one request to it as a stream of bytes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from everturn.models.keys import Secret, redact
 
 _ERROR_BYTES_MAX = 64 * 1024
 
-# Sorted keys: two requests that are equal differ in nothing on the wire, whatever order a schema's
-# dictionary was filled in. That is what a provider's prompt cache and a resumed turn rely on.
+# Sorted keys: equal requests are equal bytes, independent of the order in a tool's schema. Prompt caches and
+# resumed turns rely on it.
 encode = msgspec.json.Encoder(order="deterministic").encode
 
 # The cost of a call in dollars: (model, usage, tokens written to the prompt cache). None: unknown.
@@ -43,18 +43,18 @@ class Target(msgspec.Struct, frozen=True):
     extra: dict[str, Any] = {}  # merged into the body of each request
     connect_timeout_s: float = 10.0
     idle_timeout_s: float = 180.0  # between two reads, and until the first
-    # How the provider is told to go on from a prefix: "" cannot | last (the last message is the
-    # assistant's) | flag (and it says prefix: true) | final (continue_final_message).
+    # How the provider continues a prefix: "" (it cannot) | last (the last message is the assistant's)
+    # | flag (that, with prefix: true) | final (continue_final_message).
     continues_by: str = ""
     tokens_field: str = "max_tokens"
-    # llama.cpp's server closes a connection after a stream without saying so, and the next request on it
-    # is lost. Without TLS a new connection costs next to nothing, so there each call gets its own.
+    # llama.cpp's server closes a connection after a stream without announcing it, and the next request on it
+    # is lost. Without TLS a new connection is cheap, so each call gets its own.
     keeps_alive: bool = True
-    thinks: bool = False  # ask for reasoning, where that has to be asked for
+    thinks: bool = False  # ask for reasoning if the provider requires that
 
 
 class Caller:
-    """Posts one request and gives the answer's bytes, with every failure named."""
+    """Posts a request and returns the answer's bytes; every failure becomes a ModelTrouble."""
 
     def __init__(self, target: Target, client: httpx2.AsyncClient, clock: Clock) -> None:
         self.target = target
@@ -65,7 +65,7 @@ class Caller:
 
     @asynccontextmanager
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[Answer]:
-        """Send the request and wait for the answer's head. Raises ModelTrouble.
+        """Send the request and wait for the response headers. Raises ModelTrouble.
 
         Leaving the context closes the connection unless the whole answer was read.
         """
@@ -75,7 +75,7 @@ class Caller:
                     "POST",
                     self.target.base_url.rstrip("/") + path,
                     content=body,
-                    # Compressed, a token would wait inside the provider's compressor.
+                    # With compression, tokens would wait in the provider's compressor.
                     headers={
                         "accept-encoding": "identity",
                         **self._connection,
@@ -108,7 +108,7 @@ class Caller:
         )
 
     def trouble(self, error: Any) -> ModelTrouble:
-        """What an error inside the stream means."""
+        """The error for an error event inside the stream."""
         return failures.from_event(self.target.name, error, self.redact)
 
     def redact(self, text: str) -> str:
@@ -116,7 +116,7 @@ class Caller:
 
 
 class Answer:
-    """The bytes of an answer that has begun."""
+    """The bytes of an answer whose headers have arrived."""
 
     def __init__(self, who: str, response: httpx2.Response) -> None:
         self._who = who
@@ -127,18 +127,18 @@ class Answer:
         return str(self._response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Bytes as they arrive, straight from the client: one generator more is paid per token."""
+        """Bytes as they arrive, straight from the client: another generator would cost time per token."""
         is_plain = self._response.headers.get("content-encoding", "identity") == "identity"
         return self._response.aiter_raw() if is_plain else self._response.aiter_bytes()
 
     async def whole(self) -> bytes:
-        """All of it, for an answer that is no stream."""
+        """The whole body, for an answer that is not streamed."""
         with self.naming_failures():
             return await self._response.aread()
 
     @contextmanager
     def naming_failures(self) -> Iterator[None]:
-        """Around the reading: a failed connection becomes ModelTimeout or ModelDropped."""
+        """Turn a connection that fails while reading into ModelTimeout or ModelDropped."""
         try:
             yield
         except httpx2.HTTPError as error:
@@ -146,5 +146,5 @@ class Answer:
 
 
 def digest(body: bytes) -> str:
-    """A short name for a request, for ids that a server forgot to give."""
+    """A short digest of a request, for call ids that a server left out."""
     return hashlib.sha256(body).hexdigest()[:12]
