@@ -1,8 +1,8 @@
-"""The durable truth: sessions, turns, journal, transcript, in SQLite or PostgreSQL.
+"""The store: sessions, turns, journal and transcript, in SQLite or PostgreSQL.
 
 Owns everything that survives a crash. Imports ``domain`` only; ``memory``, ``engine``, ``web``, ``gateway``
-and ``cli`` call it through the nouns of ``domain.storing``. Transactions are scripts (``script.py``), written
-once in the noun modules; ``sqlite/`` and ``postgres/`` run them.
+and ``cli`` call it through the protocols of ``domain.store``. Transactions are scripts
+(``scripts/script.py``), written once; ``sqlite/`` and ``postgres/`` run them.
 """
 
 from everturn.store.files.copy_tree import copy_tree

@@ -1,8 +1,8 @@
 """The ledger: which completed turns a memory provider is owed, and the one commit of a session.
 
 A turn is owed in the transaction that completes it. A commit is begun, durably and under the session's
-lock, before its provider is called; so there is at most one per session, whoever asks, and after a crash
-the same turns are offered again under the same key.
+lock, before its provider is called. So a session has at most one commit at a time, and after a crash the same
+turns are offered again under the same key.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
     provider: str
     handle: str
-    rows: tuple[OwedColumns, ...]  # what is handed over now
+    rows: tuple[OwedColumns, ...]  # the turns to commit now
     numbers: tuple[int, ...]
     from_turn: str
     to_turn: str
@@ -236,8 +236,8 @@ def _begin(
 
 
 def _select_spoken(owed: Sequence[OwedColumns]) -> Script[tuple[Message, ...]]:
-    """The user's words and the agent's answers. Nothing that a tool, a page or a file said: it could
-    plant a memory that the user never uttered. An answer after such text may repeat it: left out too."""
+    """The user's messages and the agent's answers, without text from tools, pages and files: it could
+    plant a memory that the user never stated. An answer after such text may repeat it: left out too."""
     spoken = []
     is_tainted = False
     for turn in owed:

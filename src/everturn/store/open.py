@@ -1,4 +1,4 @@
-"""Opening a store by its address: the nouns over the database that the address names."""
+"""Opens a store by the address of its database; restores one from a backup."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _make_data_folder(disk: Disk, folder: Path) -> None:
 
 
 def has_store(url: str | Path | None, data_dir: Path) -> bool:
-    """Whether there is a store to open. Of a PostgreSQL only opening tells: it counts as being there."""
+    """Whether there is a store to open. A PostgreSQL address counts as one: only opening it would show."""
     address = str(url or "")
     return _is_postgres(address) or _file_of(address, data_dir).is_file()
 
@@ -139,7 +139,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def _restore_sqlite(source: Path, target: Path) -> None:
-    """The database of a backup at an address of its own, outside the data folder."""
+    """Copy a backup's SQLite file to an address outside the data folder."""
     if target.exists():
         raise StoreRefused(
             f"{target} exists already. Nothing was restored.",
@@ -156,12 +156,12 @@ def _restore_sqlite(source: Path, target: Path) -> None:
         shutil.copy2(source / target.name, coming)
         with coming.open("rb") as file:
             os.fsync(file.fileno())
-        coming.rename(target)  # whole or not at all: one that was cut off would be in the way of the next
+        coming.rename(target)  # whole or not at all: a partial file would block the next attempt
         Disk().sync_folder(target.parent)
 
 
 def _postgres() -> ModuleType:
-    """The driver, loaded only where it is used: its package is an extra."""
+    """The PostgreSQL driver, imported only when it is used: its package is an extra."""
     try:
         from everturn.store import postgres
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Upkeep: check and repair what is derived, prune, back up, count."""
+"""Upkeep: check, repair, prune, back up, count."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Upkeep:
         return found
 
     async def repair(self) -> list[Finding]:
-        """Rebuild lists and search from the truth; what is truth and damaged is only reported."""
+        """Rebuild the session list and the search index. Damage to the data itself is only reported."""
         before = await self.check()
         await self._db.write(_repair)
         await self._search.rebuild()

@@ -1,4 +1,4 @@
-"""Copying a tree that others may be writing to, and in which anything may lie: links, pipes, locked files.
+"""Copies a tree that others may be writing to and that may hold links, pipes and unreadable files.
 
 Links are copied as links and never followed, not even one that takes a folder's place meanwhile: what a
 command puts into its workspace must not bring a file from elsewhere into a backup.
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 DEPTH_MAX = 200  # folders in folders; each of them is held open while those below are copied
-_MODE = 0o777  # not setuid and setgid: a copy belongs to whoever makes it, perhaps to root
+_MODE = 0o777  # not setuid and setgid: the copy belongs to the user who makes it, perhaps root
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -26,7 +26,7 @@ def copy_tree(source: Path, target: Path, *, links_below: int = 0) -> list[str]:
     deep; 1 leaves out those at the top.
     Raises OSError where the copy cannot be written.
     """
-    top = source.resolve()  # a folder that somebody keeps elsewhere, with a link in its place
+    top = source.resolve()  # the folder may be a link to another place
     left_out: list[str] = []
     modes: list[tuple[Path, int]] = []
     target.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -57,7 +57,7 @@ def put_file(disk: Disk, folder: Path, content: bytes | Path) -> tuple[str, int]
             target = hashed_path(folder, digest)
             target.parent.mkdir(exist_ok=True)
             disk.rename(temporary, target)
-            # Every folder on the way, however old it looks: whoever made it may not have synced it yet.
+            # Every folder on the path, even an old one: the process that made it may not have synced it yet.
             for parent in (target.parent, folder, folder.parent):
                 disk.sync_folder(parent)
     finally:
@@ -115,7 +115,7 @@ def sync_tree(disk: Disk, folder: Path) -> None:
 
 
 class report_errors:  # noqa: N801 - reads as a word where it is used: "with report_errors(path):"
-    """Turn the operating system's errors into ours, which say what is safe and what to do."""
+    """Raise the operating system's errors as EverturnErrors that say what is safe and what to do."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -19,7 +19,7 @@ from everturn.store.scripts.script import Database, Script, Tx, q
 
 NAME_CHARS_MAX = 255
 UNUSED_GRACE_MS = 24 * 3600 * 1000
-_SWEPT = ("", "swept")  # owner and kind of the records of hashes whose bytes are to be deleted
+_SWEPT = ("", "swept")  # owner and kind of the records that name hashes to delete
 
 
 class Files:
@@ -94,9 +94,9 @@ class Files:
         return len(hashes)
 
     async def _remove(self, sha256: str) -> None:
-        """Delete the bytes that no row names. Another process may be naming them at this moment: they are
-        put aside first, and come back if it has. Whoever names them later finds them missing, and puts
-        them there again."""
+        """Delete the bytes that no row names. Another process may be adding such a row at this moment: so the
+        bytes are moved aside first, and moved back if it has. A process that adds one later finds the bytes
+        missing and stores them again."""
         path = hashed_path(self._folder, sha256)
         aside = self._folder / f"{INCOMING}{sha256}-{self._db.ids.file()}"
         try:

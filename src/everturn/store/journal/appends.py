@@ -1,6 +1,6 @@
-"""Deciding about appends: what may enter the journal, what is there already, where it comes to stand.
+"""Decides about appends: which events may enter the journal, which are there already, at which position.
 
-Both databases ask here, under their locks; they differ only in how they look and how they write.
+Both databases call this under their locks; they differ only in how they read and write.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from everturn.store.scripts.script import Append, StoredEvents
 
 
 class TurnFacts(NamedTuple):
-    """What never changes about a turn, so that it is looked up once."""
+    """What never changes about a turn, so that one lookup is enough."""
 
     turn_no: int
     session_no: int
@@ -34,7 +34,7 @@ class TurnNow(NamedTuple):
 
 
 class FactsCache:
-    """The facts of turns that were looked up before, up to a bound."""
+    """A bounded cache of the facts of turns."""
 
     def __init__(self, facts_max: int) -> None:
         self._facts: dict[str, TurnFacts] = {}
@@ -57,7 +57,7 @@ class FactsCache:
 
 
 class PendingAppend(Protocol):
-    """A caller's append, and what becomes of it."""
+    """A caller's append and its outcome."""
 
     append: Append
     result: int
@@ -65,7 +65,7 @@ class PendingAppend(Protocol):
 
 
 class EventRun(msgspec.Struct):
-    """Events of one turn that are written one after the other, at one time."""
+    """Consecutive events of one turn with the same time."""
 
     facts: TurnFacts
     turn_id: str
@@ -93,7 +93,7 @@ class EventRun(msgspec.Struct):
 
 def plan(items: Iterable[PendingAppend], found: Mapping[str, TurnNow], now: int) -> list[list[EventRun]]:
     """Decide about each item: refused, repeated (skipped), or new. Fills in the results; returns what is to
-    be written, turn by turn. A batch that is sent again is decided about anew."""
+    be written, turn by turn. A batch that is sent again is decided again."""
     by_turn: dict[tuple[str, int], list[PendingAppend]] = {}
     for item in items:
         by_turn.setdefault((item.append.turn_id, item.append.epoch), []).append(item)

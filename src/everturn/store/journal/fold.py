@@ -1,4 +1,4 @@
-"""A turn's journal, folded before the transaction that needs the result."""
+"""Folds a turn's journal before the transaction that needs the result."""
 
 from __future__ import annotations
 

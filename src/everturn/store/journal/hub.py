@@ -43,7 +43,7 @@ class Follower:
         self._wake()
 
     def look(self) -> None:
-        """Something happened that this hub did not see itself: another process wrote."""
+        """Make the follower read the journal: another process wrote, which this hub did not see."""
         self._must_look = True
         self._wake()
 
@@ -159,7 +159,7 @@ class Hub:
                 follower.offer(batch)
         for session_id, owner in changed:
             if session_id not in by_session:
-                # A change without an event, a deletion above all: the follower finds out by looking.
+                # A change without an event, such as a deletion: the follower finds out by reading.
                 for follower in self._followers.get(session_id, ()):
                     follower.look()
             for watcher in self._watchers:
@@ -173,7 +173,7 @@ class Hub:
         return self._trouble
 
     def report_health(self, error: EverturnError | None) -> None:
-        """The last write failed for this reason; None: it was stored."""
+        """Record why the last write failed; None if it was stored."""
         trouble = None if error is None else Trouble(error.code, error.message, error.hint)
         if trouble != self._trouble:
             self._trouble = trouble
@@ -181,7 +181,7 @@ class Hub:
             self._health_moved = asyncio.Event()
 
     async def health_changed(self, known: Trouble | None) -> Trouble | None:
-        """The trouble, once it is another than the one that is known."""
+        """Wait until the trouble differs from ``known``, then return it."""
         while self._trouble == known:
             await self._health_moved.wait()
         return self._trouble
@@ -189,15 +189,15 @@ class Hub:
     # --- what a store's own look at the database needs -------------------------------------------------
 
     def followed(self) -> list[str]:
-        """Sessions that somebody follows."""
+        """Sessions that have followers."""
         return list(self._followers)
 
     def watched(self) -> list[str]:
-        """Owners whose list somebody watches."""
+        """Owners whose session list is watched."""
         return list({watcher.owner for watcher in self._watchers})
 
     def notice(self, session_id: str, position: int | None = None) -> None:
-        """The session's journal has reached this position: its readers look, unless they were told."""
+        """Wake the session's followers, unless they have seen the journal up to this position."""
         if position is not None and self._positions.get(session_id, 0) >= position:
             return
         for follower in self._followers.get(session_id, ()):
@@ -211,7 +211,7 @@ class Hub:
                 watcher.look()
 
     def look(self, session_id: str | None = None) -> None:
-        """Another process has written: to this session, or nobody knows where."""
+        """Wake followers and watchers after another process wrote to this session, or to an unknown one."""
         chosen = self._followers if session_id is None else {session_id: self._followers.get(session_id, [])}
         for followers in chosen.values():
             for follower in followers:

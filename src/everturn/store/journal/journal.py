@@ -79,7 +79,7 @@ class Journal:
                     position = batch[-1].position
                 while (live := await follower.next()) is not None:
                     if live[0].position > position + 1 or not _is_unbroken(live):
-                        break  # another process wrote in between, or two commits were told out of order
+                        break  # another process wrote in between, or two commits were published out of order
                     fresh = [event for event in live if event.position > position]
                     if fresh:
                         yield fresh
@@ -103,7 +103,7 @@ class Journal:
         return await self._db.read(_pending, owner, session_id)
 
     async def recover(self, owner: str, session_id: str) -> bool:
-        """One reader does it, the others get the session as it is, without waiting (C07)."""
+        """One reader recovers the session; the others get it as it is, without waiting (C07)."""
         if session_id in self._recovering:
             return False
         _, is_pending = await self.pending(owner, session_id)
@@ -129,8 +129,8 @@ def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Sc
     if position < session.pruned_through:
         return [_snapshot(tx, session, session.pruned_through)]
     if position > session.session.position:
-        # A cursor from a time that is gone, because a backup was restored: its reader starts anew from here,
-        # or it would pass over everything up to where it once was.
+        # A cursor from before a backup was restored. The reader starts again from here; otherwise it would
+        # skip everything up to its old position.
         return [_snapshot(tx, session, session.session.position)]
     rows = yield from EVENTS_AFTER.all(session.no, position, limit)
     turn_ids = yield from _turn_ids(session, rows)
@@ -141,7 +141,7 @@ def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Sc
         except JournalCorrupt:
             if not events:
                 raise
-            break  # what lies before it is given first; the next look is told
+            break  # the events before it are returned first; the next read raises
     return events
 
 
@@ -153,7 +153,7 @@ def _of_newer_kinds(tx: Tx, owner: str, session_id: str) -> Script[list[Event]]:
 
 
 def _snapshot(tx: Tx, session: SessionRow, position: int) -> Event:
-    """Stands for everything up to this position; what follows is in the journal."""
+    """The event that stands for everything up to this position; what follows is in the journal."""
     payload = Snapshot(position=position, version=session.session.version)
     return Event(session.id, position, None, "snapshot", tx.now, encode(payload))
 
@@ -185,12 +185,12 @@ def _is_unbroken(events: Sequence[Event]) -> bool:
 def deliver_late(tx: Tx, turn_id: str, epoch: int, events: tuple[Event, ...]) -> Script[int]:
     session, turn = yield from lock_turn(tx, turn_id)
     if turn.is_pruned:
-        return 0  # the transcript is settled and its journal gone: there is nothing to thread it into
+        return 0  # the transcript is final and the journal is gone: there is nothing to merge these into
     writer = yield from WRITER.first(turn.no, epoch)
     if writer is None:
         raise WrongState(f"Turn {turn_id} never had an epoch {epoch}.", hint="The spool is not this store's.")
     if writer.is_sealed:
-        return 0  # sealed: its worker said before that nothing more would come, so these are repeats
+        return 0  # sealed: its worker had nothing more to write, so these are repeats
     known = set((yield from LATE_NUMBERS.all(session.no, turn.first_position, turn.no, epoch)))
     fresh = sorted((e for e in events if e.number not in known), key=lambda event: event.number)
     if not fresh:
@@ -230,7 +230,7 @@ def _pending(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, bool]
 
 
 def _late_turns(tx: Tx, owner: str, session_id: str) -> Script[list[str]]:
-    """Turns whose journal is to be folded anew."""
+    """Turns whose journal must be folded again."""
     session = yield from get_session(tx, owner, session_id)
     return [turn.id for row in (yield from TURNS_PENDING.all(session.no)) if (turn := turn_of(row)).is_late]
 
@@ -244,7 +244,7 @@ def _recover(
     ahead: Mapping[str, JournalFold],
 ) -> Script[bool]:
     if tx.dialect == "postgresql" and not (yield q("session_try_lock", session_id, owner)):
-        return False  # another worker is at it
+        return False  # another worker is recovering it
     session = yield from get_session(tx, owner, session_id)
     changed = False
     for row in (yield from TURNS_PENDING.all(session.no)):

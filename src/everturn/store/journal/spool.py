@@ -3,8 +3,7 @@
 Only the worker that holds the file's OS lock (``workers.WorkerLock``) writes it. A record is a frame: its
 length, the CRC of its bytes, its bytes. A record is acknowledged after it is synced, so a torn frame at the
 end of the file was never acknowledged and is ignored, like zeros there, which a power cut may leave of a
-write; a damaged frame with more behind it is damage, and a copy of the file is set aside for a person to look
-at.
+write. A damaged frame with more behind it is real damage: a copy of the file is set aside for inspection.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MAGIC = b"everturn spool 1\n"
 
 
 class SpoolRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Events of one turn as they were handed over, numbered from ``first_number``."""
+    """Events of one turn as they were appended, numbered from ``first_number``."""
 
     turn_id: str
     epoch: int
@@ -46,7 +45,7 @@ class Spool:
         self.path = path
         self._disk = disk
         self._bytes_max = bytes_max
-        self._end: int | None = None  # where the whole records end, once somebody has looked
+        self._end: int | None = None  # where the whole records end; None until the file was read
 
     @property
     def is_empty(self) -> bool:
@@ -76,7 +75,7 @@ class Spool:
                 f"The spool has reached {self._bytes_max:,} bytes and the database is still away.",
                 hint="Bring the database back; everything spooled so far is safe.",
             )
-        # What lies behind the whole records was never acknowledged, and would hide what follows it.
+        # What follows the whole records was never acknowledged, and would make later records unreadable.
         os.ftruncate(descriptor, end)
         os.lseek(descriptor, end, os.SEEK_SET)
         try:
@@ -93,8 +92,8 @@ class Spool:
         return self._end
 
     def read(self) -> list[SpoolRecord]:
-        """Every whole record, in order. What precedes a damage is returned, and stays until it is cleared: it
-        was acknowledged, and the database does not have it yet."""
+        """Every whole record, in order. Records before a damaged one are returned and stay in the file until
+        it is cleared: they were acknowledged, and the database does not have them yet."""
         if not self.path.exists():
             return []
         with report_errors(self.path):
@@ -107,7 +106,7 @@ class Spool:
         return records
 
     def clear(self) -> None:
-        """Forget everything, once it is in the database."""
+        """Delete the file, once all of it is in the database."""
         self._end = None
         if not self.path.exists():
             return
@@ -116,7 +115,7 @@ class Spool:
             self._disk.sync_folder(self.path.parent)
 
     def set_aside(self, records: Sequence[SpoolRecord]) -> None:
-        """Keep records that no database wants, beside the spool, for a person to look at."""
+        """Keep records that the database refuses beside the spool, for inspection."""
         Spool(self._aside(".refused"), self._disk, bytes_max=self._bytes_max).append(records)
 
     def _aside(self, suffix: str) -> Path:

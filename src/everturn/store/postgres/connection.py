@@ -1,4 +1,4 @@
-"""Connecting to PostgreSQL: the gate on the server's version and settings, migrations, errors in our words.
+"""Connections to PostgreSQL: checks of the server's version and settings, migrations, error messages.
 
 Nothing in this folder relies on a database session: no SET but SET LOCAL, no lock but a transaction's. So a
 transaction-mode pooler may stand in between. Only where there is certainly none are statements kept prepared,
@@ -49,7 +49,7 @@ LOST = (
     OSError,
     asyncio.TimeoutError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the server's last words came while nobody asked: it ended the connection
+    asyncpg.InternalClientError,  # an unexpected message from the server: it ended the connection
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
@@ -65,7 +65,7 @@ class Connector:
         self._is_pooled: bool | None = None
 
     def learn_from(self, error: BaseException) -> None:
-        """A prepared statement was gone: somebody swaps connections after all."""
+        """Remember that there is a pooler, if a prepared statement was gone."""
         if isinstance(error, SWAPPED):
             self._is_pooled = True
 
@@ -92,7 +92,7 @@ class Connector:
         )
 
     async def _looks_pooled(self) -> bool:
-        """A server introduces itself with its process number, and keeps it; a pooler cannot do both."""
+        """A server sends its process number and keeps it; a pooler does not."""
         connection = await self._open(0)
         try:
             introduced = connection.get_server_pid()
@@ -112,7 +112,7 @@ async def prepare(connection: asyncpg.Connection, address: str, upto: int = SCHE
         async with connection.transaction():
             refuse_unsafe(*(await connection.fetchrow(_GATE)), address=redact(address))
         if await _is_ready(connection):
-            return  # nobody is waited for: a write that hangs must not keep others from starting
+            return  # without taking the lock: a write that hangs must not keep other processes from starting
         async with connection.transaction():
             # Waits until every write transaction under way has ended, and holds new ones back.
             await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
@@ -167,7 +167,7 @@ async def _is_ready(connection: asyncpg.Connection) -> bool:
     try:
         rows = await connection.fetch("SELECT name, value FROM meta WHERE name IN ('schema', 'schema_min')")
     except asyncpg.SyntaxOrAccessError:
-        return False  # no such table, or somebody else's: the longer way says which
+        return False  # no such table, or a foreign one: the full check says which
     found = {row[0]: int(row[1]) for row in rows}
     return found.get("schema", 0) >= SCHEMA >= found.get("schema_min", 0)
 
@@ -201,7 +201,7 @@ def redact(address: str) -> str:
 
 
 def explain_error(error: BaseException, address: str) -> EverturnError:
-    """PostgreSQL's error as one of ours, which says what is safe and what to do."""
+    """PostgreSQL's error as an EverturnError that says what is safe and what to do."""
     if isinstance(error, LOST):
         return StoreAway(
             f"The database at {redact(address)} cannot be reached ({type(error).__name__}: {error}). Nothing "

@@ -1,4 +1,4 @@
-"""PostgreSQL behind the nouns: each script is one transaction, appends go through the group commit."""
+"""The PostgreSQL database: each script is one transaction, appends go through the group commit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TRIES_MAX = 6
 IDLE_OF_LEASE = 0.6
 STATUS_ASKS_MAX = 40
 STATUS_ASK_S = 0.05
-# Another transaction was in the way: nothing is wrong with this one, and nothing of it is left.
+# Another transaction conflicted with this one, which was rolled back and may be tried again.
 _IN_THE_WAY = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
@@ -50,7 +50,7 @@ _IN_THE_WAY = (
 )
 
 
-# What says that the database takes no writes now, not that it refused this one.
+# Errors that mean that the database takes no writes now, not that it refused this one.
 _TROUBLE = (StoreAway, DiskFull, StoreBroken, StoreRefused, StoreTooNew)
 
 
@@ -101,7 +101,7 @@ class PostgresDatabase:
         try:
             connection = await self._connector.connect()
         except StoreAway as away:
-            # Nobody tries again: the process ends, or whoever called it starts it anew.
+            # No retry follows: the process ends, or its caller starts it again.
             away.hint = "See whether the server runs and the address is right, then start Everturn again."
             raise
         try:
@@ -125,7 +125,7 @@ class PostgresDatabase:
 
     @property
     def writer(self) -> Flusher:
-        """Whose figures the metrics show."""
+        """The writer whose figures the metrics show."""
         return self.flusher
 
     @property
@@ -146,14 +146,14 @@ class PostgresDatabase:
         """Run ``script(tx, *args)`` as one transaction; on return it is durable and published.
 
         If cancelled, the transaction goes on by itself and is published when it is durable. Raises
-        StoreAway (nothing was written) and OutcomeUnknown (nobody can tell).
+        StoreAway (nothing was written) and OutcomeUnknown.
         """
         self._refuse_closed()
         write = self._write(lambda tx: script(tx, *args, **kwargs))
         return await self._run_to_end(self._report_outcome(write), "everturn-write")
 
     async def _report_outcome(self, write: Coroutine[Any, Any, T]) -> T:
-        """Let everybody know whether writes are stored."""
+        """Await the write, and report whether it was stored."""
         try:
             result = await write
         except _TROUBLE as error:
@@ -163,7 +163,7 @@ class PostgresDatabase:
         return result
 
     def _end_away(self) -> None:
-        """A read went well: that the database is away, if that was the trouble, is over."""
+        """End a reported StoreAway: a read has just succeeded."""
         trouble = self._hub.trouble
         if trouble is not None and trouble.code == StoreAway.code:
             self._report_health(None)
@@ -179,8 +179,8 @@ class PostgresDatabase:
             raise StoreBroken("The store is not open.", hint="Enter it with 'async with'.")
 
     async def _run_to_end(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """Let work come to its end whatever becomes of the caller: a cancelled query would cost its
-        connection, and a cancelled commit the knowledge of its outcome."""
+        """Finish the work even if the caller is cancelled: a cancelled query would cost its connection, and
+        the outcome of a cancelled commit would be unknown."""
         task = asyncio.create_task(work, name=name)
         self._under_way.add(task)
         task.add_done_callback(self._forget)
@@ -337,7 +337,7 @@ class PostgresDatabase:
             if connection is not None and not connection.is_closed():
                 self._idle.append(connection)
 
-    # --- telling others ------------------------------------------------------------------------------
+    # --- notifying others ------------------------------------------------------------------------------
 
     def _publish(self, events: list[StoredEvents], changed: list[tuple[str, str]]) -> None:
         self._hub.publish(events, changed)

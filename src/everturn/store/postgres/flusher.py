@@ -102,7 +102,7 @@ class Flusher:
         self.commit_seconds: deque[float] = deque(maxlen=512)
         self.log_trouble = ""  # there is no log of ours that could be in trouble
 
-    # --- what others may ask -------------------------------------------------------------------------
+    # --- called by the database -------------------------------------------------------------------------
 
     @property
     def is_away(self) -> bool:
@@ -114,7 +114,7 @@ class Flusher:
         return len(self._items)
 
     def use_spool(self, spool: Spool | None) -> None:
-        """From now on events go here while the database is away."""
+        """Use this spool for events while the database is away."""
         self._spool = spool
 
     async def append(self, append: Append) -> int:
@@ -144,8 +144,7 @@ class Flusher:
         try:
             return await self._deliver(connection, spool)
         finally:
-            # Not politely: a connection that was lost would answer with another error than the one that is
-            # to be heard, or not at all.
+            # Not close(): on a lost connection it would hang, or hide the first error behind another.
             connection.terminate()
 
     # --- life ----------------------------------------------------------------------------------------
@@ -180,7 +179,7 @@ class Flusher:
                     _log.error("nothing can be journaled any more", exc_info=error)
                 self._report_health(self._broken)
                 self._fail([*batch, *self._items], self._broken)
-                self._is_back.set()  # whoever waits for it hears why it does not come
+                self._is_back.set()  # callers that wait for it raise what happened
                 raise
 
     def _take(self) -> list[AppendItem]:
@@ -306,7 +305,7 @@ class Flusher:
         await self._spool_batch(batch)
         while not await self._try_deliver():
             if self._is_closing:
-                return  # the file stays for whoever comes next
+                return  # the next process delivers the file
         self._spooled.clear()
         self._is_back.set()
         self._report_health(None)

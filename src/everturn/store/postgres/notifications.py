@@ -1,4 +1,4 @@
-"""Noticing what other processes have written: NOTIFY as a hint, polling as the guarantee.
+"""Notifications about what other processes have written: NOTIFY as a hint, polling as the guarantee.
 
 LISTEN needs a connection that no pooler shares, so it is used only where such an address is given. The
 hint is sent beside the write, not inside it: at commit a NOTIFY takes a lock that all share, and group
@@ -75,7 +75,7 @@ class ChangeNotifier:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def notify(self, events: Iterable[str], changed: Iterable[tuple[str, str]]) -> None:
-        """Let other processes know, soon."""
+        """Notify other processes, soon."""
         if self._direct_address is not None:
             self._events.update(events)
             self._changed.update(changed)
@@ -92,7 +92,7 @@ class ChangeNotifier:
             try:
                 rows = await self._rows("positions", followed)
             except EverturnError:
-                continue  # the database is away: readers hear nothing new, which is true
+                continue  # the database is away: there is nothing new to read
             found = dict(rows)
             for session_id in followed:
                 # One that is not there was deleted: its reader finds out by looking.
@@ -128,7 +128,7 @@ class ChangeNotifier:
             try:
                 await connection.add_listener(CHANNEL, self._on_hint)
                 self.is_listening = True
-                self._hub.look()  # what was said before nobody heard
+                self._hub.look()  # hints from before this moment were missed
                 await self._send_hints(connection)
             except (*LOST, asyncpg.PostgresError):
                 await asyncio.sleep(RECONNECT_S)
@@ -164,7 +164,7 @@ class ChangeNotifier:
         try:
             hint = _decoder.decode(str(payload))
         except msgspec.MsgspecError:
-            self._hub.look()  # somebody else's words on our channel: look, in case
+            self._hub.look()  # a foreign message on our channel: wake all readers
             return
         if hint.by == self._me:
             return

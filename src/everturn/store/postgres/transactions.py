@@ -25,9 +25,9 @@ _LONG = frozenset(
 def begin_write(idle_ms: int) -> str:
     """How a write transaction begins.
 
-    A client that is stopped in the middle of one, or cut off from the network, would keep its sessions
-    locked, and nobody could take its turns over: after ``idle_ms`` of silence the server ends it. In the
-    middle of a statement it does not: there a worker that takes over ends it (``writes_end_silent``).
+    A client that is stopped during one, or cut off from the network, would keep its sessions locked, and no
+    other worker could take its turns over. So the server ends the transaction after ``idle_ms`` of silence.
+    In the middle of a statement it does not; the worker that takes over does (``writes_end_silent``).
     """
     return (
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO on; "
@@ -36,7 +36,7 @@ def begin_write(idle_ms: int) -> str:
 
 
 class DeferredProbe(Probe):
-    """Collects what a script passes by, because a script cannot wait; the driver then reaches it."""
+    """Collects the moments that a script passes; the driver reaches them, because a script cannot wait."""
 
     def __init__(self) -> None:
         self._passed: list[tuple[Moment, str]] = []
@@ -90,7 +90,7 @@ class ScriptRunner:
         return ()
 
     async def _index_query(self, query: Query) -> Rows:
-        """In a savepoint: the index is derived, and its trouble must not undo the truth beside it."""
+        """Run it in a savepoint: the index can be rebuilt; its failure must not undo the write beside it."""
         await self._connection.execute("SAVEPOINT derived")
         try:
             rows = await self._query(query)
@@ -102,8 +102,8 @@ class ScriptRunner:
 
 
 def _replace_zeros(args: Sequence[object]) -> Sequence[object]:
-    """PostgreSQL's text cannot hold the character zero, which a tool's output may have: a mark stands
-    in its place, one character for one, so that lengths stay true."""
+    """Replace the character zero, which PostgreSQL's text cannot hold and a tool's output may have, by a mark
+    of the same length."""
     if any(type(arg) is str and "\0" in arg for arg in args):
         return [arg.replace("\0", "\ufffd") if type(arg) is str else arg for arg in args]
     return args

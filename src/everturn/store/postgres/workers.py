@@ -1,8 +1,8 @@
 """Workers on PostgreSQL: the OS lock within one data folder, the lease across machines, the spool.
 
-Whoever can take a worker's lock in this data folder knows that it is dead: its spool is delivered, then its
-turns are released and its journals sealed. Of a worker elsewhere only its lease is known. When that has run
-out its turns are released too, but its journals stay open: what it has spooled may still arrive.
+A worker whose lock in this data folder can be taken is dead: its spool is delivered, then its turns are
+released and its journals sealed. Of a worker on another machine only the lease is known. When that has
+expired, its turns are released too, but its journals stay open, because its spool may still arrive.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class PostgresWorkers(Workers):
         self._identity = _identity(data_dir / "workers", disk)
 
     async def register(self, worker: str) -> None:
-        """Take the worker's lock and a fresh lease. Registering again, after a lost lease, says that the
-        spool is empty: the journals it wrote before are sealed."""
+        """Take the worker's lock and a fresh lease. Registering again after a lost lease means that the spool
+        is empty, so the journals it wrote before are sealed."""
         self._lock(worker)
         spool = self._spool(worker)
         if self._postgres.is_away:
@@ -46,7 +46,7 @@ class PostgresWorkers(Workers):
         self._postgres.flusher.use_spool(spool)
 
     async def heartbeat(self, worker: str) -> bool:
-        """Renew the lease; False if somebody has taken this worker's turns over. Raises StoreAway."""
+        """Renew the lease; False if it was lost and the worker's turns taken over. Raises StoreAway."""
         return await self._db.write(_renew, worker, self._lease_ms)
 
     async def take_over(self, worker: str) -> int:
@@ -61,8 +61,8 @@ class PostgresWorkers(Workers):
         return released
 
     async def unregister(self, worker: str) -> None:
-        """Release what the worker holds. If the database is away, the lock is let go all the same, and
-        whoever comes next delivers the spool and takes the turns over."""
+        """Release what the worker holds. If the database is away, the lock is released all the same; the next
+        process to start here delivers the spool and takes the turns over."""
         try:
             self._refuse_away()
             await super().unregister(worker)
@@ -131,5 +131,5 @@ def _forgotten(tx: Tx) -> Script[list[str]]:
 
 def _expire(tx: Tx, dead: str) -> Script[int]:
     if not (yield q("worker_expire", dead)):
-        return 0  # it has renewed its lease meanwhile, or somebody else was faster
+        return 0  # it has renewed its lease meanwhile, or another worker was faster
     return (yield from release(tx, dead, "crash", False))

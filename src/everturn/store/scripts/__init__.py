@@ -1,1 +1,1 @@
-"""What every transaction is made of: the script, its rows, and the pieces that scripts share."""
+"""Scripts: how transactions are written, the queries they run, and the steps they share."""

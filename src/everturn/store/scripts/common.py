@@ -1,4 +1,4 @@
-"""Pieces that several scripts share: taking the session's lock, adding events, moving the head."""
+"""Steps that several scripts share: lock a session, add events, move the head."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def bump(tx: Tx, session: SessionRow, *, is_transcript: bool = True) -> Script[i
 
 
 def refresh(tx: Tx, session: SessionRow) -> Script[None]:
-    """Make the list's derived columns exact again."""
+    """Recompute the session's row in the list."""
     yield q("session_refresh", session.no)
     tx.touch(session.owner, session.id)
 
@@ -222,12 +222,12 @@ def add_messages(tx: Tx, session: SessionRow, turn_no: int, messages: Sequence[M
 
 
 def preview_of(text: str) -> str:
-    """What lists show of a session's last words."""
+    """What lists show of a session's last message."""
     return " ".join(text.split())[:PREVIEW_CHARS]
 
 
 def delete_answers(tx: Tx, session: SessionRow, turn_no: int) -> Script[None]:
-    """Take a turn's messages, but not the user's own, out of the transcript and the index."""
+    """Delete a turn's messages, except the user's first, from the transcript and the index."""
     rows = yield from MESSAGES_OF_TURN_AFTER_FIRST.all(turn_no)
     if not rows:
         return
@@ -270,7 +270,7 @@ def renew_index() -> Script[None]:
 
 
 def reindex(tx: Tx, message_no: int, old: str, new: str) -> Script[None]:
-    """Let search know a message's new words; one that is not in the index yet comes with them anyway."""
+    """Update a message in the search index. One that is not indexed yet will be indexed with its new text."""
     if tx.dialect == "postgresql":
         yield q("index_again", message_no)
         return
@@ -289,8 +289,8 @@ def reindex(tx: Tx, message_no: int, old: str, new: str) -> Script[None]:
 def move_head(
     tx: Tx, session: SessionRow, head_no: int | None, *, redo_no: int | None = None, is_clear: bool = False
 ) -> Script[None]:
-    """Let the transcript end elsewhere, and mark the turns that leave or join the shown path. ``is_clear``:
-    those that leave stay owed to memory.
+    """Move the end of the transcript, and mark the turns that leave or join the shown path. ``is_clear``:
+    turns that leave stay owed to memory.
 
     Stepping back from both ends in turn meets at the last common turn: the cost is the difference between
     the paths, never their length. The numbers of the turns do not help: one that was overtaken in the
@@ -313,7 +313,7 @@ def move_head(
 
 def refuse_busy(session: SessionRow) -> Script[None]:
     """Refuse while a turn runs or waits, or is about to run: one that is accepted and that no worker has
-    claimed yet. Whoever sent it means to undo it, not the turn before it."""
+    claimed yet. Its sender means to undo that one, not the turn before it."""
     value = session.session
     if value.active_turn is not None:  # guard: a13
         raise Busy(value.id, value.active_turn, str(value.active_state or TurnState.RUNNING))
@@ -347,7 +347,7 @@ def refuse_stale(session: SessionRow, version: int | None) -> None:
 
 
 def digest_of(*things: object) -> str:
-    """A digest of what a request asks for, to tell a repeat from a reused key."""
+    """A digest of what a request asks for: it distinguishes a repeat from a reused key."""
     return hashlib.sha256(msgspec.json.encode(things)).hexdigest()
 
 

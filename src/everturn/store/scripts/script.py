@@ -110,10 +110,10 @@ class SelectTuples(Generic[P, T]):
 
 
 class StoredEvents(msgspec.Struct, frozen=True):
-    """Events as they were written, one after the other, before anybody needs them as values.
+    """Consecutive events as they were written, not yet made into Event values.
 
     ``position`` and ``number`` are those of the first; the others follow without a gap. A reader's event
-    is made from it only if somebody follows the session, which keeps the writer's path short.
+    is made from it only if the session has a follower, which keeps the writer's path short.
     """
 
     session_id: str
@@ -127,7 +127,7 @@ class StoredEvents(msgspec.Struct, frozen=True):
 
 
 class Tx:
-    """What a script may use besides queries, and what is to be published once it is durable."""
+    """What a script may use besides queries, and what it publishes once it is durable."""
 
     __slots__ = ("changed", "dialect", "events", "forgets", "ids", "moments", "now", "probe")
 
@@ -138,11 +138,11 @@ class Tx:
         self.probe = probe
         self.events: list[StoredEvents] = []
         self.changed: dict[str, str] = {}  # session id -> owner
-        self.forgets = False  # something was deleted for good: no log is to keep it either
+        self.forgets = False  # something was deleted for good: the log must not keep it either
         self.moments: list[tuple[Moment, str]] = []  # passed by after the commit
 
     def touch(self, owner: str, session_id: str) -> None:
-        """Say that the session's row in the list has changed."""
+        """Mark the session's row in the list as changed."""
         self.changed[session_id] = owner
 
 

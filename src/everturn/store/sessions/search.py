@@ -1,4 +1,4 @@
-"""Full-text search: rows enter the index later and leave it with their message.
+"""Full-text search: messages are indexed in the background and leave the index when they are deleted.
 
 What waits is known by a watermark on SQLite, whose one writer gives numbers in the order of its commits,
 and by a table of its own on PostgreSQL. There the words are found here and not by the database, so that
@@ -86,8 +86,8 @@ def _words(query: str) -> list[str]:
 
 
 def _match(dialect: str, words: list[str]) -> str:
-    """All words, the last one as a prefix, so that results come while somebody types. One letter is a word of
-    its own: it begins too many."""
+    """All words, the last one as a prefix, so that results come while the user types. A single letter is not
+    a prefix: it begins too many words."""
     if dialect == "sqlite":
         star = "*" if len(words[-1]) > 1 else ""
         return " ".join([*(f'"{word}"' for word in words[:-1]), f'"{words[-1]}"{star}'])
@@ -130,7 +130,7 @@ class _Asked(NamedTuple):
 
 
 def _find_newest(tx: Tx, asked: _Asked) -> Script[list[HitColumns]]:
-    """What many messages hold is among the newest; what few hold, the whole index finds as fast."""
+    """A common word is found among the newest messages; a rare one is found fast by the whole index."""
     if tx.dialect == "sqlite":
         rows = yield from SEARCH_RECENT_NEWEST.all(*asked)
         if len(rows) == asked.limit:

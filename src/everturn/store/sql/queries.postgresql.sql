@@ -1,5 +1,5 @@
--- Where PostgreSQL says it its own way. The session's lock is its row in tails, taken FOR UPDATE; whoever
--- takes several takes them in session_no order, so that no two wait for each other.
+-- Queries and macros that PostgreSQL writes differently. The session's lock is its row in tails, taken FOR UPDATE. A
+-- transaction that locks several sessions locks them in session_no order, so that no two wait for each other.
 
 -- macro: other_kind
 -- Whether the kind of an event, which is the first field of its JSON, is not in this list.
@@ -132,8 +132,8 @@ UPDATE workers SET seen_at = n.now, lease_until = n.now + $2::BIGINT
 FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT AS now) n
 WHERE id = $1 AND lease_until > 0 RETURNING id
 
--- Shared by the worker's claims and held until they commit. So whoever ends the lease, or the worker, waits for
--- a claim that is under way, and then sees its turn.
+-- Shared by the worker's claims and held until they commit: a transaction that ends the lease or the worker waits
+-- for a claim in progress, and then sees its turn.
 -- name: worker_claims
 SELECT lease_until FROM workers WHERE id = $1 FOR SHARE
 
@@ -154,13 +154,13 @@ WHERE l.locktype = 'advisory' AND l.classid = 0 AND l.objid = 6009011 AND l.mode
 SELECT id FROM workers
 WHERE lease_until > 0 AND lease_until < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT ORDER BY id
 
--- Looked at again under the row's lock: a renewal that came in between keeps its worker alive.
+-- Checked again under the row's lock: a renewal in between keeps the worker alive.
 -- name: worker_expire
 UPDATE workers SET lease_until = 0
 WHERE id = $1 AND lease_until > 0 AND lease_until < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
 RETURNING id
 
--- Nobody waits for the spool of a worker any more that has been gone for so long.
+-- Workers gone for so long that their spools are no longer expected.
 -- name: workers_forgotten
 SELECT id FROM workers
 WHERE lease_until = 0 AND seen_at < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT - $1::BIGINT

@@ -33,7 +33,7 @@ e.position, e.turn_no, e.epoch, e.number, e.is_late, e.at, e.crc, e.data
 SELECT s.value AS schema, m.value AS schema_min FROM meta s, meta m WHERE s.name = 'schema' AND m.name = 'schema_min'
 
 -- name: schema_touch
--- A write that changes nothing, to see whether writes are taken.
+-- A write that changes nothing, to test whether the database takes writes.
 UPDATE meta SET value = value WHERE name = 'schema'
 
 -- name: meta_get
@@ -237,7 +237,7 @@ SELECT text FROM messages WHERE turn_no = $1 AND ordinal = 0
 SELECT turn_no, id FROM turns WHERE session_no = $1 AND parent_no = $2 AND has_parent = 1 ORDER BY turn_no
 
 -- name: root_siblings
--- Apart from those with a parent: an OR of the two would read every turn of the session.
+-- Separate from turn_siblings: an OR of the two would read every turn of the session.
 SELECT turn_no, id FROM turns WHERE session_no = $1 AND parent_no IS NULL AND has_parent = 1 ORDER BY turn_no
 
 -- name: queue_places
@@ -265,7 +265,7 @@ WHERE q.nth = 1
 ORDER BY 1 LIMIT $1
 
 -- name: claimable_in_session
--- Two narrow looks: one with OR would pass by every turn of the session.
+-- Two index lookups: a single condition with OR would scan every turn of the session.
 SELECT c.turn_no FROM (
   SELECT turn_no, place, 0 AS rank FROM turns WHERE session_no = $1 AND is_ready = 1
   UNION ALL
@@ -286,7 +286,7 @@ UPDATE turns SET state = 'waiting', worker = NULL WHERE turn_no = $1
 UPDATE turns SET is_ready = 1, ready_reason = $2, worker = NULL, stopped_at = $3 WHERE turn_no = $1
 
 -- name: turns_unready
--- Take a resumption back that no worker has begun.
+-- Undo a resumption that no worker has claimed yet.
 UPDATE turns SET is_ready = 0, ready_reason = '' WHERE session_no = $1 AND is_ready = 1 AND state = 'interrupted'
 
 -- name: turn_end
@@ -351,7 +351,7 @@ SELECT epoch FROM writers WHERE turn_no = $1 AND is_sealed = 0
 CASE WHEN t.state = 'running' AND t.worker IS NULL THEN 'released' ELSE t.state END
 
 -- name: append_state
--- A running turn without a worker was released: its former worker must hear so before the next claim.
+-- A running turn without a worker was released: its former worker must be fenced before the next claim.
 SELECT t.turn_no, t.session_no, {held_state} AS state, t.epoch, w.number, s.id AS session_id, t.owner
 FROM turns t JOIN sessions s ON s.session_no = t.session_no
 LEFT JOIN writers w ON w.turn_no = t.turn_no AND w.epoch = $2 WHERE t.id = $1
@@ -465,7 +465,8 @@ SELECT {message_columns}, t.id AS turn_id FROM path p JOIN turns t ON t.turn_no 
 JOIN messages m ON m.turn_no = p.turn_no ORDER BY p.depth DESC, m.ordinal
 
 -- name: path_page
--- Newest first: what turn $1 said before ordinal $3, then its $2 next ancestors. A silent turn has a row too,
+-- Newest first: messages of turn $1 before ordinal $3, then those of its $2 next ancestors. A turn without messages
+-- has a row too,
 -- so that the walk can go on from its parent.
 WITH RECURSIVE path (turn_no, parent_no, depth) AS (
   SELECT turn_no, parent_no, 0 FROM turns WHERE turn_no = $1
@@ -672,7 +673,7 @@ DELETE FROM commits WHERE session_no = $1 AND from_turn = $2 AND to_turn = $3
 UPDATE commits SET holder = '', failed_at = $3, retry_at = $4, error = $5 WHERE session_no = $1 AND holder = $2
 
 -- Sessions with something owed, the longest waiting first. $1: of this owner, '' for all. $2: a worker whose
--- handles count as nobody else's. $4 and $5: what was quiet since, or may be tried again by now; negative for all.
+-- handles count as free. $4 and $5: sessions quiet since $4, and commits that may be retried at $5; negative for all.
 -- $7: 0 leaves out what a handle of another living worker saw, before it can take up the room of what is ours.
 -- name: owing
 SELECT s.id AS session_id, s.owner, s.title, o.turns, o.since, o.provider, o.elsewhere, c.holder, c.held_until, c.attempts,

@@ -1,4 +1,4 @@
--- Where SQLite says it its own way.
+-- Queries and macros that SQLite writes differently.
 
 -- macro: lock
 

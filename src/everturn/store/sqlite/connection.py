@@ -1,4 +1,4 @@
-"""Opening SQLite: the gate on its version and surroundings, the pragmas, the migrations."""
+"""Connections to SQLite: checks of its version and file system, pragmas, migrations, error messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEMA = 5
 SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a WAL database when the log is reset
 BUSY_TIMEOUT_MS = 10_000
 STATEMENTS_KEPT = 512  # apsw forgets by number of uses: with fewer, a busy statement drives out the others
-# Of the shared memory beside the log, which holds nothing that matters: SQLite makes it anew when it can.
+# Of the shared memory beside the log, which holds nothing that matters: SQLite recreates it when it can.
 _SHARED_MEMORY = frozenset({apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP, apsw.SQLITE_IOERR_SHMOPEN})
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"})
@@ -45,11 +45,11 @@ def open_connection(path: Path, *, vfs: str | None = None, is_reader: bool = Fal
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=STATEMENTS_KEPT)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         # Plans that do not look at bound values. Otherwise a statement whose plan might (any lookup by number
-        # beside a partial index) is parsed and planned anew each time it is run: 100 µs instead of 10.
+        # beside a partial index) is parsed and planned again each time it runs: 100 µs instead of 10.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
-        # What is deleted is overwritten, so that it does not lie in free pages until somebody needs them.
+        # Deleted content is overwritten; otherwise it would stay readable in free pages.
         connection.execute("PRAGMA secure_delete=ON")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA cache_size=-16000")
@@ -164,9 +164,9 @@ def copy_before_migrating(connection: apsw.Connection, path: Path, version: int)
 
 
 def schema_version(connection: apsw.Connection) -> int:
-    """The database's schema; 0 for an empty file. Raises NotADatabase for somebody else's."""
+    """The database's schema; 0 for an empty file. Raises NotADatabase for a foreign one."""
     # One look, not two: between two, another process could make the schema, and an empty file would
-    # then look like somebody else's database.
+    # then look like a foreign database.
     names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not names:
         return 0
@@ -205,7 +205,7 @@ def refuse_network_file_system(folder: Path) -> None:
 
 
 def file_system_of(folder: Path, mounts: Path) -> str:
-    """The type of the file system that holds the folder; empty where nobody can tell."""
+    """The type of the file system that holds the folder; empty if it is unknown."""
     if not mounts.exists():
         return ""
     resolved = folder.resolve()
@@ -262,8 +262,8 @@ def _is_full(folder: Path) -> bool:
 
 
 def _io_trouble(error: apsw.Error, name: str, system_errno: int) -> EverturnError:
-    """Whether the store mends by itself, by the extended code. Only what is certain to leave the database as
-    it was does; after a failed sync, and after a code that is not known here, only reopening tells."""
+    """Decide by the extended code whether the store recovers by itself. It does where the database is certain
+    to be unchanged; after a failed sync or an unknown code, only reopening shows what is stored."""
     code: int = error.extendedresult  # type: ignore[attr-defined]
     if code in _SHARED_MEMORY:
         # The log's index grows after the log was synced. Within this process the commit has not happened and

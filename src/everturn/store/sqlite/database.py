@@ -1,4 +1,4 @@
-"""SQLite behind the nouns: writes through the one writer, reads on connections of their own."""
+"""The SQLite database: writes go through the one writer, reads have connections of their own."""
 
 from __future__ import annotations
 
@@ -176,9 +176,9 @@ class SqliteDatabase:
                     self.writer.empty_log()
             self.writer.log_trouble = ""
         except (apsw.BusyError, FileNotFoundError):
-            return  # another process is at it, or there is no log yet
+            return  # another process is checkpointing, or there is no log yet
         except (apsw.Error, OSError) as error:
-            # Nothing is lost: the log keeps everything. The next round tries again, and the metrics tell.
+            # Nothing is lost: the log keeps everything. The next round tries again; the metrics show it.
             self.writer.log_trouble = str(error)
 
 

@@ -1,8 +1,8 @@
 """The one writer: a thread that takes everything that is waiting, commits it once, wakes the waiters.
 
 Natural group commit, no timers: alone, a write is durable after one fsync; under load, hundreds share
-one. Each item stands in the batch for itself: one that is refused leaves nothing behind and fails alone, and
-so does one that meets a fault. Only trouble of the database itself fails the whole batch.
+one. Items of a batch do not affect each other: an item that is refused, or that meets a fault, is rolled back
+and fails alone. Only a failure of the database itself fails the whole batch.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ScriptRunner:
             return result
 
     def _index_query(self, query: Query) -> Rows:
-        """In a savepoint: the index is derived, and its trouble must not undo the truth beside it.
+        """Run it in a savepoint: the index can be rebuilt, and its failure must not undo the write beside it.
 
         FTS5 keeps what it is given in memory until a savepoint is opened or the transaction commits. The
         second savepoint makes it write now: otherwise its damage would fail the whole commit.
@@ -143,7 +143,7 @@ class ScriptRunner:
 
 
 class Writer:
-    """Owns the write connection; others hand it items."""
+    """Owns the write connection; callers submit items."""
 
     def __init__(
         self,
@@ -181,7 +181,8 @@ class Writer:
         self._broken: EverturnError | None = None
         self._has_trouble = False
         self._tried_at = 0.0
-        # Of other processes' commits: the last that readers were told of, the last that is in what we know.
+        # Data versions, which other processes' commits move: the last that readers were woken for, and the
+        # last that the cache of turns includes.
         self._noticed_version = self._read_data_version()
         self._known_version: int | None = None
         self._looked_at = time.monotonic()
@@ -210,8 +211,8 @@ class Writer:
         self._items.put(None)
 
     def empty_log(self) -> None:
-        """Ask the thread to start the log over between two transactions. Under steady load nobody else can:
-        a checkpoint beside the writer never quite catches up with it, and the log would grow without end."""
+        """Ask the thread to reset the log between two transactions. Under steady load only the writer can: a
+        checkpoint beside it never quite catches up, and the log would grow without end."""
         self._is_log_long = True
 
     def join(self) -> None:
@@ -283,7 +284,7 @@ class Writer:
         self._refuse_moved_file()
         cursor = self._connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")
-        # Under the lock: what nobody else has written since is as this writer left it.
+        # Under the lock: unless another process wrote since, turns are as this writer left them.
         if (version := self._read_data_version()) != self._known_version:
             self._refuse_newer_schema()
             self._appends.forget_standing()
@@ -344,7 +345,7 @@ class Writer:
         except apsw.BusyError:
             return  # a long reader needs it: the checkpointer will ask again
         except apsw.Error as error:
-            # Nothing is lost: the log keeps everything. The checkpointer asks again, and the metrics tell.
+            # Nothing is lost: the log keeps everything. The checkpointer asks again; the metrics show it.
             self.log_trouble = str(error)
         finally:
             self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
@@ -371,7 +372,7 @@ class Writer:
         cursor.execute("RELEASE item")
 
     def _refuse_moved_file(self) -> None:
-        """SQLite would go on writing to a file that has no name any more, and all of it would be lost."""
+        """Refuse to write to a file that was moved or deleted: all of it would be lost."""
         if _file_at(self._place) != self._file:
             raise StoreBroken(
                 f"{self._path.name} was moved, deleted or replaced while it was open. Writing has stopped.",
@@ -384,7 +385,7 @@ class Writer:
         refuse_newer(self._path.name, int(schema), int(schema_min), SCHEMA)
 
     def _give_up(self, batch: list[AnyItem], error: EverturnError) -> None:
-        """The transaction did not happen, or nobody knows: nothing is published.
+        """Fail the batch: its transaction did not happen, or its outcome is unknown. Nothing is published.
 
         After a failed sync this process stops writing, because a commit that was refused that way can
         reappear when the file is opened again: only a fresh start tells what is there.
@@ -415,7 +416,7 @@ class Writer:
             self._on_loop(self._report_health, None)
 
     def _try_again(self) -> None:
-        """Find out whether writes are taken again, so that nobody has to lose one to learn it.
+        """Test whether writes are stored again, so that no caller has to fail to find out.
 
         The schema's number is written once more as it is: a real page and a real sync.
         """
@@ -446,7 +447,7 @@ class Writer:
         try:
             self._loop.call_soon_threadsafe(act, *args)
         except RuntimeError:
-            # The loop is closed: nobody waits any more, and what was committed is durable.
+            # The loop is closed: no caller waits any more, and what was committed is durable.
             if not self._loop.is_closed():
                 raise
 
@@ -474,7 +475,7 @@ class Writer:
         try:
             version = self._read_data_version()
         except apsw.BusyError:
-            return  # another process recovers the log; the next look will tell
+            return  # another process is recovering the log; look again later
         except apsw.Error as error:
             self._give_up([], self._explain_error(error))
             return

@@ -46,7 +46,7 @@ class Asks:
                 await self._db.write(_answer, ask.owner, ask.id, "expired", "expiry", False, None)
                 count += 1
             except (WrongState, NotFound, Gone):
-                continue  # somebody answered it, or deleted its session, since we looked
+                continue  # it was answered, or its session deleted, since the read
         return count
 
 
@@ -68,7 +68,7 @@ def _expired(tx: Tx, now_ms: int) -> Script[list[ExpiredAsk]]:
 def _answer(
     tx: Tx, owner: str, ask_id: str, answer: str, by: str, is_given: bool, edited: str | None
 ) -> Script[Ask]:
-    """``is_given``: by somebody, who may only choose among what is offered."""
+    """``is_given``: by a person, who may only choose among the offered answers."""
     asked = yield from _get(tx, owner, ask_id)
     session, turn = yield from lock_turn(tx, asked.turn_id, owner)
     # Read again under the lock: two surfaces may answer at once, and the first one holds.

@@ -51,7 +51,7 @@ _DELTAS = frozenset({"text.delta", "reasoning.delta", "tool.output"})
 def find_claimable(
     tx: Tx, limit: int, session_id: str | None, without_owners: tuple[str, ...]
 ) -> Script[list[tuple[int, int]]]:
-    """Candidates as (session_no, turn_no), in the order in which they are to be taken."""
+    """Candidates as (session_no, turn_no), in the order in which to claim them."""
     only = None
     if session_id is not None:
         only = yield from SESSION_NO_OF_ID.first(session_id)
@@ -70,7 +70,7 @@ def claim(
     tx: Tx, worker: str, limit: int, session_id: str | None, without_owners: tuple[str, ...]
 ) -> Script[list[Claim]]:
     if tx.dialect == "postgresql" and (yield from WORKER_CLAIMS.first(worker)) == 0:
-        return []  # its lease ran out and its turns were taken: it must hear so before it takes others
+        return []  # its lease expired and its turns were taken: it must find that out before it claims others
     claims: list[Claim] = []
     tried: set[int] = set()
     while True:
@@ -113,7 +113,7 @@ def take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | N
     if any(map(_is_newer, journal)):
         return None  # a newer version began it and goes on with it (G04)
     if turn.state is TurnState.INTERRUPTED:
-        # Its messages were folded at the interruption; the turn is live again and folds anew at its end.
+        # Its messages were folded at the interruption; the turn is live again and is folded again at its end.
         yield from delete_answers(tx, session, turn.no)  # guard: c08
     steps = [step.step for step in map(_finished_step, journal) if step is not None]
     epoch = yield from TURN_CLAIM.only(turn.no, worker, tx.now, parent, int(reason == ClaimReason.CRASH))
@@ -161,7 +161,7 @@ def _finished_step(event: ev.Event) -> ev.StepFinished | None:
 
 
 def _give_up_damaged(tx: Tx, session: SessionRow, turn: TurnRow, damage: JournalCorrupt) -> Script[None]:
-    """A turn whose journal is damaged cannot be resumed: it says so, and holds up nobody else."""
+    """Fail a turn whose damaged journal cannot be resumed, so that it does not block the queue."""
     if turn.state is TurnState.INTERRUPTED:
         yield q("turns_unready", session.no)
         yield from refresh(tx, session)

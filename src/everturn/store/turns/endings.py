@@ -1,4 +1,4 @@
-"""How turns end: the scripts that fold a journal into the transcript and give the turn its fate."""
+"""How turns end: the scripts that fold a journal into the transcript and set the turn's final state."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from everturn.store.scripts.queries import QUEUE_PLACES, SESSION_BY_NO, STEERING
 from everturn.store.scripts.rows import SessionRow, TurnRow, timeline_json, to_json
 from everturn.store.scripts.script import Script, Tx, q
 
-# The number of an end that somebody else wrote while events of the turn's worker may still arrive: it
-# stands after all of them and takes none of their numbers.
+# The number of an end that was not written by the turn's worker, whose events may still arrive: it comes
+# after all of them and takes none of their numbers.
 LAST_NUMBER = 1 << 30
 
 
@@ -65,7 +65,8 @@ _attachments: msgspec.json.Decoder[tuple[Attachment, ...]] = msgspec.json.Decode
 def lock_held_turn(
     tx: Tx, turn_id: str, epoch: int, number: int | None = None
 ) -> Script[tuple[SessionRow, TurnRow]]:
-    """The turn, if this worker still holds it and nothing but what it knows is in the journal."""
+    """Lock the turn's session and read both. Raises Fenced if this worker no longer holds the turn,
+    WrongState if its last event in the journal is not ``number``."""
     session, turn = yield from lock_turn(tx, turn_id)
     if turn.state is not TurnState.RUNNING or turn.turn.epoch != epoch or turn.worker is None:  # guard: c09
         raise Fenced(turn_id, epoch, turn.state, turn.turn.epoch)
@@ -166,8 +167,8 @@ def end_active(
     ending: Ending,
     ahead: JournalFold | None = None,
 ) -> Script[Turn]:
-    """End a running or waiting turn with what its journal holds, whoever was writing it. Where its worker has
-    not said itself that nothing more will come, what it has spooled may still arrive, and belongs to it.
+    """End a running or waiting turn with what its journal holds. Unless its worker has sealed the journal,
+    spooled events may still arrive, and belong to the turn.
 
     ``ahead``: the journal as it was folded before this transaction. Only what came since is read here.
     """
@@ -202,7 +203,8 @@ def end_active(
 
 
 def end_for_deletion(tx: Tx, session: SessionRow) -> Script[None]:
-    """Nothing to fold: the session's rows are about to go. The worker finds out by its next write."""
+    """End the running turn without folding it: the session is about to be deleted. Its worker is fenced by
+    its next write."""
     if session.active_no is not None:
         yield q("steering_delete", session.active_no)
         yield q("turn_end", session.active_no, "cancelled", tx.now, None, None, None, "none")
@@ -271,7 +273,7 @@ def end_queued(
 
 
 def _steering_to_queue(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
-    """What was sent into the turn and not taken is not lost: it becomes the next turns."""
+    """Queue steering messages that the turn has not taken as turns of their own."""
     waiting = yield from STEERING_OF_TURN.all(turn.no)
     for sent in waiting:
         parts = steering_parts(sent.text, sent.attachments)

@@ -69,7 +69,7 @@ def edit_queued(
 
 
 def _move(session: SessionRow, turn: TurnRow, place: int) -> Script[None]:
-    """Number the queue anew, from its lowest place on."""
+    """Renumber the queue, from its lowest place on."""
     rows = yield from QUEUE_ROWS.all(session.no)
     order = [found for row in rows if (found := turn_of(row)).no != turn.no]
     order.insert(max(0, place), turn)

@@ -78,7 +78,7 @@ def accept(
             cancelled = endings.Ending(TurnState.CANCELLED, by="interrupt")
             yield from endings.end_active(tx, session, active, cancelled, ahead)
         elif asked.when_busy == "interrupt" and (following := (yield from next_turn(session))) is not None:
-            # Accepted a moment ago, and about to run: it is what is to be interrupted.
+            # Accepted a moment ago and about to run: this is the turn to interrupt.
             is_first = True
             yield from endings.cancel(tx, owner, following.id, "interrupt")
         parts = (*((Text(asked.text),) if asked.text else ()), *files)
@@ -130,7 +130,7 @@ def _digest(session: SessionRow, asked: Submission) -> Script[str]:
 
 
 def _can_steer(session: SessionRow, asked: Submission) -> Script[bool]:
-    """A running conversation takes steering; a compaction answers nobody, so the message queues."""
+    """A running message turn takes steering. A compaction does not: the message is queued."""
     if session.active_no is None or asked.kind is not TurnKind.MESSAGE:
         return False
     return (yield from get_turn(session.active_no)).turn.kind is TurnKind.MESSAGE

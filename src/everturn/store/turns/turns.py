@@ -143,11 +143,11 @@ class Turns:
         return await self._db.write(claims.resume, owner, turn_id)
 
     def _refuse_undelivered(self, epoch: int | None) -> None:
-        """What its own worker says about a turn's fate seals its journal. Said while the spool waits for its
-        delivery, it could come before what the spool holds, and that would be dropped as a repeat."""
+        """Refuse to end or release a turn while its worker's spool is not delivered: that seals the journal,
+        and the spooled events would then be dropped as repeats."""
         if epoch is not None and self._db.is_away:
             raise StoreAway(
-                "What the turn has said may not be in the database yet. Nothing was written.",
+                "Some events of the turn may not be in the database yet. Nothing was written.",
                 hint="It is tried again once everything is delivered.",
             )
 

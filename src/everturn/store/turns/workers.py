@@ -1,7 +1,7 @@
-"""Workers: who runs turns, who is certainly dead, and what becomes of a dead one's turns.
+"""Workers: which are alive, and how the turns of dead ones are released.
 
-Each process holds an OS lock on its own file in the data folder. Whoever can take that lock knows that
-its owner is dead, at once and without a clock. Across machines (PostgreSQL) the lease decides.
+Each process holds an OS lock on its own file in the data folder. If another process can take that lock, its
+owner is dead; no clock is needed. Across machines (PostgreSQL) the lease decides.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Workers:
             lock.release(and_file=True)
 
     def close(self) -> None:
-        """Let go of the locks without retiring: whoever looks next finds these workers dead."""
+        """Release the locks without unregistering: other processes then find these workers dead."""
         for lock in self._locks.values():
             lock.release(and_file=False)
         self._locks.clear()
@@ -115,14 +115,14 @@ def _register(tx: Tx, worker: str, folder: str, lease_until: int | None) -> Scri
 def _all(tx: Tx) -> Script[list[WorkerColumns]]:
     rows = yield from WORKERS_ALL.all()
     if tx.dialect == "sqlite":
-        # Whoever holds turns without being registered, because its row was taken while it lived, has only
-        # its lock to speak for it.
+        # A worker that holds turns but has no row, because that was deleted while the worker lived: only its
+        # lock shows whether it is alive.
         rows += yield from WORKERS_UNKNOWN.all()
     return rows
 
 
 def release(tx: Tx, worker: str, reason: str, is_sealed: bool) -> Script[int]:
-    """Make a worker's turns claimable; with ``is_sealed`` say that nothing more will come from it."""
+    """Make a worker's turns claimable; with ``is_sealed`` also seal its journals and delete its row."""
     locked: tuple[list[int], ...] = ()
     if tx.dialect == "postgresql":
         yield q("worker_lock", worker)
