@@ -15,7 +15,7 @@ import msgspec
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec
-from everturn.tools.policy.judgement import CallContext, Judgement
+from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement
 
 Answer = Union[ToolResult, ToolQuestion]
 
@@ -43,7 +43,7 @@ class Arguments:
         self._names = tuple(parameter.name for parameter in parameters)
         self.schema = _inline_references(msgspec.json.schema(self._struct))
 
-    def check(self, given: dict[str, Any]) -> dict[str, Any]:
+    def check(self, given: ArgumentValues) -> ArgumentValues:
         """The values for the call. Numbers in quotes are accepted. Raises msgspec.ValidationError."""
         value = msgspec.convert(given, self._struct, strict=False)
         return {name: getattr(value, name) for name in self._names}
@@ -78,10 +78,10 @@ class Action:
     def spec(self) -> ToolSpec:
         return self._spec
 
-    def check(self, given: dict[str, Any]) -> dict[str, Any]:
+    def check(self, given: ArgumentValues) -> ArgumentValues:
         return self._arguments.check(given)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         """What the policy should know about this call. By default nothing needs a question."""
         return Judgement(label=self.name)
 
@@ -124,7 +124,7 @@ async def _answer(
     name: str,
     arguments: Arguments,
     call: ToolCall,
-    act: Callable[[dict[str, Any]], Awaitable[Answer | str]],
+    act: Callable[[ArgumentValues], Awaitable[Answer | str]],
 ) -> Answer:
     try:
         given = arguments.check(call.arguments)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from everturn.domain.store import Search
 from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult
-from everturn.tools.policy.judgement import CallContext, Judgement, one_line
+from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement, one_line
 from everturn.tools.schema import Action, ToolFailed
 
 
@@ -34,7 +34,7 @@ class Todo(Action):
         items = [{"text": step.text, "state": step.state} for step in steps]
         return ToolResult("\n".join(rows) or "[no steps]", display={"kind": "todo", "items": items})
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         steps = arguments["steps"]
         done = sum(step.state == "done" for step in steps)
         return Judgement(label=f"{done} of {len(steps)} steps done")
@@ -58,7 +58,7 @@ class AskUser(Action):
             raise ToolFailed("The question is empty.")
         return ToolQuestion(question.strip(), tuple(choices[:9]))
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         return Judgement(label=one_line(arguments["question"]))
 
 
@@ -90,7 +90,7 @@ class SearchSessions(Action):
         ]
         return ToolResult("\n".join(rows) or "[nothing found]", display={"kind": "found", "count": len(rows)})
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         return Judgement(label=one_line(arguments["query"]))
 
 

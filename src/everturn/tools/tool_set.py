@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from everturn.domain.clock import Clock
 from everturn.domain.store import Search
 from everturn.domain.tool import Tool
-from everturn.tools.files.file_tools import ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
+from everturn.tools.files.file_tools import ApplyPatch, EditFile, ReadFile, WriteFile
+from everturn.tools.files.search_tools import FileSearch, ListFiles, SearchFiles
 from everturn.tools.profiles import Profile
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.schema import Action
@@ -54,9 +55,10 @@ def plain_tools(
     sandbox: Sandbox, fetcher: Fetcher, search: Search, clock: Clock, context_of: ContextOf
 ) -> tuple[Action, ...]:
     runner = Runner(sandbox, clock, context_of)
+    files = FileSearch(sandbox, clock)
     return (
         *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),
-        *(ListFiles(sandbox, clock), SearchFiles(sandbox, clock)),
+        *(ListFiles(files), SearchFiles(files)),
         *(Terminal(runner), Python(runner), WebFetch(fetcher), SearchSessions(search)),
     )
 

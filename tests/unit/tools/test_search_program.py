@@ -177,7 +177,7 @@ async def test_a_pattern_that_cannot_be_read_says_so(kit: Kit) -> None:
 
 async def test_a_pattern_without_end_is_stopped(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     (kit.workspace / "a.txt").write_text("a" * 5000 + "!\n")
-    monkeypatch.setattr("everturn.tools.files.file_tools._SEARCH_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("everturn.tools.files.search_tools._TIMEOUT_S", 1.0)
     result = await kit.run("search_files", pattern=r"(a+)+$")
     assert result.outcome is Outcome.ERROR
     assert "stopped" in result.text

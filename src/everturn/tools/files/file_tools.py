@@ -1,18 +1,15 @@
-"""The files of the workspace: read, write, edit, patch, list, search."""
+"""The files of the workspace: read, write, edit, patch."""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 import msgspec
 
-from everturn.domain.clock import Clock
 from everturn.domain.tool import Emit, ToolCall, ToolResult
-from everturn.tools.files import search_program
 from everturn.tools.files.edits import (
     FilePatch,
     apply_hunks,
@@ -23,21 +20,15 @@ from everturn.tools.files.edits import (
 )
 from everturn.tools.files.paths import FolderHandle, OutsideWorkspace
 from everturn.tools.policy.guarded import guarded_part, real_name
-from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
-from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.sandbox.view import View, python_program
+from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
 from everturn.tools.schema import Action, ToolFailed
-from everturn.tools.terminal.process import Command, run
 
 _FILE_BYTES_MAX = 8 * 1024 * 1024
 _LINES_MAX = 2000
 _LINE_CHARS_MAX = 2000
-_SEARCH_TIMEOUT_S = 30.0
 _BESIDE_MAX = 20
 
 Whole = Annotated[int, msgspec.Meta(ge=1)]
-# A model that searches for a file by its name must not conclude that the file is missing.
-_NO_MATCH = "[no match in the text of any file; names of files are not searched]"
 FilePath = Annotated[str, "Path of the file, relative to the workspace"]
 
 
@@ -46,7 +37,7 @@ class _WriteAction(Action):
 
     name = "_"
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         return judge_writes(self.name, _paths(self.name, arguments), call.workspace)
 
 
@@ -76,7 +67,7 @@ class ReadFile(Action):
             text += f"\n[lines {start} to {last} of {len(every)}; go on with start={last + 1}]"
         return ToolResult(text, display={"kind": "file", "path": path, "lines": len(rows)})
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         return Judgement(label=one_line(arguments["path"]))
 
 
@@ -153,94 +144,6 @@ class ApplyPatch(_WriteAction):
         return ToolResult("\n".join(words), display=display)
 
 
-class ListFiles(Action):
-    """List files and folders of the workspace, or find files by glob. What .gitignore names is left out."""
-
-    name = "list_files"
-    is_safe_to_repeat = True
-    reads_only = True
-
-    def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
-        self._sandbox = sandbox
-        self._clock = clock
-
-    async def act(
-        self,
-        call: ToolCall,
-        emit: Emit,
-        path: Annotated[str, "The folder, relative to the workspace"] = ".",
-        glob: Annotated[str, "Only files that match, e.g. '**/*.py'; searches all levels"] = "",
-        depth: Annotated[Whole, "How many levels deep, without a glob"] = 1,
-        everything: Annotated[bool, "Also hidden and ignored files"] = False,
-    ) -> ToolResult:
-        request = {
-            "what": "list",
-            "path": _inner_path(call.workspace, path),
-            "globs": [glob] if glob else [],
-            "depth": None if glob else depth,
-            "everything": everything,
-            "limit": 1000,
-        }
-        answer = await _ask_child(self._sandbox, self._clock, call, request)
-        rows = [_format_entry(entry) for entry in answer["entries"]]
-        text = "\n".join([*rows, _tally(answer["entries"])]) if rows else "[nothing there]"
-        if answer["is_cut"]:
-            text += "\n[more than 1000 entries; narrow it with path or glob]"
-        return ToolResult(text, display={"kind": "list", "path": path, "count": len(rows)})
-
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
-        return Judgement(label=one_line(arguments["glob"] or arguments["path"]))
-
-
-class SearchFiles(Action):
-    """Search the workspace's files for a regular expression, line by line, like ripgrep.
-
-    Files that .gitignore names, hidden and binary files are left out.
-    """
-
-    name = "search_files"
-    is_safe_to_repeat = True
-    reads_only = True
-
-    def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
-        self._sandbox = sandbox
-        self._clock = clock
-
-    async def act(
-        self,
-        call: ToolCall,
-        emit: Emit,
-        pattern: Annotated[str, "Regular expression (Python syntax)"],
-        path: Annotated[str, "The folder to search in"] = ".",
-        glob: Annotated[str, "Only files that match, e.g. '*.py' or '!*.lock'"] = "",
-        context: Annotated[Annotated[int, msgspec.Meta(ge=0, le=20)], "Lines around each match"] = 0,
-        ignore_case: bool = False,
-        literal: Annotated[bool, "Take the pattern as plain text"] = False,
-        everything: Annotated[bool, "Also hidden and ignored files"] = False,
-    ) -> ToolResult:
-        request = {
-            "what": "search",
-            "pattern": pattern,
-            "path": _inner_path(call.workspace, path),
-            "globs": [glob] if glob else [],
-            "context": context,
-            "ignore_case": ignore_case,
-            "literal": literal,
-            "everything": everything,
-            "limit": 500,
-        }
-        answer = await _ask_child(self._sandbox, self._clock, call, request)
-        text = _format_matches(answer["files"], self.spec.output_bytes_max - 200) or _NO_MATCH
-        if answer["is_cut"]:
-            text += "\n[more matches than are shown; narrow the search]"
-        hits = sum(is_hit for file in answer["files"] for _, _, is_hit in file["lines"])
-        display = {"kind": "search", "matches": hits, "files": len(answer["files"])}
-        return ToolResult(text, display=display)
-
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
-        return Judgement(label=one_line(arguments["pattern"]))
-
-
 def judge_writes(name: str, paths: list[str], workspace: Path) -> Judgement:
     """Writing in the workspace is allowed, except for the few files that other programs run."""
     label = one_line(", ".join(paths) or name)
@@ -275,7 +178,7 @@ def _link_refusal(name: str, real: str) -> str:
     return f"{name} leads to {real} through a link; use that path itself. Nothing was changed."
 
 
-def _paths(name: str, arguments: dict[str, Any]) -> list[str]:
+def _paths(name: str, arguments: ArgumentValues) -> list[str]:
     if name != "apply_patch":
         return [arguments["path"]]
     try:
@@ -414,58 +317,3 @@ def _number_lines(lines: list[str], start: int, bytes_max: int) -> tuple[list[st
 def _count_lines(content: str) -> str:
     count = len(lines_of(content))
     return f"{count} line" if count == 1 else f"{count} lines"
-
-
-def _inner_path(workspace: Path, path: str) -> str:
-    with FolderHandle(workspace) as files:
-        return files.name(path)
-
-
-async def _ask_child(sandbox: Sandbox, clock: Clock, call: ToolCall, request: dict[str, Any]) -> Any:
-    """Run ``search_program`` over the workspace, in the sandbox where there is one."""
-
-    async def quiet(_: str) -> None:
-        """The answer is data, not output to be shown."""
-
-    program, folders = python_program()
-    script = Path(search_program.__file__)
-    command = Command((program, "-I", str(script)), _SEARCH_TIMEOUT_S, stdin=json.dumps(request).encode())
-    view = View(workspace=call.workspace, read=(*folders, script), is_read_only=True)
-    ran = await run(sandbox, command, view, emit=quiet, clock=clock)
-    if ran.is_timed_out:
-        raise ToolFailed(f"The search took longer than {_SEARCH_TIMEOUT_S:g} s and was stopped. Narrow it.")
-    if ran.exit_code:
-        raise ToolFailed(f"The search failed: {ran.output.decode('utf-8', 'replace')[-500:]}")
-    answer = json.loads(ran.output)
-    if "error" in answer:
-        raise ToolFailed(answer["error"])
-    return answer
-
-
-def _format_entry(entry: dict[str, Any]) -> str:
-    if entry["kind"] == "folder":
-        return f"{entry['path']}/"
-    # With its unit: a bare number was taken for a count of lines.
-    return (
-        f"{entry['path']}\t{entry['size']:,} bytes" if entry["kind"] == "file" else f"{entry['path']}\t(link)"
-    )
-
-
-def _tally(entries: list[dict[str, Any]]) -> str:
-    """How many there are: small models miscount a list."""
-    folders = sum(entry["kind"] == "folder" for entry in entries)
-    counts = ((len(entries) - folders, "file"), (folders, "folder"))
-    return "[" + ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts if count) + "]"
-
-
-def _format_matches(files: list[dict[str, Any]], bytes_max: int) -> str:
-    rows: list[str] = []
-    size = 0
-    for file in files:
-        for number, line, is_hit in file["lines"]:
-            row = f"{file['path']}{':' if is_hit else '-'}{number}{':' if is_hit else '-'}{line}"
-            size += len(row.encode()) + 1
-            if size > bytes_max:
-                return "\n".join([*rows, "[… more than fits here; narrow the search …]"])
-            rows.append(row)
-    return "\n".join(rows)

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 import anyio
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.tool import ToolResult
 from everturn.tools.mcp.wire import Client, Definition, Sdk, load_sdk, read_definitions, result_of, transport
-from everturn.tools.policy.judgement import one_line
+from everturn.tools.policy.judgement import ArgumentValues, one_line
 from everturn.tools.profiles import McpServer
 from everturn.tools.sandbox.gate import Door
 from everturn.tools.sandbox.sandbox import Sandbox
@@ -135,7 +134,7 @@ class Connection:
         breach = await until_breach(child, limits)
         self._failure = f"The MCP server {self._server.name} was ended: {breach}."
 
-    async def call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
+    async def call(self, name: str, arguments: ArgumentValues, timeout_s: float) -> ToolResult:
         if self._client is None:
             raise ToolFailed(f"The MCP server {self._server.name} is not running; nothing was done.")
         self._calls += 1

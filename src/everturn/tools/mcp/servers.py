@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import anyio
 import msgspec
@@ -28,7 +27,7 @@ from everturn.tools.files.sync import DiskSync
 from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, ServerDied, program_of
 from everturn.tools.mcp.wire import Definition
 from everturn.tools.policy.hosts import is_listed
-from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
+from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
 from everturn.tools.profiles import McpServer
 from everturn.tools.sandbox.gate import Door, Gate
 from everturn.tools.sandbox.sandbox import Sandbox
@@ -230,7 +229,7 @@ class McpTool:
     async def run(self, call: ToolCall, emit: Emit) -> ToolResult:
         return await self._servers.call(call, self._server, self.definition)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         words = ", ".join(f"{name}={value}" for name, value in arguments.items())
         label = one_line(f"{self.definition.name} {words}")
         if not self.is_trusted:

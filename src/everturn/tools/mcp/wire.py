@@ -19,6 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import ToolResult
+from everturn.tools.policy.judgement import ArgumentValues
 from everturn.tools.schema import ToolFailed
 from everturn.tools.terminal.child import Child
 from everturn.tools.terminal.output import Capture, head_and_tail
@@ -54,7 +55,7 @@ class SdkAnswer(Protocol):
 class Client(Protocol):
     async def list_tools(self, *, cursor: str | None) -> SdkPage: ...
 
-    async def call_tool(self, name: str, arguments: dict[str, Any]) -> SdkAnswer: ...
+    async def call_tool(self, name: str, arguments: ArgumentValues) -> SdkAnswer: ...
 
 
 class Sdk(Protocol):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -142,7 +141,7 @@ class Policy:
     async def _has(self, call: ToolCall, key: str) -> bool:
         return await self._records.get(call.owner, SESSION, _name(call.session_id, key)) is not None
 
-    def _rule(self, call: ToolCall, concern: Concern, judgement: Judgement) -> dict[str, Any]:
+    def _rule(self, call: ToolCall, concern: Concern, judgement: Judgement) -> dict[str, str | int]:
         return {
             "key": concern.key,
             "tool": call.name,

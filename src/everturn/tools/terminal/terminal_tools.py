@@ -9,14 +9,14 @@ from __future__ import annotations
 import inspect
 import shutil
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.policy.commands import judge_command, new_hosts
 from everturn.tools.policy.hosts import HostName, host_of, hosts_in_code
-from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
+from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
 from everturn.tools.sandbox.view import python_program
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.process import Command
@@ -78,7 +78,7 @@ class Terminal(Action):
         shell = Command((*self._shell, "-c", command), timeout_s)
         return await self._runner.run(call, emit, shell, self.spec.output_bytes_max)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         return judge_command(arguments["command"], context)
 
 
@@ -93,7 +93,7 @@ class NetworkTerminal(Terminal):
     ) -> ToolResult:
         return await super().act(call, emit, command, timeout_s)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         return _with_hosts(super().judge(call, arguments, context), arguments["hosts"], context)
 
 
@@ -114,7 +114,7 @@ class Python(Action):
         command = Command((program, "-u", "-c", _RUNNER), timeout_s, stdin=code.encode())
         return await self._runner.run(call, emit, command, self.spec.output_bytes_max, folders)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         code = arguments["code"]
         label = one_line(next((line for line in code.splitlines() if line.strip()), "python"))
         if context.is_contained:
@@ -140,7 +140,7 @@ class NetworkPython(Python):
     ) -> ToolResult:
         return await super().act(call, emit, code, timeout_s)
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         hosts = [*hosts_in_code(arguments["code"]), *arguments["hosts"]]
         return _with_hosts(super().judge(call, arguments, context), hosts, context)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 import httpx2
@@ -13,7 +13,7 @@ import msgspec
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.policy.hosts import is_listed
-from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
+from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.web.fetch import Fetcher, Page, label_of
 from everturn.tools.web.readable import Readable, readable
@@ -60,7 +60,7 @@ class WebFetch(Action):
             full_output=found.text.encode() if note else None,
         )
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         url = arguments["url"]
         if not context.is_tainted:
             # Only the user's own messages can have led to this call.
