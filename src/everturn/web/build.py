@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.events import AnyPayload
@@ -39,6 +38,7 @@ from everturn.web.api.workspace import WorkspaceApi
 from everturn.web.deletion import Deletions
 from everturn.web.http import openapi
 from everturn.web.http.idempotency import Answers
+from everturn.web.http.json import JsonObject
 from everturn.web.http.routing import AnyEndpoint, Table
 from everturn.web.metrics import Metrics
 from everturn.web.openai.bare_models import BareModels
@@ -181,7 +181,7 @@ class _Parts:
         )
 
     def settings_endpoints(self) -> Iterator[AnyEndpoint]:
-        """None if the services that they need are not there."""
+        """No endpoints if a service that they need is missing."""
         services, audit, preferences = self._services, self._audit, self._preferences
         registry, keys, toolbox = services.models, services.keys, services.toolbox
         if keys is None or toolbox is None or not isinstance(registry, ModelRegistry):
@@ -200,6 +200,6 @@ def _with_host_network(profiles: Profiles) -> tuple[str, ...]:
     return (*found, *(f"mcp.{name}" for name, one in profiles.servers.items() if one.host_network))
 
 
-def described(table: Table, base_path: str = "") -> dict[str, Any]:
+def described(table: Table, base_path: str = "") -> JsonObject:
     """The OpenAPI document of a table."""
     return openapi.document(table.endpoints, base_path=base_path, extra=(AnyPayload,))

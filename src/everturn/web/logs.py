@@ -12,7 +12,7 @@ import re
 import sys
 import time
 import traceback
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 
@@ -73,7 +73,7 @@ def _plain_json(line: str) -> str:
 
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, Any] = {
+        entry: dict[str, object] = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from everturn.domain.store import WriteCounts
 
@@ -27,7 +26,7 @@ class Metrics:
             self._buckets[bisect_left(_BUCKETS_S, seconds)] += 1
             self._seconds += seconds
 
-    def text(self, gauges: Mapping[str, Any]) -> str:
+    def text(self, gauges: Mapping[str, object]) -> str:
         """``gauges``: nested numbers; a path of names becomes the metric's name."""
         lines = ["# TYPE everturn_http_requests_total counter"]
         for (method, route, status), count in sorted(self._requests.items()):
@@ -63,7 +62,7 @@ def writer_figures(counts: WriteCounts) -> dict[str, float]:
     }
 
 
-def _gauges(prefix: str, values: Mapping[str, Any]) -> Iterable[str]:
+def _gauges(prefix: str, values: Mapping[str, object]) -> Iterable[str]:
     for name, value in values.items():
         metric = f"{prefix}_{_safe(str(name))}"
         if isinstance(value, Mapping) and _are_labels(value):
@@ -77,7 +76,7 @@ def _gauges(prefix: str, values: Mapping[str, Any]) -> Iterable[str]:
             yield f"{metric} {_number(value)}"
 
 
-def _are_labels(value: Mapping[str, Any]) -> bool:
+def _are_labels(value: Mapping[object, object]) -> bool:
     states = {"queued", "running", "waiting", "completed", "cancelled", "failed", "interrupted"}
     return bool(value) and set(value) <= states
 

@@ -1,4 +1,4 @@
-"""uvicorn, made to end streams cleanly, to cut off slow clients, and to obey two signals."""
+"""uvicorn, extended to end streams cleanly, cut off slow clients and stop faster at a second signal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Drain = Callable[[float], Awaitable[None]]
 
 
 class StartRefused(Stopped):
-    """The server will not start like this; the hint says how it would."""
+    """The server refuses to start. The hint says what to change."""
 
     code = "start_refused"
 

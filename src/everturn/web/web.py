@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import anyio
 import msgspec
@@ -24,6 +24,7 @@ from everturn.web.http.problems import BadRequest, NoRoute, Stopping
 from everturn.web.http.routing import (
     NOTHING,
     Answer,
+    AnyCall,
     AnyEndpoint,
     ApiCall,
     BodyReader,
@@ -127,7 +128,7 @@ class Web:
             raise ScopeMissing(endpoint.scope)
         return caller
 
-    async def perform(self, endpoint: AnyEndpoint, call: ApiCall[Any, Any]) -> Any:
+    async def perform(self, endpoint: AnyEndpoint, call: AnyCall) -> object:
         """Run the endpoint, if the server is not busy beyond its bound."""
         if self.is_stopping and endpoint.writes:
             raise Stopping
@@ -203,7 +204,7 @@ class _Exchange:
             is_stream = self._endpoint is not None and self._endpoint.is_stream
             self._web.log.finished(self._method, route, self._path, self._status, started, is_stream)
 
-    async def _answer(self) -> Any:
+    async def _answer(self) -> object:
         headers = _headers_of(self._scope)
         visitor = await self._web.admit(self._method, headers, self._scope)
         if self._web.is_bare_root(self._scope["path"]):
@@ -215,14 +216,12 @@ class _Exchange:
         self._endpoint = match.endpoint
         caller = await self._web.identify(match.endpoint, headers, visitor)
         query = decoded_query(match.endpoint, self._scope["query_string"])
-        call: ApiCall[Any, Any] = ApiCall(
-            self._scope, self._take, headers, visitor, caller, match.path, query, NOTHING
-        )
+        call: AnyCall = ApiCall(self._scope, self._take, headers, visitor, caller, match.path, query, NOTHING)
         return await self._web.perform(match.endpoint, call)
 
     # --- answering -----------------------------------------------------------------------------------
 
-    async def _reply(self, answer: Any) -> None:
+    async def _reply(self, answer: object) -> None:
         if isinstance(answer, Streaming):
             await answer(self._scope, self._receive, self._start)
             return

@@ -62,7 +62,7 @@ class TokenInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Accounts:
-    """Reads the store at every request: what is revoked here or by the command line is revoked at once."""
+    """Reads the store at every request, so that revoking, also by the command line, takes effect at once."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class Accounts:
             raise AccessNeeded from error
 
     async def still_valid(self, caller: Caller) -> bool:
-        """Whether what this caller showed would be taken again: asked by streams that live long."""
+        """True if the caller's credential is still valid. Long-lived streams ask this."""
         if caller.way == "open":
             return not await self.is_sign_in_on()
         kind = "token" if caller.way == "token" else "signin"
@@ -254,7 +254,7 @@ class Accounts:
         now = self._clock.now_ms()
         if kind == "token":
             return not _is_token_over(msgspec.convert(value, Token), now)
-        # A stream that is being read is use: it must not end the sign-in it belongs to.
+        # Reading a stream counts as use, so that its sign-in does not expire meanwhile.
         return now - msgspec.convert(value, SignIn).created_at <= _ABSOLUTE_MS
 
     async def _by_token(self, header: str, visitor: Visitor) -> Caller | None:
@@ -294,7 +294,7 @@ class Accounts:
         return Caller(entry.owner, EVERYTHING, way, ident, visitor.address)
 
     async def _touch(self, kind: str, ident: str, entry: Token | SignIn) -> None:
-        # Not put: what was revoked since it was read would be back.
+        # Not ``put``: it would bring back what was revoked after it was read.
         await self._records.replace(SYSTEM, kind, ident, msgspec.to_builtins(entry))
 
     def _secret(self) -> str:

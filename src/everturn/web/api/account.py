@@ -82,14 +82,14 @@ class AuditPage(msgspec.Struct, frozen=True):
 
 
 class AccountApi:
-    """``is_password_configured``: config.toml or the environment says the password at each start."""
+    """``is_password_configured``: config.toml or the environment sets the password at each start."""
 
     def __init__(
         self, accounts: Accounts, audit: Audit, streams: Streams, *, is_password_configured: bool = False
     ) -> None:
         self._accounts = accounts
         self._audit = audit
-        self._streams = streams  # of those who are signed out, they end at once
+        self._streams = streams  # streams of a signed-out caller end at once
         self._is_password_configured = is_password_configured
 
     def endpoints(self) -> list[AnyEndpoint]:
@@ -113,7 +113,7 @@ class AccountApi:
                 method="POST",
                 path="/api/access",
                 run=self.enter,
-                summary="Come in with the access token where there is no password; sets a cookie.",
+                summary="Enter with the access token where there is no password; sets a cookie.",
                 tag=tag,
                 scope=None,
                 body=Enter,
@@ -125,7 +125,7 @@ class AccountApi:
                 method="POST",
                 path="/api/signout",
                 run=self.sign_out,
-                summary="End this sign-in, or all of them.",
+                summary="Sign out here, or everywhere.",
                 tag=tag,
                 body=SignOut,
                 status=204,
@@ -160,7 +160,7 @@ class AccountApi:
                 method="POST",
                 path="/api/tokens",
                 run=self.create_token,
-                summary="Make an API token.",
+                summary="Create an API token.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 body=CreateToken,
@@ -171,7 +171,7 @@ class AccountApi:
                 method="DELETE",
                 path="/api/tokens/{token}",
                 run=self.revoke_token,
-                summary="Revoke one; it stops working at once.",
+                summary="Revoke an API token; it stops working at once.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 status=204,
@@ -284,5 +284,5 @@ class AccountApi:
 
 
 def _is_worth_noting(error: WrongPassword | Throttled) -> bool:
-    """The audit log has a bound: strangers who hammer at the door must not push out what it is kept for."""
+    """The audit log is bounded: a flood of failed sign-ins must not push older entries out."""
     return isinstance(error, WrongPassword) or error.is_first

@@ -58,7 +58,7 @@ class DocumentsApi:
                 method="GET",
                 path="/api/search",
                 run=self.search,
-                summary="Find words in messages.",
+                summary="Search messages.",
                 tag="sessions",
                 query=SearchQuery,
                 answer=Hits,
@@ -77,7 +77,7 @@ class DocumentsApi:
                 method="POST",
                 path="/api/sessions/import",
                 run=self.import_,
-                summary="Bring in an exported session.",
+                summary="Import an exported session.",
                 tag="sessions",
                 scope=Scope.CHAT,
                 body=Document,
@@ -128,7 +128,7 @@ class DocumentsApi:
 
 
 def _check(call: ApiCall[Nothing, Document]) -> None:
-    """What a document says about its session is bound as it is when a session is made or changed."""
+    """Apply the bounds of creating and changing a session to what the document says. Raises BadImport."""
     session = call.body.session
     profiles = (session.profile, *(turn.profile for turn in call.body.turns))
     check_place(call, is_named=any(profile is not None for profile in profiles))

@@ -1,4 +1,4 @@
-"""Uploads and artifacts. Knowing a file's hash gives nothing; owning it does."""
+"""Uploads and artifacts. Only a file's owner can read it; knowing its hash is not enough."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class FilesApi:
 
 
 def _readable_size(path: Path, file: File) -> int:
-    """How many bytes are there to be read. Opened, because a file can be there and not be readable."""
+    """The file's size. Opens it, because a file can exist and not be readable."""
     try:
         with path.open("rb") as opened:
             return os.fstat(opened.fileno()).st_size
@@ -104,7 +104,7 @@ def _readable_size(path: Path, file: File) -> int:
 
 
 def _media(file: File) -> str:
-    """What may be drawn keeps its type. The rest says only that it is bytes: no browser runs that."""
+    """The type of images that browsers may show. Everything else is plain bytes, which no browser runs."""
     return file.media_type if file.media_type in SHOWN else RAW
 
 

@@ -52,7 +52,7 @@ class McpApi:
                 method="POST",
                 path="/api/mcp/{server}/trust",
                 run=self.trust_server,
-                summary="Start a server, read what it says about its tools, and accept it.",
+                summary="Start a server, read its tools' descriptions, and accept them.",
                 tag="settings",
                 scope=Scope.ADMIN,
                 body=TrustServer,

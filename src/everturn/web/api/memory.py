@@ -1,4 +1,4 @@
-"""What is remembered: read it, change it, forget it, and see what is not remembered yet."""
+"""Memory: read, change and delete notes, and see which turns are not remembered yet."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class MemoryApi:
                 method="DELETE",
                 path="/api/memory",
                 run=self.forget,
-                summary="Forget a note. It is not recalled again, in no session.",
+                summary="Delete a note. It is not recalled again in any session.",
                 tag=tag,
                 scope=Scope.CHAT,
                 query=WhichNote,

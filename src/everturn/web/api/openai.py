@@ -1,10 +1,9 @@
-"""For clients that speak the OpenAI API: ``everturn`` is the agent, ``provider:name`` a bare model."""
+"""The OpenAI-compatible API: the model ``everturn`` is the agent, ``provider:name`` a bare model."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
-from typing import Any
 
 import anyio
 import msgspec
@@ -95,7 +94,7 @@ class OpenAiApi:
         names = [wire.AGENT, *(name for name in await self._models.names() if name != wire.AGENT)]
         return ModelList("list", tuple(ModelOut(name, "model", 0, "everturn") for name in names))
 
-    async def complete(self, call: ApiCall[Nothing, wire.ChatRequest]) -> Any:
+    async def complete(self, call: ApiCall[Nothing, wire.ChatRequest]) -> object:
         request, named, key = call.body, call.headers.get(SESSION_HEADER), key_from(call.headers)
         _check(request, named)
         if named is not None:
@@ -113,8 +112,10 @@ class OpenAiApi:
             await stack.aclose()
             raise
 
-    async def _once(self, call: ApiCall[Nothing, wire.ChatRequest], key: str, stack: AsyncExitStack) -> Any:
-        """The first answer to this key, or the one that was given then."""
+    async def _once(
+        self, call: ApiCall[Nothing, wire.ChatRequest], key: str, stack: AsyncExitStack
+    ) -> object:
+        """Answer this key for the first time, or repeat its first answer."""
         plainly = msgspec.structs.replace(call.body, stream=False, stream_options=None)
         digest = digest_of(plainly)
         known = await self._answers.get(call.owner, key, digest)
@@ -160,7 +161,7 @@ class _Reply:
         self._end = End()
         self._is_gone = False
 
-    async def run(self, pieces: Answering) -> Any:
+    async def run(self, pieces: Answering) -> object:
         if not self._request.stream:
             await self._take_all(pieces)
             return Answer(await self._finish(), headers=self._headers)
@@ -221,8 +222,8 @@ class _Reply:
         self._is_gone = True
         scope.cancel()
 
-    async def repeat(self, completion: wire.Completion) -> Any:
-        """The first answer once more, in whichever way it is asked for now."""
+    async def repeat(self, completion: wire.Completion) -> object:
+        """The first answer again, streamed or whole as this request asks."""
         if not self._request.stream:
             return completion
         message = completion.choices[0].message
@@ -271,7 +272,7 @@ class _Reply:
             await stream.write(self._chunk(wire.Delta(reasoning_content=piece.reasoning)))
 
     def _take_name(self, piece: Piece | End) -> None:
-        """An answer is named for its turn, so that a repeated request gets the same one."""
+        """The answer's id comes from its turn, so that a repeated request gets the same one."""
         if isinstance(piece, Piece) and piece.turn is not None:
             self._id = f"chatcmpl_{piece.turn.id.removeprefix('trn_')}"
             self._created = piece.turn.created_at // 1000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
@@ -14,6 +13,7 @@ from everturn.domain.store import Store
 from everturn.domain.turns import TurnState
 from everturn.engine import Engine
 from everturn.web.http import docs_page
+from everturn.web.http.json import JsonObject
 from everturn.web.http.problems import NotReady
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.metrics import Metrics, writer_figures
@@ -62,7 +62,7 @@ class ServerApi:
         store: Store,
         streams: Streams,
         metrics: Metrics,
-        describe: Callable[[], dict[str, Any]],
+        describe: Callable[[], JsonObject],
         is_stopping: Callable[[], bool],
     ) -> None:
         self._engine = engine
@@ -71,7 +71,7 @@ class ServerApi:
         self._metrics = metrics
         self._describe = describe
         self._is_stopping = is_stopping
-        self._document: dict[str, Any] | None = None
+        self._document: JsonObject | None = None
 
     def endpoints(self) -> list[AnyEndpoint]:
         tag = "server"
@@ -117,7 +117,7 @@ class ServerApi:
                 summary="This description.",
                 tag=tag,
                 scope=None,
-                answer=dict[str, Any],
+                answer=JsonObject,
             ),
             Endpoint(
                 method="GET",
@@ -175,7 +175,7 @@ class ServerApi:
 
     async def metrics(self, call: ApiCall[Nothing, Nothing]) -> Raw:
         counts = self._store.counts()
-        gauges: dict[str, Any] = {
+        gauges: JsonObject = {
             "streams": {"open": len(self._streams), "cut_off_total": self._streams.cut_off},
             "engine": self._engine.status(),
             "store": {
@@ -194,7 +194,7 @@ class ServerApi:
         headers = ((b"content-security-policy", _DOCS_POLICY.encode()),)
         return Raw(docs_page.page(self._described()), "text/html; charset=utf-8", 200, headers)
 
-    def _described(self) -> dict[str, Any]:
+    def _described(self) -> JsonObject:
         if self._document is None:
             self._document = self._describe()
         return self._document

@@ -18,7 +18,16 @@ from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
 from everturn.web.deletion import Deletions
 from everturn.web.http.problems import PreconditionNeeded
-from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
+from everturn.web.http.routing import (
+    Answer,
+    AnyCall,
+    AnyEndpoint,
+    ApiCall,
+    Endpoint,
+    Nothing,
+    key_from,
+    version_from,
+)
 from everturn.web.preferences import ModelName, PreferencesOf
 
 T = TypeVar("T")
@@ -48,7 +57,7 @@ class MessagesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CreateSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``leaving``: the session that the client turns away from; memory takes it in now."""
+    """``leaving``: the session that the user leaves; it is committed to memory now."""
 
     title: Title = ""
     key: Annotated[str, Meta(max_length=KEY_CHARS_MAX)] = ""
@@ -60,7 +69,7 @@ class CreateSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to change; what is left out stays."""
+    """Fields to change; fields left out stay as they are."""
 
     title: Title | UnsetType = UNSET
     pinned: bool | UnsetType = UNSET
@@ -194,7 +203,7 @@ class SessionsApi:
                 method="DELETE",
                 path=one,
                 run=self.delete,
-                summary="Hide it now and delete it a few seconds later.",
+                summary="Delete a session: it is hidden now and purged a few seconds later.",
                 tag=tag,
                 scope=Scope.CHAT,
                 answer=Deleted,
@@ -205,7 +214,7 @@ class SessionsApi:
                 method="POST",
                 path=f"{one}/restore",
                 run=self.restore,
-                summary="Take a deletion back in time.",
+                summary="Undo a deletion before it is carried out.",
                 tag=tag,
                 scope=Scope.CHAT,
                 answer=Session,
@@ -364,16 +373,16 @@ class SessionsApi:
         moved = self._engine.compact(call.owner, session_id, focus=call.body.focus, request=request)
         return await self._with_current(call, moved)
 
-    def _move(self, call: ApiCall[Any, Any]) -> tuple[str, Request]:
-        """Raises PreconditionNeeded: without a key or a version a repeat would move twice."""
+    def _move(self, call: AnyCall) -> tuple[str, Request]:
+        """Raises PreconditionNeeded: without a key or a version, a repeated request would move twice."""
         session_id = call.path["session"]
         request = Request(key=key_from(call.headers), version=version_from(call.headers))
         if request.key is None and request.version is None:
             raise PreconditionNeeded
         return session_id, request
 
-    async def _with_current(self, call: ApiCall[Any, Any], change: Awaitable[T]) -> T:
-        """A stale tab hears how the session is now, so that it need not ask."""
+    async def _with_current(self, call: AnyCall, change: Awaitable[T]) -> T:
+        """Adds the current session to a refusal, so that a stale client need not ask for it."""
         try:
             return await change
         except e.Stale as stale:
@@ -393,7 +402,7 @@ def check_key(key: str) -> None:
         )
 
 
-def check_place(call: ApiCall[Any, Any], *, is_named: bool) -> None:
+def check_place(call: AnyCall, *, is_named: bool) -> None:
     """Tokens that may only chat choose neither the folder nor the profile. ``is_named``: the request does."""
     if is_named and not call.caller.may(Scope.ADMIN):
         raise ScopeMissing(Scope.ADMIN)

@@ -1,10 +1,10 @@
-"""Streams: one session's events, and everything one person's tabs need on a single connection."""
+"""Streams: one session's events, or everything a user's tabs need on a single connection."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 import anyio.lowlevel
@@ -185,7 +185,7 @@ class _Shared:
         return "deleted"
 
     async def _present(self, stream: EventStream) -> list[Session]:
-        """The wanted sessions that are there; for the others the reader hears that they are gone."""
+        """The wanted sessions that exist. The reader is sent ``session.deleted`` for the others."""
         present = []
         for session_id in self._wanted:
             try:
@@ -227,7 +227,7 @@ class _Shared:
                 await self._tell_all(stream, await self._looked())
 
     async def _watch_store(self, stream: EventStream, known: Trouble | None) -> None:
-        """Without reading the store: it may not be there to be read."""
+        """Reports trouble without reading the store, which may be away."""
         while True:
             known = await self._store.health_changed(known)
             await self._tell(stream, StoreNews("store.trouble" if known else "store.mended", known))
@@ -239,7 +239,7 @@ class _Shared:
                 await self._tell(stream, news)
 
     async def _looked(self) -> list[tuple[str, Session | None]]:
-        """The first page as it is now, and what became of those that were on it before."""
+        """The first page as it is now, and the sessions that were on it before."""
         now = await self._store.sessions.overview(self._owner, limit=_FIRST_PAGE, also=self._on_page)
         self._on_page = {one.id for one in now.page.items}
         return [*((one.id, one) for one in reversed(now.page.items)), *now.others]
@@ -267,7 +267,7 @@ class _Shared:
 async def _patient(
     engine: Engine, store: Store, session: Session, after: int
 ) -> AsyncGenerator[Sequence[Event], None]:
-    """The session's events, across times in which the database cannot be reached."""
+    """The session's events; waits while the database cannot be reached."""
     while True:
         try:
             async with aclosing(engine.follow(session.owner, session.id, after)) as batches:  # type: ignore[type-var]
@@ -279,7 +279,7 @@ async def _patient(
 
 
 async def _mended(store: Store, away: e.StoreAway) -> None:
-    """Return when the database is back. Raises what was met if the store itself knows of no trouble."""
+    """Return when the database is back. Raises ``away`` if the store itself knows of no trouble."""
     trouble = store.trouble
     if trouble is None:
         raise away
@@ -288,11 +288,11 @@ async def _mended(store: Store, away: e.StoreAway) -> None:
 
 
 def _rewound(session: Session, now_ms: int) -> Event:
-    """For a cursor from a future that does not exist here, e.g. after a backup was restored."""
+    """For a cursor beyond the session's end, e.g. after a backup was restored."""
     payload = Snapshot(position=session.position, version=session.version)
     return Event(session.id, session.position, None, "snapshot", now_ms, encode(payload))
 
 
-def _ends(events: Any) -> bool:
+def _ends(events: Sequence[Event]) -> bool:
     last = events[-1]
     return last.kind == "session.changed" and b'"what":"deleted"' in last.data

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from everturn.tools import EverturnToolbox
+from everturn.web.http.json import JsonObject
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 
@@ -41,7 +42,7 @@ class ToolsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ToolOut(msgspec.Struct, frozen=True):
     name: str
     description: str
-    parameters: dict[str, Any]
+    parameters: JsonObject
     is_safe_to_repeat: bool
     timeout_s: float
 
@@ -69,7 +70,7 @@ class ToolsApi:
                 method="GET",
                 path="/api/tools",
                 run=self.tools,
-                summary="What the agent can do, and whether the sandbox holds.",
+                summary="The agent's tools, and the state of the sandbox.",
                 tag="settings",
                 query=ToolsQuery,
                 answer=ToolsOut,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -16,7 +16,7 @@ from everturn.web.access.audit import Audit
 from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import Name, SessionId
-from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
+from everturn.web.http.routing import AnyCall, AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import PreferencesOf
 
 FileId = Annotated[str, Meta(pattern=r"^fil_[0-9a-hjkmnp-tv-z]{26}$")]
@@ -31,7 +31,7 @@ class Submit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EditQueued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``place``: how many of the queued turns shall run before it."""
+    """``place``: how many of the queued turns run before it."""
 
     text: Annotated[str, Meta(min_length=1, max_length=2_000_000)] | None = None
     place: Annotated[int, Meta(ge=0, le=100_000)] | None = None
@@ -87,7 +87,7 @@ class TurnsApi:
                 method="POST",
                 path="/api/sessions/{session}/turns",
                 run=self.submit,
-                summary="Send a message. When this is answered, it is on disk.",
+                summary="Send a message. It is durable once the server has answered.",
                 tag=tag,
                 scope=Scope.CHAT,
                 body=Submit,
@@ -109,7 +109,7 @@ class TurnsApi:
                 method="POST",
                 path="/api/turns/{turn}/cancel",
                 run=self.cancel,
-                summary="End it now; what it has produced stays.",
+                summary="Cancel a turn. What it has produced stays.",
                 tag=tag,
                 scope=Scope.CHAT,
                 answer=Turn,
@@ -119,7 +119,7 @@ class TurnsApi:
                 method="POST",
                 path="/api/turns/{turn}/resume",
                 run=self.resume,
-                summary="Go on with an interrupted turn.",
+                summary="Resume an interrupted turn.",
                 tag=tag,
                 scope=Scope.CHAT,
                 answer=Turn,
@@ -135,7 +135,7 @@ class TurnsApi:
                 method="GET",
                 path=path,
                 run=self.queue,
-                summary="Messages that wait for their turn.",
+                summary="The queued turns of a session.",
                 tag=tag,
                 answer=Queue,
                 errors=errors,
@@ -144,7 +144,7 @@ class TurnsApi:
                 method="GET",
                 path=f"{path}/{{turn}}",
                 run=self.queued,
-                summary="One of them.",
+                summary="One queued turn.",
                 tag=tag,
                 answer=Turn,
                 errors=errors,
@@ -153,7 +153,7 @@ class TurnsApi:
                 method="PATCH",
                 path=f"{path}/{{turn}}",
                 run=self.edit_queued,
-                summary="Change its text or its place.",
+                summary="Change the text or the place of a queued turn.",
                 tag=tag,
                 scope=Scope.CHAT,
                 body=EditQueued,
@@ -165,7 +165,7 @@ class TurnsApi:
                 method="DELETE",
                 path=f"{path}/{{turn}}",
                 run=self.remove_queued,
-                summary="Take it back.",
+                summary="Remove a queued turn.",
                 tag=tag,
                 scope=Scope.CHAT,
                 status=204,
@@ -180,7 +180,7 @@ class TurnsApi:
                 method="GET",
                 path="/api/approvals",
                 run=self.asks,
-                summary="Everything that waits for a person: approvals and questions.",
+                summary="All open approvals and questions.",
                 tag=tag,
                 query=AsksQuery,
                 answer=Asks,
@@ -261,7 +261,7 @@ class TurnsApi:
         turn = await self._queued(call)
         await self._store.turns.remove_queued(call.owner, turn.id)
 
-    async def _queued(self, call: ApiCall[Any, Any]) -> Turn:
+    async def _queued(self, call: AnyCall) -> Turn:
         waiting = await self._store.turns.queue(call.owner, call.path["session"])
         for turn in waiting:
             if turn.id == call.path["turn"]:

@@ -1,4 +1,4 @@
-"""A session's workspace, to look at: folders, names for an ``@``, one file's text."""
+"""Reading a session's workspace: folders, file names by a part of them, one file's text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkspaceApi:
-    """For tokens that may chat: those can have the agent read the same files."""
+    """Needs the scope ``chat``: such a token can have the agent read the same files."""
 
     def __init__(self, engine: Engine, toolbox: EverturnToolbox, clock: Clock) -> None:
         self._engine = engine

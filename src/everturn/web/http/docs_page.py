@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+
+from everturn.web.http.json import JsonObject
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
@@ -15,7 +16,7 @@ td,th{padding:.15rem .8rem .15rem 0;text-align:left;vertical-align:top} small{op
 """
 
 
-def page(document: dict[str, Any]) -> bytes:
+def page(document: JsonObject) -> bytes:
     """The whole API on one page that works without script."""
     sections = [_section(tag, document) for tag in document["tags"]]
     schemas = "".join(_schema(name, value) for name, value in sorted(_components(document).items()))
@@ -30,16 +31,16 @@ def page(document: dict[str, Any]) -> bytes:
     return text.encode()
 
 
-def _version(document: dict[str, Any]) -> str:
+def _version(document: JsonObject) -> str:
     return str(document["info"]["version"])
 
 
-def _components(document: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = document["components"]["schemas"]
+def _components(document: JsonObject) -> JsonObject:
+    found: JsonObject = document["components"]["schemas"]
     return found
 
 
-def _section(tag: dict[str, Any], document: dict[str, Any]) -> str:
+def _section(tag: JsonObject, document: JsonObject) -> str:
     rows = [
         _endpoint(path, method, operation)
         for path, methods in document["paths"].items()
@@ -50,7 +51,7 @@ def _section(tag: dict[str, Any], document: dict[str, Any]) -> str:
     return head + "".join(rows) if rows else ""
 
 
-def _endpoint(path: str, method: str, operation: dict[str, Any]) -> str:
+def _endpoint(path: str, method: str, operation: JsonObject) -> str:
     scope = operation.get("x-scope", "anyone")
     parameters = "".join(
         f"<tr><td><code>{escape(item['name'])}</code><td>{escape(item['in'])}"
@@ -69,19 +70,19 @@ def _endpoint(path: str, method: str, operation: dict[str, Any]) -> str:
     )
 
 
-def _types(part: dict[str, Any]) -> str:
+def _types(part: JsonObject) -> str:
     return ", ".join(
         f"<code>{escape(media)}</code> {_reference(content.get('schema', {}))}"
         for media, content in part.get("content", {}).items()
     )
 
 
-def _reference(schema: dict[str, Any]) -> str:
+def _reference(schema: JsonObject) -> str:
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     return f'<a href="#{escape(name)}">{escape(name)}</a>' if name else ""
 
 
-def _schema(name: str, schema: dict[str, Any]) -> str:
+def _schema(name: str, schema: JsonObject) -> str:
     fields = "".join(
         f"<tr><td><code>{escape(field)}</code><td>{_kind(value)}"
         for field, value in schema.get("properties", {}).items()
@@ -93,7 +94,7 @@ def _schema(name: str, schema: dict[str, Any]) -> str:
     )
 
 
-def _kind(value: dict[str, Any]) -> str:
+def _kind(value: JsonObject) -> str:
     if "$ref" in value:
         return _reference(value)
     if "anyOf" in value:

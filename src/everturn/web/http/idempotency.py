@@ -20,7 +20,7 @@ _LOOK_EVERY = 50
 _KEPT_MS = 24 * 3600 * 1000
 
 
-def digest_of(body: Any) -> str:
+def digest_of(body: object) -> str:
     return hashlib.sha256(msgspec.json.encode(body, order="deterministic")).hexdigest()
 
 
@@ -53,7 +53,7 @@ class Answers:
             raise KeyReused(key)
         return known["answer"]
 
-    async def put(self, owner: str, key: str, digest: str, answer: Any) -> None:
+    async def put(self, owner: str, key: str, digest: str, answer: object) -> None:
         value = {"at": self._clock.now_ms(), "digest": digest, "answer": answer}
         await self._records.put(owner, _KIND, _name(key), value)
         self._puts += 1

@@ -12,7 +12,8 @@ from everturn import __version__
 from everturn.domain.errors import EverturnError, Invalid, InvalidId, Limit, Overloaded
 from everturn.web.access.errors import ScopeMissing, SignInNeeded
 from everturn.web.http import problems as p
-from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, Nothing
+from everturn.web.http.json import JsonObject
+from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, Nothing, TypeForm
 
 _REF = "#/components/schemas/{name}"
 _TAGS = {
@@ -52,11 +53,11 @@ _HEADERS = {
 }
 
 
-def document(endpoints: Iterable[AnyEndpoint], *, base_path: str, extra: tuple[Any, ...]) -> dict[str, Any]:
-    """``extra``: types that no endpoint answers with but that clients need, like the event union."""
+def document(endpoints: Iterable[AnyEndpoint], *, base_path: str, extra: tuple[Any, ...]) -> JsonObject:
+    """``extra``: types that no endpoint returns but clients need, such as the event union."""
     listed = list(endpoints)
     schemas, components = _schemas(listed, extra)
-    paths: dict[str, dict[str, Any]] = defaultdict(dict)
+    paths: dict[str, JsonObject] = defaultdict(dict)
     for endpoint in listed:
         paths[endpoint.path][endpoint.method.lower()] = _operation(endpoint, schemas)
     return {
@@ -83,8 +84,8 @@ def document(endpoints: Iterable[AnyEndpoint], *, base_path: str, extra: tuple[A
 
 def _schemas(
     endpoints: list[AnyEndpoint], extra: tuple[Any, ...]
-) -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
-    kinds: list[Any] = [p.Problem, *extra]
+) -> tuple[dict[TypeForm, JsonObject], JsonObject]:
+    kinds: list[TypeForm] = [p.Problem, *extra]
     for endpoint in endpoints:
         kinds += [kind for kind in _kinds_of(endpoint) if kind not in kinds]
     made, components = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -94,7 +95,7 @@ def _schemas(
     return dict(zip(map(_key, kinds), made, strict=True)), components
 
 
-def _close_by_length(node: Any) -> None:
+def _close_by_length(node: object) -> None:
     """``items: false`` of a tuple says what maxItems says already, and generators of clients choke on it."""
     if isinstance(node, dict):
         if node.get("items") is False and "maxItems" in node:
@@ -116,12 +117,12 @@ def _kinds_of(endpoint: AnyEndpoint) -> list[Any]:
     return kinds
 
 
-def _key(kind: Any) -> Any:
+def _key(kind: TypeForm) -> TypeForm:
     return repr(kind)
 
 
-def _operation(endpoint: AnyEndpoint, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
-    operation: dict[str, Any] = {
+def _operation(endpoint: AnyEndpoint, schemas: dict[TypeForm, JsonObject]) -> JsonObject:
+    operation: JsonObject = {
         "operationId": _operation_id(endpoint),
         "summary": endpoint.summary,
         "tags": [endpoint.tag],
@@ -147,8 +148,8 @@ def _operation_id(endpoint: AnyEndpoint) -> str:
     return "_".join([endpoint.method.lower(), *(word for word in words if word != "api")])
 
 
-def _raw_content(takes: tuple[str, ...]) -> dict[str, Any]:
-    content: dict[str, Any] = {}
+def _raw_content(takes: tuple[str, ...]) -> JsonObject:
+    content: JsonObject = {}
     for media in takes:
         if media == "multipart/form-data":
             part = {"type": "string", "contentMediaType": "application/octet-stream"}
@@ -162,7 +163,7 @@ def _raw_content(takes: tuple[str, ...]) -> dict[str, Any]:
 # --- parameters --------------------------------------------------------------------------------------
 
 
-def _path_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
+def _path_parameters(endpoint: AnyEndpoint) -> list[JsonObject]:
     return [
         {
             "name": param.name,
@@ -175,7 +176,7 @@ def _path_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
     ]
 
 
-def _query_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
+def _query_parameters(endpoint: AnyEndpoint) -> list[JsonObject]:
     if endpoint.query is Nothing:
         return []
     schema = msgspec.json.schema(endpoint.query)
@@ -193,7 +194,7 @@ def _query_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
     ]
 
 
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+def _without_null(schema: JsonObject) -> JsonObject:
     """A query has no null: what is optional is left out."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     plain = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
@@ -202,7 +203,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {**plain, "anyOf": choices} if choices else {**plain}
 
 
-def _header_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
+def _header_parameters(endpoint: AnyEndpoint) -> list[JsonObject]:
     return [
         {
             "name": name.removesuffix("s") if name == "Last-Event-IDs" else name,
@@ -218,7 +219,7 @@ def _header_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
 # --- answers -----------------------------------------------------------------------------------------
 
 
-def _responses(endpoint: AnyEndpoint, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+def _responses(endpoint: AnyEndpoint, schemas: dict[TypeForm, JsonObject]) -> JsonObject:
     responses = {str(endpoint.status): _success(endpoint, endpoint.answer, schemas)}
     for status, kind in endpoint.also.items():
         responses[str(status)] = _success(endpoint, kind, schemas)
@@ -231,7 +232,7 @@ def _responses(endpoint: AnyEndpoint, schemas: dict[Any, dict[str, Any]]) -> dic
     return responses
 
 
-def _success(endpoint: AnyEndpoint, kind: Any, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+def _success(endpoint: AnyEndpoint, kind: Any, schemas: dict[TypeForm, JsonObject]) -> JsonObject:
     if endpoint.contents and kind is None:
         found = {media: {"schema": _content(one, schemas)} for media, one in endpoint.contents.items()}
         return {"description": "The content.", "content": found}
@@ -247,14 +248,14 @@ def _success(endpoint: AnyEndpoint, kind: Any, schemas: dict[Any, dict[str, Any]
     return {"description": "Done.", "content": content}
 
 
-def _content(kind: Any, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+def _content(kind: TypeForm, schemas: dict[TypeForm, JsonObject]) -> JsonObject:
     """``bytes`` and ``str`` are what they are; everything else is JSON."""
     if kind is bytes:
         return {"type": "string", "format": "binary"}
     return {"type": "string"} if kind is str else schemas[_key(kind)]
 
 
-def _frames(kinds: tuple[Any, ...], schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+def _frames(kinds: tuple[TypeForm, ...], schemas: dict[TypeForm, JsonObject]) -> JsonObject:
     """One server-sent event: its ``data`` is JSON text that holds one of the kinds."""
     data = {
         "type": "string",

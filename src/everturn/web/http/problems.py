@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from everturn.domain.errors import EverturnError, ModelTrouble, Refused, Remedy, Retry
+from everturn.web.http.json import JsonObject
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER_S = 1
@@ -174,7 +173,7 @@ class Internal(EverturnError):
         )
 
 
-def document(error: EverturnError) -> dict[str, Any]:
+def document(error: EverturnError) -> JsonObject:
     """The problem document of an error; its facts become further members."""
     base = Problem(
         type=f"urn:everturn:problem:{error.code}",
@@ -185,7 +184,7 @@ def document(error: EverturnError) -> dict[str, Any]:
         hint=error.hint,
         remedy=error.remedy,
     )
-    members: dict[str, Any] = msgspec.to_builtins(base)
+    members: JsonObject = msgspec.to_builtins(base)
     for name, value in error.facts.items():
         members.setdefault(name, value)
     return members
@@ -210,7 +209,7 @@ def _retry_after(error: EverturnError) -> int:
     return max(1, round(given)) if isinstance(given, (int, float)) else _RETRY_AFTER_S
 
 
-def for_openai(members: dict[str, Any]) -> dict[str, Any]:
+def for_openai(members: JsonObject) -> JsonObject:
     """The same document with the ``error`` member that OpenAI clients read."""
     kinds = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
     kinds |= {404: "not_found_error", 413: "invalid_request_error", 415: "invalid_request_error"}

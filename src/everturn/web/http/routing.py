@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl
@@ -27,6 +27,9 @@ from everturn.web.http.problems import (
 
 Q = TypeVar("Q")
 B = TypeVar("B")
+
+# A type as a value, unions and ``list[X]`` included: Python has no type for those.
+TypeForm = Any
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
@@ -105,7 +108,7 @@ class ApiCall(Generic[Q, B]):
 class Answer:
     """A value with another status or more headers than the endpoint's own."""
 
-    value: Any
+    value: object
     status: int | None = None
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -134,20 +137,20 @@ class Endpoint(Generic[Q, B]):
 
     method: str
     path: str
-    run: Callable[[ApiCall[Q, B]], Awaitable[Any]]
+    run: Callable[[ApiCall[Q, B]], Awaitable[object]]
     summary: str
     tag: str
     scope: identity.Scope | None = identity.Scope.READ
     query: type[Q] = field(default=Nothing)  # type: ignore[assignment]
     body: type[B] = field(default=Nothing)  # type: ignore[assignment]
-    answer: Any = None
+    answer: TypeForm = None
     status: int = 200
-    also: Mapping[int, Any] = field(default_factory=dict)  # other statuses and what they carry
+    also: Mapping[int, TypeForm] = field(default_factory=dict)  # other statuses and what they carry
     errors: tuple[type[EverturnError], ...] = ()
     headers: tuple[str, ...] = ()  # request headers that mean something here
     media: str = JSON
-    contents: Mapping[str, Any] = field(default_factory=dict)  # content types it answers with instead
-    streams: Any = None  # what the events hold, where the answer can be a stream instead
+    contents: Mapping[str, TypeForm] = field(default_factory=dict)  # content types it answers with instead
+    streams: TypeForm = None  # what the events hold, where the answer can be a stream instead
     takes: tuple[str, ...] = ()  # content types of a body that the endpoint reads by itself
     body_bytes_max: int | None = None
     is_stream: bool = False
@@ -171,7 +174,9 @@ class Endpoint(Generic[Q, B]):
         return self.method not in ("GET", "HEAD")
 
 
+# ``Any``: the table mixes endpoints of all queries and bodies; each is checked where it is made.
 AnyEndpoint = Endpoint[Any, Any]
+AnyCall = ApiCall[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -253,7 +258,7 @@ def _checked(name: str, value: str) -> str:
 # --- the parts of a request --------------------------------------------------------------------------
 
 
-def decoded_query(endpoint: AnyEndpoint, query_string: bytes) -> Any:
+def decoded_query(endpoint: AnyEndpoint, query_string: bytes) -> object:
     """Raises Invalid with the name of what is wrong."""
     if not query_string:
         pairs: list[tuple[str, str]] = []
@@ -284,9 +289,9 @@ class BodyReader:
     def __init__(self, bytes_max: int, timeout_s: float) -> None:
         self._bytes_max = bytes_max
         self._timeout_s = timeout_s
-        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+        self._decoders: dict[type, msgspec.json.Decoder[object]] = {}
 
-    async def read(self, endpoint: AnyEndpoint, headers: Mapping[str, str], receive: Receive) -> Any:
+    async def read(self, endpoint: AnyEndpoint, headers: Mapping[str, str], receive: Receive) -> object:
         """The endpoint's body. Raises NotJson, BadJson, Invalid, BodyTooLarge, BodyTooSlow."""
         length = headers.get("content-length")
         has_bytes = (length or "0") != "0" or "transfer-encoding" in headers
@@ -299,7 +304,7 @@ class BodyReader:
         data = await collect(receive, limit, self._timeout_s, length)
         return self._decode(endpoint.body, data)
 
-    def _decode(self, kind: Any, data: bytes) -> Any:
+    def _decode(self, kind: type, data: bytes) -> object:
         decoder = self._decoders.get(kind)
         if decoder is None:
             decoder = self._decoders[kind] = msgspec.json.Decoder(kind)
@@ -328,7 +333,7 @@ async def collect(receive: Receive, limit: int, timeout_s: float, length: str | 
     return b"".join(pieces)
 
 
-async def pieces_of(receive: Receive, timeout_s: float) -> Any:
+async def pieces_of(receive: Receive, timeout_s: float) -> AsyncIterator[bytes]:
     """The body piece by piece. Raises BodyTooSlow, and ClientGone if the client went away.
 
     Too slow is a pause of ``timeout_s``, and a body that drips: beyond that time it has to have come at some

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,7 @@ from everturn.domain.media import SNIFF_BYTES, sniff_media_type
 from everturn.domain.messages import AnyPart, Attachment, Call, Message, Result, Role, Text
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.domain.turns import FinishReason, Usage
+from everturn.web.http.json import JsonObject
 from everturn.web.http.problems import BadRequest
 
 AGENT = "everturn"
@@ -76,7 +77,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
 class FunctionTool(msgspec.Struct, frozen=True):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
     description: str = ""
-    parameters: dict[str, Any] = {}
+    parameters: JsonObject = {}
 
 
 class ToolIn(msgspec.Struct, frozen=True):
@@ -99,7 +100,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
     max_completion_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
-    response_format: dict[str, Any] | None = None
+    response_format: JsonObject | None = None
     n: Annotated[int, Meta(ge=1, le=1)] | None = None
 
     @property
@@ -225,7 +226,7 @@ def model_request(request: ChatRequest, ids: Ids) -> ModelRequest:
     )
 
 
-_ANY: dict[str, Any] = {"type": "object", "properties": {}}
+_ANY: JsonObject = {"type": "object", "properties": {}}
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "tool": Role.TOOL}
 
 
@@ -262,7 +263,7 @@ def image_bytes(url: str) -> tuple[bytes, str]:
     return data, media
 
 
-def _schema_of(response_format: dict[str, Any] | None) -> dict[str, Any] | None:
+def _schema_of(response_format: JsonObject | None) -> JsonObject | None:
     if response_format is None or response_format.get("type") != "json_schema":
         return None
     described = response_format.get("json_schema")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
 
 import anyio
 import msgspec
@@ -257,7 +256,7 @@ class _Listener:
         self._asked: dict[str, str] = {}  # what needs approval: ask -> name of the tool
         self._denied: list[str] = []
 
-    async def take(self, payload: Any) -> Answering:
+    async def take(self, payload: ev.AnyPayload | ev.Unknown) -> Answering:
         match payload:
             case ev.TextDelta():
                 if self._has_said and payload.step != self._step:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import anyio
 
@@ -255,7 +254,7 @@ class _Opened:
     def __enter__(self) -> None:
         self._streams._enter(self._stream)
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._streams._leave(self._stream)
 
 
