@@ -10,7 +10,7 @@ from everturn.domain.fold import fold
 from everturn.domain.messages import Call, Message, Outcome, Text
 from everturn.domain.sessions import Session
 from everturn.domain.store import Accepted, Ask, Claim, Submission
-from everturn.domain.turns import Failure, Turn
+from everturn.domain.turns import Failure, FinishReason, Turn
 from everturn.store import Store
 
 ME = "local"
@@ -43,7 +43,7 @@ def answer(text: str, step: int = 1) -> list[Payload]:
     return [
         ev.StepStarted(step, "scripted:one"),
         ev.TextDelta(step, text),
-        ev.StepFinished(step, "stop"),
+        ev.StepFinished(step, FinishReason.STOP),
     ]
 
 
@@ -52,7 +52,7 @@ def wish(call_id: str = "call_1", step: int = 1, *, is_started: bool = True) -> 
     payloads: list[Payload] = [
         ev.StepStarted(step, "scripted:one"),
         ev.TextDelta(step, "Let me see. "),
-        ev.StepFinished(step, "calls", (Call(call_id, "look", "{}"),)),
+        ev.StepFinished(step, FinishReason.CALLS, (Call(call_id, "look", "{}"),)),
     ]
     if is_started:
         payloads.append(ev.ToolStarted(step, call_id, "look", "{}"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import anyio
@@ -102,7 +102,11 @@ class HeldUp:
         self._address = address
 
     async def start(
-        self, group: anyio.abc.TaskGroup, store: Store, act: Callable[..., Awaitable[Any]], *args: Any
+        self,
+        group: anyio.abc.TaskGroup,
+        store: Store,
+        act: Callable[..., Coroutine[Any, Any, Any]],
+        *args: Any,
     ) -> None:
         """Start a write of ``store``; return when it waits."""
         database: Any = store.database
@@ -116,7 +120,11 @@ class HeldUp:
         await until("the write waits", lambda: writer.waiting + writer.is_writing > before)
 
     async def _start_on_postgres(
-        self, group: anyio.abc.TaskGroup, database: Any, act: Callable[..., Awaitable[Any]], *args: Any
+        self,
+        group: anyio.abc.TaskGroup,
+        database: Any,
+        act: Callable[..., Coroutine[Any, Any, Any]],
+        *args: Any,
     ) -> None:
         connection = await asyncpg.connect(self._address)
 

@@ -362,20 +362,20 @@ async def test_a_restoration_that_was_killed_is_begun_again(
     # The backup's own settings, half restored, must not decide where the next attempt puts the database.
     (data_dir / "config.toml").write_text(f"database_url = '{tmp_path / 'wrong.db'}'\n")
     address = {"EVERTURN_DATABASE_URL": str(data_dir / "everturn.db")}
-    assert (await command(data_dir, "backup", str(copy), **address)).returncode == 0
+    assert (await command(data_dir, "backup", str(copy), **address)).returncode == 0  # type: ignore[arg-type]
     async with held_restore(home, copy, **new) as process:
-        meanwhile = await command(home, "restore", str(copy), **new)
+        meanwhile = await command(home, "restore", str(copy), **new)  # type: ignore[arg-type]
         assert (meanwhile.returncode, "Another process is restoring" in meanwhile.stderr) == (1, True)
         process.send_signal(signal.SIGKILL)
     assert (home / "config.toml").exists()
-    again = await command(home, "restore", str(copy), **new)
+    again = await command(home, "restore", str(copy), **new)  # type: ignore[arg-type]
     assert again.returncode == 0, again.stderr
     assert not (home / "UNFINISHED").exists()
     assert not (tmp_path / "wrong.db").exists()
     url = new.get("EVERTURN_DATABASE_URL") or str(home / "everturn.db")
     async with everturn.open(home, model="pocket", database_url=url) as agent:
         assert [session.id for session in (await agent.sessions()).items] == [kept.id]
-    refused = await command(home, "restore", str(copy), **new)
+    refused = await command(home, "restore", str(copy), **new)  # type: ignore[arg-type]
     assert (refused.returncode, "is not empty" in refused.stderr) == (1, True)
 
 

@@ -179,7 +179,7 @@ def test_every_question_of_ours_is_answered_with_a_word_that_it_offers(
 
 async def test_an_answer_that_takes_too_long_is_an_error_with_a_reason(store: Store, tmp_path: Path) -> None:
     script = ([Say("Slowly. "), Pause(1e6)],)
-    async with run_web(store, tmp_path, *script, settings={"completion_timeout_s": 0.2}) as server:
+    async with run_web(store, tmp_path, *script, settings={"completion_timeout_s": 0.2}) as server:  # type: ignore[arg-type]
         body = {"model": "everturn", "messages": asking()}
         late = await server.http.post("/v1/chat/completions", json=body)
         assert (late.status_code, late.json()["error"]["code"]) == (502, "turn_not_completed")
@@ -212,7 +212,7 @@ async def test_a_turn_that_its_client_has_left_in_a_session_is_denied_what_it_as
     goes_on, tool = anyio.Event(), FakeTool("deploy")
     script = ([Say("Slowly. "), Wait(goes_on), CallTool("deploy", {})], "I could not deploy.")
     body = {"model": "everturn", "messages": asking(), "stream": is_streamed}
-    async with run_web(store, tmp_path, *script, tools=[tool], rules={"deploy": Verdict.ASK}) as server:
+    async with run_web(store, tmp_path, *script, tools=[tool], rules={"deploy": Verdict.ASK}) as server:  # type: ignore[arg-type]
         with anyio.fail_after(PATIENCE_S):
             await _leave(server, json.dumps(body).encode(), b"Slowly" if is_streamed else b"")
             goes_on.set()
@@ -271,7 +271,7 @@ async def test_client_tools_work_on_a_bare_model_and_not_on_the_agent(store: Sto
 
 async def test_a_bare_model_streams_tool_calls_and_says_when_it_breaks(store: Store, tmp_path: Path) -> None:
     broken = [Say("Half an ans"), Trouble(RateLimited("Slow down."))]
-    models = one_model([Say("Let me see."), CallTool("look", {"at": 1}, id="c9")], broken)
+    models = one_model([Say("Let me see."), CallTool("look", {"at": 1}, id="c9")], broken)  # type: ignore[arg-type]
     async with run_web(store, tmp_path, models=models) as server, client_of(server) as client:
         calls, text, finish = [], "", None
         stream = await client.chat.completions.create(model="acme:one", messages=asking(), stream=True)
@@ -370,7 +370,9 @@ async def test_an_image_that_is_sent_again_is_the_same_image(store: Store, tmp_p
             ]
             messages = [{"role": "user", "content": parts}]
             return await client.chat.completions.create(
-                model="everturn", messages=messages, extra_headers=headers
+                model="everturn",
+                messages=messages,  # type: ignore[arg-type]
+                extra_headers=headers,  # type: ignore[arg-type]
             )
 
         assert await ask(PIXEL) == await ask(PIXEL)

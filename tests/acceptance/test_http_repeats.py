@@ -20,7 +20,7 @@ async def test_a01_a_repeat_is_the_same_turn_after_another_model_was_preferred(
         session = (await server.http.post("/api/sessions", json={})).json()
         path = f"/api/sessions/{session['id']}"
         sent = {"json": {"text": "hello"}, "headers": {"Idempotency-Key": "k1"}}
-        first = await server.http.post(f"{path}/turns", **sent)
+        first = await server.http.post(f"{path}/turns", **sent)  # type: ignore[arg-type]
         assert first.status_code == 202, first.text
         assert first.json()["turn"]["model"] == "acme:one"
         if what == "preferences":
@@ -28,7 +28,7 @@ async def test_a01_a_repeat_is_the_same_turn_after_another_model_was_preferred(
         else:
             changed = await server.http.patch(path, json={"model": "acme:two"})
             assert changed.status_code == 200
-        again = await server.http.post(f"{path}/turns", **sent)
+        again = await server.http.post(f"{path}/turns", **sent)  # type: ignore[arg-type]
         assert again.status_code == 202, again.text
         assert again.json()["turn"]["id"] == first.json()["turn"]["id"]
         other = await server.http.post(f"{path}/turns", json={"text": "other"}, headers=sent["headers"])

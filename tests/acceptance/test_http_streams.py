@@ -73,7 +73,8 @@ async def test_last_event_ids_that_make_no_sense_are_refused(store: Store, tmp_p
         session_id = (await server.new_session())["id"]
         for wrong in ("x", "-1", "1.5", "9" * 30, "٣"):
             answer = await server.http.get(
-                f"/api/sessions/{session_id}/events", headers={"Last-Event-ID": wrong.encode()}
+                f"/api/sessions/{session_id}/events",
+                headers={"Last-Event-ID": wrong.encode()},  # type: ignore[arg-type]
             )
             assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 

@@ -10,7 +10,7 @@ from everturn.domain.messages import Message, Role, Summary
 from everturn.domain.store import Claim, Request, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
-from tests.acting import ME, answered, append, claim, complete, new_session, say, transcript, words
+from tests.acting import CRASHED, ME, answered, append, claim, complete, new_session, say, transcript, words
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +86,6 @@ async def test_a14_a_session_deleted_meanwhile_stays_deleted(store: Store) -> No
     with pytest.raises(NotFound):
         await append(store, held, [summary(held, "about a", "")])
     with pytest.raises(NotFound):
-        await store.turns.fail(held.turn.id, held.epoch, ev.Failure("gone", "gone"))
+        await store.turns.fail(held.turn.id, held.epoch, CRASHED)
     with pytest.raises(Gone):
         await store.sessions.get(ME, session.id)

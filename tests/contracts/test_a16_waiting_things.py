@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from everturn.domain import events as ev
+from everturn.domain.asks import Decision
 from everturn.domain.errors import Invalid, Stale, WrongState
 from everturn.store import Store, open_store
 from tests.acting import (
@@ -172,5 +173,5 @@ async def test_a16_what_the_user_changed_about_a_call_is_durable_with_the_answer
             await second.asks.answer(ME, "ask_1", "once", by="eve")
         resolved = (await second.journal.after(ME, session.id, 0))[-1]
         assert resolved.payload == ev.ApprovalResolved(
-            "ask_1", asked.call_id or "", "once", "ada", '{"n": 2}'
+            "ask_1", asked.call_id or "", Decision.ONCE, "ada", '{"n": 2}'
         )

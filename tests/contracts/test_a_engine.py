@@ -148,7 +148,7 @@ async def test_a04_a_turn_reads_its_history_once_however_much_it_says(
         [Chunks("y", 300), CallTool("look", {"n": 1})],
         [Chunks("z", 300)],
     )
-    async with open_harness(store, *script, tools=[FakeTool("look")], clock=clock) as h:
+    async with open_harness(store, *script, tools=[FakeTool("look")], clock=clock) as h:  # type: ignore[arg-type]
         session = await h.new_session()
         reads: list[str] = []
         context = store.transcript.context
@@ -169,7 +169,7 @@ async def test_a05_progress_moves_updated_at_and_a_title_does_not(
     settings = quiet_settings(makes_titles=True)
     script = ([Wait(gate), Say("word")], "A Title")
     probe.hold(Moment.TITLE_MADE)
-    async with open_harness(store, *script, clock=clock, probe=probe, settings=settings) as h:
+    async with open_harness(store, *script, clock=clock, probe=probe, settings=settings) as h:  # type: ignore[arg-type]
         session = await h.new_session()
         await h.send(session)
         await h.seen(session, "step.started")
@@ -228,7 +228,7 @@ async def test_a08_all_progress_is_durable_before_the_end_and_nothing_lands_afte
         accepted = await h.send(session)
         await probe.reached(Moment.WRITER_QUIET)
         said = [e.payload for e in await h.events(session) if e.kind == "text.delta"]
-        assert sum(len(p.text) for p in said) == 500  # type: ignore[union-attr]
+        assert sum(len(p.text) for p in said) == 500  # type: ignore[misc, union-attr]
         assert (await h.turn(accepted.turn.id)).state is TurnState.RUNNING
         probe.release(Moment.WRITER_QUIET)
         await h.settled(accepted.turn.id)
@@ -371,7 +371,11 @@ async def test_a13_undo_and_retry_are_refused_while_a_turn_runs_or_waits(
 ) -> None:
     script = ("first", [CallTool("pay")], [Say("x"), Pause(FOREVER)])
     async with open_harness(
-        store, *script, tools=[FakeTool("pay")], rules={"pay": Verdict.ASK}, clock=clock
+        store,
+        *script,  # type: ignore[arg-type]
+        tools=[FakeTool("pay")],
+        rules={"pay": Verdict.ASK},
+        clock=clock,  # type: ignore[arg-type]
     ) as h:
         session = await h.new_session()
         await h.run(session, "one")

@@ -44,7 +44,7 @@ async def test_c04_a_turn_streams_into_the_spool_and_starts_no_tool_until_it_is_
 ) -> None:
     pay = FakeTool("pay", "paid")
     script = ([Say("one two three four", size=4), CallTool("pay")], "All done.")
-    async with open_harness(spooling, *script, tools=[pay], clock=clock, probe=probe) as harness:
+    async with open_harness(spooling, *script, tools=[pay], clock=clock, probe=probe) as harness:  # type: ignore[arg-type]
         session = await harness.new_session()
         probe.hold(Moment.DELTA_OFFERED)
         accepted = await harness.send(session)
@@ -113,7 +113,7 @@ async def test_c04_a_worker_that_cannot_renew_its_lease_starts_no_model_call(
         proxy.go_away()
         await clock.advance(60)
         probe.release(Moment.BATCH_COMMITTED)
-        await task_waits_in(Lease.held)
+        await task_waits_in(Lease.wait_held)
         assert harness.model.requests == []
         assert not harness.engine.status()["has_lease"]
 
@@ -138,7 +138,7 @@ async def test_c04_a_worker_that_dies_with_a_spool_is_resumed_with_what_it_had_s
     script = [Say("one two "), Wait(anyio.Event())]
     async with (
         open_store(address, data_dir=folder, clock=clock, probe=probe) as first,
-        crashing_harness(first, script, clock=clock, probe=probe) as harness,
+        crashing_harness(first, script, clock=clock, probe=probe) as harness,  # type: ignore[arg-type]
     ):
         session = await harness.new_session()
         probe.hold(Moment.DELTA_OFFERED)

@@ -12,7 +12,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import StoreAway
 from everturn.domain.fold import fold
 from everturn.domain.probe import Moment
-from everturn.domain.turns import Recovery, TurnState
+from everturn.domain.turns import FinishReason, Recovery, TurnState
 from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk
 from everturn.store.journal.spool import Spool
@@ -74,7 +74,9 @@ async def test_c04_spooled_events_are_delivered_in_order_when_the_database_is_ba
         await spooling.journal.wait_delivered(held.turn.id, held.epoch)
     assert not spooling.is_away
     assert spool_of(spooling).is_empty
-    number = await append(spooling, held, [ev.TextDelta(1, "five"), ev.StepFinished(1, "stop")], number)
+    number = await append(
+        spooling, held, [ev.TextDelta(1, "five"), ev.StepFinished(1, FinishReason.STOP)], number
+    )
     await complete(spooling, held, number)
     journal = await store.journal.of_turn(ME, held.turn.id)
     assert not any(event.is_late for event in journal)
@@ -108,7 +110,7 @@ async def test_c04_a_database_that_is_back_and_refuses_gets_everything_in_order_
         await connection.close()
     with anyio.fail_after(PATIENCE_S):
         await spooling.journal.wait_delivered(held.turn.id, held.epoch)
-    number = await append(spooling, held, [ev.StepFinished(1, "stop")], number + 1)
+    number = await append(spooling, held, [ev.StepFinished(1, FinishReason.STOP)], number + 1)
     await complete(spooling, held, number)
     assert await words(store, session.id) == ["hello", "one two three"]
     assert spooling.trouble is None

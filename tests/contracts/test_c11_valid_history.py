@@ -6,6 +6,7 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.messages import Call, Outcome, Result
+from everturn.domain.turns import FinishReason
 from everturn.store import Store
 from tests.acting import CRASHED, ME, answer, append, claim, new_session, say, start
 from tests.crash.checking import assert_valid
@@ -17,7 +18,7 @@ JOURNAL: list[ev.Payload] = [
     ev.StepStarted(1, "m"),
     ev.ReasoningDelta(1, "hm "),
     ev.TextDelta(1, "Let me see. "),
-    ev.StepFinished(1, "calls", CALLS),
+    ev.StepFinished(1, FinishReason.CALLS, CALLS),
     ev.ToolStarted(1, "call_1", "look", "{}"),
     ev.ToolStarted(1, "call_2", "look", "{}"),
     ev.ToolFinished("call_2", "look", Outcome.OK, "second first"),

@@ -205,7 +205,7 @@ async def test_c02_a_call_that_the_user_changed_runs_changed_after_a_crash_too(
             await probe.reached(moment)
             group.cancel_scope.cancel()
     probe.release(moment)  # the store finishes what it has begun before it closes
-    async with open_harness(store, "Paid.", **more) as h:
+    async with open_harness(store, "Paid.", **more) as h:  # type: ignore[arg-type]
         assert (await h.settled(turn.id)).state is TurnState.COMPLETED
         assert pay.calls
         assert {call.arguments["sum"] for call in pay.calls} == {5}
@@ -386,7 +386,7 @@ async def test_c03_an_interrupted_turn_shows_what_it_had_and_frees_the_session(
 ) -> None:
     settings = quiet_settings(resume_attempts_max=0)
     script = ([Say("First. "), CallTool("look")], [Say("Then half"), Pause(FOREVER)])
-    async with crashing_harness(store, *script, tools=[FakeTool("look", "seen")], clock=clock) as h:
+    async with crashing_harness(store, *script, tools=[FakeTool("look", "seen")], clock=clock) as h:  # type: ignore[arg-type]
         session = await h.new_session()
         accepted = await h.send(session)
         await h.seen(session, "text.delta", 2)
@@ -488,7 +488,7 @@ async def test_c09_a_worker_that_cannot_renew_its_lease_waits_before_it_starts_a
         # The process stands still past its lease: nothing could be renewed.
         clock.stand_still(60)
         probe.release(Moment.TOOL_STARTED)
-        await task_waits_in(Lease.held)
+        await task_waits_in(Lease.wait_held)
         assert look.calls == []
         await clock.jump(5)  # the next heartbeat renews it, and the turn is still ours
         assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED

@@ -16,7 +16,7 @@ from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.store import Request, Submission
 from everturn.domain.tool import ToolResult
-from everturn.domain.turns import Usage
+from everturn.domain.turns import FinishReason, Usage
 from everturn.engine import EngineSettings
 from everturn.engine.agent_cache import AgentCache, CacheBounds, CacheEntry
 from everturn.engine.agents import WarmAgent, _signature, key_of
@@ -266,7 +266,7 @@ async def test_d05_the_refresh_after_a_turn_touches_only_its_own_session(
 async def test_d06_a_turn_writes_only_to_its_own_session(store: Store, clock: FakeClock) -> None:
     tool = FakeTool("look", "seen")
     script = [[CallTool("look")], "for a", [CallTool("look")], "for b", [CallTool("look")], "for a again"]
-    async with engine(store, clock, model=ScriptedModel(*script, clock=clock), tools=[tool]) as h:
+    async with engine(store, clock, model=ScriptedModel(*script, clock=clock), tools=[tool]) as h:  # type: ignore[arg-type]
         a, b = await h.new_session(key=KEY), await h.new_session(key=KEY)
         turns = [await h.run(a, "a1"), await h.run(b, "b1"), await h.run(a, "a2")]
         assert builds(h) == 1
@@ -292,7 +292,10 @@ async def test_d06_turns_of_two_sessions_at_once_on_one_agent_do_not_mix(
 
     script = [[CallTool("slow")], [CallTool("slow")], "one done", "other done"]
     async with engine(
-        store, clock, model=ScriptedModel(*script, clock=clock), tools=[FakeTool("slow", slow)]
+        store,
+        clock,
+        model=ScriptedModel(*script, clock=clock),  # type: ignore[arg-type]
+        tools=[FakeTool("slow", slow)],  # type: ignore[arg-type]
     ) as h:
         a, b = await h.new_session(key=KEY), await h.new_session(key=KEY)
         sent_a, sent_b = await h.send(a, "a1"), await h.send(b, "b1")
@@ -742,7 +745,10 @@ async def test_d11_a_prefix_that_should_have_been_cached_and_was_not_is_recorded
     store: Store, clock: FakeClock
 ) -> None:
     def answer(cached: int | None) -> list[Any]:
-        return [Say("fine"), End("stop", Usage(input_tokens=5000, output_tokens=5, cached_tokens=cached))]
+        return [
+            Say("fine"),
+            End(FinishReason.STOP, Usage(input_tokens=5000, output_tokens=5, cached_tokens=cached)),
+        ]
 
     script = [answer(0), answer(4000), answer(0), answer(None), answer(0)]
     async with engine(store, clock, model=ScriptedModel(*script, clock=clock)) as h:
@@ -764,7 +770,10 @@ async def test_d11_another_session_of_the_place_shares_only_the_prefix(
     store: Store, clock: FakeClock
 ) -> None:
     def answer(cached: int) -> list[Any]:
-        return [Say("fine"), End("stop", Usage(input_tokens=5000, output_tokens=5, cached_tokens=cached))]
+        return [
+            Say("fine"),
+            End(FinishReason.STOP, Usage(input_tokens=5000, output_tokens=5, cached_tokens=cached)),
+        ]
 
     script = [answer(0), answer(0), answer(0)]
     async with engine(store, clock, model=ScriptedModel(*script, clock=clock)) as h:

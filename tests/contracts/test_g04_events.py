@@ -15,7 +15,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import BadImport
 from everturn.domain.fold import fold
 from everturn.domain.store import Claim
-from everturn.domain.turns import TurnState
+from everturn.domain.turns import FinishReason, TurnState
 from everturn.store import Store
 from everturn.store.sessions import documents
 from everturn.testing.web_server import run_web
@@ -179,7 +179,7 @@ async def test_g04_the_server_sends_newer_events_and_the_terminal_passes_over_th
     store: Store, tmp_path: Path
 ) -> None:
     held, number = await newer_turn(store)
-    await append(store, held, [ev.StepFinished(1, "stop")], number)
+    await append(store, held, [ev.StepFinished(1, FinishReason.STOP)], number)
     await complete(store, held, number + 1)
     async with run_web(store, tmp_path) as server:
         frames = await server.read_until(f"/api/sessions/{held.session.id}/events?after=0", "turn.completed")

@@ -15,6 +15,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreBroken
 from everturn.domain.store import Submission
+from everturn.domain.turns import FinishReason
 from everturn.store import Store, open_store
 from everturn.store.sqlite import SqliteDatabase
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
@@ -59,7 +60,7 @@ async def test_a_full_disk_refuses_everything_and_takes_it_again_when_there_is_r
         assert (await store.sessions.get(ME, session.id)).position == 4, "reading goes on, and shows no more"
         platter.heal()
         number = await append(store, held, [ev.TextDelta(1, "two ")], number)
-        number = await append(store, held, [ev.StepFinished(1, "stop")], number)
+        number = await append(store, held, [ev.StepFinished(1, FinishReason.STOP)], number)
         await complete(store, held, number)
         assert not (await say(store, session.id, "one more", key="k")).is_repeat
     async with opened(platter, vfs) as store:

@@ -97,7 +97,7 @@ async def test_turns_in_every_place_wait_for_a_full_disk_and_go_on_by_themselves
         [CallTool("pay")],
         [Say("Let me see. "), Wait(may_wish), CallTool("look")],
     )
-    model = ScriptedModel(*script, clock=clock, then="Done.")
+    model = ScriptedModel(*script, clock=clock, then="Done.")  # type: ignore[arg-type]
     pay = Slow("pay", ToolResult("paid", full_output=b"the whole bill"))
     look = FakeTool("look", "a cat")
     settings = quiet_settings(store_retry_s=RETRY_S)
@@ -130,7 +130,7 @@ async def test_turns_in_every_place_wait_for_a_full_disk_and_go_on_by_themselves
         kinds = await _kinds(h, paying)
         assert kinds.index("tool.finished") < len(kinds) - 1 - kinds[::-1].index("step.started")
         [file] = [e.payload.artifact for e in await h.events(paying) if e.kind == "tool.finished"]  # type: ignore[union-attr]
-        assert (await store.files.path(OWNER, file)).read_bytes() == b"the whole bill"
+        assert (await store.files.path(OWNER, file)).read_bytes() == b"the whole bill"  # type: ignore[arg-type]
     assert await store.upkeep.check() == []
 
 
@@ -181,7 +181,7 @@ async def test_a_model_that_is_held_back_by_a_full_disk_is_not_taken_for_silent(
     )
     may_go_on = anyio.Event()
     script = [Say("One "), Wait(may_go_on), Chunks("word ", 100)]
-    async with open_harness(store, script, clock=clock, settings=settings) as h:
+    async with open_harness(store, script, clock=clock, settings=settings) as h:  # type: ignore[arg-type]
         session = await h.new_session()
         accepted = await h.send(session)
         await h.seen(session, "text.delta")
@@ -205,7 +205,7 @@ async def test_a_server_that_stops_while_the_disk_is_full_leaves_its_turns_to_th
     script = [Say("One, "), Wait(may_stream), Say("two.")]
     settings = quiet_settings(store_retry_s=RETRY_S, drain_s=0.1)
     with anyio.fail_after(PATIENCE_S):
-        async with open_harness(store, script, clock=clock, settings=settings) as h:
+        async with open_harness(store, script, clock=clock, settings=settings) as h:  # type: ignore[arg-type]
             session = await h.new_session()
             accepted = await h.send(session)
             await h.seen(session, "text.delta")

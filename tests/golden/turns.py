@@ -14,10 +14,20 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from everturn.domain import events as ev
+from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.fold import fold
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Call, Message, Outcome, Reasoning, Role, Summary, Text
-from everturn.domain.turns import Failure, Recovery, Turn, TurnKind, TurnState, Usage
+from everturn.domain.turns import (
+    ClaimReason,
+    Failure,
+    FinishReason,
+    Recovery,
+    Turn,
+    TurnKind,
+    TurnState,
+    Usage,
+)
 
 FILE = Path(__file__).parents[2] / "frontend/tests/fixtures/turns.json"
 START_MS = 1_800_000_000_000
@@ -60,14 +70,16 @@ def begun(text: str = "Please help.") -> list[ev.Payload]:
     return [ev.TurnAccepted(_asked(text)), ev.TurnStarted(1, "worker")]
 
 
-def said(step: int, *texts: str, thought: str = "", finish: str = "stop") -> list[ev.Payload]:
+def said(
+    step: int, *texts: str, thought: str = "", finish: FinishReason = FinishReason.STOP
+) -> list[ev.Payload]:
     thinking = [ev.ReasoningDelta(step, piece) for piece in thought.split("|") if piece]
     speaking = [ev.TextDelta(step, piece) for piece in texts]
     return [ev.StepStarted(step, MODEL), *thinking, *speaking, ev.StepFinished(step, finish), _usage(step)]
 
 
 def wished(step: int, *calls: Call) -> list[ev.Payload]:
-    return [ev.StepStarted(step, MODEL), ev.StepFinished(step, "calls", calls), _usage(step)]
+    return [ev.StepStarted(step, MODEL), ev.StepFinished(step, FinishReason.CALLS, calls), _usage(step)]
 
 
 def command(call_id: str, text: str) -> Call:
@@ -83,15 +95,15 @@ def finished(call: Call, text: str, outcome: Outcome = Outcome.OK, **more: Any) 
     return ev.ToolFinished(call.id, call.name, outcome, text, **more)
 
 
-def asked_about(call: Call, decision: str, arguments: str | None = None) -> list[ev.Payload]:
+def asked_about(call: Call, decision: Decision, arguments: str | None = None) -> list[ev.Payload]:
     requested = ev.ApprovalRequested(
         "ask_1", call.id, call.name, call.arguments, "digest", "it deletes files", label="rm -r old"
     )
     resolved = ev.ApprovalResolved("ask_1", call.id, decision, "user", arguments)
-    return [requested, ev.TurnWaiting(("ask_1",)), resolved, _resumed("answered")]
+    return [requested, ev.TurnWaiting(("ask_1",)), resolved, _resumed(ClaimReason.ANSWERED)]
 
 
-def _resumed(reason: str, step: int = 0) -> ev.Payload:
+def _resumed(reason: ClaimReason, step: int = 0) -> ev.Payload:
     return ev.TurnResumed(2, "other worker", reason, attempt=1, step=step)
 
 
@@ -116,7 +128,7 @@ def _answers() -> list[Case]:
     summary = Message(
         "msg_sum", "trn", Role.SUMMARY, (Summary("A summary.", "msg_9", 12, 4_000, 200),), START_MS
     )
-    limit = ev.QuestionAsked("ask_2", "Go on?", ("go on", "stop"), "limit")
+    limit = ev.QuestionAsked("ask_2", "Go on?", ("go on", "stop"), AskTopic.LIMIT)
     return [
         Case("an answer", [*begun(), *said(1, "Hello, ", "you."), ev.TurnCompleted()]),
         Case(
@@ -130,18 +142,21 @@ def _answers() -> list[Case]:
                 ev.StepStarted(1, MODEL),
                 ev.ReasoningDelta(1, "Is it?"),
                 ev.TextDelta(1, "Yes."),
-                ev.StepFinished(1, "stop", (), (Reasoning("Is it?"),)),
+                ev.StepFinished(1, FinishReason.STOP, (), (Reasoning("Is it?"),)),
                 ev.TurnCompleted(),
             ],
         ),
-        Case("cut at its length", [*begun(), *said(1, "Once upon", finish="length"), ev.TurnCompleted()]),
+        Case(
+            "cut at its length",
+            [*begun(), *said(1, "Once upon", finish=FinishReason.LENGTH), ev.TurnCompleted()],
+        ),
         Case(
             "a cache that was missed",
             [
                 *begun(),
                 ev.StepStarted(1, MODEL),
                 ev.TextDelta(1, "Yes."),
-                ev.StepFinished(1, "stop"),
+                ev.StepFinished(1, FinishReason.STOP),
                 _usage(1, missed=True),
                 ev.TurnCompleted(),
             ],
@@ -169,8 +184,8 @@ def _answers() -> list[Case]:
                 *said(1, "So far."),
                 limit,
                 ev.TurnWaiting(("ask_2",)),
-                ev.QuestionAnswered("ask_2", "go on", "user", "limit"),
-                _resumed("answered"),
+                ev.QuestionAnswered("ask_2", "go on", "user", AskTopic.LIMIT),
+                _resumed(ClaimReason.ANSWERED),
                 *said(2, "And on."),
                 ev.TurnCompleted(),
             ],
@@ -192,7 +207,7 @@ def _answers() -> list[Case]:
 def _calls() -> list[Case]:
     first, second = command("c1", "make"), Call("c2", "read_file", '{"path":"a.txt"}')
     question = Call("c1", "ask_user", '{"question":"Which?"}')
-    asked = ev.QuestionAsked("ask_1", "Which?", ("this", "that"), "question", "c1")
+    asked = ev.QuestionAsked("ask_1", "Which?", ("this", "that"), AskTopic.QUESTION, "c1")
     return [
         Case(
             "two calls, one of which failed",
@@ -214,8 +229,8 @@ def _calls() -> list[Case]:
                 *wished(1, question),
                 asked,
                 ev.TurnWaiting(("ask_1",)),
-                ev.QuestionAnswered("ask_1", "that", "user", "question", "c1"),
-                _resumed("answered"),
+                ev.QuestionAnswered("ask_1", "that", "user", AskTopic.QUESTION, "c1"),
+                _resumed(ClaimReason.ANSWERED),
                 *ran(question, "Which?"),
                 finished(question, "that"),
                 *said(2, "That one, then."),
@@ -235,21 +250,21 @@ def _decisions() -> list[Case]:
     return [
         Case(
             "allowed once",
-            [*start, *asked_about(call, "once"), *ran(call, "rm -r old"), finished(call, ""), *end],
+            [*start, *asked_about(call, Decision.ONCE), *ran(call, "rm -r old"), finished(call, ""), *end],
         ),
         Case(
             "allowed as changed",
             [
                 *start,
-                *asked_about(call, "once", changed.arguments),
+                *asked_about(call, Decision.ONCE, changed.arguments),
                 *ran(changed, "rm -r older"),
                 finished(changed, ""),
                 *end,
             ],
         ),
-        Case("denied", [*start, *asked_about(call, "deny"), denied, *end]),
-        Case("not allowed in time", [*start, *asked_about(call, "expired"), denied, *end]),
-        Case("waits for approval", [*start, *asked_about(call, "once")[:2]]),
+        Case("denied", [*start, *asked_about(call, Decision.DENY), denied, *end]),
+        Case("not allowed in time", [*start, *asked_about(call, Decision.EXPIRED), denied, *end]),
+        Case("waits for approval", [*start, *asked_about(call, Decision.ONCE)[:2]]),
     ]
 
 
@@ -258,13 +273,18 @@ def _crashes() -> list[Case]:
     dropped = ev.StepAbandoned(1, "dropped", "connection lost", continues=True, model=MODEL)
     limited = ev.StepAbandoned(1, "rate_limited", "429", retry_in_ms=2_000, model=MODEL)
     again = ev.StepStarted(1, MODEL, attempt=2)
-    ending = [ev.TextDelta(1, " a time."), ev.StepFinished(1, "stop"), _usage(1), ev.TurnCompleted()]
+    ending = [
+        ev.TextDelta(1, " a time."),
+        ev.StepFinished(1, FinishReason.STOP),
+        _usage(1),
+        ev.TurnCompleted(),
+    ]
     return [
         Case(
             "goes on after a crash",
             [
                 *cut,
-                _resumed("crash"),
+                _resumed(ClaimReason.CRASH),
                 ev.StepAbandoned(1, "crash", continues=True),
                 again,
                 *ending,
@@ -274,7 +294,7 @@ def _crashes() -> list[Case]:
             "answers again after a crash",
             [
                 *cut,
-                _resumed("crash"),
+                _resumed(ClaimReason.CRASH),
                 ev.StepAbandoned(1, "crash"),
                 again,
                 *ending,
@@ -290,7 +310,7 @@ def _crashes() -> list[Case]:
                 *wished(1, command("c1", "ls")),
                 *ran(command("c1", "ls"), "ls"),
                 finished(command("c1", "ls"), "a"),
-                _resumed("handed_over", 1),
+                _resumed(ClaimReason.HANDED_OVER, 1),
                 *said(2, "One file."),
                 ev.TurnCompleted(),
             ],
@@ -300,18 +320,23 @@ def _crashes() -> list[Case]:
 
 def _doubts() -> list[Case]:
     call = command("c1", "make")
-    doubt = ev.QuestionAsked("ask_1", "What became of it?", ("run again", "take it as done"), "doubt", "c1")
+    doubt = ev.QuestionAsked(
+        "ask_1", "What became of it?", ("run again", "take it as done"), AskTopic.DOUBT, "c1"
+    )
     start = [
         *begun(),
         *wished(1, call),
         *ran(call, "make", "compiling\n"),
-        _resumed("crash", 1),
+        _resumed(ClaimReason.CRASH, 1),
         doubt,
         ev.TurnWaiting(("ask_1",)),
     ]
 
     def answered(answer: str) -> list[ev.Payload]:
-        return [ev.QuestionAnswered("ask_1", answer, "user", "doubt", "c1"), _resumed("answered", 1)]
+        return [
+            ev.QuestionAnswered("ask_1", answer, "user", AskTopic.DOUBT, "c1"),
+            _resumed(ClaimReason.ANSWERED, 1),
+        ]
 
     end = [*said(2, "Made."), ev.TurnCompleted()]
     return [

@@ -149,7 +149,8 @@ def _spliced(text: str, start: tuple[int, int], end: tuple[int, int], instead: s
 
 def _function_at(tree: ast.Module, line: int) -> str:
     """The innermost function around this line, with its class."""
-    name, stack = "", [(tree, "")]
+    name = ""
+    stack: list[tuple[ast.AST, str]] = [(tree, "")]
     while stack:
         node, prefix = stack.pop()
         for child in ast.iter_child_nodes(node):

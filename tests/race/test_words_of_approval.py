@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 def _only_once(call: object, spec: object) -> Ruling:
-    return Ruling(Verdict.ASK, "It spends money.", "pay", options=("once", "deny"))
+    return Ruling(Verdict.ASK, "It spends money.", "pay", options=("once", "deny"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("word", ["no", "denied", "reject", "always", "ONCE", "expired"])

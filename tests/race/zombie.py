@@ -45,7 +45,7 @@ class CountedModel(ScriptedModel):
     """Writes a line for each call before anything else happens."""
 
     def __init__(self, counts: Path, who: str, steps: list[str]) -> None:
-        super().__init__(*(STEPS[step] for step in steps))
+        super().__init__(*(STEPS[step] for step in steps))  # type: ignore[arg-type]
         self._counts = counts
         self._who = who
 

@@ -373,7 +373,9 @@ async def test_uploads_have_a_limit_and_leave_nothing_behind(store: Store, tmp_p
 
         for content in (b"x" * 3_000_000, unannounced()):
             answer = await server.http.post(
-                "/api/uploads", content=content, headers={"Content-Type": "application/octet-stream"}
+                "/api/uploads",
+                content=content,  # type: ignore[arg-type]
+                headers={"Content-Type": "application/octet-stream"},  # type: ignore[arg-type]
             )
             assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
         assert list((tmp_path / "uploads").iterdir()) == []

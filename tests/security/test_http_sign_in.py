@@ -12,6 +12,7 @@ import anyio
 import httpx2
 import pytest
 
+from everturn.domain.asks import AskTopic
 from everturn.domain.store import Ask
 from everturn.domain.tool import Tool, Verdict
 from everturn.engine import Preferences, write_preferences
@@ -149,7 +150,7 @@ async def test_with_a_password_everything_but_health_and_the_page_wants_a_sign_i
         for endpoint in server.web.table.endpoints:
             path = re.sub(r"{(\w+)}", lambda m: some[m[1]] + "0" * 26 if m[1] in some else "x", endpoint.path)
             body = {"json": {}} if endpoint.writes and not endpoint.takes else {}
-            answer = await server.http.request(endpoint.method, path, **body)
+            answer = await server.http.request(endpoint.method, path, **body)  # type: ignore[arg-type]
             if endpoint.scope is None:
                 assert answer.status_code != 401 or answer.json()["code"] == "wrong_password"
             else:
@@ -488,10 +489,10 @@ async def test_a_chat_token_cannot_approve_or_touch_keys_settings_tokens_or_poli
         for endpoint in admin:
             path = re.sub(r"{\w+}", "tok_" + "0" * 26, endpoint.path)
             body = {"json": {}} if endpoint.writes else {}
-            answer = await server.http.request(endpoint.method, path, **body)
+            answer = await server.http.request(endpoint.method, path, **body)  # type: ignore[arg-type]
             assert answer.status_code in (403, 422), endpoint.path
             assert answer.status_code == 403 or answer.json()["code"] in ("invalid", "invalid_id")
-        for body in ({"project": "/"}, {"profile": "unsafe"}):
+        for body in ({"project": "/"}, {"profile": "unsafe"}):  # type: ignore[assignment]
             assert (await server.http.post("/api/sessions", json=body)).status_code == 403
             answer = await server.http.patch(f"/api/sessions/{session_id}", json=body)
             assert answer.status_code == 403
@@ -510,7 +511,7 @@ async def test_a_chat_token_may_answer_questions_but_not_those_about_effects(
         server.http.headers.update(await token(server, "chat"))
 
         async def get(owner: str, ask_id: str) -> Ask:
-            return Ask(ask_id, "ses_x", "trn_x", "doubt", 0)
+            return Ask(ask_id, "ses_x", "trn_x", AskTopic.DOUBT, 0)
 
         server.store.asks.get = get  # type: ignore[method-assign]
         answer = await server.http.post(f"/api/questions/ask_{'0' * 26}", json={"answer": "rerun"})

@@ -322,7 +322,7 @@ class _CommitRounds:
 
     def record(self, owing: Owing, done: CommitResult | None) -> None:
         self.turns += done.turns if done is not None else 0
-        if done is not None and done.outcome is CommitOutcome.COMMITTED:
-            self.stuck.pop(owing.session_id, None)  # guard: b11
+        if done is not None and done.outcome is CommitOutcome.COMMITTED:  # guard: b11
+            self.stuck.pop(owing.session_id, None)
         else:
             self.stuck[owing.session_id] = owing.turns  # guard: b11

@@ -10,13 +10,14 @@ from rich.console import Console
 
 from everturn.cli import prompts
 from everturn.cli.call_text import exact, print_call
+from everturn.domain.asks import AskTopic
 from everturn.domain.store import Ask
 
 
 def printed(arguments: str, *, width: int = 60, height: int = 24, is_terminal: bool = False) -> str:
     out = Console(file=io.StringIO(), width=width, height=height, force_terminal=is_terminal)
     print_call(arguments, out)
-    text = out.file.getvalue()
+    text = out.file.getvalue()  # type: ignore[attr-defined]
     assert isinstance(text, str)
     return text
 
@@ -94,7 +95,7 @@ async def test_the_question_shows_the_call_and_what_a_lasting_answer_covers(
         "ask_1",
         "ses_1",
         "trn_1",
-        "approval",
+        AskTopic.APPROVAL,
         0,
         text="It runs code.\nDescription that is trusted\nto its last line",
         choices=("once", "deny"),

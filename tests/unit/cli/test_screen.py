@@ -14,9 +14,10 @@ from rich.console import Console
 from everturn.cli import prompts
 from everturn.cli.screen import Screen, describe, finished_length
 from everturn.domain import events as ev
+from everturn.domain.asks import AskTopic
 from everturn.domain.messages import Message, Outcome, Role, Summary, Text
 from everturn.domain.store import Ask
-from everturn.domain.turns import Failure
+from everturn.domain.turns import ClaimReason, Failure
 
 
 def drawn(*payloads: ev.Payload, is_terminal: bool) -> str:
@@ -68,7 +69,9 @@ def test_words_of_others_cannot_draw_over_what_was_printed() -> None:
 async def test_a_forged_question_is_shown_for_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     given_to_tool = json.dumps({"command": f"{FORGED} [bold]"})
-    ask = Ask("ask_1", "ses_1", "trn_1", "approval", 0, text=FORGED, name="terminal", arguments=given_to_tool)
+    ask = Ask(
+        "ask_1", "ses_1", "trn_1", AskTopic.APPROVAL, 0, text=FORGED, name="terminal", arguments=given_to_tool
+    )
 
     async def no(prompt: str) -> str:
         return "n"
@@ -97,8 +100,8 @@ def test_a_finished_part_never_ends_inside_a_fence(lines: list[str]) -> None:
         (ev.StepAbandoned(1, "rate_limited", retry_in_ms=3000), "again in 3 s"),
         (ev.StepAbandoned(1, "crash", continues=True), "goes on where it stopped"),
         (ev.StepAbandoned(1, "crash"), "asked again"),
-        (ev.TurnResumed(2, "w", "crash", step=3), "after step 3"),
-        (ev.TurnResumed(2, "w", "answered"), ""),
+        (ev.TurnResumed(2, "w", ClaimReason.CRASH, step=3), "after step 3"),
+        (ev.TurnResumed(2, "w", ClaimReason.ANSWERED), ""),
         (ev.ToolFinished("c", "terminal", Outcome.OK, "done\nmore"), "ok: done"),
     ],
 )

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everturn.domain import events as ev
+from everturn.domain.asks import AskTopic
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import NOT_RUN_TEXT, OUTPUT_BYTES_MAX, UNKNOWN_TEXT, Folded, fold, in_order
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Call, Message, Outcome, Reasoning, Result, Role, Text
-from everturn.domain.turns import Usage
+from everturn.domain.turns import ClaimReason, FinishReason, Usage
 
 TURN = "trn_" + "0" * 26
 WORDS = st.text(alphabet="abc ", min_size=1, max_size=6)
@@ -34,7 +35,7 @@ def steps(draw: st.DrawFn, step: int) -> list[Payload]:
     payloads += [ev.StepStarted(step, "m", 2), *draw(deltas(step))]
     wishes = draw(st.integers(min_value=0, max_value=3))
     calls = tuple(Call(f"call_{step}_{n}", "look", "{}") for n in range(wishes))
-    payloads.append(ev.StepFinished(step, "calls" if calls else "stop", calls))
+    payloads.append(ev.StepFinished(step, FinishReason.CALLS if calls else FinishReason.STOP, calls))
     payloads.append(ev.StepUsage(step, "m", Usage(input_tokens=draw(st.integers(0, 9)))))
     for call in calls:
         how_far = draw(st.integers(min_value=0, max_value=2))
@@ -60,7 +61,7 @@ def journals(draw: st.DrawFn) -> list[Event]:
         payloads = draw(steps(step))
         if step > 1 and draw(st.booleans()):
             epoch, number = epoch + 1, 0
-            payloads = [ev.TurnResumed(epoch, "wrk_2", "crash"), *payloads]
+            payloads = [ev.TurnResumed(epoch, "wrk_2", ClaimReason.CRASH), *payloads]
         for payload in payloads:
             number, at = number + 1, at + 1
             events.append(event(payload, epoch, number, at))
@@ -176,7 +177,7 @@ def test_an_abandoned_attempt_is_shown_and_not_part_of_the_words() -> None:
             ev.StepAbandoned(1, "cut"),
             ev.StepStarted(1, "m", 2),
             ev.TextDelta(1, "second"),
-            ev.StepFinished(1, "stop"),
+            ev.StepFinished(1, FinishReason.STOP),
         ),
     )
     (message,) = folded.messages
@@ -193,7 +194,7 @@ def test_an_attempt_that_continues_is_one_text_that_knows_where_it_was_cut() -> 
             ev.StepAbandoned(1, "cut", continues=True),
             ev.StepStarted(1, "m", 2),
             ev.TextDelta(1, "two"),
-            ev.StepFinished(1, "length"),
+            ev.StepFinished(1, FinishReason.LENGTH),
         ),
     )
     assert folded.messages[0].parts == (Text("one two", cuts=(4,)),)
@@ -203,7 +204,9 @@ def test_an_attempt_that_continues_is_one_text_that_knows_where_it_was_cut() -> 
 def test_a_call_that_started_is_unknown_and_one_that_did_not_was_not_run() -> None:
     calls = (Call("a", "look", "{}"), Call("b", "look", "{}"))
     journal = journal_of(
-        ev.StepStarted(1, "m"), ev.StepFinished(1, "calls", calls), ev.ToolStarted(1, "a", "look", "{}")
+        ev.StepStarted(1, "m"),
+        ev.StepFinished(1, FinishReason.CALLS, calls),
+        ev.ToolStarted(1, "a", "look", "{}"),
     )
     results = fold(TURN, journal, is_ended=True).messages[-1].parts
     assert [(r.call_id, r.outcome, r.text) for r in results if isinstance(r, Result)] == [
@@ -217,7 +220,7 @@ def test_a_call_that_started_is_unknown_and_one_that_did_not_was_not_run() -> No
 
 def test_a_second_result_of_a_call_changes_nothing() -> None:
     journal = journal_of(
-        ev.StepFinished(1, "calls", (Call("a", "look", "{}"),)),
+        ev.StepFinished(1, FinishReason.CALLS, (Call("a", "look", "{}"),)),
         ev.ToolFinished("a", "look", Outcome.OK, "first"),
         ev.ToolFinished("a", "look", Outcome.ERROR, "second"),
     )
@@ -229,7 +232,7 @@ def test_a_second_result_of_a_call_changes_nothing() -> None:
 def test_c09_a_late_result_counts_only_for_a_call_that_nobody_settled() -> None:
     calls = (Call("a", "look", "{}"), Call("b", "look", "{}"))
     journal = [
-        *journal_of(ev.StepFinished(1, "calls", calls), first=1),
+        *journal_of(ev.StepFinished(1, FinishReason.CALLS, calls), first=1),
         *journal_of(
             ev.ToolFinished("a", "look", Outcome.OK, "late a"),
             ev.ToolFinished("b", "look", Outcome.OK, "late b"),
@@ -247,7 +250,7 @@ def superseded(journal: list[Event], *, claimed_epoch: int = 0) -> list[tuple[in
 
 
 SPOOLED = journal_of(ev.TextDelta(1, "half an answer"), first=3, is_late=True)
-RESUMED = journal_of(ev.TurnResumed(2, "wrk_2", "crash"), epoch=2)
+RESUMED = journal_of(ev.TurnResumed(2, "wrk_2", ClaimReason.CRASH), epoch=2)
 
 
 def test_late_events_are_superseded_once_a_later_worker_has_worked() -> None:
@@ -282,11 +285,11 @@ def test_steering_stands_between_the_steps_it_came_between() -> None:
     journal = journal_of(
         ev.StepStarted(1, "m"),
         ev.TextDelta(1, "slow"),
-        ev.StepFinished(1, "stop"),
+        ev.StepFinished(1, FinishReason.STOP),
         ev.MessageAdded(steering),
         ev.StepStarted(2, "m"),
         ev.TextDelta(2, "fast"),
-        ev.StepFinished(2, "stop"),
+        ev.StepFinished(2, FinishReason.STOP),
     )
     messages = fold(TURN, journal).messages
     assert [message.text for message in messages] == ["slow", "faster", "fast"]
@@ -301,7 +304,7 @@ def test_the_provider_s_own_reasoning_takes_the_place_of_the_streamed_one() -> N
         ev.ReasoningDelta(1, "thou"),
         ev.ReasoningDelta(1, "ght"),
         ev.TextDelta(1, "said"),
-        ev.StepFinished(1, "stop", reasoning=(block,)),
+        ev.StepFinished(1, FinishReason.STOP, reasoning=(block,)),
     )
     assert fold(TURN, journal).messages[0].parts == (block, Text("said"))
 
@@ -310,7 +313,10 @@ def test_the_server_being_down_is_a_bar_of_the_timeline() -> None:
     journal = [
         *journal_of(ev.StepStarted(1, "m"), ev.TextDelta(1, "a")),
         *journal_of(
-            ev.TurnResumed(2, "w", "crash", stopped_at=2), ev.StepStarted(1, "m", 2), epoch=2, first=7
+            ev.TurnResumed(2, "w", ClaimReason.CRASH, stopped_at=2),
+            ev.StepStarted(1, "m", 2),
+            epoch=2,
+            first=7,
         ),
     ]
     bars = [(bar.kind, bar.state, bar.start_at, bar.end_at) for bar in fold(TURN, journal).timeline]
@@ -337,7 +343,7 @@ def test_eight_times_the_deltas_cost_about_eight_times_as_much() -> None:
 
 
 def started_call(*more: Payload) -> list[Event]:
-    wish = ev.StepFinished(1, "calls", (Call("c", "run", "{}"),))
+    wish = ev.StepFinished(1, FinishReason.CALLS, (Call("c", "run", "{}"),))
     return journal_of(ev.StepStarted(1, "m"), wish, ev.ToolStarted(1, "c", "run", "{}"), *more)
 
 
@@ -358,7 +364,7 @@ def test_a_call_that_reports_back_has_its_result_and_no_output_beside_it() -> No
 
 
 def test_a_result_that_a_person_gave_for_a_call_in_doubt_does_not_hide_what_it_printed() -> None:
-    answer = ev.QuestionAnswered("ask", "take it as done", "me", "doubt", "c")
+    answer = ev.QuestionAnswered("ask", "take it as done", "me", AskTopic.DOUBT, "c")
     given = ev.ToolFinished("c", "run", Outcome.OK, "The user says that it took effect.")
     assert result_of(started_call(ev.ToolOutput("c", "part"), answer, given)).output == "part"
     again = ev.ToolStarted(1, "c", "run", "{}", attempt=2)

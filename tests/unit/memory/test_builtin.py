@@ -230,7 +230,7 @@ async def test_what_a_small_model_has_read_is_done_when_it_is_cut_short(
         ModelOverloaded("busy"),
         '{"facts": ["The user paints."]}',
     ]
-    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))
+    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))  # type: ignore[arg-type]
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
@@ -247,7 +247,7 @@ async def test_a_small_model_goes_on_with_the_check_where_it_was_cut_short(
 ) -> None:
     """One that needs longer for it than a commit has would never come to its end otherwise."""
     script = [SMALL_PASSED[0], ModelOverloaded("busy"), SMALL_PASSED[1], '{"facts": ["The user sings."]}']
-    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))
+    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))  # type: ignore[arg-type]
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")

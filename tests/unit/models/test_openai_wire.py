@@ -73,7 +73,7 @@ async def test_text_and_usage(model: OpenAIModel, server: WireServer) -> None:
         "prompt_tokens_details": {"cached_tokens": 20},
         "completion_tokens_details": {"reasoning_tokens": 2},
     }
-    server.play(Answer(openai_answer(["Good ", "day."], **usage)))
+    server.play(Answer(openai_answer(["Good ", "day."], **usage)))  # type: ignore[arg-type]
     chunks = await collect(model, asks())
     assert text_of(chunks) == "Good day."
     assert finish_of(chunks).reason == "stop"
@@ -632,7 +632,7 @@ async def test_the_wait_that_the_provider_asks_for_is_said(
 ) -> None:
     server.play(refuse(429, {"error": {"message": "slow"}}, retry_after=wait))
     _, error = await collect_until_trouble(model, asks())
-    assert words in error.hint if words else not error.hint
+    assert words in error.hint if words else not error.hint  # type: ignore[attr-defined]
 
 
 async def test_retry_after_as_a_date(server: WireServer, client: httpx2.AsyncClient) -> None:

@@ -59,7 +59,7 @@ def watched(store: Store) -> Watched:
 
 @pytest.fixture
 def turns(watched: Watched) -> Turns:
-    return Turns(watched, text_bytes_max=1_000_000)
+    return Turns(watched, text_bytes_max=1_000_000)  # type: ignore[arg-type]
 
 
 async def long_turn(store: Store) -> tuple[Claim, int]:
@@ -132,7 +132,7 @@ async def test_recovering_a_long_turn_reads_none_of_its_journal_in_the_write(
     await store.journal.deliver_late(
         held.turn.id, held.epoch, late(held, number + 1, [ev.TextDelta(1, "late")])
     )
-    journal = Journal(watched, store.hub, recovery_attempts_max=3, recovery_age_max_ms=1_000_000_000)
+    journal = Journal(watched, store.hub, recovery_attempts_max=3, recovery_age_max_ms=1_000_000_000)  # type: ignore[arg-type]
     assert await journal.recover(ME, held.session.id)
     assert watched.events_read == 0
     assert await words(store, held.session.id) == ["hello", "word " * LONG + "late"]

@@ -11,7 +11,7 @@ from everturn.domain.errors import Fenced, WrongState
 from everturn.domain.fold import fold
 from everturn.domain.messages import Outcome, Result, Text
 from everturn.domain.store import Claim, Request
-from everturn.domain.turns import Recovery, TurnState
+from everturn.domain.turns import FinishReason, Recovery, TurnState
 from everturn.store import Store
 from everturn.store.turns.workers import release
 from everturn.testing import FakeClock
@@ -194,7 +194,7 @@ async def test_pruning_leaves_a_session_alone_whose_turn_runs(store: Store, cloc
     await store.upkeep.prune(older_than_ms=DAY_MS)
     following = await store.journal.after(ME, session.id, seen)
     assert following[0].kind == "text.delta"
-    await append(store, second, [ev.StepFinished(1, "stop")], number)
+    await append(store, second, [ev.StepFinished(1, FinishReason.STOP)], number)
 
 
 async def test_resuming_a_turn_whose_journal_was_pruned_is_refused_and_loses_nothing(

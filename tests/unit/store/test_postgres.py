@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 
 from everturn.domain import events as ev
+from everturn.domain.asks import AskTopic
 from everturn.domain.errors import (
     Fenced,
     NotADatabase,
@@ -538,7 +539,7 @@ async def test_asks_expire_although_the_session_of_one_is_being_deleted(
     other = await open_another(probe=Probe())
     for name in ("ask_1", "ask_2"):
         claim = await running(store)
-        ask = Ask(name, claim.session.id, claim.turn.id, "question", 0, expires_at=clock.now_ms())
+        ask = Ask(name, claim.session.id, claim.turn.id, AskTopic.QUESTION, 0, expires_at=clock.now_ms())
         await store.turns.wait(claim.turn.id, claim.epoch, claim.number + 1, [ask], [])
     doomed = (await store.asks.get(OWNER, "ask_1")).session_id
     watcher = await asyncpg.connect(postgres_url)

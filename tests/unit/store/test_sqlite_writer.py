@@ -207,7 +207,7 @@ async def test_a_turn_that_streams_is_looked_up_again_only_after_others_have_wri
     appends = store.database.writer._appends  # type: ignore[attr-defined]
     looked: list[str] = []
     look = appends._look
-    monkeypatch.setattr(appends, "_look", lambda turn_ids: looked.extend(turn_ids) or look(turn_ids))
+    monkeypatch.setattr(appends, "_look", lambda turn_ids: looked.extend(turn_ids) or look(turn_ids))  # type: ignore[func-returns-value]
 
     async def looks_of_two_appends() -> int:
         nonlocal number

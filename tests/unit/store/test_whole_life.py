@@ -11,7 +11,7 @@ from everturn.domain.errors import Gone
 from everturn.domain.fold import fold
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.store import Claim, Request, Submission
-from everturn.domain.turns import Turn, TurnState
+from everturn.domain.turns import FinishReason, Turn, TurnState
 from everturn.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ async def _say(store: Store, claim: Claim, *words: str) -> int:
     # Sent again as formed: it is recognised by its numbers.
     await store.journal.append(claim.turn.id, claim.epoch, number, payloads)
     number += len(payloads)
-    await store.journal.append(claim.turn.id, claim.epoch, number, [ev.StepFinished(1, "stop")])
+    await store.journal.append(claim.turn.id, claim.epoch, number, [ev.StepFinished(1, FinishReason.STOP)])
     return number
 
 
@@ -68,9 +68,9 @@ async def test_a_session_lives_from_its_first_message_to_its_deletion(store: Sto
     assert second.turn.parent_id is None
     await _say(store, second, "Hm")
     assert (await store.turns.cancel(OWNER, second.turn.id)).state is TurnState.CANCELLED
-    page = await store.transcript.page(OWNER, session.id)
-    [shown] = page.turns
-    assert (shown.id, page.session.head) == (second.turn.id, second.turn.id)
+    shown_page = await store.transcript.page(OWNER, session.id)
+    [shown] = shown_page.turns
+    assert (shown.id, shown_page.session.head) == (second.turn.id, second.turn.id)
     assert (shown.sibling, shown.siblings) == (2, 2)
 
     branch = await store.transcript.branch(OWNER, session.id, None, Request(key="b"))

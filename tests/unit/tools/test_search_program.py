@@ -48,7 +48,7 @@ def _grow(root: Path) -> None:
     for name, content in TREE.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())  # type: ignore[attr-defined]
     (root / ".git").mkdir()
     (root / "link.txt").symlink_to("README.md")
     (root / "linked").symlink_to("src")
@@ -97,7 +97,7 @@ async def test_the_same_lines_are_found_as_by_ripgrep(
     kit: Kit, options: list[str], arguments: dict[str, object]
 ) -> None:
     _grow(kit.workspace)
-    ours = (await kit.run("search_files", **arguments)).text.splitlines()
+    ours = (await kit.run("search_files", **arguments)).text.splitlines()  # type: ignore[arg-type]
     theirs = _rg(kit.workspace, *options)
     if "-g" in options and "-uu" not in options:
         theirs &= _rg(kit.workspace, options[-1])  # a glob of ours brings nothing back
@@ -113,7 +113,7 @@ async def test_the_same_files_are_listed_as_by_ripgrep(kit: Kit) -> None:
         (["-g", "**/*.txt"], {"glob": "**/*.txt"}),
         (["-g", "docs/**"], {"glob": "docs/**"}),
     ):
-        shown = (await kit.run("list_files", **arguments)).text.splitlines()
+        shown = (await kit.run("list_files", **arguments)).text.splitlines()  # type: ignore[arg-type]
         ours = {row.split("\t")[0] for row in shown[:-1] if not row.endswith("(link)")}  # the last counts
         theirs = set(_files(kit.workspace, options)) & set(_files(kit.workspace, []))
         assert ours == theirs
@@ -142,7 +142,7 @@ async def test_a_name_that_is_no_text_is_listed(kit: Kit) -> None:
     with open(os.fsencode(kit.workspace) + b"/bad\xff.txt", "w") as file:
         file.write("word\n")
     for name, arguments in (("list_files", {}), ("search_files", {"pattern": "word"})):
-        result = await kit.run(name, **arguments)
+        result = await kit.run(name, **arguments)  # type: ignore[arg-type]
         assert result.outcome is Outcome.OK
         assert result.text.encode().startswith(b"bad")
 

@@ -183,7 +183,7 @@ async def test_what_a_command_made_is_synced_before_its_step_is_finished(
 ) -> None:
     disk = _Witness()
     monkeypatch.setattr(DiskSync, "sync_file_system", lambda _, folder: disk.sync_file_system(folder))
-    result = await kit.run(name, **arguments)
+    result = await kit.run(name, **arguments)  # type: ignore[arg-type]
     assert result.outcome is Outcome.OK, result.text
     assert disk.seen == [["d", "z"]]
 
