@@ -47,7 +47,7 @@ async def _is_on() -> bool:
 
 @pytest.fixture
 def private() -> Iterator[int]:
-    """Something on this machine that nobody outside may reach."""
+    """A server on this machine that must not be reached."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -58,7 +58,7 @@ async def _python(kit: Kit, code: str, **more: Any) -> str:
 
 # --- only what was allowed ---------------------------------------------------------------------------
 
-# SITE is a host that nobody allowed. No list of programs and options would hold these.
+# SITE is a host that was not allowed. No list of programs and options would stop these.
 SENDS = r"""
 H=SITE; curl -s http://$H/x
 curl -s $(printf 'http://%s' SITE)

@@ -325,7 +325,7 @@ async def test_what_runs_writes_or_reads_outside_is_asked_about(
 
 
 async def test_the_attacks_are_real(bare_kit: Kit, outside: Path) -> None:
-    """Some of them, run as if somebody had said yes: else the test above would prove nothing."""
+    """Some of them, run as if the user had said yes: else the test above would prove nothing."""
     for command in (
         "[[ 'a[$(id > ran)]' -eq 0 ]]; ls",
         "declare -i 'x=a[$(id > ran)]'",

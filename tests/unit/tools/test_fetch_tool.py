@@ -246,7 +246,7 @@ async def test_what_cannot_be_unpacked_is_said(site: _Site, path: str) -> None:
 
 
 async def test_a_charset_that_is_none_of_text_is_not_used(site: _Site, tmp_path: Path) -> None:
-    """Read as what it says it is, this page takes hours, in a thread that nobody can stop."""
+    """Decoded with the charset that it names, this page takes hours, in a thread that cannot be stopped."""
     async with open_kit(tmp_path / "home", fetcher=fetcher(site)) as kit:
         result = await kit.run("web_fetch", url=f"http://127.0.0.1:{site.port}/slow")
         assert "café a-a-" in result.text
@@ -300,7 +300,7 @@ def test_numbers_without_end_are_no_characters() -> None:
 
 
 async def test_once_tainted_a_redirect_to_another_host_is_not_followed(site: _Site, tmp_path: Path) -> None:
-    """Somebody allowed the first host; an open redirect there would send the words on to any other."""
+    """The user allowed the first host; an open redirect there would send the words on to any other."""
     fetching = fetcher(site)
     base = f"http://127.0.0.1:{site.port}"
     async with open_kit(tmp_path, fetcher=fetching) as kit:

@@ -59,7 +59,7 @@ async def test_the_kernel_itself_holds_the_number_of_processes(tmp_path: Path) -
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     view = View(workspace, read=read, limits=Limits(processes=20))
-    child = await sandbox.spawn([program, "-c", code], view)  # nobody looks at this one
+    child = await sandbox.spawn([program, "-c", code], view)  # nothing samples this one
     try:
         made = int(await child.stdout.receive())
     finally:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 async def _run(sandbox: Sandbox, view: View, command: str) -> CommandEnd:
     async def emit(_: str) -> None:
-        """Nobody looks."""
+        """The output is not looked at."""
 
     shell = Command(("/bin/sh", "-c", command), timeout_s=20)
     return await run(sandbox, shell, view, emit=emit, clock=SystemClock())

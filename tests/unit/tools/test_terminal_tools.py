@@ -141,7 +141,7 @@ async def test_with_a_gate_the_tools_differ_only_by_their_hosts(kit: Kit) -> Non
 
 
 def _mark() -> str:
-    """A number of seconds that nobody else on this machine sleeps."""
+    """A number of seconds that no other process on this machine sleeps."""
     return f"60.{secrets.randbelow(10**12):012d}"
 
 
