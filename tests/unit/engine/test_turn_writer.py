@@ -19,7 +19,7 @@ class SlowJournal:
         self.go = anyio.Event()
         self.errors = []
 
-    async def settled(self, turn_id, epoch):
+    async def wait_delivered(self, turn_id, epoch):
         """Nothing is ever spooled here."""
 
     async def append(self, turn_id, epoch, first_number, payloads):
