@@ -1,4 +1,4 @@
-"""Time as a parameter: the real clock here, one that obeys a test in ``testing``."""
+"""Time as a parameter: the real clock. ``testing`` has one that tests control."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ T = TypeVar("T")
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since 1970, the unit of every time that is stored or sent. Somebody may set it: use it
-        for dates and for ages across a restart, never for how long something takes."""
+        """Milliseconds since 1970, the unit of every time that is stored or sent. The wall clock can be set:
+        use it for dates and for ages across a restart, never for how long something takes."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back and also pass while the machine sleeps, for durations and leases."""
+        """Seconds that never go back and also count while the machine sleeps, for durations and leases."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
 
 
-# Python's own monotonic clock stands still while the machine sleeps: a worker that wakes up would take its
-# lease for held, and start what another worker has already done. Linux has a clock of its own for that; the
-# monotonic one of macOS goes on.
+# Python's monotonic clock stops while a Linux machine sleeps: a worker that wakes up would believe that it
+# still holds its lease, and repeat what another worker has done. CLOCK_BOOTTIME keeps counting; on macOS the
+# monotonic clock does.
 _THROUGH_SLEEP: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

@@ -1,4 +1,4 @@
-"""The journal's vocabulary: one struct per event kind, told apart by ``kind``.
+"""The events of the journal: one struct for each ``kind``.
 
 The JSON of a payload is what is stored and what goes over the wire, byte for byte. A stored kind is
 never changed; fields are only added, with defaults. A journal may hold kinds and fields of a newer version:
@@ -51,7 +51,7 @@ class ReasoningDelta(Payload, frozen=True, tag="reasoning.delta"):
 
 
 class StepFinished(Payload, frozen=True, tag="step.finished"):
-    """A model call ended properly, with these wishes. From here a resumed turn goes on."""
+    """A model call ended, with these tool calls. A resumed turn continues from here."""
 
     step: int
     finish: FinishReason
@@ -60,7 +60,7 @@ class StepFinished(Payload, frozen=True, tag="step.finished"):
 
 
 class StepAbandoned(Payload, frozen=True, tag="step.abandoned"):
-    """A model call died half-way. Its text stays; it goes on (``continues``) or is asked again."""
+    """A model call was cut off. Its text is kept; the next call continues it or starts over."""
 
     step: int
     reason: str  # crash | cut | rate_limited | overloaded | timeout | dropped | context | ...
@@ -78,7 +78,7 @@ class StepUsage(Payload, frozen=True, tag="usage"):
 
 
 class Progress(Payload, frozen=True, tag="progress"):
-    """Something long is under way that is neither model nor tool, e.g. a download."""
+    """Something that takes long is under way and is neither a model call nor a tool, e.g. a download."""
 
     label: str
     done: int = 0
@@ -151,7 +151,7 @@ class QuestionAnswered(Payload, frozen=True, tag="question.answered"):
 
 class TurnWaiting(Payload, frozen=True, tag="turn.waiting"):
     asks: tuple[str, ...]
-    worked_ms: int | None = None  # since it was claimed, by a clock that nobody sets; None: an older release
+    worked_ms: int | None = None  # since it was claimed, by the monotonic clock; None: an older release
 
 
 class TurnResumed(Payload, frozen=True, tag="turn.resumed"):

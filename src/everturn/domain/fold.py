@@ -40,7 +40,7 @@ NOT_RUN_TEXT = "Not run: the turn ended before this call started."
 
 
 class Printed(msgspec.Struct):
-    """The live output of one attempt of a call, with a bound: of more, the end is kept."""
+    """The live output of one attempt of a call. Beyond the limit, the end is kept."""
 
     pieces: deque[bytes] = msgspec.field(default_factory=deque)
     size: int = 0
@@ -54,12 +54,12 @@ class Printed(msgspec.Struct):
 
     @property
     def text(self) -> str | None:
-        """None if it has printed nothing."""
+        """The output so far; None if there is none."""
         return b"".join(self.pieces)[-OUTPUT_BYTES_MAX:].decode("utf-8", "ignore") or None
 
 
 class CallState(msgspec.Struct):
-    """What the journal knows about one wished call."""
+    """What the journal knows about one tool call that the model asked for."""
 
     call: Call
     step: int
@@ -77,7 +77,7 @@ class CallState(msgspec.Struct):
 
     @property
     def arguments(self) -> str:
-        """What it runs with: the model's words, unless the user changed them."""
+        """The arguments it runs with: the model's, unless the user changed them."""
         return self.call.arguments if self.edited is None else self.edited
 
     @property
@@ -86,7 +86,7 @@ class CallState(msgspec.Struct):
 
 
 class StepState(msgspec.Struct):
-    """One model call: its attempts' parts in order, and its wishes once it has ended."""
+    """One model call: the parts of its attempts in order, and its tool calls once it has ended."""
 
     step: int
     model: str = ""
@@ -164,7 +164,7 @@ class Fold:
             self.has_unknown = True
             return
         if is_superseded and isinstance(payload, ev.ToolFinished):
-            # It happened before what the next worker did about the call, and counts only after that.
+            # What a later worker did about the call takes precedence: this counts only if it did nothing.
             self._late_results.setdefault(payload.call_id, (payload, event))  # guard: c09
             return
         if is_superseded:
@@ -430,7 +430,7 @@ class Fold:
 def fold(
     turn_id: str, journal: Iterable[ev.Event], *, is_ended: bool = False, is_recovered: bool = False
 ) -> Folded:
-    """Fold a whole journal, in whatever order its events were delivered. The cost is linear in its size."""
+    """Fold a whole journal, whose events may have been delivered in any order. Linear in its size."""
     return fold_journal(turn_id, journal).result(is_ended=is_ended, is_recovered=is_recovered)
 
 
@@ -461,7 +461,7 @@ def in_order(journal: Iterable[ev.Event], *, claimed_epoch: int = 0) -> Iterator
 
 
 def _cut(step: StepState) -> None:
-    """Note where the text goes on after a call that died: readers saw it stop there, and will again."""
+    """Record where the text stopped and was continued, so that a reload shows the same break."""
     last = step.parts[-1] if len(step.parts) > step.first_part_of_attempt else None
     if isinstance(last, Text) and not last.is_abandoned:
         step.parts[-1] = msgspec.structs.replace(last, cuts=(*last.cuts, len(last.text)))

@@ -12,7 +12,7 @@ from everturn.domain.turns import Usage
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """The completed turns that one commit hands over. ``key`` is the same for every attempt."""
+    """The completed turns of one commit. ``key`` is the same for every attempt."""
 
     owner: str
     session_id: str
@@ -28,12 +28,12 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class NextCommit(msgspec.Struct, frozen=True):
-    """The oldest owed segment of a session: whose it is, and whether somebody commits it now."""
+    """The oldest owed segment of a session: whom it is owed to, and whether its commit is under way."""
 
     provider: str
     handle: str
     turns: int
-    is_held: bool = False  # somebody else's commit is under way
+    is_held: bool = False  # another process is committing it
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Owing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session that owes turns to memory, for lists and for whoever settles them."""
+    """A session that owes turns to memory, for lists and for the commits that are due."""
 
     session_id: str
     owner: str
@@ -62,8 +62,8 @@ class Owing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Recalled(msgspec.Struct, frozen=True):
-    """What a session was given at its first prompt, if it was, and how often its owner has made memory
-    forget: whoever keeps what was recalled before that must not use it any more."""
+    """What was recalled for a session's first prompt, if anything was, and how often its owner has deleted
+    from memory. What was recalled before the last deletion must not be used any more."""
 
     text: str | None = None
     forgotten: int = 0
@@ -83,7 +83,7 @@ class Ledger(Protocol):
     async def begin(
         self, owner: str, session_id: str, found: NextCommit, handle: str, holder: str, held_ms: int
     ) -> Begun | None:
-        """Make the commit of what was found durable as under way; None if it is not so any more."""
+        """Mark the commit of the found segment as under way, durably; None if it has changed since."""
         ...
 
     async def settle(self, begun: Begun) -> int:
@@ -102,22 +102,22 @@ class Ledger(Protocol):
         quiet_since: int | None = None,
         is_elsewhere: bool = True,
     ) -> list[Owing]:
-        """Who owes something, to anybody or to this handle; with ``quiet_since`` only who is due: quiet
-        since then, or to be retried; with ``is_elsewhere`` False without what another living worker saw."""
+        """Sessions that owe turns, to any handle or to this one. With ``quiet_since``, only those now due:
+        idle since then, or to be retried. ``is_elsewhere`` False leaves out what another live worker saw."""
         ...
 
     async def standing(self, owner: str) -> tuple[list[Owing], dict[str, Any] | None]:
-        """What is owed and what was settled last, of one moment."""
+        """What is owed and what was committed last, read at one moment."""
         ...
 
     async def recalled(self, owner: str, session_id: str) -> Recalled: ...
 
     async def keep_recalled(self, owner: str, session_id: str, text: str) -> str:
-        """Freeze what was recalled for the session; return what is frozen, the first one wins."""
+        """Store what was recalled for the session; return what is stored. The first call wins."""
         ...
 
     async def drop_recalled(self, owner: str) -> None:
-        """Something was forgotten: nothing that was recalled before may be used again."""
+        """The owner deleted from memory: discard what was recalled before."""
         ...
 
     async def spend(self, owner: str, purpose: str, model: str, usage: Usage) -> None: ...
@@ -128,15 +128,15 @@ class MemoryProvider(Protocol):
     def name(self) -> str: ...
 
     async def recall(self, owner: str, session_key: str, prompt: str) -> str:
-        """What to put before the model for this prompt; empty if nothing fits."""
+        """The text to give the model for this prompt; empty if there is none."""
         ...
 
     async def observe(self, owner: str, session_id: str, messages: Sequence[Message]) -> None:
-        """A turn has completed. Cheap: the work belongs into ``commit``."""
+        """Called after a completed turn. Must be quick: the work belongs in ``commit``."""
         ...
 
     async def commit(self, segment: Segment) -> None:
-        """Take the segment in. Called again with the same key after a failure or a crash."""
+        """Store the segment. Called again with the same key after a failure or a crash."""
         ...
 
     async def close(self) -> None: ...

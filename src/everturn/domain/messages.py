@@ -1,4 +1,4 @@
-"""What a reader sees and what the model is given: messages made of parts."""
+"""Messages and their parts: what a reader sees and what the model is given."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Role(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a tool call ended. UNKNOWN: it started and nobody knows whether it took effect."""
+    """How a tool call ended. UNKNOWN: it started, and whether it took effect is not known."""
 
     OK = "ok"
     ERROR = "error"
@@ -28,7 +28,7 @@ class Outcome(StrEnum):
 
 
 class Part(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
-    """Base of the parts; its subclasses are told apart by ``type``."""
+    """Base of the parts. The field ``type`` distinguishes them."""
 
 
 class Text(Part, frozen=True, tag="text"):
@@ -46,7 +46,7 @@ class Reasoning(Part, frozen=True, tag="reasoning"):
 
 
 class Call(Part, frozen=True, tag="call"):
-    """A tool call the model wished for. ``arguments`` is the JSON text as the model wrote it."""
+    """A tool call that the model asked for. ``arguments`` is the JSON text as the model wrote it."""
 
     id: str
     name: str
@@ -97,7 +97,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     is_steering: bool = False  # sent into a running turn
     is_recovered: bool = False  # taken from the journal of an interrupted turn
     model: str = ""
-    is_imported: bool = False  # came in with a document: nobody here said or made it
+    is_imported: bool = False  # came in with a document: neither the user nor a model here wrote it
 
     @property
     def text(self) -> str:
@@ -110,8 +110,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def brings_outside_text(self) -> bool:
-        """Whether words came in with it that are neither the user's nor the model's own: a tool's output, a
-        file, an imported message. A summary may have taken such words in."""
+        """True if it contains text that neither the user nor the model wrote: a tool's output, a file, an
+        imported message. A summary counts too, because it may repeat such text."""
         if self.is_imported or self.role is Role.SUMMARY:
             return True
         return any(

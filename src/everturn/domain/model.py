@@ -21,7 +21,7 @@ class ToolSchema(msgspec.Struct, frozen=True):
 
 
 class Abilities(msgspec.Struct, frozen=True):
-    """What a model can do; ``None`` where nobody knows."""
+    """What a model can do. ``None``: not known."""
 
     tools: bool = True
     images: bool = False

@@ -16,7 +16,7 @@ class Moment(StrEnum):
     MODEL_CALLED = "model.called"  # the request is about to leave
     DELTA_OFFERED = "delta.offered"  # a delta waits for the writer
     BATCH_WRITTEN = "batch.written"  # events are in the transaction, not committed
-    BATCH_COMMITTED = "batch.committed"  # durable, nobody was woken yet
+    BATCH_COMMITTED = "batch.committed"  # durable; no reader was woken yet
     STEP_FINISHED = "step.finished"  # the model call and its wishes are journaled
     TOOL_STARTED = "tool.started"  # "started" is journaled, the tool has not run
     TOOL_RAN = "tool.ran"  # the effect happened, "finished" is not journaled
@@ -25,7 +25,7 @@ class Moment(StrEnum):
     ANSWER_COMMITTED = "answer.committed"  # the answer is durable, the turn is claimable
     WRITER_QUIET = "writer.quiet"  # all progress is durable, the end is not written
     END_WRITTEN = "end.written"  # the end is in the transaction, not committed
-    END_COMMITTED = "end.committed"  # the turn has its end, nobody was woken yet
+    END_COMMITTED = "end.committed"  # the turn has its end; no reader was woken yet
     CANCEL_REQUESTED = "cancel.requested"  # the caller asked, nothing is written
     CANCEL_COMMITTED = "cancel.committed"  # cancelled durably, the runner does not know yet
     MOVE_WRITTEN = "move.written"  # undo, redo, retry, edit, branch: before the commit
@@ -39,7 +39,7 @@ class Moment(StrEnum):
     INDEXED = "indexed"  # rows entered the search index, before the commit
     PRUNED = "pruned"  # a finished turn's events were deleted, before the commit
     SWEEP_COMMITTED = "sweep.committed"  # no row names the files any more, their bytes are there
-    SWEPT = "swept"  # files that nobody refers to were deleted
+    SWEPT = "swept"  # files without references were deleted
     MEMORY_BEGUN = "memory.begun"  # the commit's range is in the transaction, not committed
     MEMORY_STARTED = "memory.started"  # the commit's range is durable, the provider not called
     MEMORY_RETURNED = "memory.returned"  # the provider is done, the ledger does not know

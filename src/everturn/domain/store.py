@@ -205,8 +205,10 @@ class Turns(Protocol):
     async def accept_and_claim(
         self, worker: str, owner: str, session_id: str, submission: Submission
     ) -> tuple[Accepted, Claim | None]:
-        """Accept, and claim the turn in the same step if it can run at once. Whoever calls this runs
-        what it gets: the call must not be cancelled."""
+        """Accept, and claim the turn in the same transaction if it can run at once.
+
+        The caller must run the claimed turn, so the call must not be cancelled.
+        """
         ...
 
     async def get(self, owner: str, turn_id: str) -> Turn: ...

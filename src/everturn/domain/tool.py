@@ -32,7 +32,7 @@ class Ruling(msgspec.Struct, frozen=True):
 
     @property
     def question(self) -> str:
-        """What the person is told beside the call."""
+        """The text shown to the user beside the call."""
         return f"{self.reason} A lasting answer covers: {self.covers}." if self.covers else self.reason
 
 
@@ -93,8 +93,8 @@ class Instructions(msgspec.Struct, frozen=True):
 
 
 class Untrusted(msgspec.Struct, frozen=True):
-    """A text from outside that would steer the agent. The user is asked about this very content, and nothing
-    of it is in the context before."""
+    """A text from outside that would steer the agent. The user is asked about exactly this text, and it is
+    not in the context before."""
 
     name: str  # of what says it
     question: str  # in one line
@@ -110,7 +110,7 @@ class Tool(Protocol):
     def spec(self) -> ToolSpec: ...
 
     async def run(self, call: ToolCall, emit: Emit) -> Union[ToolResult, ToolQuestion]:
-        """Do it. ``emit`` shows live output. Cancelling really ends the work.
+        """Run the call. ``emit`` shows live output. Cancelling must end the work.
 
         Bad arguments and ordinary failures are results with outcome ERROR, not exceptions.
         """
@@ -133,25 +133,25 @@ class Toolbox(Protocol):
         ...
 
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
-        """The folder the session works in; made if it is not there."""
+        """The session's working folder; created if it does not exist."""
         ...
 
     async def instructions(self, owner: str, workspace: Path) -> Instructions:
-        """What the workspace itself says to agents, and whether the user trusts it."""
+        """The workspace's instructions for agents, and whether the user trusts them."""
         ...
 
     async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
-        """Keep the user's answer about this content; a change of it asks again."""
+        """Store the user's answer about this content. Changed content is asked about again."""
         ...
 
     async def untrusted(self, owner: str, session_id: str, profile: str | None) -> Sequence[Untrusted]:
-        """What the servers of the profile say about their tools, as far as the user has not decided on it."""
+        """The tool descriptions of the profile's MCP servers that the user has not decided on."""
         ...
 
     async def decide_untrusted(
         self, owner: str, session_id: str, name: str, digest: str, *, use: bool
     ) -> None:
-        """Keep the user's answer about this text; a change of it asks again."""
+        """Store the user's answer about this text. Changed text is asked about again."""
         ...
 
     async def forget(self, owner: str, session_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The states of a turn and the moves between them: the one table that the schema repeats."""
+"""The states of a turn and the transitions between them. The database schema repeats this table."""
 
 from __future__ import annotations
 

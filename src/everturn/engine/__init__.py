@@ -1,7 +1,7 @@
 """Accepts, runs, cancels and resumes turns; compaction, titles, limits.
 
-Imports domain, store, models, tools and memory through their contracts; used by gateway, web and cli.
-``engine`` is the front door; read ``loop`` and ``resume`` for how a turn goes.
+Uses store, models and tools through the contracts in ``domain``; used by web, cli and the embedded API.
+``engine`` is the public interface. Read ``loop`` and ``resume`` to see how a turn runs.
 """
 
 from everturn.engine.engine import Engine

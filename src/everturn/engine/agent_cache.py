@@ -1,11 +1,11 @@
-"""The agent cache: what is expensive to build, or must stay byte-identical, kept warm per session key.
+"""The agent cache: what is expensive to build, or must stay byte-identical, kept per session key.
 
-A warm agent belongs to no session: a turn binds it, and lets it go at its end. What the cache knows about
-a session is its baseline: the transcript's version after the last turn that ran here, with the history as
-it was then. A version that has moved on means that somebody else wrote, so the history is read again.
+A warm agent belongs to no session: a turn binds it and releases it when it ends. About a session the cache
+knows only its baseline: the transcript's version after the last turn that ran here, and the history at that
+version. If the version has changed, another process has written, and the history is read again.
 
-An entry that leaves the cache leaves the map at once; its end (commit what memory is owed, close) runs
-apart, so that nobody waits for a slow provider.
+An evicted entry leaves the map at once. Closing its agent (committing what memory is owed, closing the
+handle) runs in the background, so that no turn waits for a slow provider.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class CacheEntry(Generic[A]):
             self._history_bytes -= before.size
 
     def read_again(self, session_id: str) -> None:
-        """The session's history may be another than what was last sent: of that, only the prefix can be
-        expected in the provider's cache."""
+        """Note that the history may differ from what was last sent: only the prefix can be expected in the
+        provider's cache."""
         for model, (at, sent_for, tokens) in self.sent.items():
             if sent_for == session_id:
                 self.sent[model] = (at, "", tokens)
@@ -105,7 +105,7 @@ class CacheEntry(Generic[A]):
         return baseline.given if baseline is not None else None
 
     def is_foreign(self, session_id: str, version: int | None) -> bool:
-        """Whether somebody else has written the session since its baseline. Unknown is never foreign."""
+        """True if another process has written the session since its baseline; False where that is unknown."""
         if not version or not self.is_tracked:
             return False
         baseline = self.baselines.get(session_id)
@@ -144,7 +144,7 @@ class AgentCache(Generic[A]):
         return self._entries.get(key)
 
     def status(self) -> dict[str, Any]:
-        """Counts since the start, by what happened, and how full it is."""
+        """Counters since the start, and how full the cache is."""
         return {
             "agents": len(self._entries),
             "leaving": len(self._leaving),
@@ -158,9 +158,10 @@ class AgentCache(Generic[A]):
     async def bind(
         self, key: str, signature: str, build: Callable[[], Awaitable[tuple[A, int]]]
     ) -> AsyncIterator[CacheEntry[A]]:
-        """The key's agent for one turn, built (with its size) if there is none with this signature.
+        """The key's agent for one turn. ``build`` makes it, with its size, if none has this signature.
 
-        Inside, it is not evicted. Two that ask at once get one agent. Raises what ``build`` raises.
+        It is not evicted inside the context. Two turns that ask at once get one agent. Raises what ``build``
+        raises.
         """
         entry = await self._take(key, signature, build)
         try:
@@ -181,7 +182,7 @@ class AgentCache(Generic[A]):
             if entry is None:
                 return await self._build(key, signature, build, reason)
             if entry.is_pending:  # guard: d07
-                # Whoever builds it tells; if that fails, the next one builds.
+                # Another turn is building it. If that fails, this one builds it.
                 await entry.ready.wait()
                 continue
             if entry.signature != signature:  # guard: d10
@@ -196,7 +197,7 @@ class AgentCache(Generic[A]):
     async def _build(
         self, key: str, signature: str, build: Callable[[], Awaitable[tuple[A, int]]], reason: str
     ) -> CacheEntry[A]:
-        # In the map before the first await: whoever comes meanwhile sees that it is being built.
+        # In the map before the first await, so that a second turn sees that it is being built.
         entry = self._entries[key] = CacheEntry(key, signature, self._clock.monotonic())
         try:
             agent, size = await build()
@@ -225,10 +226,10 @@ class AgentCache(Generic[A]):
         session_id: str | None = None,
         version: int | None = None,
     ) -> CacheEntry[A]:
-        """Take in an agent that was built elsewhere, e.g. handed over by an older release.
+        """Add an agent that was built elsewhere, e.g. by an older release.
 
-        With a version but no session, it is checked against whatever session comes; without a version
-        it is never checked and never gets a baseline.
+        With a version but no session, the version is compared with that of the first session that uses it.
+        Without a version it is never checked and gets no baseline.
         """
         if key in self._entries:
             self.evict(key, "replaced")
@@ -251,7 +252,7 @@ class AgentCache(Generic[A]):
         version: int | None,
         load: Callable[[], Awaitable[Sequence[Message]]],
     ) -> tuple[Message, ...]:
-        """The history as the baseline has it; read again where somebody else has written, or none is kept."""
+        """The history of the baseline; loaded if there is none or another process has written since."""
         if entry.is_foreign(session_id, version):  # guard: d03
             self.counts["reloads_foreign"] += 1
             entry.drop(session_id)
@@ -277,10 +278,10 @@ class AgentCache(Generic[A]):
         history: Sequence[Message],
         given: Shown | None = None,
     ) -> None:
-        """A turn of this session has completed here: its end is the session's new baseline.
+        """Make the end of a turn that completed here the session's new baseline.
 
         ``seen`` is the transcript's version that the turn began with, ``before`` the one that its end
-        found. If they differ, somebody else wrote while it ran, and the history we have is not the truth.
+        found. If they differ, another process wrote while the turn ran, and our history is out of date.
         """
         if entry.is_pending or not entry.is_tracked:
             return
@@ -294,7 +295,7 @@ class AgentCache(Generic[A]):
         self._trim()
 
     def forget_session(self, session_id: str) -> None:
-        """The session was deleted."""
+        """Drop what is kept about a deleted session."""
         for entry in self._entries.values():
             entry.drop(session_id)
 
@@ -303,7 +304,7 @@ class AgentCache(Generic[A]):
     def note_sent(
         self, entry: CacheEntry[A], model: str, session_id: str, usage: Usage, prefix_tokens: int
     ) -> bool:
-        """Take a model call down; True if its prefix should have been in the provider's cache and was not."""
+        """Record a model call; True if its prefix should have been in the provider's cache and was not."""
         now = self._clock.monotonic()
         before = entry.sent.get(model)
         entry.sent[model] = (now, session_id, usage.input_tokens or 0)
@@ -324,7 +325,7 @@ class AgentCache(Generic[A]):
     # --- leaving -----------------------------------------------------------------------------------
 
     def evict(self, key: str, reason: str) -> bool:
-        """Take the agent out. One in the middle of a turn serves it to its end. A pending one stays."""
+        """Remove the agent; False if there is none or it is still being built. A running turn keeps it."""
         entry = self._entries.get(key)
         if entry is None or entry.is_pending:
             return False
@@ -337,14 +338,14 @@ class AgentCache(Generic[A]):
         return True
 
     def discard(self, agent: A) -> None:
-        """End an agent that was not built to its end and so never was in the cache."""
+        """Close an agent whose building failed, so that it never was in the cache."""
         entry: CacheEntry[A] = CacheEntry("", "", self._clock.monotonic())
         entry.agent = agent
         self._leaving.add(entry)
         self._start_closing(entry)
 
     def look(self) -> None:
-        """Evict what has been idle for too long."""
+        """Evict agents that have been idle for too long."""
         oldest = self._clock.monotonic() - self._bounds.idle_s
         for entry in list(self._entries.values()):
             if entry.is_free and entry.used_at <= oldest:
@@ -356,7 +357,7 @@ class AgentCache(Generic[A]):
             self.look()  # guard: d09
 
     async def close(self) -> None:
-        """Evict everything and wait until it is retired. Nothing may be in a turn any more."""
+        """Evict all agents and wait until they are closed. No turn may be running."""
         for key in list(self._entries):
             self.evict(key, "closed")
         async with anyio.create_task_group() as group:
@@ -365,10 +366,10 @@ class AgentCache(Generic[A]):
                     group.start_soon(self._close_entry, entry, name=f"retire {entry.key}")
 
     def _trim(self) -> None:
-        """Keep the bounds: histories go first, because reading them again is cheap."""
+        """Enforce the limits. Histories go first, because loading them again is cheap."""
         while self.bytes > self._bounds.bytes_max and self._drop_history():
             self.counts["histories_dropped"] += 1
-        # Those at work or being built stay: the bound is kept when they end.
+        # Agents in use or being built stay. The limit is enforced when they are released.
         for oldest in [entry for entry in self._entries.values() if entry.is_free]:
             if len(self._entries) <= self._bounds.agents_max and self.bytes <= self._bounds.bytes_max:
                 return
@@ -382,11 +383,11 @@ class AgentCache(Generic[A]):
         return False
 
     def _start_closing(self, entry: CacheEntry[A]) -> None:
-        # If nothing can be started any more, ``close`` retires it.
+        # During shutdown nothing is started here; ``close`` closes it.
         self._start(f"retire {entry.key}", self._close_entry, entry)
 
     async def _close_entry(self, entry: CacheEntry[A]) -> None:
-        """Retire the entry, or wait for who does. One whose retirement was cut short is retired again."""
+        """Close the entry's agent once, or wait until another task has. If that was cancelled, try again."""
         while not entry.is_retired:
             if entry.retiring is not None:
                 await entry.retiring.wait()
@@ -403,7 +404,7 @@ class AgentCache(Generic[A]):
 
 
 def _size_after(before: Baseline | None, history: tuple[Message, ...]) -> int:
-    """About what the history takes; only what is new is counted, where it goes on from the one before."""
+    """The approximate size of the history. Only new messages are counted if it extends the one before."""
     known = len(before.history) if before is not None else 0
     if before is None or not 0 < known <= len(history) or before.history[-1] is not history[known - 1]:
         return sum(map(_size_of, history))
@@ -411,5 +412,5 @@ def _size_after(before: Baseline | None, history: tuple[Message, ...]) -> int:
 
 
 def _size_of(message: Message) -> int:
-    """About what a message takes in memory."""
+    """The approximate size of a message in memory."""
     return 200 + sum(200 + len(getattr(part, "text", "")) for part in message.parts)

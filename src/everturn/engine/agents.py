@@ -1,7 +1,7 @@
-"""Builds what stays the same from turn to turn: system prompt, tool schemas, memory, and the history.
+"""Builds what stays the same from turn to turn: system prompt, tool schemas, memory and history.
 
-The one place where these are built. What it builds is kept per session key (``agents``); a turn binds it
-and gets an ``BoundAgent``, which knows both.
+This is the only place that builds them. The result is cached per session key (``agent_cache``). A turn binds
+it and gets a ``BoundAgent``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from everturn.engine.context import Prefix, Shown, estimate_tokens, show
 from everturn.engine.services import TurnServices
 from everturn.memory import Memory
 
-_WEB = "agent:main:web"  # the session key of whoever names none
+_WEB = "agent:main:web"  # the session key of sessions without one
 
 
 class WarmAgent(msgspec.Struct, frozen=True):
-    """What is kept per session key. Holds nothing of any one session."""
+    """What is cached per session key. It holds nothing that belongs to one session."""
 
     system: str
     small: str
@@ -73,14 +73,14 @@ class BoundAgent:
 
     @property
     def owed_to(self) -> tuple[str | None, str]:
-        """The provider and the handle to which the turn will be owed."""
+        """The provider and the name of the handle that the turn will be owed to."""
         memory, handle = self._services.memory, self._warm.handle
         if memory is None or self._session.private:
             return None, ""
         return (memory.provider, "") if handle is None else (handle.name, memory.name_of(handle))
 
     def prefix(self, abilities: Abilities) -> Prefix:
-        """The prefix as this model gets it; always the same bytes for the same agent and model."""
+        """The prefix for a model with these abilities: the same bytes each time."""
         if abilities.is_small:
             return Prefix(self._warm.small)
         system = self._warm.system
@@ -100,13 +100,13 @@ class BoundAgent:
         if not kept or kept[-1].turn_id == turn.id:
             return list(kept)
         if self._own is None or kept[-1].turn_id != turn.parent_id:
-            # The turn does not go on from where the kept history ends.
+            # The turn does not follow the end of the cached history.
             return await load_history(self._services, session, turn)
         return [*kept, self._own]
 
     def show_history(self, history: Sequence[Message], model: Model, files: Mapping[str, bytes]) -> Shown:
-        """The history before the turn as this model is given it. In a long session nearly all of it was
-        given to the model in the turn before."""
+        """The history before the turn in the form for this model. Reuses what the turn before prepared,
+        which in a long session is nearly all of it."""
         self._given = show(
             history, model=model.name, abilities=model.abilities, files=files, before=self._given
         )
@@ -125,7 +125,7 @@ class BoundAgent:
         )
 
     def missed_cache(self, model: Model, usage: Usage) -> bool:
-        """Take a model call down; True if the provider should have had its prefix in its cache."""
+        """Record a model call; True if the provider should have had its prefix in its cache."""
         return self._cache.note_sent(
             self._entry,
             model.name,
@@ -138,12 +138,12 @@ class BoundAgent:
 async def load_history(services: TurnServices, session: Session, turn: Turn) -> list[Message]:
     """The messages before the turn, and its own first one, as the store has them."""
     messages = await services.store.transcript.context(session.owner, session.id, upto=turn.id)
-    # What an interrupted turn already said is in its journal too; the journal is what is continued.
+    # What an interrupted turn has said is also in its journal, and the turn continues from the journal.
     return [message for message in messages if message.turn_id != turn.id or message.ordinal == 0]
 
 
 async def instructions_of(services: TurnServices, session: Session) -> Instructions:
-    """What the session's workspace says to agents; nothing, where no tool could work in one."""
+    """The instructions for agents in the session's workspace (AGENTS.md)."""
     workspace = await services.toolbox.workspace(session.owner, session.id, session.project)
     return await services.toolbox.instructions(session.owner, workspace)
 
@@ -157,7 +157,7 @@ class Agents:
 
     @asynccontextmanager
     async def bind(self, claim: Claim, default_model: str) -> AsyncIterator[BoundAgent]:
-        """The agent for this turn; it is not evicted inside."""
+        """The agent for this turn. It is not evicted inside the context."""
         services, session, turn = self._services, claim.session, claim.turn
         profile = turn.profile or session.profile
         tools = await services.toolbox.tools(session.owner, session.id, profile)
@@ -205,7 +205,7 @@ class Agents:
         return await load_history(self._services, session, turn)
 
     def evict(self, session: Session) -> None:
-        """Take the session's agent out of the cache, without waiting for its end."""
+        """Remove the session's agent from the cache, without waiting until it is closed."""
         self._cache.evict(key_of(session, session.profile), "cleared")
 
     async def _build(
@@ -217,7 +217,7 @@ class Agents:
             try:
                 known = await memory.recall(handle, session.owner, session.key, "")
             except BaseException:
-                # The turn was cancelled: nobody will use the handle, and it may have a thread of its own.
+                # The turn was cancelled. The handle is not used any more, and may have a thread of its own.
                 self._cache.discard(msgspec.structs.replace(plain, handle=handle))
                 raise
             system = f"{plain.system}\n\n{known}" if known else plain.system
@@ -234,7 +234,7 @@ class Agents:
         is_new: bool,
     ) -> str:
         """What memory has for the session's first prompt, frozen from then on. ``is_new``: the agent was
-        cold, so that nobody has looked yet whether what was recalled before still holds."""
+        cold, so what was recalled before has not been checked against later deletions yet."""
         if memory is None or warm.handle is None:
             return ""
         if known.text is not None and is_new:
@@ -249,9 +249,9 @@ class Agents:
 
 
 def key_of(session: Session, profile: str | None) -> str:
-    """Where the session's owner talks. Owners never share an agent, nor do private sessions and others."""
+    """The cache key. Owners never share an agent, and private sessions share none with others."""
     place = session.key or f"{_WEB}:{profile or 'default'}:{session.model or ''}"
-    # The owner's length stands before it: whatever is in a name or a place, it never reads as another's.
+    # The owner's length comes first, so that no owner and key can read as another owner's.
     return f"{len(session.owner)} {session.owner}\n{place}\n{'private' if session.private else ''}"
 
 
@@ -266,5 +266,5 @@ def _signature(plain: WarmAgent, model: str, memory: Memory | None, forgotten: i
 
 
 def is_tainted(messages: Iterable[Message]) -> bool:
-    """Whether text from outside may be in the context."""
+    """True if text from outside may be in the context."""
     return any(message.brings_outside_text for message in messages)

@@ -1,7 +1,7 @@
-"""Whether arguments fit a tool's schema, so that a person who changes a call hears of a slip at once.
+"""Checks arguments against a tool's schema, so that a user who edits a call sees a mistake at once.
 
-It knows the part of JSON Schema that describes arguments. What it does not know it lets pass: the tool
-checks its arguments again when it runs.
+It knows the part of JSON Schema that describes arguments and ignores the rest: the tool checks its arguments
+again when it runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BOUNDS = {
 
 
 def find_misfit(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
-    """The first thing that does not fit, in words; None if all does."""
+    """Describe the first argument that does not fit the schema; None if all fit."""
     return _SchemaCheck(schema).look(schema, arguments, "", 0)
 
 

@@ -1,4 +1,4 @@
-"""Reads the attached files that a model is to see, within a bound."""
+"""Reads the attached files for a model, up to a limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("everturn.engine")
 
 
 class Attachments:
-    """Keeps what it has read for the length of one turn."""
+    """Reads each file once per turn."""
 
     def __init__(self, services: TurnServices, owner: str) -> None:
         self._services = services
@@ -53,8 +53,8 @@ class Attachments:
         except (NotFound, Gone):
             return None
         except (FileNotFoundError, PermissionError) as error:
-            # Gone from the disk, or nobody's to read: the model is shown its name. Otherwise no turn of the
-            # session could be answered any more.
+            # Missing or unreadable: show the model the file's name. Otherwise no later turn of the session
+            # could be answered.
             _log.warning("the attachment %s cannot be read: %s", part.file_id, error)
             return None
         except OSError as error:
@@ -97,7 +97,7 @@ def pdf_text(path: Path, chars_max: int) -> str:
                 pages.append("[The rest is left out: the document is longer than what is read.]")
                 break
     except (PyPdfError, ValueError, KeyError, TypeError, RecursionError) as error:
-        # The file is somebody else's, and broken ones are common: the model is told, the turn goes on.
+        # Broken PDFs are common. The model gets the error text and the turn continues.
         _log.info("a PDF could not be read: %s", error)
         pages.append(f"[This PDF cannot be read further: {error}]")
     return "\n\n".join(pages)

@@ -1,4 +1,4 @@
-"""Runs the tool calls that a step wished for: asked about, journaled, run, journaled."""
+"""Runs the tool calls of a step: ask if needed, journal the start, run, journal the result."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Ready(msgspec.Struct, frozen=True):
 
 
 class Calls:
-    """Runs the calls of one turn, in the model's order; neighbours that only read, side by side."""
+    """Runs the calls of one turn in the model's order. Adjacent calls that only read run concurrently."""
 
     def __init__(
         self,
@@ -77,9 +77,10 @@ class Calls:
         self._workspace: Path | None = None
 
     async def run(self, states: Sequence[CallState]) -> list[Question]:
-        """Give each call its result, in order, until one needs the user.
+        """Run the calls in order until one needs the user.
 
-        Then everything that needs the user now is returned at once, and nothing after it has run.
+        Returns the questions of that call and of the later ones, so that the user is asked once. No later
+        call has run then. Returns an empty list when every call has its result.
         """
         done = 0
         while done < len(states):
@@ -98,8 +99,8 @@ class Calls:
     async def _readers(self, states: Sequence[CallState]) -> list[_Ready]:
         """The next calls that only read and may run now, if there are several.
 
-        The model wished for all of them before it saw the result of any, so none depends on another's.
-        What changes something runs alone: a read that the model put behind it must see the change.
+        The model asked for all of them before it saw any result, so none depends on another. A call that
+        changes something runs alone: a read after it must see the change.
         """
         ready: list[_Ready] = []
         for state in states[:READS_AT_ONCE_MAX]:
@@ -157,7 +158,7 @@ class Calls:
         return await self._run(_Ready(state, tool, call, run, ruling))
 
     async def _question_ahead(self, state: CallState) -> Question | None:
-        """What this later call will ask, so that the user is asked once for several."""
+        """The question that this later call will ask, so that the user is asked once for all."""
         tool = self._agent.tools.get(state.call.name)
         move = next_for_call(state, tool.spec if tool else None)
         if tool is None or not isinstance(move, (Judge, AskDoubt)):
@@ -177,7 +178,7 @@ class Calls:
         return await self._perform(ready)
 
     async def _run_together(self, several: Sequence[_Ready]) -> list[Question]:
-        """Run calls side by side. The first failure of ours ends the others, and is raised as it is."""
+        """Run calls concurrently. The first error of our own code cancels the others and is raised as is."""
         questions: list[Question] = []
         failures: list[Exception] = []
         await self._start(several)
@@ -199,13 +200,13 @@ class Calls:
         return questions
 
     async def _start(self, several: Sequence[_Ready]) -> None:
-        # Durable before the effect: a call that may have run is never taken for one that did not.
+        # Durable before the effect: otherwise, after a crash, a call that ran would look as if it had not.
         await self._log.append(*map(_started_event, several))
         await self._services.probe.reach(Moment.TOOL_STARTED, self._turn.id)
         await self._services.may_start()
 
     async def _perform(self, ready: _Ready) -> Question | None:
-        """Run a call whose start is in the journal, and give it its result."""
+        """Run a call whose start is in the journal, and journal its result."""
         state, tool, call = ready.state, ready.tool, ready.call
         result = await self._run_tool(tool, call)
         await self._services.probe.reach(Moment.TOOL_RAN, self._turn.id)
@@ -216,13 +217,13 @@ class Calls:
         try:
             artifact, text = await self._store_output_when_possible(tool, call, result)
         except (Retry, Stopped) as error:
-            # The call has taken effect. What is known of it goes into the journal all the same, which has a
-            # spool where files have none: otherwise the user would be asked whether it happened.
+            # The call has taken effect, so its result is journaled without the artifact. The journal has a
+            # spool and files have none; without a result the user would be asked whether the call happened.
             trouble, artifact = error, None
             shown = head_and_tail(result.text, tool.spec.output_bytes_max)
             text = f"{shown}\n[The whole output could not be kept: {error.message}]"
         result = ToolResult(text, result.outcome, result.display)
-        # A failure quotes what it met: the names of other files, the words of a plug-in's exception.
+        # An error message can quote text from outside: names of files, the words of a plug-in's exception.
         is_untrusted = tool.spec.is_untrusted or result.outcome is Outcome.ERROR
         await self._finish(state, result, artifact=artifact, is_untrusted=is_untrusted)
         if isinstance(trouble, Stopped):
@@ -243,7 +244,7 @@ class Calls:
             except EverturnError as error:
                 result = ToolResult(error.message, Outcome.ERROR)
             except Exception as error:
-                # A plug-in's failure is contained here: the model is told, the turn goes on.
+                # A failing plug-in must not end the turn: the model gets the error as the result.
                 _log.exception("tool %s failed in turn %s", call.name, call.turn_id)
                 result = ToolResult(f"{call.name} failed: {type(error).__name__}: {error}", Outcome.ERROR)
             group.cancel_scope.cancel()
@@ -257,8 +258,8 @@ class Calls:
     async def _store_output_when_possible(
         self, tool: Tool, call: ToolCall, result: ToolResult
     ) -> tuple[str | None, str]:
-        """A disk that is full for a moment does not cost the output. The result does not wait for longer: a
-        crash before it is in the journal would leave the call in doubt."""
+        """Store the output; if the disk is full, try again for a short time. Not for longer, because a crash
+        before the result is journaled would leave the call's outcome unknown."""
         clock, settings = self._services.clock, self._services.settings
         until = clock.monotonic() + settings.output_patience_s
         while True:
@@ -270,7 +271,7 @@ class Calls:
             await clock.sleep(settings.store_patience_s)
 
     async def _store_output(self, tool: Tool, call: ToolCall, result: ToolResult) -> tuple[str | None, str]:
-        """The model sees head and tail; the whole is kept as an artifact."""
+        """Store a long output as an artifact. The model gets its head and tail."""
         text = head_and_tail(result.text, tool.spec.output_bytes_max)
         full = result.full_output
         if full is None and text != result.text:
@@ -303,7 +304,7 @@ class Calls:
         await self._services.probe.reach(Moment.TOOL_FINISHED, self._turn.id)
 
     async def _call(self, state: CallState) -> ToolCall | ToolResult:
-        """The call with its parsed arguments, or the error that the model is told instead."""
+        """The call with its parsed arguments, or an error result for the model."""
         arguments = parse_arguments(state.arguments)
         if isinstance(arguments, str):
             return ToolResult(arguments, Outcome.ERROR)
@@ -369,7 +370,7 @@ class Calls:
 
 
 class LiveOutput:
-    """Shows a tool's output while it runs: so many events a second and so many bytes, not more."""
+    """Journals a tool's output while it runs, limited in events per second and in bytes."""
 
     def __init__(self, services: TurnServices, log: TurnLog, call_id: str) -> None:
         self._log = log
@@ -434,7 +435,7 @@ def _is_lasting(state: CallState) -> bool:
 
 
 def parse_arguments(text: str) -> dict[str, Any] | str:
-    """The arguments, or what is wrong with them, in words that help a model to do better."""
+    """The arguments, or an error text that tells the model how to correct them."""
     try:
         value = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, UnicodeError) as error:

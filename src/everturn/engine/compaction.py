@@ -1,4 +1,4 @@
-"""Shortens the context: a summary stands for the older messages, which stay readable and searchable."""
+"""Shortens the context: a summary replaces older messages. Those stay readable and searchable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from everturn.engine.model_call import ask_model, plain_request
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 
-_WINDOW_TOKENS_GUESS = 8_000  # of a model whose window nobody knows
+_WINDOW_TOKENS_GUESS = 8_000  # for a model whose window is not known
 _RESULT_BYTES = 2_000
 _SYSTEM = (
     "You summarise a conversation between a user and an assistant so that the assistant can go on with it. "

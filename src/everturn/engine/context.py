@@ -1,7 +1,7 @@
 """What the model is given: a pure function of the transcript, the turn so far and the model's abilities.
 
-Whatever moment a crash chose, the history is valid: every call has one result, every result its call;
-abandoned text is left out; another model's reasoning is left out. Equal inputs give equal bytes.
+The result is valid whenever a crash happened: every call has one result and every result its call; abandoned
+text and other models' reasoning are left out. Equal inputs give equal bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Prefix(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A history as one model is given it. Kept from turn to turn, so that a turn shapes what is new in it."""
+    """A history in the form for one model. Kept between turns, so that only new messages are converted."""
 
     model: str
     abilities: Abilities
@@ -54,7 +54,7 @@ class Shown(msgspec.Struct, frozen=True):
     tokens: int
 
     def begins(self, history: Sequence[Message], model: str, abilities: Abilities) -> bool:
-        """Whether the history goes on from this one, for the same model."""
+        """True if the history starts with this one and is for the same model."""
         return (
             not self.has_files
             and 0 < self.count <= len(history)
@@ -73,7 +73,7 @@ def show(
     files: Mapping[str, bytes] | None = None,
     before: Shown | None = None,
 ) -> Shown:
-    """The history as this model is given it; ``before`` is what an earlier look at its beginning gave."""
+    """Convert the history for a model. ``before``: an earlier result, reused if the history extends it."""
     known = before if before is not None and before.begins(history, model, abilities) else None
     new = history[known.count :] if known is not None else since_summary(history)
     messages = tuple(
@@ -133,7 +133,7 @@ def since_summary(history: Sequence[Message]) -> list[Message]:
 
 
 def _pair_calls(history: Iterable[Message]) -> Iterable[Message]:
-    """Give every call its result and drop results without a call."""
+    """Yield the history with a result for every call and without results that have no call."""
     open_calls: dict[str, Call] = {}
     for message in history:
         if not open_calls and _is_plain(message):
@@ -162,8 +162,8 @@ def _pair_calls(history: Iterable[Message]) -> Iterable[Message]:
 
 
 def _is_plain(message: Message) -> bool:
-    """Whether it is only words, which every model takes as they are. Nearly all are: in a long session
-    this look is what a warm turn costs."""
+    """True if the message is plain text, which every model takes as it is. Nearly all messages are, so in a
+    long session this check dominates the cost of a warm turn."""
     parts = message.parts
     if len(parts) != 1 or type(parts[0]) is not Text or message.role is Role.TOOL:
         return False
@@ -185,7 +185,7 @@ def _no_result(call: Call) -> Result:
 
 
 def _shape(message: Message, model: str, abilities: Abilities, files: Mapping[str, bytes]) -> Message | None:
-    """The message as this model can take it; None if nothing of it is left."""
+    """The message in the form for this model; None if nothing is left of it."""
     if _is_plain(message):
         return message
     parts: list[AnyPart] = []
@@ -207,7 +207,7 @@ def _shape_part(
         case Text(is_abandoned=True) | Text(text=""):
             return ()
         case Reasoning():
-            # A signature of another model, or reasoning without one, is refused or ignored by providers.
+            # Providers refuse or ignore reasoning without a signature or with another model's.
             is_wanted = part.opaque is not None and part.model == model and not part.is_abandoned
             return (part,) if is_wanted else ()
         case Result():
@@ -221,8 +221,8 @@ def _shape_part(
 
 
 def _without_output(result: Result) -> Result:
-    """What a call printed before it was cut off is evidence for a person. To a model it would look like the
-    result."""
+    """Drop what a call printed before it was cut off: it is shown to the user, but a model would take it for
+    the result."""
     return result if result.output is None else msgspec.structs.replace(result, output=None)
 
 
@@ -239,7 +239,7 @@ def _mark(source: str, text: str) -> str:
 
 
 def _mention_change(result: Result) -> Result:
-    """The call in the history is the model's own wish: that something else ran is said beside its result."""
+    """Add to the result that the user changed the arguments: the call shows the model's own ones."""
     if result.arguments is None:
         return result
     said = _CHANGED.format(arguments=result.arguments)
@@ -258,7 +258,7 @@ def _show_attachment(part: Attachment, abilities: Abilities, files: Mapping[str,
 
 
 def is_text(media_type: str) -> bool:
-    """Whether the model is given the file's words; a PDF's are taken out of it on the way."""
+    """True if the model is given the file's text. A PDF's text is extracted first."""
     return media_type.startswith("text/") or media_type in (
         PDF,
         "application/json",
@@ -281,7 +281,7 @@ def _is_shown(file_id: str, messages: Iterable[Message]) -> bool:
 
 
 def estimate_tokens(prefix: Prefix, shown: Shown | None = None, continue_from: str = "") -> int:
-    """A cautious guess at the size of a request, for the budget; the provider counts for the bill."""
+    """A conservative estimate of a request's size, for the context budget."""
     tools = prefix.tools if shown is None or shown.abilities.tools else ()
     described = sum(len(tool.name) + len(tool.description) + len(str(tool.parameters)) for tool in tools)
     head = len(prefix.system) + len(prefix.recalled) + described + len(continue_from)
@@ -306,7 +306,7 @@ def tokens_of(message: Message) -> int:
 
 
 def storable(text: str) -> str:
-    """The text without halves of characters, which no store and no wire can hold; plug-ins may make some."""
+    """The text without lone surrogates, which cannot be encoded. Plug-ins may produce them."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -315,7 +315,7 @@ def storable(text: str) -> str:
 
 
 def head_and_tail(text: str, bytes_max: int) -> str:
-    """The beginning and the end of a long output, and how much is missing between them."""
+    """The beginning and the end of a long output, with a note of how much is left out."""
     data = text.encode()
     if len(data) <= bytes_max:
         return text

@@ -1,4 +1,4 @@
-"""The engine's front door: accepts, cancels, resumes, answers, moves the head, and reads."""
+"""The engine's public interface: accept, cancel, resume and answer; change and read the transcript."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _STILL_OPEN = "Nothing was decided; the question is still open."
 
 
 class Engine:
-    """Runs turns. An async context manager: inside it, accepted turns are run; leaving it hands over.
+    """Runs turns. An async context manager: accepted turns run inside it, and leaving it releases them.
 
-    Everything that returns has been made durable first.
+    Every method that returns has made its result durable first.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Engine:
             group.start_soon(self._run_background, name="background")
             await group.start(self._run_memory_tasks, name="keeping")
         except BaseException:
-            # What was not entered is not left: the tasks would end with the event loop, in a long traceback.
+            # ``__aexit__`` is not called after a failed ``__aenter__``: end the tasks here.
             await self._exits.aclose()
             raise
         return self
@@ -118,10 +118,10 @@ class Engine:
         return None
 
     async def stop(self, grace_s: float) -> None:
-        """Accept nothing more, give running turns this long, hand the rest over. Safe to call twice.
+        """Accept nothing more, give running turns this long, then release the rest. Safe to call twice.
 
-        After a call that was cancelled, the next one hurries: it hands over and waits for nothing else;
-        what memory is owed stays owed.
+        After a call that was cancelled, the next one only releases the turns and waits for nothing else.
+        What memory is owed stays owed.
         """
         if self._has_released:
             return
@@ -134,7 +134,7 @@ class Engine:
         self._has_released = True
 
     def status(self) -> dict[str, Any]:
-        """How the engine is, for health pages."""
+        """The engine's state, for health pages."""
         return {
             "worker": self._runner.worker,
             "running": self._runner.running,
@@ -150,12 +150,12 @@ class Engine:
     # --- turns -------------------------------------------------------------------------------------
 
     async def submit(self, owner: str, session_id: str, submission: Submission) -> Accepted:
-        """Accept a message: durable, once per idempotency key, before anything is done about it."""
+        """Accept a message, durably and once per idempotency key, before its turn starts."""
         self._refuse_when_stopped()
         return await self._runner.accept(owner, session_id, submission)
 
     async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
-        """End a turn now. What was produced stays. An ended turn is returned as it is."""
+        """End a turn now and keep what it has produced. An ended turn is returned as it is."""
         await self._probe.reach(Moment.CANCEL_REQUESTED, turn_id)
         turn = await self.store.turns.cancel(owner, turn_id, by=by)
         await self._probe.reach(Moment.CANCEL_COMMITTED, turn_id)
@@ -164,7 +164,7 @@ class Engine:
         return turn
 
     async def resume(self, owner: str, turn_id: str) -> Turn:
-        """Go on with an interrupted turn at the head."""
+        """Resume an interrupted turn at the head."""
         self._refuse_when_stopped()
         turn = await self.store.turns.resume(owner, turn_id)
         self._runner.nudge()
@@ -173,10 +173,10 @@ class Engine:
     async def answer(
         self, owner: str, ask_id: str, answer: str, *, by: str, arguments: str | None = None
     ) -> Ask:
-        """Answer an approval or a question; its turn goes on when all of its asks are answered.
+        """Answer an approval or a question. Its turn continues when all of its asks are answered.
 
-        ``arguments``: what an approved call runs with instead. They must fit the tool; the policy judges
-        the changed call before it runs.
+        ``arguments`` replace those of the approved call. They must fit the tool's schema, and the policy
+        checks the changed call before it runs.
         """
         if arguments is not None:
             await self._check_arguments(owner, ask_id, arguments)
@@ -200,7 +200,7 @@ class Engine:
     async def compact(
         self, owner: str, session_id: str, *, focus: str = "", request: Request = NO_REQUEST
     ) -> Accepted:
-        """Queue a compaction: it takes the session's turn slot, later messages wait for it."""
+        """Queue a compaction. It takes the session's turn slot, so later messages wait for it."""
         page = await self.store.transcript.messages(owner, session_id, limit=2)
         if len(page.items) < 2:
             raise NothingToDo("There is nothing to compact yet.", hint="Go on; it is short enough.")
@@ -252,14 +252,14 @@ class Engine:
         await self._toolbox.forget(owner, session_id)
 
     async def session(self, owner: str, session_id: str) -> Session:
-        """The session as it is now, after what a pending recovery had to do."""
+        """The session as it is now, after a pending recovery."""
         session, has_changed = await self._recover(owner, session_id)
         return await self.store.sessions.get(owner, session_id) if has_changed else session
 
     async def page(
         self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
     ) -> TranscriptPage:
-        """A page of the session with its turns, all of one moment, after what a recovery had to do."""
+        """A page of the session with its turns, read at one moment, after a pending recovery."""
         await self._recover(owner, session_id)
         return await self.store.transcript.page(owner, session_id, before=before, limit=limit)
 
@@ -273,8 +273,8 @@ class Engine:
         return self.store.journal.follow(owner, session_id, after)
 
     async def _recover(self, owner: str, session_id: str) -> tuple[Session, bool]:
-        """The session as it was found, and whether it may have changed since. Once for each read: a journal
-        that was sealed empty costs one attempt each time (C06)."""
+        """The session as it was found, and whether recovery may have changed it. Called once per read: each
+        call counts as one attempt at a journal that was sealed empty (C06)."""
         session, is_pending = await self.store.journal.pending(owner, session_id)
         is_foreign = session.active_turn is not None and not self._runner.holds(session.active_turn)
         is_stray = session.active_state is TurnState.RUNNING and is_foreign and not self._is_stopped
@@ -294,8 +294,8 @@ class Engine:
 
     async def clear(self, owner: str, session_id: str, request: Request) -> Session:
         session = await self.store.transcript.clear(owner, session_id, request)
-        # Whoever clears a session wants to begin anew, with what memory has now. Memory can be slow: neither
-        # the agent's end nor the commit of what the session owes is waited for.
+        # A cleared session starts with what memory has now, so its agent is evicted. Memory can be slow: wait
+        # neither for the agent to close nor for the commit of what the session owes.
         self._agents.evict(session)
         if self._memory is not None:
             self._start_memory_task(f"cleared {session_id}", self._memory.commit_session, owner, session_id)
@@ -357,19 +357,19 @@ class Engine:
             try:
                 return await self._models.get(name)
             except ModelTrouble as error:
-                # Whose key has gone, say. A title from the model that has just answered is better than none.
+                # Its key may have been removed. Use the model that has just answered instead.
                 _log.info("title model %s: %s", name, error.message)
         return await self._models.get(answered or None)
 
     async def _compact_crowded(self, turn: Turn) -> None:
-        """The context is nearly full: shorten it before the next message needs the room."""
+        """Compact a nearly full context before the next message needs the room."""
         submission = Submission(kind=TurnKind.COMPACTION, key=f"compact-after-{turn.id}")
         await self.submit(turn.owner, turn.session_id, submission)
 
     # --- memory and the agent cache ----------------------------------------------------------------
 
     async def _run_memory_tasks(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Commits and evictions: they go on while turns are stopped, until shutdown has had its time."""
+        """Run commits and evictions. They continue while turns are stopped, until shutdown ends them."""
         async with anyio.create_task_group() as group:
             self._memory_tasks = group
             group.start_soon(self._cache.run, name="agent cache")
@@ -387,7 +387,7 @@ class Engine:
         if self._memory is not None:
             await self._memory.drain()
         if self._memory_tasks is not None:
-            # What is still under way did not fit: it is given up before what it works with is closed.
+            # What is still under way did not finish in time: cancel it before closing what it uses.
             self._memory_tasks.cancel_scope.cancel()
             self._memory_tasks = None
         try:
@@ -411,7 +411,7 @@ class Engine:
             self._background.start_soon(self._log_errors, name, act, *args, name=name)
 
     async def _log_errors(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """The root of a background task: its failure is said and harms no turn."""
+        """The root of a background task: log its errors, so that they affect no turn."""
         try:
             await act(*args)
         except (Refused, ModelTrouble) as error:

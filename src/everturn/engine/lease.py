@@ -1,4 +1,4 @@
-"""Whether this worker may start something now."""
+"""The lease: whether this worker may start a model call or a tool now."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from everturn.engine.settings import EngineSettings
 
 
 class Lease:
-    """Held until so many seconds after the last renewal, by a clock that also runs while the process
-    is stopped. On a store without leases it is held for good."""
+    """Held for some seconds after the last renewal, by a clock that also runs while the process is stopped.
+    On a store without leases it is always held."""
 
     def __init__(self, clock: Clock, seconds: float, margin_s: float) -> None:
         self._clock = clock
@@ -22,7 +22,7 @@ class Lease:
         self._renewed = anyio.Event()
 
     def renew(self, asked_at: float) -> None:
-        """The renewal that was asked for at this time has succeeded: count from the asking."""
+        """Extend the lease. It counts from when the renewal was requested, not from the answer."""
         self._until = asked_at + self._seconds
         self._renewed.set()
         self._renewed = anyio.Event()
@@ -38,17 +38,17 @@ class Lease:
         return self._is_endless or self._clock.monotonic() < self._until
 
     async def wait_held(self) -> None:
-        """Return when it is held. Awaited right before a model call or a tool starts.
+        """Wait until the lease is held. Awaited right before a model call or a tool starts.
 
-        A worker that could not renew its lease waits here: it goes on when the renewal succeeds, and is
-        cancelled here when it turns out that others have its turns.
+        A worker that could not renew its lease waits here. It continues when the renewal succeeds, and is
+        cancelled here if other workers have taken its turns.
         """
         while not self.is_held:  # guard: c04
             await self._renewed.wait()
 
 
 def lease_of(store: Store, clock: Clock, settings: EngineSettings) -> Lease:
-    """The lease that the store gives its workers. Raises Invalid if it would run out between two renewals."""
+    """The lease of this worker. Raises Invalid if it would expire between two renewals."""
     held_s = store.lease_s - settings.lease_margin_s
     if store.has_leases and settings.heartbeat_s >= held_s:
         raise Invalid(

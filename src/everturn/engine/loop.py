@@ -1,6 +1,6 @@
-"""The loop of one turn: look where it stands, do the next thing, until it waits or ends.
+"""The loop of one turn: decide what comes next and do it, until the turn waits or ends.
 
-Every boundary is durable, so a turn can be taken up again after any of them by whoever claims it.
+Each step's end is durable, so any worker that claims the turn later continues after the last one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from everturn.engine.workspace import Workspace
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How the loop left the turn, for those who come after: titles, compaction, memory."""
+    """How the loop left the turn, for what follows it: title, compaction, memory."""
 
     turn: Turn
     messages: tuple[Message, ...] = ()
@@ -68,7 +68,7 @@ class TurnLoop:
         self._agent: BoundAgent | None = None
 
     async def run(self) -> Ended:
-        """Take the turn as far as it goes. Raises Fenced when it is somebody else's now."""
+        """Run the turn until it waits or ends. Raises Fenced when another worker has it."""
         spent = check_budget(self._log.progress, self._log.now_ms(), self._services.settings)
         if spent is not None:
             await self._log.writer.quiet()
@@ -193,7 +193,7 @@ class TurnLoop:
         return Ended(await self._services.store.turns.fail(self._turn.id, self._claim.epoch, failure))
 
     async def _wait(self, questions: Sequence[Question]) -> Ended:
-        """Ask, durably, and let go of the turn: it is claimed again when it was answered."""
+        """Ask, durably, and release the turn. It is claimed again when it was answered."""
         await self._log.writer.quiet()
         turn = await self._services.store.turns.wait(
             self._turn.id,
@@ -213,7 +213,7 @@ class TurnLoop:
     # --- a compaction ------------------------------------------------------------------------------
 
     async def _compact(self) -> Ended:
-        """A turn that answers nobody: it holds the session's slot while it shortens the context."""
+        """Run a turn without a message: it holds the session's slot while it shortens the context."""
         done = self._log.fold().messages
         if any(message.role is Role.USER for message in done):
             return await self._answer()

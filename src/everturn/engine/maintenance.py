@@ -1,4 +1,4 @@
-"""What has to be done now and then: indexing, expiry, pruning, sweeping. Idle, it writes nothing."""
+"""Periodic tasks: index, expire, prune, sweep. They write nothing when there is nothing to do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Maintenance:
             group.start_soon(self._every, "sweep", settings.sweep_s, self._sweep, name="sweep")
 
     async def _every(self, what: str, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
-        """Do it again and again. A broken index or a busy store must not end the others."""
+        """Repeat a task forever. A failure of one task, such as a broken index, must not end the others."""
         while True:
             await self._services.clock.sleep(seconds)
             try:

@@ -1,4 +1,4 @@
-"""One question to a model outside the loop, for summaries and titles: text in, text out."""
+"""One model call outside the turn loop, for summaries and titles: text in, text out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def plain_request(system: str, text: str, output_tokens_max: int | None) -> Mode
 
 
 def backoff_s(settings: EngineSettings, subject: str, attempt: int, error: ModelTrouble) -> float | None:
-    """How long to wait before the same call is made again; None: not at all.
+    """How long to wait before the same call is made again; None: do not retry.
 
-    The provider's own word wins. Otherwise the wait doubles, shifted a little by the subject, so that a
-    thousand turns that were refused together do not come back together.
+    The provider's own value wins. Otherwise the wait doubles, with a jitter that depends on the subject, so
+    that a thousand turns that were refused together do not retry together.
     """
     if not error.is_transient:
         return None
@@ -34,7 +34,7 @@ def backoff_s(settings: EngineSettings, subject: str, attempt: int, error: Model
 async def ask_model(
     model: Model, request: ModelRequest, *, clock: Clock, settings: EngineSettings, subject: str
 ) -> tuple[str, Usage]:
-    """The model's whole answer, with the same retries as a step. Raises ModelTrouble."""
+    """Return the model's whole answer, with the same retries as a step. Raises ModelTrouble."""
     attempt = 0
     while True:
         attempt += 1

@@ -1,4 +1,4 @@
-"""What a person prefers, kept in the store: it stands above ``config.toml`` and below what a message says."""
+"""A user's preferences, stored. They override ``config.toml``; what a message asks for overrides them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TURN = ("title_model", "fallback_models", "steps_max", "minutes_max", "tokens_m
 
 
 class Preferences(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is None is as the settings say. The model and the profile are for what names none."""
+    """None: as the settings say. ``model`` and ``profile`` apply where nothing else names one."""
 
     model: str | None = None
     profile: str | None = None
@@ -25,13 +25,13 @@ class Preferences(msgspec.Struct, frozen=True, omit_defaults=True):
     cost_usd_max: float | None = None
 
     def over(self, settings: EngineSettings) -> EngineSettings:
-        """The settings as this person's turns have them."""
+        """These preferences applied to the settings."""
         given = {name: value for name in _TURN if (value := getattr(self, name)) is not None}
         return msgspec.structs.replace(settings, **given) if given else settings
 
 
 async def read_preferences(records: Records, owner: str) -> Preferences:
-    """Read each time: another process may have changed them, and a read is cheap."""
+    """Not cached: another process may have changed them, and a read is cheap."""
     value = await records.get(owner, KIND, NAME)
     return Preferences() if value is None else msgspec.convert(value, Preferences)
 

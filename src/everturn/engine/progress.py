@@ -1,7 +1,7 @@
-"""What the engine has to know about a turn beside its messages: attempts, time, limits, repetitions.
+"""What the engine counts about a turn beside its messages: attempts, working time, limits, repeats.
 
-A companion of the fold: fed with the same events in the same order, by a running turn one at a time and
-by a resumed one from its journal, so that both know the same.
+It takes the same events as the fold, in the same order. A running turn feeds them one at a time, a resumed
+turn from its journal, so both have the same counts.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class TurnProgress:
         self._last_at = at
 
     def age_ms(self, now_ms: int) -> int:
-        """How old the turn is, without the time it waited for the user: what it worked, and how long it had
-        no worker. Only the latter is measured by a clock that somebody may set."""
+        """How old the turn is, without the time it waited for the user: its working time and the time it had
+        no worker. Only the latter is measured by the wall clock, which can be set."""
         return self.worked_ms(now_ms) - self._worked_before_ms + self._away_ms
 
     def worked_ms(self, now_ms: int) -> int:

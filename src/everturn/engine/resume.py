@@ -1,7 +1,7 @@
-"""What a turn does next: a pure decision over its folded journal.
+"""What a turn does next: a pure decision based on its folded journal.
 
-A fresh turn, a running one between two steps, one that was answered and one whose worker died all ask
-the same question here, so there is no second path for recovery.
+A new turn, a running one between two steps, one whose asks were answered and one whose worker died are all
+decided here. There is no separate path for recovery.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class CallModel(msgspec.Struct, frozen=True):
 
 
 class AbandonAttempt(msgspec.Struct, frozen=True):
-    """The worker died inside this model call: say so before anything else."""
+    """The worker died during this model call: record that before anything else."""
 
     step: int
 
 
 class RunCalls(msgspec.Struct, frozen=True):
-    """These wishes of the last step have no result yet."""
+    """These tool calls of the last step have no result yet."""
 
     calls: tuple[CallState, ...]
 
 
 class AskWhether(msgspec.Struct, frozen=True):
-    """Something was reached at which the user decides."""
+    """A limit was reached: ask the user whether to continue."""
 
     topic: AskTopic
     text: str
@@ -49,11 +49,11 @@ class AskWhether(msgspec.Struct, frozen=True):
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """The model has no more wishes."""
+    """The model has answered and asks for no more tools."""
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The user, asked at a limit, wants no more."""
+    """The user was asked at a limit and stopped the turn."""
 
     by: str
 
@@ -66,7 +66,7 @@ Move = Union[CallModel, AbandonAttempt, RunCalls, AskWhether, Complete, Stop, Fa
 
 
 def check_budget(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Failure | None:
-    """Why a claimed turn may not be resumed once more, if so. Its claim is already in the progress."""
+    """Why a claimed turn may not be resumed again; None if it may. The claim is already counted."""
     if progress.crashes > settings.resume_attempts_max:  # guard: c02
         return Failure(
             "resume_attempts",
@@ -82,7 +82,7 @@ def check_budget(progress: TurnProgress, now_ms: int, settings: EngineSettings) 
 
 
 def next_move(folded: Folded, progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Move:
-    """Where the turn stands, and so what comes next."""
+    """Decide what the turn does next."""
     if progress.is_stopped:
         return Stop(progress.stopped_by)
     if progress.is_attempt_open:  # guard: c02
@@ -99,12 +99,12 @@ def next_move(folded: Folded, progress: TurnProgress, now_ms: int, settings: Eng
 
 
 def _has_new_word(folded: Folded) -> bool:
-    """Whether the user has said something after the model's last step."""
+    """True if the user sent a message after the model's last step."""
     return bool(folded.messages) and folded.messages[-1].role is Role.USER
 
 
 def _answers(folded: Folded) -> bool:
-    """Whether the user got any words: calls alone are no answer."""
+    """True if the model has answered with text: tool calls alone are no answer."""
     return any(
         isinstance(part, Text) and not part.is_abandoned and part.text.strip()
         for message in folded.messages
@@ -161,14 +161,14 @@ class RunCall(msgspec.Struct, frozen=True):
 
 
 class GiveResult(msgspec.Struct, frozen=True):
-    """It has its result without being run."""
+    """Give it this result without running it."""
 
     outcome: Outcome
     text: str
 
 
 class AskDoubt(msgspec.Struct, frozen=True):
-    """It started, nobody knows whether it took effect, and only the user can say what to do."""
+    """It started, whether it took effect is not known, and only the user can say what to do."""
 
     text: str
 
@@ -181,7 +181,7 @@ CallMove = Union[RunCall, GiveResult, AskDoubt, Judge]
 
 
 def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
-    """What to do about one wished call without a result."""
+    """Decide what to do about one tool call without a result."""
     if state.answer is not None:
         return _from_answer(state.answer)
     if state.started_at is None:  # guard: c02
@@ -209,7 +209,7 @@ def _from_decision(state: CallState) -> CallMove:
     if not is_for_this:  # guard: c02
         return Judge()
     if state.decision == Decision.EXPIRED:
-        return GiveResult(Outcome.DENIED, "Nobody allowed this call in time. It was not run.")
+        return GiveResult(Outcome.DENIED, "This call was not approved in time. It was not run.")
     if state.decision == Decision.DENY:
         return GiveResult(Outcome.DENIED, "The user did not allow this call. It was not run.")
     return RunCall(1, is_approved=True)
@@ -233,15 +233,15 @@ def _from_doubt(state: CallState) -> CallMove:
 
 
 def continues(folded: Folded, abilities: Abilities) -> bool:
-    """Whether the answer that broke off can go on from its own text."""
+    """True if the model can continue its partial answer."""
     return abilities.continues and folded.open_step is not None and bool(folded.open_step.open_text)
 
 
 def choose_model(chain: Sequence[str], progress: TurnProgress, attempts_max: int) -> str | None:
     """The first model of the chain that has attempts left in this step; None when all are spent.
 
-    A turn stays with the model that finished its last step: going back and forth would cost each
-    step the retries of a model that is known to be away.
+    A turn stays with the model that finished its last step. Otherwise each step would again spend retries on
+    a model that is known to be unavailable.
     """
     start = chain.index(progress.finished_model) if progress.finished_model in chain else 0
     for name in [*chain[start:], *chain[:start]]:

@@ -1,4 +1,4 @@
-"""Claims turns and runs each in its own named task, under one task group."""
+"""Claims turns and runs each in its own named task, in one task group."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from everturn.engine.turn_log import TurnLog
 from everturn.engine.turn_writer import TurnWriter
 
 _log = logging.getLogger("everturn.engine")
-_NOT_OURS = (Fenced, Gone, NotFound)  # the turn, or the whole session, is not ours any more
-_OVER = (StoreBroken, StoreTooNew)  # this process may not write any more
+_NOT_OURS = (Fenced, Gone, NotFound)  # another worker has the turn, or the session is deleted
+_OVER = (StoreBroken, StoreTooNew)  # this process must not write any more
 
 _ACCEPTING_MAX = 4  # turns that are accepted and claimed in one step at the same time
 
@@ -57,14 +57,14 @@ class RunningTurn:
         return self.claim.turn.id
 
     def mark_durable(self) -> None:
-        """Events became durable: the turn is certainly still ours."""
+        """Record that events became durable: at this time the turn was still ours."""
         self.appended_at = self._clock.monotonic()
 
 
 class Runner:
-    """Finds work when it is nudged, and by looking; keeps the lease; takes dead workers' turns over.
+    """Claims work when nudged and at intervals, renews the lease, and takes over dead workers' turns.
 
-    ``run`` is its life; it ends when ``stop`` has been called and every turn has been let go.
+    ``run`` ends when ``stop`` was called and every turn has been released.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Runner:
         return turn_id in self._turns
 
     def cancel_task(self, turn_id: str) -> None:
-        """End the local task of a turn that has its end in the store already."""
+        """Cancel the local task of a turn that has already ended in the store."""
         running = self._turns.get(turn_id)
         if running is not None:
             running.scope.cancel()
@@ -118,14 +118,14 @@ class Runner:
     # --- accepting ---------------------------------------------------------------------------------
 
     async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
-        """Accept a message. Where its turn can run here and now, it is claimed in the same transaction."""
+        """Accept a message. If its turn can run here now, it is claimed in the same transaction."""
         is_interrupting = submission.when_busy == "interrupt"
         if self._group is not None and not is_interrupting and self._has_place(owner):
             heard: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
             self._accepting += 1
             self._owners[owner] += 1
-            # In a task of its own: a caller that is cancelled must not leave a claimed turn with nobody
-            # to run it, which would hold its session up for as long as this process lives.
+            # In a task of its own: if the caller is cancelled, the claimed turn must still be run. Otherwise
+            # it would block its session for as long as this process lives.
             self._group.start_soon(self._accept_here, owner, session_id, submission, heard, name="accept")
             return await heard
         accepted = await self._services.store.turns.accept(owner, session_id, submission)
@@ -135,10 +135,12 @@ class Runner:
         return accepted
 
     def _has_place(self, owner: str) -> bool:
-        """Whether a turn of this owner may be claimed unseen. Only of the embedded store, whose outcome is
-        always known: a claim that PostgreSQL may or may not have made would have nobody to run it. Of many
-        messages at once only the first few: the others are claimed in bounded batches, so that the turns
-        that run already do not wait while hundreds begin in one transaction."""
+        """True if accepting may also claim the turn of this owner.
+
+        Not on PostgreSQL: a commit there can have an unknown outcome, which would leave the turn without a
+        worker. Of many messages at once only the first few are claimed here. The others are claimed in
+        batches, so that running turns do not wait while hundreds start in one transaction.
+        """
         settings = self._services.settings
         return (
             self._services.store.has_certain_commits
@@ -198,14 +200,14 @@ class Runner:
             task_status.started()
 
     async def stop(self, grace_s: float) -> None:
-        """Claim nothing more; give the running turns so long; hand the rest over."""
+        """Claim nothing more, give the running turns this long, then release the rest."""
         self.is_stopping = True
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._end_after, grace_s, scope, name="grace")
                 await self._wait_idle()
                 group.cancel_scope.cancel()
-        # A claim that is made after the worker has retired would leave its turn with nobody.
+        # A claim made after the worker has unregistered would leave its turn without a worker.
         with anyio.move_on_after(self._services.settings.drain_s):
             await self._claimed.wait()
         for running in list(self._turns.values()):
@@ -217,7 +219,7 @@ class Runner:
         try:
             await self._services.store.workers.unregister(self.worker)
         except (Retry, Stopped) as error:
-            # Its lock goes with this process; the next start finds it dead and takes its turns over.
+            # Its lock ends with this process. The next worker finds it dead and takes its turns over.
             _log.warning("worker %s could not retire: %s", self.worker, error.message)
 
     async def take_over(self) -> int:
@@ -233,7 +235,7 @@ class Runner:
 
     async def _wait_idle(self) -> None:
         while self._turns or self._accepting:
-            # Shared, not made anew: stopping and a lost lease may wait at the same time.
+            # One shared event: stopping and a lost lease may wait at the same time.
             if self._idle.is_set():
                 self._idle = anyio.Event()
             await self._idle.wait()
@@ -242,12 +244,12 @@ class Runner:
 
     async def _claims(self) -> None:
         while not self.is_stopping:
-            # Cleared before looking: a nudge that comes while looking is not lost.
+            # Cleared before claiming, so that a nudge during the claim is not lost.
             self._nudged = anyio.Event()
             try:
                 has_more = await self._claim_some()
             except Exception as error:
-                # The root of a task beside all turns: recorded, shown in the status, tried again.
+                # The root of a task: log the error, show it in the status, try again.
                 _log.exception("claiming failed")
                 self.trouble = f"{type(error).__name__}: {error}"
                 has_more = False
@@ -261,7 +263,7 @@ class Runner:
             group.cancel_scope.cancel()
 
     async def _claim_some(self) -> bool:
-        """Take what may run now; True if there may be more."""
+        """Claim turns that may run now; True if there may be more."""
         settings = self._services.settings
         room = settings.server_turns_max - len(self._turns) - self._accepting
         if room <= 0 or not self._services.lease.is_held or self._group is None:
@@ -269,7 +271,7 @@ class Runner:
         full = tuple(owner for owner, count in self._owners.items() if count >= settings.owner_turns_max)
         limit = min(room, settings.claim_batch_max)
         if settings.owner_turns_max < settings.server_turns_max:
-            limit = 1  # so that one look cannot take an owner past the limit
+            limit = 1  # so that one claim cannot take an owner past the limit
         self._claimed = anyio.Event()
         try:
             await self._release_unknown_claims()
@@ -286,7 +288,7 @@ class Runner:
         return bool(claims)
 
     async def _release_unknown_claims(self) -> None:
-        """Release turns that a claim took whose answer was lost: nobody runs them."""
+        """Release turns of a claim whose outcome was unknown: they are ours, and no task runs them."""
         if self._may_hold_more:
             for turn_id, epoch in await self._services.store.turns.held_by(self.worker):
                 if turn_id not in self._turns:
@@ -310,7 +312,7 @@ class Runner:
     # --- one turn ----------------------------------------------------------------------------------
 
     async def _hold(self, running: RunningTurn) -> None:
-        """The root of a turn's task: whatever happens inside ends here."""
+        """The root of a turn's task: no error of a turn leaves it."""
         try:
             await self._services.probe.reach(Moment.CLAIM_COMMITTED, running.id)
             ended = await self._drive(running)
@@ -334,7 +336,7 @@ class Runner:
             del self._owners[owner]
 
     async def _drive(self, running: RunningTurn) -> Ended | None:
-        """Run the loop beside its writer; give the turn an end if the loop could not."""
+        """Run the loop and its writer. If the loop fails, release or end the turn."""
         claim, services = running.claim, self._services
         writer = TurnWriter(
             services.store.journal,
@@ -351,7 +353,7 @@ class Runner:
         result: Ended | None = None
         error: Exception | None = None
         async with anyio.create_task_group() as group:
-            # The writer is outside the scope: a turn that is handed over still makes its last words durable.
+            # The writer is outside the scope: a turn that is released still makes its last events durable.
             group.start_soon(writer.run, name=f"writer of {claim.turn.id}")
             with running.scope:
                 try:
@@ -368,8 +370,8 @@ class Runner:
         return result
 
     async def _release(self, running: RunningTurn, writer: TurnWriter, error: Exception | None) -> None:
-        """The loop has no result: it failed, its writer did, it is handed over, or it was cancelled,
-        which is durable already."""
+        """Release or end a turn whose loop has no result: the loop or its writer failed, or the worker stops.
+        If the turn was cancelled, that is durable already and nothing is left to do."""
         if error is not None:
             await self._drain_writer(running, writer, error)
             await self._end_failed(running, error)
@@ -377,15 +379,15 @@ class Runner:
             await self._hand_over(running, writer)
 
     async def _drain_writer(self, running: RunningTurn, writer: TurnWriter, reason: Exception) -> None:
-        """Let the turn's last events into the journal before its fate, behind which nothing is taken. A store
-        that has to mend first is waited for: the result of a finished tool may be among them."""
+        """Write the turn's last events before its end, after which the journal accepts none. If the store is
+        unavailable, wait for it: the result of a finished tool may be among them."""
         is_resting = False
         while not is_resting:
             with anyio.move_on_after(self._services.settings.drain_s) as scope:
                 try:
                     await writer.quiet()
                 except Exception as error:
-                    # What has stopped the writer is mostly the error that the turn ends with.
+                    # Usually the same error that the turn ends with.
                     _log.info("a turn ends without its last events: %r", error, exc_info=_unexpected(error))
             waits = scope.cancelled_caught and isinstance(reason, Retry) and not running.is_handing_over
             is_resting = not waits
@@ -396,19 +398,19 @@ class Runner:
                 await writer.quiet()
                 await self._services.store.turns.hand_over(running.id, running.claim.epoch)
             except EverturnError as error:
-                # Its lock or lease goes with this process, and the next one takes the turn over then.
+                # The lock or lease ends with this process, and another worker takes the turn over.
                 _log.warning("turn %s was not handed over: %s", running.id, error.message)
 
     async def _end_failed(self, running: RunningTurn, error: Exception) -> None:
-        """Give the turn a stated fate, unless it is not ours any more."""
+        """End, interrupt or release the turn by the kind of error, unless another worker has it."""
         if isinstance(error, _NOT_OURS):
             _log.info("turn %s is not ours any more: %s", running.id, error)
         elif isinstance(error, Retry):
-            # Nothing is wrong with the turn: whoever claims it next goes on from its journal.
-            _log.warning("turn %s is let go: %s", running.id, error.message)
+            # Nothing is wrong with the turn: the next worker continues from its journal.
+            _log.warning("turn %s is released: %s", running.id, error.message)
             await self._retry_until_stored(running, self._services.store.turns.hand_over)
         elif isinstance(error, Stopped):
-            # What is in the journal is safe; the user goes on with it once a person has looked.
+            # The journal is safe. The user can resume the turn once the cause is fixed.
             await self._retry_until_stored(running, self._services.store.turns.interrupt, _failure(error))
         else:
             if not isinstance(error, EverturnError):
@@ -418,8 +420,8 @@ class Runner:
     async def _retry_until_stored(
         self, running: RunningTurn, act: Callable[..., Awaitable[object]], *args: object
     ) -> None:
-        """Keep trying while the store cannot take it: a turn without a fate would block its session. What is
-        wrong is said once, and again when it changes: a full disk has no room for a line a second."""
+        """Repeat the call until the store accepts it: a turn without an end would block its session. An error
+        is logged once, and again when it changes: a full disk has no room for a line a second."""
         said = ""
         while True:
             try:
@@ -428,16 +430,16 @@ class Runner:
             except _NOT_OURS:
                 return
             except _OVER as error:
-                _log.error("turn %s has no fate yet: %s", running.id, error.message)
+                _log.error("turn %s could not be ended yet: %s", running.id, error.message)
                 return
             except (Retry, Stopped) as error:
                 if error.message != said:
-                    _log.warning("turn %s has no fate yet: %s", running.id, error.message)
+                    _log.warning("turn %s could not be ended yet: %s", running.id, error.message)
                 said = error.message
             except Exception as error:
-                # Not even this may end the task: all turns of this worker would end with it.
+                # An error here must not end the task: it would end all turns of this worker.
                 if repr(error) != said:
-                    _log.exception("turn %s has no fate yet", running.id)
+                    _log.exception("turn %s could not be ended yet", running.id)
                 said = repr(error)
             if running.is_handing_over:
                 return
@@ -446,7 +448,7 @@ class Runner:
     # --- looking after things ----------------------------------------------------------------------
 
     async def _every(self, seconds: float, act: Callable[[], Awaitable[object]]) -> None:
-        """Do something regularly; what the store refuses now it may allow the next time."""
+        """Call something regularly. If the store refuses it now, the next call may succeed."""
         while True:
             await self._services.clock.sleep(seconds)
             try:
@@ -454,7 +456,7 @@ class Runner:
             except (Retry, Stopped) as error:
                 _log.warning("%s: %s", getattr(act, "__name__", "task"), error.message)
             except Exception:
-                # The root of a task beside all turns: recorded, tried again, and no turn ends for it.
+                # The root of a task: log the error and try again. It must not end any turn.
                 _log.exception("%s failed", getattr(act, "__name__", "task"))
 
     async def _renew(self) -> None:
@@ -465,7 +467,7 @@ class Runner:
         if await self._services.store.workers.heartbeat(self.worker):
             self._services.lease.renew(asked_at)
             return
-        # Others may have our turns: let go of all of them, then begin again under the same name.
+        # Other workers may have our turns: cancel all of them, then register again under the same name.
         self._services.lease.drop()
         for running in list(self._turns.values()):
             _log.warning("turn %s is not ours any more: the lease ran out", running.id)
@@ -476,7 +478,7 @@ class Runner:
         self.nudge()
 
     async def _look_for_lost(self) -> None:
-        """Notice turns that another process has ended or taken. Those that append find out by that."""
+        """Cancel turns that another process has ended or taken. A turn that appends finds out by itself."""
         now = self._services.clock.monotonic()
         quiet = [
             (running.id, running.claim.epoch)
@@ -489,17 +491,17 @@ class Runner:
                 self.cancel_task(turn_id)
 
     async def _look_for_silence(self) -> None:
-        """End model calls that have sent nothing for too long; each is then an attempt that timed out."""
+        """Cancel model calls that have sent nothing for too long. Each becomes an attempt that timed out."""
         latest = self._services.clock.monotonic() - self._services.settings.model_silence_max_s
         for running in list(self._turns.values()):
             if running.log is None or running.loop is None or running.log.writer.is_full:
-                continue  # it does not begin before the store takes what the model has said
+                continue  # silence counts only once the store has taken what the model has said
             if running.log.last_sign_at < latest:
                 running.loop.break_silence()
 
 
 def _unexpected(error: Exception) -> Exception | None:
-    """An error that has no name of ours: only its traceback says where it comes from."""
+    """The error if it is not one of our own types, so that its traceback is logged."""
     return None if isinstance(error, EverturnError) else error
 
 

@@ -1,4 +1,4 @@
-"""Every bound of the engine, named with its unit, with the default that suits one person's machine."""
+"""The engine's limits and timings, with defaults for a personal machine."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 4.0
 
-    # How often somebody looks. Nothing is written when there is nothing to do.
+    # How often to look for work. An idle look writes nothing.
     poll_s: float = 0.5
     take_over_s: float = 5.0
     lost_poll_s: float = 1.0

@@ -1,4 +1,4 @@
-"""One step of a turn: a model call with its retries, its fallbacks, and its text as it comes."""
+"""One step of a turn: a model call with retries and fallbacks, streamed into the journal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from everturn.engine.resume import choose_model, continues
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 
-_FULL = 0.95  # of the window: more is not even tried
+_FULL = 0.95  # of the context window: above this, compact before calling the model
 
 
 class ModelSteps:
@@ -66,7 +66,7 @@ class ModelSteps:
         self.window: int | None = None
 
     async def run(self, step: int) -> Failure | None:
-        """Take the step to its end. Returns why the turn must fail, if no model could do it."""
+        """Run the step. Returns why the turn must fail if no model could answer."""
         self._log.progress.enter(step)
         last: ModelTrouble | None = None
         while True:
@@ -84,7 +84,7 @@ class ModelSteps:
                 return Failure.from_error(error)
 
     async def abandon_crashed(self, step: int) -> None:
-        """Say that the attempt which was open when the worker died has ended."""
+        """Journal the end of the attempt that was open when the worker died."""
         folded = self._log.fold()
         name = folded.open_step.model if folded.open_step is not None else ""
         goes_on = await self._can_continue(name)
@@ -95,7 +95,7 @@ class ModelSteps:
         try:
             model = await self._services.models.get(name)
         except ModelTrouble:
-            # Counted as an attempt, or a model that is never ready would be waited for without end.
+            # Count it as an attempt; otherwise a model that is never ready would be tried forever.
             await self._log.append(started)
             raise
         request = await self._request(step, model)
@@ -111,7 +111,7 @@ class ModelSteps:
         await self._services.probe.reach(Moment.STEP_FINISHED, self._turn.id)
 
     async def _request(self, step: int, model: Model) -> ModelRequest:
-        """The request, after making room where the window would be too small for it."""
+        """Build the request; compact first if it would not fit the model's window."""
         request = await self._build(step, model)
         self.window = model.abilities.context_tokens
         if self.window and self.input_tokens > self.window * _FULL and not self._log.progress.compactions:
@@ -126,7 +126,7 @@ class ModelSteps:
             if folded.open_step.model == model.name and continues(folded, model.abilities):
                 text = folded.open_step.open_text
             else:
-                # Another model's half answer cannot be gone on with: it stays, as an abandoned attempt.
+                # Another model's partial answer cannot be continued. It is kept as an abandoned attempt.
                 await self._log.append(
                     ev.StepAbandoned(step, "switched", retry_in_ms=0, model=folded.open_step.model)
                 )
@@ -144,7 +144,7 @@ class ModelSteps:
         )
 
     async def _stream(self, step: int, model: Model, request: ModelRequest) -> Finish:
-        """Journal what the model says while it says it. Raises ModelTrouble."""
+        """Stream the model's output into the journal. Raises ModelTrouble."""
         log, probe, turn_id = self._log, self._services.probe, self._turn.id
         finish: Finish | None = None
         with anyio.CancelScope() as self.scope:
@@ -170,7 +170,7 @@ class ModelSteps:
         raise StreamCut(f"The stream of {model.name} ended without its proper end.")
 
     async def _abandon(self, step: int, name: str, error: ModelTrouble) -> None:
-        """Journal that the attempt ended, whether and when it is made again, and wait until then."""
+        """Journal that the attempt failed and when it is retried, then wait until then."""
         progress, settings = self._log.progress, self._services.settings
         if isinstance(error, RoomNotMade):
             await self._log.append(ev.StepAbandoned(step, error.reason, error.message, model=name))
@@ -197,11 +197,11 @@ class ModelSteps:
         try:
             model = await self._services.models.get(name)
         except ModelTrouble:
-            return False  # a model that cannot be had now cannot go on
+            return False  # it is not available now
         return continues(self._log.fold(), model.abilities)
 
     async def _make_room(self, model: Model) -> None:
-        """Compact inside the turn, which holds the session's slot. Raises RoomNotMade."""
+        """Compact within the turn. Raises RoomNotMade."""
         history = [*self._history, *self._log.fold().messages]
         try:
             await self._compactor.compact(self._log, self._turn.id, model, history)
@@ -225,7 +225,7 @@ class ModelSteps:
         return Failure(f"model_{reason}", message, "Retry, or choose another model.", Remedy.CHOOSE_MODEL)
 
     def _with_unique_id(self, call: Call, step: int) -> Call:
-        """Some models use one id for several calls; the journal needs them told apart."""
+        """The call with an id that is unique in the turn: some models use one id for several calls."""
         taken = self._log.progress.call_ids
         ident = call.id
         while not ident or ident in taken:
@@ -242,7 +242,7 @@ class RoomNotMade(ModelTrouble):
 
 
 def model_chain(services: TurnServices, session: Session, turn: Turn) -> list[str]:
-    """The model that was asked for, then the fallbacks, each once."""
+    """The requested model, then the fallbacks, without duplicates."""
     settings = services.settings
     profile = settings.profile(turn.profile or session.profile)
     first = turn.model or session.model or profile.model or services.default_model
@@ -251,6 +251,6 @@ def model_chain(services: TurnServices, session: Session, turn: Turn) -> list[st
 
 
 def _without_open(messages: Sequence[Message]) -> list[Message]:
-    """Without the half answer, which goes to the model as a prefix instead."""
+    """The messages without the partial answer, which the model gets as a prefix to continue."""
     newest = max(index for index, message in enumerate(messages) if message.role is Role.ASSISTANT)
     return [message for index, message in enumerate(messages) if index != newest]

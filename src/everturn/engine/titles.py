@@ -1,4 +1,4 @@
-"""Gives a session a name after its first answer, in the background."""
+"""Gives a session a title after its first answer, in the background."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Titler:
         asked = next((message.text for message in messages if message.role is Role.USER), "")
         answered = next((message.text for message in messages if message.role is Role.ASSISTANT), "")
         if model.abilities.is_small:
-            # A pocket model is slow and writes poor titles: the user's own words are better.
+            # A small local model is slow and writes poor titles. The user's own words are better.
             return title_from(asked, settings.title_chars_max)
         text = f"User: {asked[:_CHARS_OF_EACH]}\n\nAssistant: {answered[:_CHARS_OF_EACH]}"
         request = plain_request(_SYSTEM, text, _TITLE_TOKENS)
@@ -50,7 +50,7 @@ class Titler:
         try:
             said, _ = await call_within(self._services.clock, settings.title_timeout_s, ask)
         except (ModelTrouble, TimeoutError):
-            # A title is a convenience: the user's own words are one that needs no model.
+            # A title is a convenience: without a model, use the user's own words.
             said = asked
         return title_from(said, settings.title_chars_max)
 

@@ -1,4 +1,4 @@
-"""A running turn's journal as its worker sees it: durable first, then known."""
+"""A running turn's journal as its worker sees it: events count once they are durable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from everturn.engine.turn_writer import TurnWriter
 
 
 class TurnLog:
-    """Feeds what is written to the fold and the facts, beginning with what the claim's journal holds."""
+    """Writes a turn's events and feeds them to its fold and its progress.
+
+    Both begin with the events of the claim's journal.
+    """
 
     def __init__(self, claim: Claim, writer: TurnWriter, clock: Clock) -> None:
         self.writer = writer
@@ -26,12 +29,12 @@ class TurnLog:
             payload = event.payload
             if not is_superseded and not isinstance(payload, ev.Unknown):
                 self.progress.take(payload, event.at)
-        # The claim is the newest event, and the wall clock may have been set since.
+        # The claim is the newest event. Use its time: the wall clock may have been set since.
         self._opened_ms = self.progress.works_since or self._opened_ms
 
     def now_ms(self) -> int:
-        """The time by which the work of a turn is measured: the wall clock when it was claimed, since then
-        a clock that nobody sets. A jump of the wall clock uses no minutes and ages nothing."""
+        """The time by which a turn's work is measured: the wall clock at the claim, and the monotonic clock
+        since then. Setting the wall clock neither uses up minutes nor ages the turn."""
         return self._opened_ms + round((self._clock.monotonic() - self._opened_at) * 1000)
 
     async def append(self, *payloads: ev.Payload) -> None:
@@ -41,7 +44,7 @@ class TurnLog:
             self._take(payload)
 
     async def offer(self, payload: ev.Payload) -> None:
-        """Hand over an event that nothing depends on yet."""
+        """Write an event without waiting until it is durable, where nothing depends on it yet."""
         await self.writer.offer(payload)
         self._take(payload)
 
@@ -54,7 +57,7 @@ class TurnLog:
         self._take_delta(ev.ReasoningDelta(step, text))
 
     def add_steering(self, messages: list[Message]) -> None:
-        """Take in steering messages that the store has journaled."""
+        """Add steering messages that the store has written to the journal."""
         self.writer.skip_to(self.writer.number + len(messages))
         for message in messages:
             self._take(ev.MessageAdded(message))
@@ -69,6 +72,6 @@ class TurnLog:
         self.last_sign_at = self._clock.monotonic()
 
     def _take_delta(self, payload: ev.TextDelta | ev.ReasoningDelta) -> None:
-        """The facts know nothing of deltas."""
+        """Skip the progress, which counts no deltas."""
         self._fold.take(payload, self._clock.now_ms())
         self.last_sign_at = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Numbers a turn's events and hands them to the journal without waiting for each of them."""
+"""Numbers a turn's events and writes them to the journal in batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVENT_BYTES = 100  # what an event weighs beside its text, for the bound
 
 
 class WriterClosed(Stopped):
-    """The turn's writer was ended; nothing more is written by it."""
+    """The turn's writer has ended and writes nothing more."""
 
     code = "writer_closed"
 
@@ -23,12 +23,12 @@ class WriterClosed(Stopped):
 class TurnWriter:
     """The one writer of a running turn.
 
-    At most one batch is under way. What is offered meanwhile waits, and adjacent deltas of one kind that
-    wait together become one event; only then do they get a number. A batch keeps its numbers however
-    often it has to be sent again, so a lost answer of the store adds nothing twice.
+    At most one batch is under way. What is offered meanwhile waits, and adjacent deltas of one kind are
+    merged into one event before they get a number. A batch that is sent again keeps its numbers, so an answer
+    that was lost on the way adds nothing twice.
 
     ``run`` must be running for anything to be written. While the store cannot take a batch (``Retry``: it
-    is away, its disk is full) the batch is sent again and again, and whoever offers more waits. When one is
+    is away, its disk is full) the batch is sent again and again, and callers that offer more wait. When it is
     refused for good (``Fenced``, a broken store), ``run`` calls ``on_failure`` and returns, and every later
     ``offer``, ``append`` and ``quiet`` raises that error.
     """
@@ -75,16 +75,16 @@ class TurnWriter:
         return self._number
 
     def skip_to(self, number: int) -> None:
-        """Go on after events that the store itself has numbered. Only when quiet."""
+        """Continue after events that the store itself has numbered. Only when quiet."""
         self._number = number
 
     @property
     def is_full(self) -> bool:
-        """Whoever offers something now waits for the store."""
+        """True if an offer would have to wait for the store."""
         return not self._has_room.is_set()
 
     async def offer_text(self, step: int, text: str) -> None:
-        """Hand over a piece of text. Waits only while too much waits already."""
+        """Queue a piece of text. Waits only while the queue is full."""
         self._offer_delta(ev.TextDelta, step, text)
         if not self._has_room.is_set():
             await self._room()
@@ -95,22 +95,22 @@ class TurnWriter:
             await self._room()
 
     async def offer(self, payload: Payload) -> None:
-        """Hand over one event. Waits only while too much waits already."""
+        """Queue one event. Waits only while the queue is full."""
         self._offer(payload)
         if not self._has_room.is_set():
             await self._room()
 
     async def append(self, *payloads: Payload) -> None:
-        """Bring these events, and all before them, into the journal."""
+        """Write these events and all before them, and wait until they are in the journal."""
         for payload in payloads:
             self._offer(payload)
         await self.quiet()
 
     async def quiet(self) -> None:
-        """Return when everything offered so far is in the journal; raise what stopped the writer.
+        """Wait until everything offered so far is in the journal. Raises what stopped the writer.
 
-        While the database is away events are durable in the spool only: whoever is about to act on them
-        waits here until they are delivered, or hears Fenced.
+        While the database is away, events are durable only in the spool. A caller that is about to act on
+        them waits here until they are delivered. Raises Fenced if another worker has the turn.
         """
         await self._is_quiet.wait()
         self._raise_failure()
@@ -118,7 +118,7 @@ class TurnWriter:
 
     @property
     def failure(self) -> Exception | None:
-        """What stopped the writer, if something did."""
+        """The error that stopped the writer, if one did."""
         return self._failure
 
     async def run(self) -> None:
@@ -135,7 +135,7 @@ class TurnWriter:
             self._failure = error
             self._on_failure()
         finally:
-            # Whoever waits must hear of the end instead of waiting for ever.
+            # Wake the callers that wait, or they would wait forever.
             self._failure = self._failure or WriterClosed(f"The writer of turn {self._turn_id} has ended.")
             self._is_quiet.set()
             self._has_room.set()
@@ -181,7 +181,7 @@ class TurnWriter:
 
     async def _send(self, batch: list[Payload]) -> None:
         first = self._number + 1
-        # The numbers are given before sending: a batch whose outcome is unknown must keep them.
+        # Number the events before sending: a batch whose outcome is unknown must keep its numbers.
         self._number += len(batch)
         while True:
             try:

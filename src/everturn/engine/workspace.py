@@ -1,5 +1,5 @@
-"""Texts from outside that would steer the agent (AGENTS.md, what MCP servers say about their tools): used
-only after the user has seen the whole of them and agreed."""
+"""Texts from outside that would steer the agent: AGENTS.md and the tool descriptions of MCP servers. They are
+used only after the user has read them and agreed."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ async def test_a_turn_without_a_fate_is_said_once_and_again_when_the_reason_chan
             await clock.someone_sleeps(3.0)
             await clock.advance(3.0)
         await h.settled(accepted.turn.id)
-    assert caplog.text.count("has no fate yet") == 3
+    assert caplog.text.count("could not be ended yet") == 3
 
 
 async def test_a_claim_that_fails_unexpectedly_ends_nothing_else(store, clock, monkeypatch):
