@@ -90,18 +90,27 @@ class Threader {
     let current: StepParts | null = null;
     let currentNumber = 0;
     for (const bar of this.bars) {
-      if (bar.kind === "model") {
-        const step = stepOfNumber.get(bar.step ?? -1);
-        if (step && step !== current) this.leave(current);
-        if (step) current = step;
-        currentNumber = bar.step ?? currentNumber;
-        if (step) this.attempt(step, bar, currentNumber);
-      } else if (bar.kind === "tool" && bar.call_id) {
-        this.call(bar.call_id, bar);
-      } else if (bar.kind === "wait" && bar.call_id) {
-        this.decision(bar);
-      } else if (bar.kind === "down") {
-        this.seam(bar);
+      switch (bar.kind) {
+        case "model": {
+          const step = stepOfNumber.get(bar.step ?? -1);
+          if (step && step !== current) this.leave(current);
+          if (step) current = step;
+          currentNumber = bar.step ?? currentNumber;
+          if (step) this.attempt(step, bar, currentNumber);
+          break;
+        }
+        case "tool":
+          if (bar.call_id) this.call(bar.call_id, bar);
+          break;
+        case "wait":
+          if (bar.call_id) this.decision(bar);
+          break;
+        case "down":
+          this.seam(bar);
+          break;
+        default:
+          // A kind that is missing here does not compile; one of a newer server is not shown.
+          bar.kind satisfies never;
       }
     }
     this.leave(current);

@@ -39,9 +39,9 @@ export function commandsFor(page: Page): Command[] {
     );
     if (session) {
       list.push(
-        { id: "rename", label: words.rename, icon: "pencil", slash: "rename", run: (rest) => (rest ? page.change(session, { title: rest }) : document.dispatchEvent(new CustomEvent("everturn:rename"))) },
-        { id: "pin", label: session.pinned ? words.unpin : words.pin, icon: session.pinned ? "pin-off" : "pin", slash: "pin", run: () => page.change(session, { pinned: !session.pinned }) },
-        { id: "archive", label: session.archived ? words.unarchive : words.archive, icon: "archive", slash: "archive", run: () => page.change(session, { archived: !session.archived }) },
+        { id: "rename", label: words.rename, icon: "pencil", slash: "rename", run: (rest) => (rest ? page.sessions.change(session, { title: rest }) : document.dispatchEvent(new CustomEvent("everturn:rename"))) },
+        { id: "pin", label: session.pinned ? words.unpin : words.pin, icon: session.pinned ? "pin-off" : "pin", slash: "pin", run: () => page.sessions.change(session, { pinned: !session.pinned }) },
+        { id: "archive", label: session.archived ? words.unarchive : words.archive, icon: "archive", slash: "archive", run: () => page.sessions.change(session, { archived: !session.archived }) },
         { id: "delete", label: words.delete, icon: "trash-2", slash: "delete", run: () => page.remove(session) },
       );
     }
@@ -65,5 +65,5 @@ export async function undo(page: Page): Promise<void> {
   const opened = page.opened;
   if (!opened) return;
   await opened.undo();
-  page.toast(words.undone, { label: words.redo, run: () => void page.attempt(() => opened.redo()) });
+  page.toasts.show(words.undone, { label: words.redo, run: () => void page.attempt(() => opened.redo()) });
 }

@@ -1,0 +1,51 @@
+import { Away, type Api } from "../api/client";
+import type { ModelLine, Models, Profile, Profiles } from "../api/types";
+import { words } from "../words";
+
+/** The models and profiles that the server offers. */
+export class ModelList {
+  all = $state.raw<ModelLine[]>([]);
+  /** The model that answers where none was chosen. */
+  default = $state<string | null>(null);
+  isRead = $state(false);
+  profiles = $state.raw<Profile[]>([]);
+
+  constructor(
+    private readonly api: Api,
+    private readonly complain: (error: unknown) => void,
+  ) {}
+
+  async read(): Promise<void> {
+    try {
+      const read = await this.api.get<Models>("api/models");
+      this.all = read.models;
+      this.default = read.default;
+      this.isRead = true;
+    } catch (error) {
+      if (!(error instanceof Away)) this.complain(error);
+    }
+  }
+
+  async readProfiles(): Promise<void> {
+    this.profiles = (await this.api.get<Profiles>("api/profiles")).profiles;
+  }
+
+  /** What people call the model; null: the default one. */
+  label(name: string | null | undefined): string {
+    const wanted = name ?? this.default;
+    const known = this.find(wanted);
+    // The note of a local model is its proper name; the others are best known by their own.
+    if (known?.size && known.note) return known.note.replace(/ \(.*\)$/, "");
+    return wanted?.slice(wanted.indexOf(":") + 1) ?? words.defaultModel;
+  }
+
+  /** How many tokens the model can read; null: not known. */
+  contextOf(name: string | null | undefined): number | null {
+    const known = this.find(name ?? this.default);
+    return known?.context_tokens ?? known?.prices?.context_tokens ?? null;
+  }
+
+  private find(name: string | null): ModelLine | undefined {
+    return this.all.find((model) => model.name === name);
+  }
+}
