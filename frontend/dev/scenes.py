@@ -393,7 +393,7 @@ def states(house: House, now: int) -> None:
     s.want("terminal", "shutdown -h now")
     s.approve("shutdown -h now", "it stops the machine.")
     s.resolve("expired")
-    s.end("Nobody answered in time.", 10, Outcome.DENIED)
+    s.end("Approval timed out.", 10, Outcome.DENIED)
     s.want("terminal", "systemctl reload dovecot")
     s.approve("systemctl reload dovecot", "it changes a service.")
     s.resolve("once")

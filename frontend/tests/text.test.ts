@@ -58,7 +58,7 @@ describe("the list", () => {
       ["needs", ["ask"]], ["pinned", ["pin"]], ["today", ["today"]], ["yesterday", ["yesterday"]], ["week", ["week"]], ["month", ["old"]],
     ]);
   });
-  it("calls when a session ends its work or begins to need somebody, and only then", () => {
+  it("calls when a session ends its work or begins to wait for the user, and only then", () => {
     const busy = row("a", { active_turn: "trn_1" });
     const called = (before: Session, now: Session): string[] => calling(put(emptyList, [before]), put(emptyList, [now])).map((one) => one.id);
     expect(called(busy, row("a", { position: 2 }))).toEqual(["a"]);

@@ -376,7 +376,7 @@ describe("messages on their way", () => {
     });
   });
 
-  it("is taken back without its files, which whoever took it has now", async () => {
+  it("is taken back without its files, which the draft has now", async () => {
     await disk.put("files", "fil_a", { id: "fil_a" });
     api.answers.push(away);
     await sender.send({ ...draft, files: [{ id: "fil_a", name: "a", type: "", size: 1, fileId: "fil_there" }] });

@@ -171,7 +171,7 @@ describe("one connection for many tabs", () => {
     expect(server.asked).toHaveLength(2);
   });
 
-  it("forgets a tab that crashed and stops when nobody is left", async () => {
+  it("forgets a tab that crashed and stops when no tab is left", async () => {
     const tab = new Tab(hub);
     tab.want({ ses_a: 1 });
     await settle();

@@ -80,7 +80,7 @@ async def test_the_address_of_everturn_open_lets_a_browser_in_once(data_dir: Pat
         await page.reload()
         await expect(page.get_by_text("Hello yourself.")).to_be_visible()
         await expect(page.get_by_role("dialog")).to_have_count(0)
-        # Whoever finds it in a history later gets the question instead.
+        # A later visitor who finds it in the history gets the question instead.
         late = await (await house.context()).new_page()
         await late.goto(carrying.replace(house.url, address))
         await expect(late.get_by_role("dialog")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Nobody approves or trusts on the page what was not on the screen, to its end."""
+"""A call or a text is approved on the page only once its end was on the screen."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ async def test_title_model_fallbacks_and_limits_are_chosen_and_given_back(data_d
 
 
 ELSEWHERE = """() => {
-    // The real notifications, kept so that they can be looked at and clicked; and a page that nobody sees.
+    // The real notifications, kept so that they can be looked at and clicked; and a page that is hidden.
     const Real = window.Notification;
     window.notes = [];
     window.Notification = class extends Real {

@@ -1,4 +1,4 @@
-"""What the model writes can run nothing and fetch nothing; the page works for everybody, everywhere."""
+"""What the model writes can run nothing and fetch nothing; the page works with a screen reader, on a phone and over plain HTTP."""
 
 from __future__ import annotations
 

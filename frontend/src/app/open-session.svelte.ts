@@ -34,9 +34,9 @@ export class OpenSession {
   said = $state(0);
   /** Asks whose answer is on its way. */
   answering = $state.raw<ReadonlySet<string>>(new Set());
-  /** The call that is being changed before it is allowed, as it is typed so far. */
   /** Asks whose text was not read to its end yet, and how to bring the end on the screen. */
   readonly unread = new Map<string, () => void>();
+  /** The call that is being changed before it is allowed, as it is typed so far. */
   changing = $state.raw<{ ask: string; fields: Field[]; problem: string } | null>(null);
   /** The message that is being edited, said or still queued, as it is typed so far. */
   editing = $state<{ id: string; text: string } | null>(null);
@@ -147,7 +147,7 @@ export class OpenSession {
     else if (next.unplaced) void this.place(next.unplaced);
   }
 
-  /** A turn may have begun, or ended, while it was being read. What ended before anybody looked is no news. */
+  /** A turn may have begun, or ended, while it was being read. A turn that ended before the session was opened is no news. */
   private tellRead(before: Conversation | null, after: Conversation): void {
     const isNews = (turn: TurnView) => turn === conv.activeTurn(after) || before?.turns.some((known) => known.id === turn.id);
     this.tell(before, { ...after, turns: after.turns.filter(isNews) });

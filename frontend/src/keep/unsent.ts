@@ -75,7 +75,7 @@ export class Sender {
     if (entry.removes && this.entries.some((known) => known.removes === entry.removes)) return false;
     const full: Unsent = { ...entry, key: freshKey(), at: Date.now(), state: "sending", problem: "" };
     this.entries.push(full);
-    // Whoever tries everything again has to wait until it is kept.
+    // retryAll leaves it alone until it is kept.
     this.underWay.add(full.key);
     this.changed();
     await this.keep(full);
@@ -93,7 +93,7 @@ export class Sender {
     return this.deliver(key);
   }
 
-  /** It is not to be sent after all. Its files stay: somebody else has them now. */
+  /** Do not send it. Its files stay: the draft holds them now. */
   async withdraw(key: string): Promise<void> {
     this.forget(key);
     await this.disk.delete(store, key);

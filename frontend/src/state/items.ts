@@ -43,7 +43,7 @@ export interface CallItem {
   /** What the model asked for, where the user changed it. */
   wished: string | null;
   label: string;
-  /** wished: not begun. doubt: begun, and nobody knows what became of it. */
+  /** wished: not begun. doubt: begun, with an unknown outcome. */
   state: "wished" | "asking" | "running" | "doubt" | "ended";
   startedAt: number | null;
   endedAt: number | null;

@@ -72,7 +72,7 @@ export function needsYou(row: Session): boolean {
   return (row.asks ?? 0) > 0;
 }
 
-/** Sessions that somebody who is elsewhere wants to hear of: they began to need them, or ended their work. */
+/** Sessions to notify an absent user of: they began to wait for the user, or ended their work. */
 export function calling(before: SessionList, after: SessionList): Session[] {
   return [...after.rows.values()].filter((row) => {
     const old = before.rows.get(row.id);

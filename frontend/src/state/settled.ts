@@ -283,7 +283,7 @@ class Threader {
     if (!call) return;
     const tool = this.bars.find((known) => known.kind === "tool" && known.call_id === bar.call_id);
     const result = this.results.get(call.callId);
-    // Whoever changes a call allows it; if it was denied all the same, the policy did that.
+    // A user who changes a call allows it; if it was denied all the same, the policy did that.
     const isChanged = result?.arguments != null;
     const decision = result?.decision ?? (isChanged || result?.outcome !== "denied" ? "once" : "deny");
     this.out.push({

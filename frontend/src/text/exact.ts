@@ -1,4 +1,4 @@
-/** Text that somebody approves or trusts: whatever would hide or move a part of it is made visible. */
+/** Text that the user approves or trusts: characters that would hide or move a part of it are made visible. */
 
 import type { Piece } from "./hits";
 
