@@ -93,11 +93,11 @@ export class Api {
   }
 
   private problem(status: number, body: unknown): Problem | Away {
-    const told = (body ?? {}) as { code?: string; detail?: string; title?: string; hint?: string; retry_after_s?: number };
-    if (status === 401) this.onSignedOut(told.code === "access_needed" ? "token" : "password");
+    const fields = (body ?? {}) as { code?: string; detail?: string; title?: string; hint?: string; retry_after_s?: number };
+    if (status === 401) this.onSignedOut(fields.code === "access_needed" ? "token" : "password");
     // The server is starting, stopping or behind a proxy that lost it: the same request can be tried again.
-    if (status === 502 || status === 503 || status === 504) return new Away(told.detail ?? `HTTP ${status}`);
-    return new Problem(status, told.code ?? "error", told.detail ?? told.title ?? `HTTP ${status}`, told.hint ?? "", told.retry_after_s);
+    if (status === 502 || status === 503 || status === 504) return new Away(fields.detail ?? `HTTP ${status}`);
+    return new Problem(status, fields.code ?? "error", fields.detail ?? fields.title ?? `HTTP ${status}`, fields.hint ?? "", fields.retry_after_s);
   }
 }
 

@@ -127,37 +127,37 @@ interface DiffDisplay {
 /** The edits that a tool wants to have drawn. */
 export function diffsOf(display: unknown): FileDiff[] {
   if (!display || typeof display !== "object") return [];
-  const told = display as DiffDisplay;
-  if (Array.isArray(told.files) && told.kind === "diffs") return told.files.flatMap(diffsOf);
-  const path = told.path ?? "";
-  if (typeof told.diff === "string" && told.diff) return [readDiff(told.diff, path)];
-  if (!Array.isArray(told.hunks)) return [];
-  return [fromHunks(path, told)];
+  const given = display as DiffDisplay;
+  if (Array.isArray(given.files) && given.kind === "diffs") return given.files.flatMap(diffsOf);
+  const path = given.path ?? "";
+  if (typeof given.diff === "string" && given.diff) return [readDiff(given.diff, path)];
+  if (!Array.isArray(given.hunks)) return [];
+  return [fromHunks(path, given)];
 }
 
-function fromHunks(path: string, told: DiffDisplay): FileDiff {
+function fromHunks(path: string, given: DiffDisplay): FileDiff {
   const lines: DiffLine[] = [];
-  for (const hunk of told.hunks!) {
+  for (const hunk of given.hunks!) {
     if (lines.length) lines.push({ kind: "gap", number: null, pieces: [] });
     for (const line of hunk.lines) {
       const kind = line.sign === "+" ? "add" : line.sign === "-" ? "del" : "same";
       lines.push({ kind, number: (kind === "del" ? line.old : line.new) ?? null, pieces: [{ text: line.text, isMarked: false }] });
     }
   }
-  return { path, added: told.added ?? 0, removed: told.removed ?? 0, lines: marked(lines) };
+  return { path, added: given.added ?? 0, removed: given.removed ?? 0, lines: marked(lines) };
 }
 
 export function exitOf(display: unknown): number | null {
-  const told = display as { exit_code?: unknown; exit?: unknown } | null;
-  const code = told?.exit_code ?? told?.exit;
+  const given = display as { exit_code?: unknown; exit?: unknown } | null;
+  const code = given?.exit_code ?? given?.exit;
   return typeof code === "number" ? code : null;
 }
 
-/** A short fact about what came out, where the tool told one. */
+/** A short fact about what came out, where the tool given one. */
 export function factOf(display: unknown): { kind: string; count: number } | null {
-  const told = display as { kind?: string; lines?: number; matches?: number; count?: number } | null;
-  const count = told?.lines ?? told?.matches ?? told?.count;
-  return told?.kind && typeof count === "number" ? { kind: told.kind, count } : null;
+  const given = display as { kind?: string; lines?: number; matches?: number; count?: number } | null;
+  const count = given?.lines ?? given?.matches ?? given?.count;
+  return given?.kind && typeof count === "number" ? { kind: given.kind, count } : null;
 }
 
 export interface TodoItem {
@@ -166,9 +166,9 @@ export interface TodoItem {
 }
 
 export function todosOf(display: unknown): TodoItem[] {
-  const told = display as { kind?: string; items?: Record<string, unknown>[] } | null;
-  if (told?.kind !== "todo" || !Array.isArray(told.items)) return [];
-  return told.items.map((item) => ({
+  const given = display as { kind?: string; items?: Record<string, unknown>[] } | null;
+  if (given?.kind !== "todo" || !Array.isArray(given.items)) return [];
+  return given.items.map((item) => ({
     text: String(item.text ?? item.title ?? item.step ?? ""),
     state: String(item.state ?? item.status ?? (item.is_done ? "done" : "open")),
   }));
