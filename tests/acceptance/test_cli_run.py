@@ -218,7 +218,7 @@ async def test_a_second_sigterm_hurries(data_dir: Path, wires: WireServer) -> No
     async with in_mid_answer(data_dir, wires) as (process, session_id):
         assert process.stderr is not None
         process.send_signal(signal.SIGTERM)
-        assert b"600 seconds for the turn to end" in await process.stderr.receive()
+        assert b"Waiting 600 seconds for the turn" in await process.stderr.receive()
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 4
     wires.play(say("Once upon a time."))

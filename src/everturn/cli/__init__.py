@@ -1,4 +1,4 @@
-"""The command line: one file per command. Imports every room; nobody imports it.
+"""The command line: one file per command. Imports every room; no room imports it.
 
 Commands are loaded when they are called, so that ``everturn --help`` costs nothing.
 """

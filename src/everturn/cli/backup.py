@@ -33,14 +33,13 @@ _LISTED_MAX = 20
 def backup(target: Path | None, home: Path | None) -> None:
     """Back up your data; the server can keep running. The copy is opened and checked.
 
-    In it: sessions and all they hold, attachments, memory, the sessions' workspaces (links as links, never
-    followed), config.toml. Not in it: keys (secrets.toml), models' weights, folders of yours in which a
-    session works. config.toml is copied as it is, with a password or database_url in it: keep the backup as
-    you keep that.
+    Included: sessions, attachments, memory, the sessions' workspaces (links are copied as links),
+    config.toml. Not included: keys (secrets.toml), model weights, your own folders in which a session works.
+    config.toml is copied as it is, with a password or database_url in it: protect the backup accordingly.
 
-    TARGET is a folder that does not exist yet; default: backups/<time> in the data folder. It is yours alone
-    to read (0700). Until it is whole it is called TARGET.unfinished, which cannot be restored; what a backup
-    that was cut off has left is cleared by the next one.
+    TARGET is a folder that does not exist yet; default: backups/<time> in the data folder. Only you can read
+    it (0700). Until it is complete it is called TARGET.unfinished, which cannot be restored; the next backup
+    removes what an interrupted one left.
     """
     made, left_out = with_store(home, lambda store, config: _backup(store, config, target))
     out = console()
@@ -98,12 +97,12 @@ def _refuse_place(home: Path, folder: Path) -> None:
 
 
 class _Ended(Stopped):
-    """Somebody wants the command to end."""
+    """A signal asked the command to end."""
 
 
 class _Signals:
-    """Ctrl-C and SIGTERM end a backup between two of its parts, so that it can clear up; a second one ends it
-    at once, and what it leaves then is known as unfinished."""
+    """Ctrl-C and SIGTERM end a backup between two parts, so that it can clean up. A second signal ends it at
+    once; the leftover is recognisable as unfinished."""
 
     _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
@@ -131,7 +130,7 @@ class _Signals:
             raise _Ended("it was ended by a signal.", hint="Make it again when there is time.")
 
 
-# What lies beside the database and its files. Keys are left out: a backup travels.
+# The parts beside the database and its files. Keys are left out, because backups are moved around.
 
 
 def _copy_settings(home: Path, folder: Path) -> list[str]:
@@ -143,7 +142,7 @@ def _copy_settings(home: Path, folder: Path) -> list[str]:
 def _copy_memory(home: Path, folder: Path) -> list[str]:
     left_out: list[str] = []
     if (home / "memory").is_dir():
-        # Links are followed here: only its owner writes there, and may keep notes elsewhere.
+        # Links are followed here: only the owner writes there, and may keep notes elsewhere.
         shutil.copytree(home / "memory", folder / "memory", ignore=partial(_unreadable, left_out))
     return left_out
 
@@ -186,8 +185,8 @@ def _say_left_out(left_out: list[str]) -> None:
 def restore(source: Path, home: Path | None) -> None:
     """Restore a backup into an empty data folder (and an empty PostgreSQL database), and check it.
 
-    Keys are not in a backup: set them again in the environment, or store them in the settings. The data
-    folder is yours alone to read (0700).
+    A backup contains no keys: set them again in the environment, or store them in the settings. Only you can
+    read the data folder (0700).
     """
     target = home_of(os.environ) if home is None else home
     if unfinished.is_unfinished(source):
@@ -196,7 +195,7 @@ def restore(source: Path, home: Path | None) -> None:
             hint="Name another one. 'everturn backup' makes a new one.",
         )
     with unfinished.Restoration(target, source, DATABASE) as restoration:
-        # Read after the folder was cleared: what was cut off may have left the backup's own settings in it.
+        # Read after the folder was cleared: an interrupted restore may have left the backup's settings in it.
         config = read_config(target)
         left_out = run(_restore(source, config, restoration))
         restoration.finish()
@@ -208,11 +207,11 @@ def restore(source: Path, home: Path | None) -> None:
 
 
 def _say_address(config: Config) -> None:
-    """The restored settings may name the database that the backup was made of, and not this one."""
+    """Warn if the restored settings name the original database and not this one."""
     try:
         named = read_config(config.home, {}).database_url
     except Invalid:
-        return  # the next command says what is wrong with them
+        return  # the next command reports what is wrong with them
     if named is not None and named != config.database_url:
         click.echo(
             f"{config.home / FILE} names another database (database_url) than the one that was restored: "
@@ -228,7 +227,7 @@ async def _restore(source: Path, config: Config, restoration: unfinished.Restora
                 f"{source / name} is a link, which no backup holds. Nothing was restored.",
                 hint="Name the folder that 'everturn backup' made.",
             )
-    # The database first: where backup and address do not fit, nothing has been touched yet.
+    # The database first: if backup and address do not match, nothing has been changed yet.
     if not restoration.has_database:
         await restore_database(config.database_url, source)
         if config.database_url:
@@ -252,14 +251,17 @@ async def _findings(config: Config) -> int:
         return len(await store.upkeep.check())
 
 
-# Where links are taken from a backup: a command may have made them in its workspace. A link in the place of a
-# workspace itself would lead the sandbox elsewhere; notes and attachments have none.
+# From which depth links are restored: commands may have made them in a workspace. A link in place of a
+# workspace would lead the sandbox elsewhere; notes and attachments have none.
 _LINKS_BELOW = {"workspaces": 1, "files": DEPTH_MAX + 1, "memory": DEPTH_MAX + 1}
 
 
 def _put_part_back(part: Path, target: Path) -> list[str]:
-    """Copy one part of a backup; whatever 'everturn backup' does not make is left out, and said: a backup can
-    come from anywhere, and keys, links or folders in it are not its owner's."""
+    """Copy one part of a backup; return what was left out.
+
+    A backup can come from anywhere, so everything that 'everturn backup' does not make is left out: keys,
+    links, other folders.
+    """
     if part.name == FILE and part.is_file() and not part.is_symlink():
         shutil.copy2(part, target)
         return []
@@ -270,13 +272,15 @@ def _put_part_back(part: Path, target: Path) -> list[str]:
 
 
 def _database_name(config: Config) -> str:
-    # A database with an address of its own is where that says, and not in the data folder.
+    # A database with an address is not in the data folder.
     return Path(config.database_url or DATABASE).name
 
 
 def _put_back(source: Path, config: Config) -> list[str]:
-    """Copy the backup into the data folder, durably; its database last: a folder without one, which a
-    restoration that was cut off leaves, is never taken for a whole one."""
+    """Copy the backup into the data folder, durably, the database last.
+
+    An interrupted restoration leaves a folder without a database, which is never taken for a complete one.
+    """
     home = config.home
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     home.chmod(0o700)  # it may have been there before

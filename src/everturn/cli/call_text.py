@@ -1,4 +1,4 @@
-"""A call as a person approves it on a terminal: the whole of it, with nothing that hides or moves a part."""
+"""Prints a call for approval: all of it, without characters that hide or move a part."""
 
 from __future__ import annotations
 
@@ -54,15 +54,18 @@ def _add_words(drawn: Text, text: str) -> None:
 
 
 def _is_hidden(char: str) -> bool:
-    """Not visible as itself: control and format characters, odd spaces, fillers, whatever has no glyph."""
+    """Whether a character is invisible: control and format characters, odd spaces, fillers, no glyph."""
     if char in "\n\t":
         return False
     return not char.isprintable() or char in _INVISIBLE or "\U000e0100" <= char <= "\U000e01ef"
 
 
 def fields_of(arguments: str) -> list[tuple[str, str]]:
-    """Each argument's name and text. The name is empty where it says nothing: for a command or a program
-    alone, and for what is no JSON object."""
+    """The name and text of every argument.
+
+    The name is empty if it adds nothing: for a single command or program, and if the text is not a JSON
+    object.
+    """
     try:
         given = msgspec.json.decode(arguments or "{}", type=dict[str, object])
     except (msgspec.DecodeError, UnicodeError):

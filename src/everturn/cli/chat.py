@@ -26,7 +26,7 @@ from everturn.domain.store import Ask
 DEFAULT_ADDRESS = "http://127.0.0.1:8420"
 LEFT_BY_SIGNAL = 130
 _UNFIT = 422
-_NO_SESSION = (404, 410, 422)  # none, one that was deleted, what is no id at all
+_NO_SESSION = (404, 410, 422)  # unknown, deleted, not an id
 
 
 @click.command()
@@ -39,11 +39,10 @@ _NO_SESSION = (404, 410, 422)  # none, one that was deleted, what is no id at al
     help="Continue this session ('everturn sessions' lists them).",
 )
 def chat(server: str | None, token: str | None, session_id: str | None) -> None:
-    """Talk to a running server. Ctrl-C stops the turn; at the prompt it leaves, and /help lists what else
-    there is.
+    """Chat with a running server. Ctrl-C stops the turn; at the prompt it quits. /help lists the commands.
 
-    The server has to be there at the start; if it goes away later, it is waited for. Exit code: 0 left, 1 the
-    server is not there or refused, 2 there is no such session (or the command was not understood).
+    The server must be running at the start; if it stops later, chat waits for it. Exit code: 0 quit, 1 the
+    server cannot be reached or refused, 2 there is no such session (or the command was not understood).
     """
     address = server or os.environ.get("EVERTURN_URL") or DEFAULT_ADDRESS
     sys.exit(run(_chat(address, token or os.environ.get("EVERTURN_TOKEN"), session_id)))
@@ -62,7 +61,7 @@ async def _chat(address: str, token: str | None, session_id: str | None) -> int:
 
 
 class Chat:
-    """A terminal and a server: one conversation after the other."""
+    """A terminal connected to a server, with one session after another."""
 
     def __init__(self, client: Client, address: str, out: Console, interrupts: prompts.Interrupts) -> None:
         self._client = client
@@ -71,7 +70,7 @@ class Chat:
         self._interrupts = interrupts
 
     async def run(self, session_id: str | None) -> int:
-        """Until the person leaves. What the server refuses is said; a script it ends."""
+        """Send lines until the user quits. A refusal is printed; without a terminal it ends the chat."""
         if session_id is None:
             session_id = await _new_session(self._client, None)
         else:
@@ -134,7 +133,7 @@ async def _require_session(client: Client, session_id: str) -> None:
 
 
 async def _new_session(client: Client, leaving: str | None) -> str:
-    """A fresh session. The one that is left is named, so that memory takes it in now."""
+    """Create a session. The server commits the session that is left to memory."""
     body = {"leaving": leaving} if leaving else {}
     return str((await client.call("POST", "/api/sessions", body))["id"])
 
@@ -151,7 +150,7 @@ class ChatSession:
         self._asking: asyncio.Task[None] | None = None
 
     async def say(self, text: str) -> None:
-        """Send, then show the turn to its end; Ctrl-C stops the turn, not the program."""
+        """Send a message and show the turn to its end; Ctrl-C stops the turn, not the program."""
         try:
             turn_id, cursor = await self._client.send(self.session_id, text, self._notice_outage)
         except EverturnError:
@@ -186,7 +185,7 @@ class ChatSession:
             screen.close()
 
     async def _ask(self) -> None:
-        """Ask the person; Ctrl-C takes the questions back, and the turn's own end comes on the stream."""
+        """Ask the user; Ctrl-C withdraws the questions, and the end of the turn arrives on the stream."""
         self._asking = asyncio.create_task(self._answer_all(), name="asking")
         try:
             await asyncio.wait({self._asking})
@@ -218,8 +217,8 @@ class ChatSession:
                 return
             except ServerRefused as error:
                 print_error(error)
-                # Arguments that do not fit the tool leave the question open. Otherwise somebody else has
-                # answered meanwhile, and the turn goes on without us.
+                # Invalid arguments leave the question open. Otherwise it was answered elsewhere, and the turn
+                # continues.
                 if given.arguments is None or error.facts["status"] != _UNFIT:
                     return
 

@@ -1,6 +1,6 @@
-"""A client of the HTTP API: requests that say what went wrong, and a stream that survives the server.
+"""A client of the HTTP API with clear errors and a stream that survives restarts of the server.
 
-When the server goes away, the stream waits for it and continues after the last event it has seen.
+If the server stops, the stream waits for it and continues after the last event it has received.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WireEvent(msgspec.Struct, frozen=True):
 
 
 class ServerRefused(Refused):
-    """The server refused; its own words. ``facts``: the ``status`` of its answer, and its ``reason``."""
+    """The server refused, with its own message. ``facts``: the HTTP ``status`` and the ``reason`` code."""
 
     code = "server_refused"
 
@@ -52,8 +52,10 @@ _wire = msgspec.json.Decoder(WireEvent)
 
 
 class Client:
-    """``ask_password``: asks the person who sits there, where the server wants a sign-in or its access token;
-    what was under way then goes on. Without it, or with nothing given, the server's refusal is raised."""
+    """``ask_password`` is called if the server wants a password or its access token; the request is repeated.
+
+    Without it, or if it returns nothing, the server's refusal is raised.
+    """
 
     def __init__(
         self, address: str, token: str | None, ask_password: Callable[[str], Awaitable[str]] | None = None
@@ -97,8 +99,10 @@ class Client:
             ) from error
 
     async def _sign_in(self, refused: EverturnError, sign_ins: int) -> None:
-        """Ask for the password or the token until it is right; the cookie of the answer is sent from then on.
-        Whoever was refused before another one signed in (``sign_ins``) need not ask again."""
+        """Ask for the password or the token until it is right; later requests send the cookie.
+
+        ``sign_ins``: the count before the refused request. If another request has signed in since, return.
+        """
         if self._ask_password is None:
             raise refused
         path, name = ("/api/access", "token") if _is_access(refused) else ("/api/signin", "password")
@@ -120,7 +124,7 @@ class Client:
     async def retry_until_answered(
         self, method: str, path: str, body: Any, on_disconnect: Callable[[], None], *, key: str | None = None
     ) -> Any:
-        """A request that may be repeated, until the server has answered it."""
+        """Repeat a request until the server has answered it. The request must be safe to repeat."""
         wait = RETRY_FIRST_S
         while True:
             try:
@@ -131,7 +135,7 @@ class Client:
                 wait = min(RETRY_LONGEST_S, wait * 2)
 
     async def send(self, session: str, text: str, on_disconnect: Callable[[], None]) -> tuple[str, int]:
-        """Send a message until the server has it, once: the key is the same for every try."""
+        """Send a message exactly once, retrying with the same key until the server has it."""
         path, key = f"/api/sessions/{session}/turns", secrets.token_hex(16)
         answer = await self.retry_until_answered("POST", path, {"text": text}, on_disconnect, key=key)
         return str(answer["turn"]["id"]), int(answer["cursor"])
@@ -139,7 +143,7 @@ class Client:
     async def follow(
         self, session: str, after: int, on_disconnect: Callable[[], None]
     ) -> AsyncIterator[WireEvent]:
-        """A session's events after a position, across restarts of the server, without gap or repeat."""
+        """A session's events after a position, across restarts of the server, without gaps or repetitions."""
         wait = RETRY_FIRST_S
         while True:
             try:
@@ -175,8 +179,7 @@ class Client:
 
 
 async def _lines(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """Lines as server-sent events have them: the client's own would also cut at separators that a model
-    may well write, such as U+2028."""
+    """Lines of server-sent events. httpx2's own also split at characters that a model may write (U+2028)."""
     rest = b""
     async for piece in answer.aiter_bytes():
         *lines, rest = (rest + piece).split(b"\n")

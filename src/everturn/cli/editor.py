@@ -1,4 +1,4 @@
-"""Changing a call before it is allowed: in the person's editor, or on one line where there is none."""
+"""Edits the arguments of a call before it is allowed: in the user's editor, or on one line without one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def find_editor(environ: Mapping[str, str]) -> list[str]:
         return shlex.split(environ.get(name, ""))
     except ValueError as error:
         raise Invalid(
-            f"{name} is no command line: {environ[name]} ({error}).",
+            f"{name} is not a valid command line: {environ[name]} ({error}).",
             hint=f"Close its quotation marks, or unset {name} to write on one line. Nothing was changed.",
         ) from error
 
 
 async def edit_arguments(arguments: str, editor: list[str], ask_line: Callable[[str], Awaitable[str]]) -> str:
-    """The arguments as the person wants them, written as ``compact`` writes them. Raises Invalid."""
+    """The edited arguments in the form of ``compact``. Raises Invalid."""
     pretty = msgspec.json.format(compact(arguments), indent=2)
     if editor:
         text = await _in_editor(editor, pretty)
@@ -39,7 +39,7 @@ async def edit_arguments(arguments: str, editor: list[str], ask_line: Callable[[
 
 
 def compact(arguments: str) -> str:
-    """The same arguments, written in one way. Raises Invalid for what is no JSON object."""
+    """The same arguments as compact JSON. Raises Invalid if they are not a JSON object."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments, type=dict[str, object])).decode()
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -63,7 +63,7 @@ async def _in_editor(editor: list[str], text: str) -> str:
         try:
             code = await process.wait()
         finally:
-            if process.returncode is None:  # the question was taken back meanwhile
+            if process.returncode is None:  # the question was withdrawn meanwhile
                 process.terminate()
                 await process.wait()
         if code != 0:

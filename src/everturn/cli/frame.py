@@ -1,4 +1,4 @@
-"""What commands share: the console, running a coroutine, telling an error so that it helps."""
+"""What commands share: the console, errors printed with a hint, and the configured store and models."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ home_option = click.option(
 )
 
 
-# What moves the cursor, changes the terminal or turns the order of letters round: whoever can have it printed
-# can make a question look like another one.
+# Characters that move the cursor, change the terminal or reverse the reading order. Printed as they are, they
+# could make a question look like another one.
 _UNSHOWN = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
     code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
 
 
 def printable(text: str) -> str:
-    """Words of others, a model's or a tool's above all, as they may be printed on a terminal."""
+    """Text of a model, a tool or a server in a form that is safe to print on a terminal."""
     return text.replace("\r\n", "\n").translate(_UNSHOWN)
 
 
@@ -57,10 +57,10 @@ def run(task: Coroutine[Any, Any, T]) -> T:
 
 
 def keep_memory_private() -> None:
-    """Let no other process of this user read our memory and environment, where keys are.
+    """Hide our memory and environment, which contain keys, from other processes of this user.
 
-    On Linux only, and not from root. What we start is not covered, because starting a program ends it:
-    children therefore get no keys that they do not need.
+    Linux only, and not from root. Starting another program ends the protection, so children receive no keys
+    that they do not need.
     """
     if sys.platform != "linux":
         return
@@ -70,11 +70,11 @@ def keep_memory_private() -> None:
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Print an error of ours as a sentence and a hint, and leave with exit code 1."""
+    """Print a known error as a sentence and a hint, and exit with code 1."""
     try:
         yield
     except (EverturnError, OSError, BaseExceptionGroup) as error:
-        # Task groups wrap what went wrong inside them; if all of it can be told, it is.
+        # Task groups wrap errors. If all of them are known, print them; else let the traceback show.
         known = [_known_error(leaf) for leaf in _leaves(error)]
         if None in known:
             raise
@@ -85,7 +85,7 @@ def report_errors() -> Iterator[None]:
 
 
 def _known_error(error: BaseException) -> EverturnError | None:
-    """The error as one that can be told in a sentence; None: nobody expected it."""
+    """The error as one with a message for the user; None if it is unexpected."""
     if isinstance(error, EverturnError):
         return error
     if not isinstance(error, OSError):
@@ -93,13 +93,13 @@ def _known_error(error: BaseException) -> EverturnError | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"{error.filename or 'A file'} could not be written: the disk is full.")
     if error.filename is None:
-        return None  # not about a file that somebody named
+        return None  # not about a file that the user named
     return EverturnError(f"{error.filename}: {error.strerror}.", hint="Check the path and its rights.")
 
 
 @contextmanager
 def hint_at_sessions() -> Iterator[None]:
-    """Say where ids come from, if one that was typed names nothing."""
+    """Add a hint to an error about an unknown session id."""
     try:
         yield
     except (InvalidId, NotFound) as error:
@@ -119,14 +119,14 @@ def print_error(error: EverturnError) -> None:
     from rich.text import Text
 
     out = console(stderr=True)
-    # As text, not as markup: a message may hold [brackets], those of config.toml above all.
+    # Printed as text, not as markup: a message may contain [brackets], such as those of config.toml.
     out.print(Text(printable(error.message), "red"), soft_wrap=True)
     if error.hint:
         out.print(Text(printable(error.hint), "dim"), soft_wrap=True)
 
 
 def make_registry(config: Config) -> ModelRegistry:
-    """The models that the settings name; not opened yet."""
+    """The configured model registry, not opened yet."""
     return ModelRegistry(
         config.models,
         Keys(config.home, os.environ),
@@ -138,7 +138,7 @@ def make_registry(config: Config) -> ModelRegistry:
 
 
 def require_store(config: Config) -> None:
-    """Raises Invalid where there is nothing to read."""
+    """Raises Invalid if the data folder has no database."""
     if not has_store(config.database_url, config.home):
         raise Invalid(
             f"There is no Everturn data in {config.home}.",
@@ -155,8 +155,11 @@ async def open_config_store(config: Config) -> AsyncIterator[Store]:
 def with_store(
     home: Path | None, work: Callable[[Store, Config], Coroutine[Any, Any, T]], *, makes_one: bool = False
 ) -> T:
-    """Open the store that the settings name, do something with it, close it. Where there is none it is made
-    only for a command that puts something in: any other one has been given a wrong folder."""
+    """Run ``work`` with the configured store.
+
+    A new store is created only with ``makes_one``, for commands that write. For any other command a missing
+    store means that the folder is wrong.
+    """
 
     async def inside() -> T:
         config = read_config(home)

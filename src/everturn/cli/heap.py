@@ -1,7 +1,7 @@
-"""Gives memory back to the system that the process has freed.
+"""Returns freed memory to the system.
 
-After many turns at once, most of what they took is free again, in pieces between what stays. glibc keeps such
-pieces, so that a server would seem to grow with every flood: 130 MB where 78 were in use.
+After many turns at once, most of their memory is free again, but fragmented. glibc keeps the fragments, so a
+server would seem to grow with every burst: 130 MB of which 78 were in use.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ EVERY_S = 60.0
 
 
 def find_trim() -> Callable[[], object] | None:
-    """What gives free pages back; None where the C library has nothing for it (macOS, musl)."""
+    """The C library's trim function; None if it has none (macOS, musl)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return None if trim is None else lambda: trim(0)
 
 
 @asynccontextmanager
 async def trim_heap_regularly(clock: Clock) -> AsyncIterator[None]:
-    """Trim now and then, as long as this is open. Not a task group: that would wrap what is raised inside."""
+    """Trim regularly while this is open. Not a task group, which would wrap errors from the body."""
     trim = find_trim()
     if trim is None:
         yield
@@ -40,7 +40,7 @@ async def trim_heap_regularly(clock: Clock) -> AsyncIterator[None]:
 
 
 async def trim_heap(clock: Clock, trim: Callable[[], object]) -> None:
-    """Trim once a minute, without end; in a thread, because it takes some milliseconds."""
+    """Trim once a minute, without end; in a thread, because it takes milliseconds."""
     while True:
         await clock.sleep(EVERY_S)
         await anyio.to_thread.run_sync(trim)

@@ -101,7 +101,7 @@ def pull(name: str, home: Path | None) -> None:
 
 
 def _with_registry(home: Path | None, work: Callable[[ModelRegistry, str | None], Awaitable[T]]) -> T:
-    """``work`` gets the models, and the one that was chosen in the settings, if one was."""
+    """Run ``work`` with the registry and the model that was chosen in the settings, if any."""
 
     async def inside() -> T:
         config = read_config(home)
@@ -119,7 +119,7 @@ async def _find_preferred(config: Config) -> str | None:
         async with open_config_store(config) as store:
             return await preferred_model(store.records, OWNER)
     except EverturnError as error:
-        # A database that is away keeps nobody from looking at the models.
+        # The list of models works without the database.
         print_error(error)
         return None
 
@@ -137,13 +137,13 @@ async def _list(registry: ModelRegistry, preferred: str | None) -> None:
     if Measurement.get(out, out.options.update(max_width=_WIDE), table).maximum <= out.width:
         out.print(table)
         return
-    for row in rows:  # a name is copied: it has a line of its own where there is no room for all
+    for row in rows:  # no room for a table: names get their own lines, so that they can be copied
         out.print(row[0], soft_wrap=True)
         out.print(f"  {_in_words(row)}", soft_wrap=True)
 
 
 def _in_words(row: tuple[str, ...]) -> str:
-    """What is known, without a head line that would say what it is."""
+    """The known facts of a row as text, for a list without column titles."""
     _, state, context, tools, images, price = row
     facts = {
         f"context {context}": context,

@@ -1,4 +1,4 @@
-"""Asking the person at the terminal: approvals by one key, questions by number or words."""
+"""Prompts on the terminal: approvals by one key, questions by number or text."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def can_ask() -> bool:
 
 @contextmanager
 def echo(is_on: bool) -> Iterator[None]:
-    """Whether the terminal repeats what is typed. While a turn is drawn it must not: a character between
-    two drawings, that of Ctrl-C above all, moves the cursor, and a line would be drawn twice."""
+    """Switch the terminal's echo. It must be off while a turn is drawn: an echoed character (^C) moves
+    the cursor, and a line would be drawn twice."""
     if not sys.stdin.isatty():
         yield
         return
@@ -66,7 +66,7 @@ def echo(is_on: bool) -> Iterator[None]:
 
 
 class Interrupts:
-    """What Ctrl-C means now: the innermost meaning that is entered. The loop's handler of SIGINT."""
+    """The loop's SIGINT handler: calls the innermost action that was entered with ``mean``."""
 
     def __init__(self) -> None:
         self._acts: list[Callable[[], object]] = []
@@ -95,7 +95,7 @@ async def line(prompt: str, interrupts: Interrupts) -> str:
 
 
 async def password(why: str, interrupts: Interrupts) -> str:
-    """A password that is not shown; empty where none is given."""
+    """A password, typed without echo; empty if none is given."""
     sys.stdout.write(f"{why}\n")
     with echo(False):
         try:
@@ -107,7 +107,7 @@ async def password(why: str, interrupts: Interrupts) -> str:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """``arguments``: what an approved call is to run with instead of what was asked."""
+    """``arguments``: the changed arguments of an approved call; None if unchanged."""
 
     answer: str
     arguments: str | None = None
@@ -147,19 +147,19 @@ async def _approval(ask: Ask, out: Console) -> Answer:
 
 
 def _forget_typed() -> None:
-    """Drop what was typed before the question was there to be read."""
+    """Discard what was typed before the question was visible."""
     if sys.stdin.isatty():
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 async def _key(options: list[str], *, is_changed: bool) -> str:
-    """One of the options, or to edit. A changed call can only be allowed once, or denied."""
+    """One of the options, or edit. A changed call can only be allowed once or denied."""
     allowed = [key for key in options if not is_changed or key in ("y", "n")]
     if "y" in allowed:
         allowed.insert(-1, _EDIT)
     words = " · ".join(_OFFERS[key] for key in allowed)
     while True:
-        # Exactly: a message that somebody types here by mistake must not approve anything.
+        # Only exact answers count: a message typed here by mistake must not approve anything.
         given = (await _input(f"  Allow? {words} ")).strip().lower()
         given = _WORDS.get(given, given)
         if given in allowed:
@@ -167,8 +167,11 @@ async def _key(options: list[str], *, is_changed: bool) -> str:
 
 
 async def _question(ask: Ask, out: Console) -> str:
-    """A number, one of the choices, or other words if the model asks. Where Everturn itself asks, other words
-    would be taken for a no: somebody who types "y" wants to go on."""
+    """A number, one of the choices, or free text if the model asks.
+
+    Everturn's own questions accept only their choices: free text would count as a no, also for a user who
+    types "y".
+    """
     _forget_typed()
     out.print()
     print_question(ask.text, out, "yellow")
@@ -183,7 +186,7 @@ async def _question(ask: Ask, out: Console) -> str:
 
 
 async def _input(prompt: str) -> str:
-    """A line. On a terminal it can be cancelled, which a thread inside ``input`` cannot. Raises EOFError."""
+    """A line of input. On a terminal it can be cancelled, unlike a thread in ``input``. Raises EOFError."""
     if not sys.stdin.isatty():
         return await asyncio.to_thread(input, prompt)
     sys.stdout.write(prompt)

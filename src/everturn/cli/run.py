@@ -84,13 +84,13 @@ def run_(
     is_json: bool,
     home: Path | None,
 ) -> None:
-    """Ask one question and see the turn to its end. A server may run on the same data folder meanwhile.
+    """Ask one question and follow the turn to its end. A server may use the same data folder meanwhile.
 
-    Ctrl-C stops the turn. SIGTERM gives it the time that the server would give it (grace_s), then lets go of
-    it; a second one hurries. Such a turn goes on with --session ID --resume, or when a server starts.
+    Ctrl-C stops the turn. SIGTERM gives it time to finish (grace_s), then leaves it unfinished; a second
+    SIGTERM does so at once. The turn continues with --session ID --resume, or when a server starts.
 
-    Exit code: 0 completed, 1 failed, 2 stopped (or the command was not understood), 3 it waits for an answer
-    that nobody could give here, 4 it was let go of and waits to go on.
+    Exit code: 0 completed, 1 failed, 2 stopped (or the command was not understood), 3 waiting for an answer
+    that cannot be given here, 4 left unfinished.
     """
     # As the server does: escaped, and without secrets. Only what the user should know of.
     configure_logs(level="WARNING", style="people")
@@ -104,7 +104,7 @@ def run_(
         raise click.UsageError("--project is for a new session; this one has its workspace already.")
     if is_compaction and session_id is None:
         raise click.UsageError("--compact needs --session: a new session has nothing to summarise.")
-    # What is wrong with a PDF is told to the model; between its words on a terminal it would only confuse.
+    # Errors in a PDF are reported to the model; on the terminal they would only confuse.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     text = sys.stdin.read() if text == "-" else text
     if not (text.strip() or attached or is_compaction):
@@ -124,7 +124,7 @@ async def _run(
     is_json: bool,
 ) -> int:
     config = read_config(home)
-    # Refused before there is a session without a turn.
+    # Checked first, so that an error leaves no session without a turn.
     profile = config.profiles.get(asked.profile)
     model = asked.model or (None if session_id else profile.model or config.model)
     if model is not None:
@@ -134,7 +134,7 @@ async def _run(
         if session_id is None:
             folder = str(project) if project is not None else None
             session_id = (await app.engine.create_session(OWNER, project=folder)).id
-            # Not by the model: this process ends with the turn, and would not wait for a title.
+            # Not written by the model: this process ends with the turn and would not wait for a title.
             title = title_from(asked.text or attached[0].name, TITLE_CHARS_MAX)
             await app.store.sessions.set_title(OWNER, session_id, title)
         asked = msgspec.structs.replace(asked, attachments=tuple(files))
@@ -146,7 +146,7 @@ async def _run(
 async def _resume(home: Path | None, session_id: str, is_json: bool) -> int:
     config = read_config(home)
     require_store(config)
-    # Looked at before the engine is there, which goes on with the turn at once: from here on we see all.
+    # Read before the engine starts and continues the turn, so that no event is missed.
     async with open_config_store(config) as store:
         with hint_at_sessions():
             session = await store.sessions.get(OWNER, session_id)
@@ -158,7 +158,7 @@ async def _resume(home: Path | None, session_id: str, is_json: bool) -> int:
 
 
 async def _find_unfinished(store: Store, session: Session) -> Turn:
-    """The turn that runs or waits, else the next one, else an interrupted one at the end."""
+    """The running or waiting turn, else the next in the queue, else an interrupted last turn."""
     if session.active_turn is not None:
         return await store.turns.get(OWNER, session.active_turn)
     for queued in await store.turns.queue(OWNER, session.id):
@@ -170,7 +170,7 @@ async def _find_unfinished(store: Store, session: Session) -> Turn:
 
 
 async def _follow_to_end(app: App, session_id: str, accepted: Accepted, is_json: bool) -> int:
-    """Show the turn to its end, or until a signal ends it or lets go of it."""
+    """Show the turn until it ends or a signal stops this process."""
     loop, turn_id = asyncio.get_running_loop(), accepted.turn.id
     showing = asyncio.create_task(_follow(app, session_id, accepted, console(), is_json), name="show")
     graceful_stop = GracefulStop(app.engine, app.config.web.grace_s)
@@ -197,7 +197,7 @@ async def _follow_to_end(app: App, session_id: str, accepted: Accepted, is_json:
     finally:
         for task in (showing, gone):
             task.cancel()
-        await asyncio.wait({showing, gone})  # what is shown puts the terminal in order at its end
+        await asyncio.wait({showing, gone})  # the display restores the terminal when it ends
         await graceful_stop.close()
         loop.remove_signal_handler(signal.SIGINT)
         loop.remove_signal_handler(signal.SIGTERM)
@@ -205,12 +205,12 @@ async def _follow_to_end(app: App, session_id: str, accepted: Accepted, is_json:
 
 def _report_unfinished(session_id: str, state: TurnState) -> int:
     again = f"everturn run --session {session_id} --resume"
-    click.echo(f"\nThe turn has not ended, and nothing of it is lost. It goes on with: {again}", err=True)
+    click.echo(f"\nThe turn is unfinished; nothing is lost. Continue with: {again}", err=True)
     return WAITING if state is TurnState.WAITING else HANDED_OVER
 
 
 class GracefulStop:
-    """What SIGTERM does: the turn gets its time to end, then it is handed over. A second one hurries."""
+    """The SIGTERM handler: gives the turn time to end, then releases it. A second signal does so at once."""
 
     def __init__(self, engine: Engine, grace_s: float) -> None:
         self._engine = engine
@@ -223,7 +223,7 @@ class GracefulStop:
         if self._stopping is not None:
             self._is_hurried.set()
             return
-        click.echo(f"{self._grace_s:g} seconds for the turn to end; a second signal hurries.", err=True)
+        click.echo(f"Waiting {self._grace_s:g} seconds for the turn; signal again to stop now.", err=True)
         self._stopping = asyncio.create_task(self._stop(), name="stop")
 
     async def _stop(self) -> None:
@@ -232,7 +232,7 @@ class GracefulStop:
                 group.start_soon(self._hurry, group.cancel_scope, name="hurry")
                 await self._engine.stop(self._grace_s)
                 group.cancel_scope.cancel()
-            await self._engine.stop(0.0)  # for what it was cut short of, if it was
+            await self._engine.stop(0.0)  # finishes a stop that was cut short
         finally:
             self.done.set()
 
@@ -265,7 +265,7 @@ async def _attach(app: App, path: Path) -> str:
 async def _follow(app: App, session_id: str, accepted: Accepted, out: Console, is_json: bool) -> int:
     screen = Screen(out)
     try:
-        # An earlier turn that waits, perhaps since its process was killed, holds this one back.
+        # An earlier turn that waits for an answer blocks this one.
         if not await _answer_open_asks(app, session_id, out):
             return WAITING
         async for batch in app.engine.follow(OWNER, session_id, accepted.cursor):
@@ -294,7 +294,7 @@ async def _follow(app: App, session_id: str, accepted: Accepted, out: Console, i
 
 
 async def _answer_open_asks(app: App, session_id: str, out: Console) -> bool:
-    """Answer what the turn waits for; False where there is nobody to ask."""
+    """Answer the session's open asks; False if there is no terminal to ask on."""
     asks = await app.store.asks.open(OWNER, session_id)
     if asks and not prompts.can_ask():
         for ask in asks:
@@ -319,7 +319,7 @@ async def _answer(app: App, ask: Ask, out: Console) -> None:
             return
         except Invalid as error:  # arguments that do not fit the tool: the question is still open
             print_error(error)
-        except WrongState as error:  # somebody has answered elsewhere meanwhile
+        except WrongState as error:  # answered elsewhere meanwhile
             print_error(error)
             return
 

@@ -1,7 +1,7 @@
-"""A turn on a terminal: a pure account of its events, drawn as it grows.
+"""Draws a turn on a terminal from its events.
 
-Finished blocks of Markdown are printed once and stay; only the last, unfinished one is redrawn. Where the
-output is not a terminal, the words are written as they come.
+Finished Markdown blocks are printed once; only the last, unfinished one is redrawn. If the output is not a
+terminal, the text is written as it arrives.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ _TAIL_LINES = 12
 
 
 def finished_length(text: str) -> int:
-    """How much of a growing Markdown text can no longer change its look: up to the last blank line that
-    is not inside a code fence."""
+    """How much of a growing Markdown text is final: up to the last blank line outside a code fence."""
     end = position = 0
     in_fence = False
     for line in text.splitlines(keepends=True):
@@ -35,7 +34,7 @@ def finished_length(text: str) -> int:
 
 
 class Screen:
-    """Draws one turn. ``show`` takes its events in order and says whether the turn has come to rest."""
+    """Draws one turn. ``show`` takes its events in order."""
 
     def __init__(self, out: Console, *, is_plain: bool | None = None, shows_reasoning: bool = False) -> None:
         self._out = out
@@ -48,7 +47,7 @@ class Screen:
         self.end: ev.Payload | None = None
 
     def show(self, payload: ev.Payload | ev.Unknown) -> bool:
-        """Draw one event that this version knows; True when the turn has ended or waits for somebody."""
+        """Draw one event that this version knows; True if the turn has ended or waits for an answer."""
         if isinstance(payload, ev.Unknown):
             return False
         if isinstance(payload, ev.TextDelta):
@@ -66,7 +65,7 @@ class Screen:
         return isinstance(payload, ev.TurnWaiting)
 
     def close(self) -> None:
-        """Print what is still unfinished and stop redrawing."""
+        """Print the unfinished block and stop redrawing."""
         self._flush(everything=True)
         if self._live is not None:
             self._live.stop()
@@ -120,7 +119,7 @@ class Screen:
         share = payload.done * 100 // payload.total if payload.total else 0
         text = printable(f"{payload.label} {share} %" if share else payload.label)
         if self._is_plain:
-            # A line for every tenth: this is read in a log, where nothing can be drawn over.
+            # One line per ten percent: in a log nothing can be redrawn.
             news = (payload.label, share // 10)
             if news != self._progressed:
                 self._progressed = news
@@ -136,7 +135,7 @@ _ENDS = (ev.TurnCompleted, ev.TurnCancelled, ev.TurnFailed, ev.TurnInterrupted)
 
 
 def describe(payload: ev.Payload) -> str:
-    """One line about an event that is not words; empty where there is nothing to say."""
+    """One line about an event other than text; empty if there is nothing to show."""
     if isinstance(payload, ev.ToolStarted):
         return f"▸ {payload.name} {payload.label}".rstrip()
     if isinstance(payload, ev.ToolFinished):

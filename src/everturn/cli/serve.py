@@ -43,8 +43,7 @@ def serve(
 
 
 def check_model(config: Config) -> None:
-    """Refuse a model that can never answer; one that could, with a key, is only warned of, because the key
-    can be set on the page. Raises ModelUnknown."""
+    """Refuse an unknown model; warn about a missing key, which the page can set. Raises ModelUnknown."""
     if config.model is None:
         return
     try:
@@ -59,8 +58,8 @@ async def _serve(config: Config) -> None:
         warn_of_sandbox(app.toolbox.sandbox_state())
         if app.store.kind == "sqlite":
             stack.enter_context(share_server_lock(config.home))
-        # What was built until here lives as long as the process: the collector need not look at it
-        # again, and with fewer, larger collections streams stay smooth.
+        # Objects built until here live as long as the process: exclude them from garbage collection. Fewer,
+        # larger collections keep streams smooth.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
@@ -69,7 +68,7 @@ async def _serve(config: Config) -> None:
 
 
 async def drain(engine: Engine, grace_s: float) -> None:
-    """Let turns end; whoever stops the server is told what it waits for, if it does."""
+    """Let turns end, and log what the shutdown waits for."""
     running = engine.status()["running"]
     if running:
         _log.info("%d running turn%s: %g seconds to end", running, "" if running == 1 else "s", grace_s)
@@ -77,7 +76,7 @@ async def drain(engine: Engine, grace_s: float) -> None:
 
 
 def warn_of_sandbox(state: SandboxState) -> None:
-    """Say that commands are not confined, and how they can be; otherwise it would go unnoticed."""
+    """Log that commands are not confined, and how they can be."""
     if not state.works:
         _log.warning(
             "commands run without a sandbox, so each asks before it runs. %s %s", state.detail, state.hint
@@ -87,7 +86,7 @@ def warn_of_sandbox(state: SandboxState) -> None:
 
 
 def warn_of_readers(home: Path) -> None:
-    """A folder that we make is its owner's alone; one that was there before may be anybody's to read."""
+    """Warn if other users can read the data folder, which may have existed before."""
     if home.stat().st_mode & 0o077:
         _log.warning(
             "other users of this machine can read the data folder, with attachments and memory in it: "
@@ -98,12 +97,14 @@ def warn_of_readers(home: Path) -> None:
 
 @contextmanager
 def share_server_lock(home: Path) -> Iterator[None]:
-    """Say what it means that another server has the data folder open, if one has; it is no mistake. With
-    PostgreSQL nothing is said: there, several are what it is for."""
+    """Log if another server has the data folder open, and what that means; it is allowed.
+
+    SQLite only: with PostgreSQL several servers are the normal case.
+    """
     descriptor = os.open(home / "server.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         try:
-            # Every server shares the lock: one that could have it for itself is alone.
+            # Every server shares the lock: a server that gets it exclusively is alone.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             _log.warning(

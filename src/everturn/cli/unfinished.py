@@ -1,9 +1,8 @@
-"""A backup that is being made, and a data folder into which one is being restored.
+"""Unfinished backups, and data folders into which a backup is being restored.
 
-A backup is made in a folder beside its place, under a name that says so, until it is whole:
-``copy.unfinished/`` holds a note and ``backup/``, which becomes ``copy`` in one step at the end. A data
-folder stays where it is, because it may be a mount point: the note lies in it until everything is there.
-Whoever works holds a lock on the note: one that can be locked was left behind by a process that is gone.
+A backup is made in ``NAME.unfinished/``, which holds a note and ``backup/``; at the end ``backup/`` is
+renamed to ``NAME`` in one step. A data folder may be a mount point and is not renamed: the note lies in it
+until everything is restored. The working process locks the note; a note that can be locked is a leftover.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _RESTORING_TEXT = (
 
 
 class UnfinishedBackup:
-    """The folder for a backup that is to become ``target``. Left without ``finish``, nothing of it stays.
+    """The folder of a backup until ``finish`` renames it to ``target``. Without ``finish`` it is removed.
 
-    Raises Invalid if somebody else is at it, or if what has its name is not ours.
+    Raises Invalid if another process is making the same backup, or if the folder is not a leftover.
     """
 
     def __init__(self, target: Path) -> None:
@@ -47,7 +46,7 @@ class UnfinishedBackup:
         self._folder.mkdir(mode=0o700, parents=True)
         note = self._folder / NOTE
         self._note = os.open(note, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        # Between the line before and this one another process may have taken it for a leftover.
+        # Another process may have taken it for a leftover since the previous line.
         if not _lock(self._note) or not note.exists():
             os.close(self._note)
             raise _in_progress(self._folder)
@@ -59,7 +58,7 @@ class UnfinishedBackup:
         return self
 
     def finish(self) -> None:
-        """Give the whole, synced backup its name. Raises Invalid if that was taken meanwhile."""
+        """Give the complete, synced backup its name. Raises Invalid if the name was taken meanwhile."""
         if self._target.exists():
             raise Invalid(f"{self._target} exists already.", hint="Name a folder that does not exist.")
         self.inside.rename(self._target)
@@ -73,11 +72,11 @@ class UnfinishedBackup:
 
 
 class Restoration:
-    """A data folder while a backup is restored into it. ``database`` is the file that comes last.
+    """A data folder while a backup is restored into it. ``database``: the file that is restored last.
 
-    Left without ``finish``, the note stays and the next restoration clears the folder; where nothing but the
-    note was put into it, the note goes too. Raises Invalid if the folder is not empty and not a leftover, or
-    if somebody else is at it.
+    Left without ``finish``, the note stays and the next restoration clears the folder; if there is nothing
+    but the note, it is removed. Raises Invalid if the folder is neither empty nor a leftover, or if another
+    process is restoring into it.
     """
 
     def __init__(self, home: Path, source: Path, database: str) -> None:
@@ -113,7 +112,7 @@ class Restoration:
     def _refuse_foreign_folder(self) -> None:
         if self._source.is_relative_to(self._home.resolve()):
             raise Invalid(f"{self._source} lies in {self._home}.", hint="Move the backup elsewhere.")
-        # A server that was started in a leftover has made it its own.
+        # If a server was started in a leftover, it is a data folder in use.
         in_use = (self._database, self._home / "workers", self._home / "server.lock")
         if not self._path.exists() or any(path.exists() for path in in_use):
             raise Invalid(
@@ -122,12 +121,12 @@ class Restoration:
             )
 
     def mark_database_filled(self) -> None:
-        """The database with an address of its own holds the backup: it is not filled again."""
+        """Record that the database server holds the backup, so that it is not filled again."""
         self.has_database = True
         self._write(self._database_line())
 
     def finish(self) -> None:
-        """Everything is there, durably."""
+        """Remove the note: everything is restored durably."""
         self._path.unlink()
         Disk().sync_folder(self._home)
 
@@ -150,7 +149,7 @@ class Restoration:
 
 
 def clear(folder: Path) -> bool:
-    """Remove what a backup that was cut off has left; False if there is nothing. Raises Invalid."""
+    """Remove the leftover of an interrupted backup; False if there is none. Raises Invalid."""
     if not folder.is_dir():
         return False
     if not any(folder.iterdir()):
@@ -173,8 +172,11 @@ def clear(folder: Path) -> bool:
 
 
 def clear_all(parent: Path) -> tuple[list[Path], list[tuple[Path, OSError]]]:
-    """Remove every leftover in a folder of backups; what is being made now, or is not ours, stays. Also says
-    what could not be looked at or removed, and why: somebody else's leftover keeps nobody from a backup."""
+    """Remove every leftover in a folder of backups, except backups in progress and foreign folders.
+
+    Returns the removed ones, and those that could not be removed with the reason: they do not prevent a
+    backup.
+    """
     cleared, left = [], []
     for folder in sorted(parent.glob(f"*{SUFFIX}")):
         try:
@@ -188,19 +190,19 @@ def clear_all(parent: Path) -> tuple[list[Path], list[tuple[Path, OSError]]]:
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Whether this is such a folder, or what lies in one."""
+    """Whether the folder is an unfinished backup, or lies in one."""
     parent = folder.resolve().parent
     return (folder / NOTE).exists() or (parent.name.endswith(SUFFIX) and (parent / NOTE).exists())
 
 
 def remove(folder: Path) -> None:
-    """Remove a tree. The note goes last, so that what a second cut leaves is still known for what it is."""
+    """Remove a tree, the note last: if this is interrupted too, the rest is still known as a leftover."""
     _empty(folder)
     shutil.rmtree(folder)
 
 
 def _empty(folder: Path) -> None:
-    """Remove all but the note, whatever modes folders have: those of workspaces are copied with theirs."""
+    """Remove everything but the note. Folders of workspaces may be read-only, so change their modes first."""
     for parent, folders, _ in os.walk(folder):
         for name in folders:
             path = Path(parent) / name
