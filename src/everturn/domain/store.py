@@ -379,7 +379,7 @@ class Journal(Protocol):
         skipped, so a batch can be sent again as formed. Raises Fenced.
 
         Returns 0 when the database is away: the events are synced to this worker's spool, not visible
-        to anybody and not published. They are delivered later, in order. Until ``settled`` has returned,
+        to anybody and not published. They are delivered later, in order. Until ``wait_delivered`` returns,
         nothing may be done that others must know of: no model call, no tool (C04).
         """
         ...

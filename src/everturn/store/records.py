@@ -1,4 +1,5 @@
-"""Records: small durable things by owner, kind and name."""
+"""Records: small durable values by owner, kind and name. Any: each kind has its own shape, which its reader
+knows and the store does not."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import asyncpg
 
@@ -82,7 +82,7 @@ class PostgresDatabase:
         self._begin = begin_write(self.idle_ms)
         self._idle: list[asyncpg.Connection] = []
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Task[object]] = set()
         self._notifier = ChangeNotifier(hub, self._rows, direct_address, ids.make("prc"))
         self.flusher = Flusher(
             self._connector,
@@ -152,7 +152,7 @@ class PostgresDatabase:
         write = self._write(lambda tx: script(tx, *args, **kwargs))
         return await self._run_to_end(self._report_outcome(write), "everturn-write")
 
-    async def _report_outcome(self, write: Coroutine[Any, Any, T]) -> T:
+    async def _report_outcome(self, write: Coroutine[None, None, T]) -> T:
         """Await the write, and report whether it was stored."""
         try:
             result = await write
@@ -178,7 +178,7 @@ class PostgresDatabase:
         if not self._is_open:
             raise StoreBroken("The store is not open.", hint="Enter it with 'async with'.")
 
-    async def _run_to_end(self, work: Coroutine[Any, Any, T], name: str) -> T:
+    async def _run_to_end(self, work: Coroutine[None, None, T], name: str) -> T:
         """Finish the work even if the caller is cancelled: a cancelled query would cost its connection, and
         the outcome of a cancelled commit would be unknown."""
         task = asyncio.create_task(work, name=name)
@@ -186,7 +186,7 @@ class PostgresDatabase:
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
+    def _forget(self, task: asyncio.Task[object]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
             task.exception()  # looked at, for a caller that has gone

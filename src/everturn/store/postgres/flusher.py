@@ -13,7 +13,6 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import asyncpg
 
@@ -435,7 +434,7 @@ def _events(record: SpoolRecord) -> list[Event]:
     ]
 
 
-def _columns(planned: Sequence[Sequence[EventRun]], now: int) -> tuple[Any, ...]:
+def _columns(planned: Sequence[Sequence[EventRun]], now: int) -> tuple[object, ...]:
     """The arguments of the query ``append_events``."""
     ends = [runs[-1] for runs in planned]
     tails = (_array(end.facts.session_no for end in ends), _array(end.last_position for end in ends), now)
@@ -444,7 +443,7 @@ def _columns(planned: Sequence[Sequence[EventRun]], now: int) -> tuple[Any, ...]
         _array(end.epoch for end in ends),
         _array(end.last_number for end in ends),
     )
-    columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [])
+    columns: tuple[list[int], ...] = ([], [], [], [], [], [], [])
     sessions, positions, turns, epochs, numbers, times, crcs = columns
     owners: list[str] = []
     contents: list[bytes] = []

@@ -8,8 +8,7 @@ commits must not queue for it. While one hint is under way, those that follow be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
 import asyncpg
 import msgspec
@@ -17,6 +16,7 @@ import msgspec
 from everturn.domain.errors import EverturnError
 from everturn.store.journal.hub import Hub
 from everturn.store.postgres.connection import LOST, Connector
+from everturn.store.scripts.script import Rows
 
 CHANNEL = "everturn"
 POLL_S = 0.1
@@ -45,7 +45,7 @@ class ChangeNotifier:
     def __init__(
         self,
         hub: Hub,
-        rows: Callable[..., Awaitable[Sequence[Any]]],
+        rows: Callable[[str, list[str]], Awaitable[Rows]],
         direct_address: str | None,
         me: str,
     ) -> None:
@@ -66,7 +66,7 @@ class ChangeNotifier:
         if self._direct_address is not None:
             self._start(self._listen(self._direct_address), "listen")
 
-    def _start(self, work: Any, name: str) -> None:
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
         self._tasks.append(asyncio.create_task(work, name=f"everturn-{name}"))
 
     async def close(self) -> None:
@@ -93,10 +93,12 @@ class ChangeNotifier:
                 rows = await self._rows("positions", followed)
             except EverturnError:
                 continue  # the database is away: there is nothing new to read
-            found = dict(rows)
+            positions: dict[str, int] = {}
+            for session_id, position in rows:
+                positions[session_id] = position
             for session_id in followed:
                 # One that is not there was deleted: its reader finds out by looking.
-                self._hub.notice(session_id, found.get(session_id))
+                self._hub.notice(session_id, positions.get(session_id))
 
     async def _poll_lists(self) -> None:
         while True:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -29,7 +28,7 @@ from everturn.store.scripts.script import StoredEvents
 _json = msgspec.json.Encoder()
 _usage = msgspec.json.Decoder(Usage)
 _failure = msgspec.json.Decoder(Failure)
-_bars: msgspec.json.Decoder[list[list[Any] | Bar]] = msgspec.json.Decoder(list[list[Any] | Bar])
+_bars: msgspec.json.Decoder[list[list[object] | Bar]] = msgspec.json.Decoder(list[list[object] | Bar])
 _tags: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
 _parts: msgspec.json.Decoder[tuple[tuple[int, ...], tuple[AnyPart, ...]]] = msgspec.json.Decoder(
     tuple[tuple[int, ...], tuple[AnyPart, ...]]
@@ -40,7 +39,7 @@ _IS_RECOVERED = 2
 _IS_IMPORTED = 4
 
 
-def to_json(value: Any) -> str:
+def to_json(value: object) -> str:
     return _json.encode(value).decode()
 
 
@@ -53,9 +52,9 @@ def timeline_json(bars: Iterable[Bar]) -> str:
     return to_json([_trim(bar) for bar in bars])
 
 
-def _trim(bar: Bar) -> list[Any]:
+def _trim(bar: Bar) -> list[object]:
     """The bar's fields in their order, without the defaults at the end."""
-    values: list[Any] = list(msgspec.structs.astuple(bar))
+    values: list[object] = list(msgspec.structs.astuple(bar))
     for default in reversed(Bar.__struct_defaults__):
         if values[-1] != default:
             break
@@ -70,7 +69,7 @@ def timeline_of(text: str | None) -> tuple[Bar, ...]:
     return tuple(bar if isinstance(bar, Bar) else _bar_of(bar) for bar in _bars.decode(text))
 
 
-def _bar_of(values: list[Any]) -> Bar:
+def _bar_of(values: list[object]) -> Bar:
     return msgspec.convert(dict(zip(Bar.__struct_fields__, values, strict=False)), Bar)
 
 

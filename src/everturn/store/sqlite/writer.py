@@ -500,8 +500,8 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 class _Appends:
     """Writes a run of appends: one look at all their turns, one insert for all events.
 
-    A turn that was looked at stands as this writer left it until somebody else may have written: another
-    process, a script, a transaction that failed. Whoever streams is not looked up again for each batch.
+    A turn that was read stays as this writer left it until something else may have written: another process,
+    a script, a transaction that failed. So a turn that streams is not read again for each batch.
     """
 
     def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
