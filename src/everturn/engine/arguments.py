@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+Json = Any  # a decoded JSON value: schemas of other servers can hold anything
+
 _DEPTH_MAX = 40  # schemas of other people's servers may refer to themselves
 
-_KINDS: dict[str, Callable[[Any], bool]] = {
+_KINDS: dict[str, Callable[[Json], bool]] = {
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -28,16 +30,16 @@ _BOUNDS = {
 }
 
 
-def find_misfit(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
+def find_misfit(schema: Mapping[str, Json], arguments: Mapping[str, Json]) -> str | None:
     """Describe the first argument that does not fit the schema; None if all fit."""
     return _SchemaCheck(schema).look(schema, arguments, "", 0)
 
 
 class _SchemaCheck:
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: Mapping[str, Json]) -> None:
         self._root = root
 
-    def look(self, schema: Any, value: Any, at: str, depth: int) -> str | None:
+    def look(self, schema: Json, value: Json, at: str, depth: int) -> str | None:
         if schema is False:
             return f"{_label(at)} is not taken"
         if not isinstance(schema, Mapping) or depth > _DEPTH_MAX:
@@ -52,16 +54,16 @@ class _SchemaCheck:
             or self._check_alternatives(schema, value, at, depth)
         )
 
-    def _resolve(self, reference: Any) -> Any:
+    def _resolve(self, reference: Json) -> Json:
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
-        found: Any = self._root
+        found: Json = self._root
         for name in reference.removeprefix("#").strip("/").split("/"):
             if name:
                 found = found.get(name) if isinstance(found, Mapping) else None
         return found
 
-    def _check_parts(self, schema: Mapping[str, Any], value: Any, at: str, depth: int) -> str | None:
+    def _check_parts(self, schema: Mapping[str, Json], value: Json, at: str, depth: int) -> str | None:
         if isinstance(value, Mapping):
             return self._check_fields(schema, value, at, depth)
         if isinstance(value, list):
@@ -71,7 +73,7 @@ class _SchemaCheck:
         return None
 
     def _check_fields(
-        self, schema: Mapping[str, Any], value: Mapping[str, Any], at: str, depth: int
+        self, schema: Mapping[str, Json], value: Mapping[str, Json], at: str, depth: int
     ) -> str | None:
         known = schema.get("properties") or {}
         lacking = [name for name in schema.get("required") or () if name not in value]
@@ -84,7 +86,7 @@ class _SchemaCheck:
                 return found
         return None
 
-    def _check_alternatives(self, schema: Mapping[str, Any], value: Any, at: str, depth: int) -> str | None:
+    def _check_alternatives(self, schema: Mapping[str, Json], value: Json, at: str, depth: int) -> str | None:
         for part in schema.get("allOf") or ():
             found = self.look(part, value, at, depth + 1)
             if found:
@@ -96,7 +98,7 @@ class _SchemaCheck:
         return None
 
 
-def _check_kind(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
+def _check_kind(schema: Mapping[str, Json], value: Json, at: str) -> str | None:
     kinds = schema.get("type")
     wanted = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
     known = [kind for kind in wanted if kind in _KINDS]
@@ -105,14 +107,14 @@ def _check_kind(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
     return f"{_label(at)} must be of type {' or '.join(known)}"
 
 
-def _check_choice(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
+def _check_choice(schema: Mapping[str, Json], value: Json, at: str) -> str | None:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if not isinstance(choices, list) or value in choices:
         return None
     return f"{_label(at)} must be one of: {', '.join(str(choice) for choice in choices)}"
 
 
-def _check_size(schema: Mapping[str, Any], value: Any, at: str) -> str | None:
+def _check_size(schema: Mapping[str, Json], value: Json, at: str) -> str | None:
     is_number = _KINDS["number"](value)
     size = value if is_number else len(value) if isinstance(value, (str, list)) else None
     if size is None:

@@ -14,7 +14,7 @@ from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic, DoubtAnswer
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, Retry, Stopped
 from everturn.domain.fold import CallState
-from everturn.domain.messages import Outcome
+from everturn.domain.messages import Call, Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.domain.store import Ask
@@ -329,7 +329,16 @@ class Calls:
 
     def _approval(self, state: CallState, ruling: Ruling) -> Question:
         digest = digest_of(state.call.name, state.call.arguments)
-        ask = self._new_ask(state, AskTopic.APPROVAL, ruling.question, ruling.options, digest, ruling.label)
+        ask = new_ask(
+            self._services,
+            self._turn,
+            AskTopic.APPROVAL,
+            ruling.question,
+            ruling.options,
+            call=state.call,
+            digest=digest,
+            label=ruling.label,
+        )
         payload = ev.ApprovalRequested(
             ask.id,
             state.call.id,
@@ -343,30 +352,8 @@ class Calls:
         return Question(ask, payload)
 
     def _ask(self, state: CallState, topic: AskTopic, text: str, choices: tuple[str, ...]) -> Question:
-        ask = self._new_ask(state, topic, text, choices)
+        ask = new_ask(self._services, self._turn, topic, text, choices, call=state.call)
         return Question(ask, ev.QuestionAsked(ask.id, text, choices, topic, state.call.id))
-
-    def _new_ask(
-        self,
-        state: CallState,
-        topic: AskTopic,
-        text: str,
-        choices: tuple[str, ...],
-        digest: str = "",
-        label: str = "",
-    ) -> Ask:
-        return new_ask(
-            self._services,
-            self._turn,
-            topic,
-            text,
-            choices,
-            call_id=state.call.id,
-            name=state.call.name,
-            arguments=state.call.arguments,
-            digest=digest,
-            label=label,
-        )
 
 
 class LiveOutput:
@@ -406,8 +393,17 @@ class LiveOutput:
 
 
 def new_ask(
-    services: TurnServices, turn: Turn, topic: AskTopic, text: str, choices: tuple[str, ...], **more: Any
+    services: TurnServices,
+    turn: Turn,
+    topic: AskTopic,
+    text: str,
+    choices: tuple[str, ...],
+    *,
+    call: Call | None = None,
+    digest: str = "",
+    label: str = "",
 ) -> Ask:
+    """An ask of this turn, about ``call`` if one is given. Not stored yet."""
     now = services.clock.now_ms()
     lasts_s = services.settings.ask_expires_s
     return Ask(
@@ -419,7 +415,11 @@ def new_ask(
         text=text,
         choices=choices,
         expires_at=None if lasts_s is None else now + round(lasts_s * 1000),
-        **more,
+        call_id=None if call is None else call.id,
+        name="" if call is None else call.name,
+        arguments="" if call is None else call.arguments,
+        digest=digest,
+        label=label,
     )
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVarTuple
 
 import anyio
 import anyio.abc
@@ -44,6 +44,8 @@ from everturn.engine.services import TurnServices
 from everturn.engine.settings import EngineSettings
 from everturn.engine.titles import Titler
 from everturn.memory import Memory
+
+Args = TypeVarTuple("Args")
 
 _log = logging.getLogger("everturn.engine")
 _STILL_OPEN = "Nothing was decided; the question is still open."
@@ -378,7 +380,7 @@ class Engine:
             task_status.started()
             await anyio.sleep_forever()
 
-    def _start_memory_task(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
+    def _start_memory_task(self, name: str, act: Callable[[*Args], Awaitable[object]], *args: *Args) -> None:
         if self._memory_tasks is not None:
             self._memory_tasks.start_soon(self._log_errors, name, act, *args, name=name)
 
@@ -406,11 +408,11 @@ class Engine:
             self._background = group
             await anyio.sleep_forever()
 
-    def _start_background(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
+    def _start_background(self, name: str, act: Callable[[*Args], Awaitable[object]], *args: *Args) -> None:
         if self._background is not None and not self._is_stopped:
             self._background.start_soon(self._log_errors, name, act, *args, name=name)
 
-    async def _log_errors(self, name: str, act: Callable[..., Awaitable[Any]], *args: Any) -> None:
+    async def _log_errors(self, name: str, act: Callable[[*Args], Awaitable[object]], *args: *Args) -> None:
         """The root of a background task: log its errors, so that they affect no turn."""
         try:
             await act(*args)
