@@ -1,4 +1,4 @@
-"""Short words for what the store suites do all the time: a session, a turn, its events, its end."""
+"""What the store suites do all the time: make a session, run a turn, append its events, end it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def start(store: Store, session_id: str, text: str, worker: str = WORKER) 
 
 
 def answer(text: str, step: int = 1) -> list[Payload]:
-    """One model call that says this and wishes nothing."""
+    """The events of one model call that answers with this text and asks for no tool."""
     return [
         ev.StepStarted(step, "scripted:one"),
         ev.TextDelta(step, text),
@@ -48,7 +48,7 @@ def answer(text: str, step: int = 1) -> list[Payload]:
 
 
 def wish(call_id: str = "call_1", step: int = 1, *, is_started: bool = True) -> list[Payload]:
-    """One model call that wishes a tool call, and the call's start."""
+    """The events of one model call that asks for a tool, and the start of that tool call."""
     payloads: list[Payload] = [
         ev.StepStarted(step, "scripted:one"),
         ev.TextDelta(step, "Let me see. "),
@@ -82,7 +82,7 @@ async def complete(
 
 
 async def answered(store: Store, session_id: str, text: str, reply: str, worker: str = WORKER) -> Claim:
-    """A whole turn: said, claimed, answered, completed."""
+    """Run a whole turn: accept, claim, answer, complete."""
     held = await start(store, session_id, text, worker)
     number = await append(store, held, answer(reply))
     await complete(store, held, number)
@@ -90,7 +90,7 @@ async def answered(store: Store, session_id: str, text: str, reply: str, worker:
 
 
 async def interrupted(store: Store, session_id: str, text: str, partly: str) -> Claim:
-    """A turn that said something and was interrupted."""
+    """Run a turn that is interrupted after part of its answer."""
     held = await start(store, session_id, text)
     await append(store, held, [ev.StepStarted(1, "scripted:one"), ev.TextDelta(1, partly)])
     await store.turns.interrupt(held.turn.id, held.epoch, CRASHED)
@@ -100,7 +100,7 @@ async def interrupted(store: Store, session_id: str, text: str, partly: str) -> 
 def late(
     held: Claim, first_number: int, payloads: Sequence[Payload], at: int = 1_750_000_000_000
 ) -> list[Event]:
-    """Events of the claim's worker as they lie in its spool."""
+    """Events of the claim's worker as its spool holds them."""
     return [
         Event(
             held.session.id, 0, held.turn.id, ev.kind_of(payload), at, ev.encode(payload), held.epoch, number
@@ -118,12 +118,12 @@ async def transcript(store: Store, session_id: str) -> list[Message]:
 
 
 async def words(store: Store, session_id: str) -> list[str]:
-    """What the transcript says, one string per message, without abandoned attempts."""
+    """The text of each message in the transcript, without abandoned attempts."""
     return [message.text for message in await transcript(store, session_id)]
 
 
 def all_words(message: Message) -> str:
-    """The words of a message with those of abandoned attempts."""
+    """The text of a message, abandoned attempts included."""
     return "".join(part.text for part in message.parts if isinstance(part, Text))
 
 

@@ -1,4 +1,4 @@
-"""Fixtures that every suite shares: a store of each kind, a clock that obeys, a probe that holds.
+"""Fixtures that every suite shares: a store of each kind, a fake clock, a probe that can hold.
 
 ``store`` is opened on an empty database, once for each kind in ``STORE_KINDS``, so that a promise is
 tested on both. ``open_another`` opens a second Store on the same database, as another process would.
@@ -94,7 +94,7 @@ def held_up(store_url: str) -> HeldUp:
 
 @pytest.fixture
 def lease_s() -> float:
-    """Long: a clock that jumps would otherwise end the lease before a real database can renew it."""
+    """Long, so that a jump of the fake clock does not end the lease before the database can renew it."""
     return 30 * 24 * 3600.0
 
 
@@ -120,7 +120,7 @@ async def store(open_another: OpenAnother) -> Store:
 
 @pytest.fixture
 async def proxy(anyio_backend: str, postgres: PostgresServer) -> AsyncIterator[PostgresProxy]:
-    """Stands before PostgreSQL and can go away."""
+    """A proxy before PostgreSQL that can break its connections."""
     async with PostgresProxy(postgres.port) as proxy:
         yield proxy
 
@@ -163,6 +163,6 @@ def vfs(platter: Platter) -> Iterator[FaultyVfs]:
 
 @pytest.fixture
 async def wires() -> AsyncIterator[WireServer]:
-    """A server that speaks as the providers of models do, with answers that a test gives it."""
+    """A server with the APIs of the model providers, whose answers a test sets."""
     async with wire_server() as server:
         yield server
