@@ -35,7 +35,7 @@ from everturn.models import failures
 from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps, unique_calls
 from everturn.models.history_cache import HistoryCache
 from everturn.models.sse import EventTooLong, SseReader
-from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
+from everturn.models.wire import Answer, Caller, JsonObject, Price, Target, digest, encode, no_price
 
 VERSION = "2023-06-01"
 _CLOSE_TIMEOUT_S = 0.25
@@ -72,7 +72,7 @@ class _Block(msgspec.Struct, gc=False):
     thinking: str | None = None
     signature: str | None = None
     data: str | None = None
-    input: dict[str, Any] | None = None
+    input: JsonObject | None = None
 
 
 class _Usage(msgspec.Struct, gc=False):
@@ -163,7 +163,7 @@ class AnthropicModel:
     def body(self, request: ModelRequest) -> bytes:
         """The exact bytes of the request; equal requests give equal bytes."""
         target, generation = self._target, self._generation
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "model": target.model,
             "max_tokens": request.output_tokens_max
             or target.abilities.output_tokens
@@ -424,8 +424,8 @@ def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> lis
 
 def _spoken(
     request: ModelRequest, target: Target, spoken: Sequence[Message], *, is_end: bool = True
-) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
+) -> list[JsonObject]:
+    messages: list[JsonObject] = []
     for step in history_steps(request, spoken, sees_images=target.abilities.images, is_end=is_end):
         if isinstance(step, UserStep):
             _add_user(messages, [_asked(part) for part in step.parts])
@@ -441,7 +441,7 @@ def _lost_space(request: ModelRequest, target: Target) -> str:
     return request.prefix[len(request.prefix.rstrip()) :] if target.continues_by else ""
 
 
-def _add_user(messages: list[dict[str, Any]], content: list[dict[str, Any]]) -> None:
+def _add_user(messages: list[JsonObject], content: list[JsonObject]) -> None:
     """Merge results with the user's next message: the API requires them in one."""
     if messages and messages[-1]["role"] == "user":
         messages[-1]["content"] += content
@@ -449,15 +449,15 @@ def _add_user(messages: list[dict[str, Any]], content: list[dict[str, Any]]) -> 
         messages.append({"role": "user", "content": content})
 
 
-def _asked(part: str | Image) -> dict[str, Any]:
+def _asked(part: str | Image) -> JsonObject:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     data = base64.b64encode(part.content).decode()
     return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": data}}
 
 
-def _said(said: ModelStep, target: Target) -> list[dict[str, Any]]:
-    content: list[dict[str, Any]] = []
+def _said(said: ModelStep, target: Target) -> list[JsonObject]:
+    content: list[JsonObject] = []
     for thought in said.reasoning:
         # A signature of another model is refused, and unsigned thinking has no place here.
         opaque = thought.opaque if isinstance(thought.opaque, dict) else {}
@@ -481,7 +481,7 @@ def _wire_id(call_id: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", call_id)
 
 
-def _results(said: ModelStep) -> list[dict[str, Any]]:
+def _results(said: ModelStep) -> list[JsonObject]:
     return [
         {
             "type": "tool_result",
@@ -493,8 +493,8 @@ def _results(said: ModelStep) -> list[dict[str, Any]]:
     ]
 
 
-def _tools(tools: tuple[ToolSchema, ...], *, is_marked: bool) -> list[dict[str, Any]]:
-    described: list[dict[str, Any]] = [
+def _tools(tools: tuple[ToolSchema, ...], *, is_marked: bool) -> list[JsonObject]:
+    described: list[JsonObject] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
         for tool in sorted(tools, key=lambda tool: tool.name)
     ]
@@ -503,7 +503,7 @@ def _tools(tools: tuple[ToolSchema, ...], *, is_marked: bool) -> list[dict[str, 
     return described
 
 
-def _thinking(generation: Generation, max_tokens: int) -> dict[str, Any]:
+def _thinking(generation: Generation, max_tokens: int) -> JsonObject:
     if generation.thinks_adaptively:
         return {"thinking": {"type": "adaptive", "display": "summarized"}}
     budget = max(1024, min(_THINKING_TOKENS, max_tokens // 2))

@@ -7,17 +7,16 @@ the previous turn; encoding it again would take longer than everything else befo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
 from everturn.domain.messages import Attachment, Call, Message, Role, Text
-from everturn.models.wire import Target, encode
+from everturn.models.wire import JsonObject, Target, encode
 
 MESSAGES_MIN = 100  # a shorter history is encoded again
 BYTES_MAX = 24_000_000  # of all sessions together; the least recently used are dropped first
 
-Build = Callable[[Sequence[Message]], list[dict[str, Any]]]
+Build = Callable[[Sequence[Message]], list[JsonObject]]
 
 
 class _CachedHistory(msgspec.Struct, frozen=True):

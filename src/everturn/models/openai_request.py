@@ -12,16 +12,16 @@ from everturn.domain.messages import Call, Message, Role
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps
 from everturn.models.history_cache import HistoryCache
-from everturn.models.wire import Target, digest, encode
+from everturn.models.wire import JsonObject, Target, digest, encode
 
 _ID_CHARS_MAX = 40
 _MISTRAL = re.compile(r"(?:mi|mini|code|dev|magi)stral|(?:mi|pi|vo)xtral", re.IGNORECASE)
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
-def fields_of(request: ModelRequest, target: Target, cache: HistoryCache) -> dict[str, Any]:
+def fields_of(request: ModelRequest, target: Target, cache: HistoryCache) -> JsonObject:
     """The fields of the request's body."""
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "model": target.model,
         "messages": _messages(request, target, cache),
         "stream": True,
@@ -50,15 +50,15 @@ def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> lis
     kept, rest = cache.split(target, request.messages, partial(_spoken, request, target, is_end=False))
     messages += [*kept, *_spoken(request, target, rest)]
     if request.prefix and target.continues_by:
-        last: dict[str, Any] = {"role": "assistant", "content": request.prefix}
+        last: JsonObject = {"role": "assistant", "content": request.prefix}
         messages.append({**last, "prefix": True} if target.continues_by == "flag" else last)
     return messages
 
 
 def _spoken(
     request: ModelRequest, target: Target, spoken: Sequence[Message], *, is_end: bool = True
-) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
+) -> list[JsonObject]:
+    messages: list[JsonObject] = []
     for step in history_steps(request, spoken, sees_images=target.abilities.images, is_end=is_end):
         if isinstance(step, UserStep):
             messages.append({"role": "user", "content": _content(step.parts)})
@@ -71,20 +71,20 @@ def _spoken(
     return messages
 
 
-def _content(parts: tuple[str | Image, ...]) -> str | list[dict[str, Any]]:
+def _content(parts: tuple[str | Image, ...]) -> str | list[JsonObject]:
     """A plain string if there is only text: small servers accept nothing else."""
     if all(isinstance(part, str) for part in parts):
         return "\n\n".join(str(part) for part in parts)
     return [{"type": "text", "text": part} if isinstance(part, str) else _image(part) for part in parts]
 
 
-def _image(image: Image) -> dict[str, Any]:
+def _image(image: Image) -> JsonObject:
     data = base64.b64encode(image.content).decode()
     return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
 
 
-def _assistant(said: ModelStep, target: Target) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
+def _assistant(said: ModelStep, target: Target) -> JsonObject:
+    message: JsonObject = {"role": "assistant", "content": said.text or None}
     if said.calls:
         message["tool_calls"] = [
             {
@@ -127,7 +127,7 @@ def has_called(request: ModelRequest) -> bool:
     return False
 
 
-def without(fields: dict[str, Any], refused: str) -> dict[str, Any]:
+def without(fields: JsonObject, refused: str) -> JsonObject:
     rest = {name: value for name, value in fields.items() if name != refused}
     if refused == "max_tokens":
         rest["max_completion_tokens"] = fields[refused]
@@ -141,6 +141,6 @@ def _arguments(call: Call) -> str:
     return call.arguments if is_readable else encode(arguments).decode()
 
 
-def _tool(tool: ToolSchema) -> dict[str, Any]:
+def _tool(tool: ToolSchema) -> JsonObject:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}

@@ -32,7 +32,7 @@ from everturn.models.history import unique_calls
 from everturn.models.history_cache import HistoryCache
 from everturn.models.openai_request import fields_of, has_called, without
 from everturn.models.sse import EventTooLong, SseReader
-from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
+from everturn.models.wire import Answer, Caller, JsonObject, Price, Target, digest, encode, no_price
 
 # Usage and [DONE] usually follow the finish at once. A server that keeps the stream open must not hold up the
 # turn; one that closes in time keeps its connection usable.
@@ -58,7 +58,7 @@ _REFUSAL_AGE_MAX_S = 600.0
 
 class _Function(msgspec.Struct, gc=False):
     name: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | JsonObject | None = None
 
 
 class _CallDelta(msgspec.Struct, gc=False):
@@ -71,7 +71,7 @@ class _Delta(msgspec.Struct, gc=False):
     content: str | list[Any] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    reasoning_details: list[dict[str, Any]] | None = None
+    reasoning_details: list[JsonObject] | None = None
     refusal: str | None = None
     tool_calls: list[_CallDelta] | None = None
 
@@ -242,7 +242,7 @@ class _Reading:
         self._calls: list[_OpenCall] = []
         self._thoughts: list[str] = []
         self._thoughts_field = ""
-        self._details: list[dict[str, Any]] = []
+        self._details: list[JsonObject] = []
         self._usage: _Usage | None = None
         self.finish: FinishReason | None = None
         self._trouble: ModelTrouble | None = None
@@ -500,7 +500,7 @@ def _typed_content(parts: list[Any]) -> tuple[str, str]:
     return said, thought
 
 
-def _merge_details(known: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
+def _merge_details(known: list[JsonObject], new: list[JsonObject]) -> None:
     """Merge streamed reasoning details: texts are appended, other values replaced."""
     for detail in new:
         last = known[-1] if known else None

@@ -23,6 +23,9 @@ _ERROR_BYTES_MAX = 64 * 1024
 # resumed turns rely on it.
 encode = msgspec.json.Encoder(order="deterministic").encode
 
+# A JSON object on its way to or from a provider. Its values are any JSON: providers add fields at will.
+JsonObject = dict[str, Any]
+
 # The cost of a call in dollars: (model, usage, tokens written to the prompt cache). None: unknown.
 Price = Callable[[str, Usage, int], Awaitable[float | None]]
 
@@ -40,7 +43,7 @@ class Target(msgspec.Struct, frozen=True):
     abilities: Abilities = Abilities()
     key: Secret | None = None
     headers: dict[str, str] = {}
-    extra: dict[str, Any] = {}  # merged into the body of each request
+    extra: JsonObject = {}  # merged into the body of each request
     connect_timeout_s: float = 10.0
     idle_timeout_s: float = 180.0  # between two reads, and until the first
     # How the provider continues a prefix: "" (it cannot) | last (the last message is the assistant's)
