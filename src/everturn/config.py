@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from everturn.domain.errors import Invalid
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.settings import default_of, inner_struct, settings_of
 from everturn.engine.settings import EngineSettings
 from everturn.memory import MemorySettings
@@ -190,7 +191,7 @@ def read_config(
     )
 
 
-def _port(value: Any) -> int:
+def _port(value: Json) -> int:
     if not re.fullmatch(r"\d{1,5}", str(value)) or not 0 <= int(value) <= 65_535:
         raise Invalid(
             f"The port is {value!r}.", hint="A port is a number from 0 to 65535; 0 takes any free one."
@@ -220,20 +221,20 @@ class _Reader:
             if name not in known:
                 raise self._wrong((name,), "is not a known key", f"Possible: {', '.join(known)}.")
 
-    def top(self) -> dict[str, Any]:
+    def top(self) -> JsonObject:
         found = {name: self._tables[name] for name in TOP if name in self._tables}
         for name, value in found.items():
             if not isinstance(value, int if name == "port" else str):
                 raise self._wrong((name,), f"is {value!r}", "A text in quotes; the port is a number.")
         return found
 
-    def raw(self, name: str) -> dict[str, Any]:
+    def raw(self, name: str) -> JsonObject:
         table = self._tables.get(name, {})
         if not isinstance(table, dict):
             raise self._wrong((name,), "must be a table", f"Write [{name}].")
         return dict(table)
 
-    def table(self, name: str) -> dict[str, Any]:
+    def table(self, name: str) -> JsonObject:
         """A table of settings, without those of an earlier release, which are logged."""
         table = self.raw(name)
         for key in list(table):
@@ -243,7 +244,7 @@ class _Reader:
         self._drop_fixed(name, (), table)
         return table
 
-    def _drop_fixed(self, name: str, inner: tuple[str, ...], table: dict[str, Any]) -> None:
+    def _drop_fixed(self, name: str, inner: tuple[str, ...], table: JsonObject) -> None:
         for key, value in list(table.items()):
             place = (*inner, key)
             if ".".join(place) in _FIXED[name]:
@@ -268,7 +269,7 @@ class _Reader:
                         raise self._wrong((section, name, key), "is not a known key", hint)
         return parse_profiles(self.text, FILE, TOOL_NAMES | {MemoryTool.name})
 
-    def convert(self, kind: type[T], section: str, table: dict[str, Any], **filled_in: Any) -> T:
+    def convert(self, kind: type[T], section: str, table: JsonObject, **filled_in: Any) -> T:
         self._refuse_unknown(kind, (section,), table)
         try:
             return msgspec.convert({**table, **filled_in}, kind, dec_hook=_decode)
@@ -282,9 +283,7 @@ class _Reader:
                 raise  # the value came from the environment, which the hint names
             raise self._wrong(place, f"is wrong: {error.message.rstrip('.')}", error.hint) from error
 
-    def _refuse_unknown(
-        self, kind: type[msgspec.Struct], place: tuple[str, ...], table: dict[str, Any]
-    ) -> None:
+    def _refuse_unknown(self, kind: type[msgspec.Struct], place: tuple[str, ...], table: JsonObject) -> None:
         """Raises Invalid for a key that is no setting, in this table and in those inside it."""
         known = sorted({name.partition(".")[0] for name in settings_of(kind)})
         for key, value in table.items():

@@ -9,13 +9,14 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import httpx2
 import msgspec
 
 from everturn.domain.errors import EverturnError, Refused, Retry
 from everturn.domain.events import AnyPayload, Unknown, decode
+from everturn.domain.json_types import Json
 
 RETRY_FIRST_S = 0.3
 RETRY_LONGEST_S = 5.0
@@ -77,7 +78,7 @@ class Client:
     ) -> None:
         await self._http.__aexit__(kind, error, trace)
 
-    async def call(self, method: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
+    async def call(self, method: str, path: str, body: Json = None, *, key: str | None = None) -> Json:
         """One request. Raises ServerRefused with the server's reason, or ServerUnreachable."""
         sign_ins = self._sign_ins
         answer = await self._request(method, path, body, key)
@@ -88,7 +89,7 @@ class Client:
             raise _refusal(answer)
         return answer.json() if answer.content else None
 
-    async def _request(self, method: str, path: str, body: Any, key: str | None = None) -> httpx2.Response:
+    async def _request(self, method: str, path: str, body: Json, key: str | None = None) -> httpx2.Response:
         headers = {"idempotency-key": key} if key else {}
         try:
             return await self._http.request(method, path, json=body, headers=headers)
@@ -122,8 +123,8 @@ class Client:
                     raise _refusal(answer)
 
     async def retry_until_answered(
-        self, method: str, path: str, body: Any, on_disconnect: Callable[[], None], *, key: str | None = None
-    ) -> Any:
+        self, method: str, path: str, body: Json, on_disconnect: Callable[[], None], *, key: str | None = None
+    ) -> Json:
         """Repeat a request until the server has answered it. The request must be safe to repeat."""
         wait = RETRY_FIRST_S
         while True:

@@ -7,11 +7,12 @@ they are stored, sent and copied as they are, and whatever interprets events pas
 
 from __future__ import annotations
 
-from typing import Any, Union, get_args
+from typing import Union, get_args
 
 import msgspec
 
 from everturn.domain.asks import AskTopic, Decision
+from everturn.domain.json_types import Json
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
 from everturn.domain.turns import ClaimReason, Failure, FinishReason, Usage
 
@@ -105,7 +106,7 @@ class ToolFinished(Payload, frozen=True, tag="tool.finished"):
     outcome: Outcome
     text: str
     artifact: str | None = None
-    display: Any = None
+    display: Json = None
     is_untrusted: bool = False
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
 from everturn.domain.turns import Usage
 
@@ -106,7 +107,7 @@ class Ledger(Protocol):
         idle since then, or to be retried. ``is_elsewhere`` False leaves out what another live worker saw."""
         ...
 
-    async def standing(self, owner: str) -> tuple[list[Owing], dict[str, Any] | None]:
+    async def standing(self, owner: str) -> tuple[list[Owing], JsonObject | None]:
         """What is owed and what was committed last, read at one moment."""
         ...
 

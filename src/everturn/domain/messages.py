@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
 from everturn.domain.asks import Decision
+from everturn.domain.json_types import Json
 
 
 class Role(StrEnum):
@@ -41,7 +41,7 @@ class Reasoning(Part, frozen=True, tag="reasoning"):
     text: str
     is_abandoned: bool = False
     # What the provider wants back untouched in the next call, and who made it.
-    opaque: Any = None
+    opaque: Json = None
     model: str = ""
 
 
@@ -59,7 +59,7 @@ class Result(Part, frozen=True, tag="result"):
     text: str
     outcome: Outcome = Outcome.OK
     artifact: str | None = None  # the full output, where the text is only its head and tail
-    display: Any = None  # what the page draws, e.g. a diff; never given to the model
+    display: Json = None  # what the page draws, e.g. a diff; never given to the model
     duration_ms: int | None = None
     is_untrusted: bool = False  # came from a tool, the web or MCP
     arguments: str | None = None  # those that the user put in place of the call's own

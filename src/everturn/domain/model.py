@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, Union
+from typing import Protocol, Union
 
 import msgspec
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Call, Message, Reasoning
 from everturn.domain.turns import FinishReason, Usage
 
@@ -17,7 +18,7 @@ class ToolSchema(msgspec.Struct, frozen=True):
 
     name: str
     description: str
-    parameters: dict[str, Any]  # JSON schema of the arguments
+    parameters: JsonObject  # JSON schema of the arguments
 
 
 class Abilities(msgspec.Struct, frozen=True):
@@ -42,7 +43,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     prefix: str = ""  # text of the answer so far, where the model can go on from it
     files: dict[str, bytes] = {}  # contents of attachments the model is to see, by file id
     output_tokens_max: int | None = None
-    json_schema: dict[str, Any] | None = None  # constrain the answer, where the model can
+    json_schema: JsonObject | None = None  # constrain the answer, where the model can
     temperature: float | None = None
     grammar: str = ""  # constrain the answer by a grammar (GBNF), where the server reads one
 

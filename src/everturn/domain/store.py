@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from everturn.domain.asks import AskTopic
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.memory import Ledger
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Deletion, Hit, Overview, Page, Session, SessionPatch
@@ -501,15 +502,15 @@ class Workers(Protocol):
 class Records(Protocol):
     """Small durable things by (owner, kind, name): settings, rules, tokens, sign-ins."""
 
-    async def put(self, owner: str, kind: str, name: str, value: Any) -> None: ...
+    async def put(self, owner: str, kind: str, name: str, value: Json) -> None: ...
 
-    async def replace(self, owner: str, kind: str, name: str, value: Any) -> bool:
+    async def replace(self, owner: str, kind: str, name: str, value: Json) -> bool:
         """Like ``put``, but only where there is one; False: there is none, and none was made."""
         ...
 
-    async def get(self, owner: str, kind: str, name: str) -> Any | None: ...
+    async def get(self, owner: str, kind: str, name: str) -> Json | None: ...
 
-    async def list(self, owner: str, kind: str) -> dict[str, Any]: ...
+    async def list(self, owner: str, kind: str) -> JsonObject: ...
 
     async def delete(self, owner: str, kind: str, name: str) -> bool: ...
 
@@ -543,7 +544,7 @@ class Upkeep(Protocol):
 
     async def prune(self, *, older_than_ms: int, limit: int = 200) -> int: ...
 
-    async def stats(self) -> dict[str, Any]: ...
+    async def stats(self) -> JsonObject: ...
 
     async def usage(self, owner: str, since_ms: int) -> list[UsageEntry]: ...
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, Union
+from typing import Protocol, Union
 
 import msgspec
 
 from everturn.domain.asks import Decision
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 
@@ -55,7 +56,7 @@ class ToolCall(msgspec.Struct, frozen=True):
 
     id: str
     name: str
-    arguments: dict[str, Any]
+    arguments: JsonObject
     owner: str
     session_id: str
     turn_id: str
@@ -68,7 +69,7 @@ class ToolCall(msgspec.Struct, frozen=True):
 class ToolResult(msgspec.Struct, frozen=True):
     text: str
     outcome: Outcome = Outcome.OK
-    display: Any = None
+    display: Json = None
     full_output: bytes | None = None  # where the text is only a part of it
 
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import anyio
 import msgspec
 from msgspec import Meta
 
 from everturn.domain.clock import Clock
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
 from everturn.domain.turns import Usage
 from everturn.engine.context import Shown
@@ -143,7 +144,7 @@ class AgentCache(Generic[A]):
     def peek(self, key: str) -> CacheEntry[A] | None:
         return self._entries.get(key)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> JsonObject:
         """Counters since the start, and how full the cache is."""
         return {
             "agents": len(self._entries),

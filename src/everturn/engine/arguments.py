@@ -7,9 +7,8 @@ again when it runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-Json = Any  # a decoded JSON value: schemas of other servers can hold anything
+from everturn.domain.json_types import Json
 
 _DEPTH_MAX = 40  # schemas of other people's servers may refer to themselves
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import anyio
 import msgspec
@@ -14,6 +13,7 @@ from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic, DoubtAnswer
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, Retry, Stopped
 from everturn.domain.fold import CallState
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Call, Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
@@ -434,7 +434,7 @@ def _is_lasting(state: CallState) -> bool:
     return state.decision is not None and state.decision.is_lasting
 
 
-def parse_arguments(text: str) -> dict[str, Any] | str:
+def parse_arguments(text: str) -> JsonObject | str:
     """The arguments, or an error text that tells the model how to correct them."""
     try:
         value = msgspec.json.decode(text or "{}")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self, TypeVarTuple
+from typing import Self, TypeVarTuple
 
 import anyio
 import anyio.abc
@@ -15,6 +15,7 @@ from everturn.domain.clock import Clock, call_within
 from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, NothingToDo, Overloaded, Refused
 from everturn.domain.events import Event
 from everturn.domain.ids import Ids
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
 from everturn.domain.model import Model, Models
 from everturn.domain.probe import Moment, Probe
@@ -135,7 +136,7 @@ class Engine:
             await self._stop_memory_tasks()
         self._has_released = True
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> JsonObject:
         """The engine's state, for health pages."""
         return {
             "worker": self._runner.worker,

@@ -11,11 +11,11 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from everturn.domain.clock import Clock
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import Finish, Model, ModelRequest, TextChunk
 from everturn.domain.store import Records
@@ -42,7 +42,7 @@ _SMALL_SYSTEM = (
 )
 
 
-def _list_of(items: dict[str, Any], most: int) -> dict[str, Any]:
+def _list_of(items: JsonObject, most: int) -> JsonObject:
     """The schema of an answer. Bounded: a model restricted to JSON may repeat its list without end."""
     return {
         "type": "object",
@@ -250,7 +250,7 @@ async def _extract_small(model: Model, words: str) -> tuple[list[str], Usage]:
     return [fact.text for fact in answer if is_grounded(words, fact.text)], cost
 
 
-async def _ask(model: Model, system: str, text: str, schema: dict[str, Any]) -> tuple[list[Fact], Usage]:
+async def _ask(model: Model, system: str, text: str, schema: JsonObject) -> tuple[list[Fact], Usage]:
     request = ModelRequest(
         system=system,
         messages=(_message("", Role.USER, text),),

@@ -18,6 +18,7 @@ import msgspec
 from everturn.domain.clock import Clock, call_within
 from everturn.domain.errors import EverturnError, NotFound
 from everturn.domain.ids import Ids
+from everturn.domain.json_types import JsonObject
 from everturn.domain.memory import Ledger, MemoryProvider, Owing
 from everturn.domain.messages import Message
 from everturn.domain.probe import Probe
@@ -287,7 +288,7 @@ class Memory(Commits):
         """The condition of every provider that was called."""
         return self._monitor.states()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> JsonObject:
         """The state of memory for health pages: providers, commits under way, store errors."""
         return {
             "provider": self.settings.provider,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError
+from everturn.domain.json_types import JsonObject
 from everturn.domain.memory import Ledger
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.memory.notebook import Notebooks
@@ -47,7 +48,7 @@ class MemoryTool(Action):
         except EverturnError as error:
             raise ToolFailed(f"{error.message} {error.hint}".strip()) from error
 
-    def judge(self, call: ToolCall, arguments: dict[str, Any], context: CallContext) -> Judgement:
+    def judge(self, call: ToolCall, arguments: JsonObject, context: CallContext) -> Judgement:
         action, text = arguments["action"], arguments["text"]
         label = shortened(f"{action.replace('_', ' ')}: {text}")
         if action == "look_up" or not context.is_tainted:
@@ -72,5 +73,5 @@ class MemoryTool(Action):
         return ToolResult(f"Forgotten: {one_line(note.text)}", display=_display([note]))
 
 
-def _display(notes: list[Note]) -> dict[str, Any]:
+def _display(notes: list[Note]) -> JsonObject:
     return {"kind": "notes", "items": [{"id": note.id, "text": one_line(note.text)} for note in notes]}

@@ -12,7 +12,6 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from typing import Any
 
 import anyio
 import httpx2
@@ -20,6 +19,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelRefused, ModelTrouble
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
 from everturn.domain.model import (
     Abilities,
@@ -35,7 +35,7 @@ from everturn.models import failures
 from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps, unique_calls
 from everturn.models.history_cache import HistoryCache
 from everturn.models.sse import EventTooLong, SseReader
-from everturn.models.wire import Answer, Caller, JsonObject, Price, Target, digest, encode, no_price
+from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
 
 VERSION = "2023-06-01"
 _CLOSE_TIMEOUT_S = 0.25
@@ -95,7 +95,7 @@ class _Event(msgspec.Struct, gc=False):
     content_block: _Block | None = None
     message: _Message | None = None
     usage: _Usage | None = None
-    error: Any = None
+    error: Json = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -405,7 +405,7 @@ class _OpenBlock:
 # --- the request -----------------------------------------------------------------------------------
 
 
-def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> list[Any]:
+def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> list[Json]:
     kept, rest = cache.split(
         target, request.messages, partial(_spoken, request, target, is_end=False), spare=_MARKED + 1
     )

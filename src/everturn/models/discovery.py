@@ -14,6 +14,7 @@ import anyio
 import httpx2
 import msgspec
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Abilities
 from everturn.models.selection import can_chat
 
@@ -158,7 +159,7 @@ class _OllamaTags(msgspec.Struct):
 class _OllamaShow(msgspec.Struct):
     capabilities: list[str] | None = None
     parameters: str = ""
-    model_info: dict[str, Any] = {}
+    model_info: JsonObject = {}
 
 
 class _OllamaProcess(msgspec.Struct):

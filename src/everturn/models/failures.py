@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import httpx2
 import msgspec
@@ -27,6 +26,7 @@ from everturn.domain.errors import (
     Remedy,
     StreamCut,
 )
+from everturn.domain.json_types import Json
 
 Redact = Callable[[str], str]
 
@@ -126,7 +126,7 @@ def from_status(
     )
 
 
-def from_event(who: str, error: Any, redact: Redact) -> ModelTrouble:
+def from_event(who: str, error: Json, redact: Redact) -> ModelTrouble:
     """The error for an error event inside the stream. Text that was streamed before it stays."""
     complaint = _complaint(error)
     kind = _kind(complaint.status or 0, complaint)
@@ -153,7 +153,7 @@ def from_transport(who: str, error: httpx2.HTTPError | httpx2.InvalidURL, *, has
     return ModelDropped(f"The connection to {who} broke {when}.")
 
 
-def refused_field(error: ModelTrouble, fields: Mapping[str, Any]) -> str | None:
+def refused_field(error: ModelTrouble, fields: Mapping[str, Json]) -> str | None:
     """The request field that the provider rejected, if the request works without it."""
     status = error.facts.get("status")
     said = error.message.partition(f" answered {status}: ")[2]  # its own words
@@ -165,7 +165,7 @@ def refused_field(error: ModelTrouble, fields: Mapping[str, Any]) -> str | None:
     return None if named == "tools" and _is_about_more(said, fields) else named
 
 
-def _is_about_more(said: str, fields: Mapping[str, Any]) -> bool:
+def _is_about_more(said: str, fields: Mapping[str, Json]) -> bool:
     """Whether an error that mentions tools is about a single tool or about another field."""
     # Tools that the settings add for the server's own use have no function.
     named = (tool.get("function", {}).get("name") for tool in fields["tools"])
@@ -207,7 +207,7 @@ def _read(body: bytes) -> Complaint:
     return Complaint(message=str(value))
 
 
-def _complaint(error: Any) -> Complaint:
+def _complaint(error: Json) -> Complaint:
     if not isinstance(error, dict):
         return Complaint(message=str(error))
     code = error.get("code")

@@ -8,11 +8,11 @@ history that ends with their own message, others continue it).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
 from everturn.domain.fold import UNKNOWN_TEXT
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import (
     Attachment,
     Call,
@@ -74,7 +74,7 @@ def history_steps(
     return steps
 
 
-def arguments_of(call: Call) -> dict[str, Any]:
+def arguments_of(call: Call) -> JsonObject:
     """The call's arguments as an object.
 
     A provider rejects a whole history if the arguments of one call are not an object. Malformed arguments are

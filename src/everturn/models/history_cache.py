@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Attachment, Call, Message, Role, Text
-from everturn.models.wire import JsonObject, Target, encode
+from everturn.models.wire import Target, encode
 
 MESSAGES_MIN = 100  # a shorter history is encoded again
 BYTES_MAX = 24_000_000  # of all sessions together; the least recently used are dropped first

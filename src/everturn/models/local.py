@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import anyio
 import anyio.abc
@@ -24,6 +24,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, ModelDropped, ModelRefused, ModelTimeout
+from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Abilities, Chunk, Model, ModelRequest, ProgressChunk
 from everturn.models.keys import Secret
 from everturn.models.openai_wire import OpenAIModel
@@ -47,7 +48,7 @@ class LocalSpec(msgspec.Struct, frozen=True):
     weights: Weights
     abilities: Abilities
     cache_mib: int
-    extra: dict[str, Any]
+    extra: JsonObject
     calls_in_text: bool = False
     hidden_tools: frozenset[str] = frozenset()
     tool_briefs: dict[str, ToolBrief] = {}
@@ -227,7 +228,7 @@ class LlamaServer:
             raise _start_failure(self._spec.name, said.get("error", ""), log_path)
         return said["address"] + "/v1", key
 
-    def _settings(self, key: Secret) -> dict[str, Any]:
+    def _settings(self, key: Secret) -> JsonObject:
         return {
             "path": str(self._path),
             "key": key.reveal(),
@@ -314,7 +315,7 @@ def _spawn(command: tuple[str, ...], environ: dict[str, str], log_path: Path) ->
         )
 
 
-def _converse(process: subprocess.Popen[bytes], settings: dict[str, Any]) -> bytes:
+def _converse(process: subprocess.Popen[bytes], settings: JsonObject) -> bytes:
     """Send the child its settings; return its one-line answer, empty if it died."""
     stdin, stdout = _pipes(process)
     try:

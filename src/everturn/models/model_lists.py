@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
+from everturn.domain.json_types import Json
 from everturn.domain.model import Abilities
 from everturn.models.anthropic_wire import VERSION
 from everturn.models.keys import KeyFound, Secret
@@ -31,8 +31,8 @@ class ListedModel(msgspec.Struct, frozen=True):
     max_model_len: int | None = None
     architecture: Architecture | None = None
     supported_parameters: tuple[str, ...] | None = None
-    type: Any = ""
-    capabilities: Any = None
+    type: Json = ""
+    capabilities: Json = None
 
     @property
     def can_chat(self) -> bool:

@@ -6,13 +6,13 @@ import base64
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Message, Role
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps
 from everturn.models.history_cache import HistoryCache
-from everturn.models.wire import JsonObject, Target, digest, encode
+from everturn.models.wire import Target, digest, encode
 
 _ID_CHARS_MAX = 40
 _MISTRAL = re.compile(r"(?:mi|mini|code|dev|magi)stral|(?:mi|pi|vo)xtral", re.IGNORECASE)
@@ -43,8 +43,8 @@ def fields_of(request: ModelRequest, target: Target, cache: HistoryCache) -> Jso
     return {**target.extra, **body}
 
 
-def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> list[Any]:
-    messages: list[Any] = []
+def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> list[Json]:
+    messages: list[Json] = []
     if request.system:
         messages.append({"role": "system", "content": request.system})
     kept, rest = cache.split(target, request.messages, partial(_spoken, request, target, is_end=False))

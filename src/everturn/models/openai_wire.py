@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Any
 
 import anyio
 import httpx2
@@ -16,6 +15,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelRefused, ModelTrouble
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Reasoning
 from everturn.domain.model import (
     Abilities,
@@ -32,7 +32,7 @@ from everturn.models.history import unique_calls
 from everturn.models.history_cache import HistoryCache
 from everturn.models.openai_request import fields_of, has_called, without
 from everturn.models.sse import EventTooLong, SseReader
-from everturn.models.wire import Answer, Caller, JsonObject, Price, Target, digest, encode, no_price
+from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
 
 # Usage and [DONE] usually follow the finish at once. A server that keeps the stream open must not hold up the
 # turn; one that closes in time keeps its connection usable.
@@ -68,7 +68,7 @@ class _CallDelta(msgspec.Struct, gc=False):
 
 
 class _Delta(msgspec.Struct, gc=False):
-    content: str | list[Any] | None = None
+    content: str | list[Json] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[JsonObject] | None = None
@@ -80,7 +80,7 @@ class _Choice(msgspec.Struct, gc=False):
     delta: _Delta | None = None
     message: _Delta | None = None  # from servers that answer in one piece
     finish_reason: str | None = None
-    error: Any = None  # a router's, about the provider behind it
+    error: Json = None  # a router's, about the provider behind it
 
 
 class _InputDetails(msgspec.Struct, gc=False):
@@ -103,7 +103,7 @@ class _Usage(msgspec.Struct, gc=False):
 class _Event(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: Any = None
+    error: Json = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -390,7 +390,7 @@ class _Reading:
         is_last = call is self._calls[-1] and call.name == function.name
         return is_last and not function.arguments and call.is_whole()
 
-    def _take_finish(self, reason: str, error: Any) -> None:
+    def _take_finish(self, reason: str, error: Json) -> None:
         if reason in _BROKEN_FINISHES:
             self._trouble = self._caller.trouble(error or {"message": f"it ended with {reason!r}"})
         else:
@@ -486,7 +486,7 @@ def _decode_loosely(data: bytes) -> _Event | None:
     return None
 
 
-def _typed_content(parts: list[Any]) -> tuple[str, str]:
+def _typed_content(parts: list[Json]) -> tuple[str, str]:
     """Text and reasoning of a content that came as a list of typed parts (Mistral's form)."""
     said, thought = "", ""
     for part in parts:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from everturn.domain.errors import Invalid
+from everturn.domain.json_types import JsonObject
 from everturn.models.settings import ModelsSettings, ProviderSettings
 
 
@@ -27,7 +27,7 @@ class Provider(msgspec.Struct, frozen=True):
     continues_by: str = ""
     tokens_field: str = "max_tokens"
     headers: dict[str, str] = {}
-    extra: dict[str, Any] = {}
+    extra: JsonObject = {}
     idle_timeout_s: float = 180.0
     is_local: bool = False  # runs on a machine of one's own: no price
     says_abilities: bool = False  # its list of models says what they can do
@@ -190,7 +190,7 @@ def _apply_environ(provider: Provider, environ: Mapping[str, str]) -> Provider:
 
 def _apply_settings(name: str, known: Provider | None, given: ProviderSettings) -> Provider:
     base = known or Provider(name, given.base_url or "", needs_key=given.key_env is not None)
-    changes: dict[str, Any] = {"headers": {**base.headers, **given.headers}}
+    changes: JsonObject = {"headers": {**base.headers, **given.headers}}
     if given.base_url is not None:
         changes |= {"base_url": given.base_url.rstrip("/"), "model": "", "tokens_field": "max_tokens"}
     if given.key_env is not None:

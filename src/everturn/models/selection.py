@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+
+from everturn.domain.json_types import Json
 
 # Words in the names of models for other work: embeddings, speech, images, moderation, plain completion.
 _OTHER_WORK = re.compile(
@@ -16,7 +17,7 @@ _OTHER_WORK = re.compile(
 _CHAT_TYPES = frozenset({"chat", "llm", "vlm", "model"})
 
 
-def can_chat(name: str, kind: str = "", outputs: Sequence[str] = (), capabilities: Any = None) -> bool:
+def can_chat(name: str, kind: str = "", outputs: Sequence[str] = (), capabilities: Json = None) -> bool:
     """Whether a model can chat: by the provider's data, or by its name if there is none."""
     if outputs:
         return "text" in outputs

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from everturn.domain.errors import Invalid
+from everturn.domain.json_types import Json, JsonObject
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool,
         Meta(description="Read tool calls from the text, for models that write a call instead of making it."),
     ] = False
-    extra: Annotated[dict[str, Any], Meta(description="Fields added to the body of every request.")] = {}
+    extra: Annotated[JsonObject, Meta(description="Fields added to the body of every request.")] = {}
 
 
 class ModelsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,7 +79,7 @@ class ModelsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Place = tuple[str, ...]  # a key with its tables
 
 
-def parse_settings(table: dict[str, Any], lines: Mapping[Place, int] | None = None) -> ModelsSettings:
+def parse_settings(table: JsonObject, lines: Mapping[Place, int] | None = None) -> ModelsSettings:
     """Check the ``[models]`` table. Raises Invalid, which names the key, and its line if that is known."""
     reader = _Reader(lines or {})
     for name in table:
@@ -98,13 +99,13 @@ class _Reader:
     def __init__(self, lines: Mapping[Place, int]) -> None:
         self._lines = lines
 
-    def tables(self, table: dict[str, Any], section: str, kind: type[T]) -> dict[str, T]:
+    def tables(self, table: JsonObject, section: str, kind: type[T]) -> dict[str, T]:
         found = table.get(section, {})
         if not isinstance(found, dict):
             raise self.wrong(("models", section), "must be a table")
         return {name: self._convert(("models", section, name), value, kind) for name, value in found.items()}
 
-    def _convert(self, place: Place, value: Any, kind: type[T]) -> T:
+    def _convert(self, place: Place, value: Json, kind: type[T]) -> T:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Any
 
 import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelTrouble
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.model import Abilities
 from everturn.domain.turns import Usage
 from everturn.models import failures
@@ -24,7 +24,6 @@ _ERROR_BYTES_MAX = 64 * 1024
 encode = msgspec.json.Encoder(order="deterministic").encode
 
 # A JSON object on its way to or from a provider. Its values are any JSON: providers add fields at will.
-JsonObject = dict[str, Any]
 
 # The cost of a call in dollars: (model, usage, tokens written to the prompt cache). None: unknown.
 Price = Callable[[str, Usage, int], Awaitable[float | None]]
@@ -110,7 +109,7 @@ class Caller:
             self.redact,
         )
 
-    def trouble(self, error: Any) -> ModelTrouble:
+    def trouble(self, error: Json) -> ModelTrouble:
         """The error for an error event inside the stream."""
         return failures.from_event(self.target.name, error, self.redact)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any
 
 import msgspec
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.memory import Begun, NextCommit, Owing, Recalled, Segment
 from everturn.domain.messages import AnyPart, Message, Role, Text
 from everturn.domain.probe import Moment
@@ -76,7 +76,7 @@ class Ledger:
     ) -> list[Owing]:
         return await self._db.read(_owing, owner, worker, handle, limit, quiet_since, is_elsewhere)
 
-    async def standing(self, owner: str) -> tuple[list[Owing], dict[str, Any] | None]:
+    async def standing(self, owner: str) -> tuple[list[Owing], JsonObject | None]:
         return await self._db.read(_standing, owner)
 
     async def recalled(self, owner: str, session_id: str) -> Recalled:
@@ -310,11 +310,11 @@ def _owing_of(row: OwingColumns, now: int) -> Owing:
     )
 
 
-def _standing(tx: Tx, owner: str) -> Script[tuple[list[Owing], dict[str, Any] | None]]:
+def _standing(tx: Tx, owner: str) -> Script[tuple[list[Owing], JsonObject | None]]:
     owing = yield from _owing(tx, owner, "", "", _OWING_MAX, None, True)
     kind, name = _SETTLED
     settled = yield from RECORD.first(owner, kind, name)
-    return owing, None if settled is None else msgspec.json.decode(settled, type=dict[str, Any])
+    return owing, None if settled is None else msgspec.json.decode(settled, type=JsonObject)
 
 
 # --- recall -------------------------------------------------------------------------------------------

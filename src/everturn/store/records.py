@@ -3,10 +3,9 @@ knows and the store does not."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from everturn.domain.json_types import Json, JsonObject
 from everturn.store.scripts.queries import RECORD, RECORDS
 from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
@@ -16,16 +15,16 @@ class Records:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def put(self, owner: str, kind: str, name: str, value: Any) -> None:
+    async def put(self, owner: str, kind: str, name: str, value: Json) -> None:
         await self._db.write(_put, owner, kind, name, to_json(value))
 
-    async def replace(self, owner: str, kind: str, name: str, value: Any) -> bool:
+    async def replace(self, owner: str, kind: str, name: str, value: Json) -> bool:
         return await self._db.write(_replace, owner, kind, name, to_json(value))
 
-    async def get(self, owner: str, kind: str, name: str) -> Any | None:
+    async def get(self, owner: str, kind: str, name: str) -> Json | None:
         return await self._db.read(_get, owner, kind, name)
 
-    async def list(self, owner: str, kind: str) -> dict[str, Any]:
+    async def list(self, owner: str, kind: str) -> JsonObject:
         return await self._db.read(_list, owner, kind)
 
     async def delete(self, owner: str, kind: str, name: str) -> bool:
@@ -40,12 +39,12 @@ def _replace(tx: Tx, owner: str, kind: str, name: str, value: str) -> Script[boo
     return bool((yield q("record_replace", owner, kind, name, value, tx.now)))
 
 
-def _get(tx: Tx, owner: str, kind: str, name: str) -> Script[Any | None]:
+def _get(tx: Tx, owner: str, kind: str, name: str) -> Script[Json | None]:
     value = yield from RECORD.first(owner, kind, name)
     return None if value is None else msgspec.json.decode(value)
 
 
-def _list(tx: Tx, owner: str, kind: str) -> Script[dict[str, Any]]:
+def _list(tx: Tx, owner: str, kind: str) -> Script[JsonObject]:
     return {row.name: msgspec.json.decode(row.value) for row in (yield from RECORDS.all(owner, kind))}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.probe import Moment
 from everturn.domain.store import Finding, UsageEntry
 from everturn.store.files.disk import hashed_path
@@ -86,7 +86,7 @@ class Upkeep:
             await self._files.copy_to(target)
         return target
 
-    async def stats(self) -> dict[str, Any]:
+    async def stats(self) -> JsonObject:
         return await self._db.read(_stats)
 
     async def usage(self, owner: str, since_ms: int) -> list[UsageEntry]:
@@ -230,7 +230,7 @@ def _prune(tx: Tx, before: int, limit: int) -> Script[int]:
     return count
 
 
-def _stats(tx: Tx) -> Script[dict[str, Any]]:
+def _stats(tx: Tx) -> Script[JsonObject]:
     totals = yield from TOTALS.only()
     states = {row.state: row.count for row in (yield from TURN_STATES.all())}
     if completed := totals.turns - sum(states.values()):

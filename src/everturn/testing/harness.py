@@ -11,6 +11,7 @@ import msgspec
 from everturn.domain import events as ev
 from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
 from everturn.domain.model import Models
 from everturn.domain.probe import Probe
@@ -122,7 +123,7 @@ async def open_harness(
     store: Store,
     *script: Answer,
     tools: Sequence[Any] = (),
-    rules: dict[str, Any] | None = None,
+    rules: JsonObject | None = None,
     settings: EngineSettings | None = None,
     clock: Clock | None = None,
     probe: Probe | None = None,

@@ -13,6 +13,7 @@ import msgspec
 from everturn.domain import messages
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import ModelRefused, ModelTrouble, ModelUnknown, StreamCut
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Reasoning
 from everturn.domain.model import (
     Abilities,
@@ -45,14 +46,14 @@ class Think(msgspec.Struct, frozen=True):
     """Reasoning; with ``opaque``, a block that the provider wants back."""
 
     text: str
-    opaque: Any = None
+    opaque: Json = None
 
 
 class CallTool(msgspec.Struct, frozen=True):
     """A tool call. A string as arguments is sent as it is, however broken."""
 
     name: str
-    arguments: Union[dict[str, Any], str] = {}
+    arguments: Union[JsonObject, str] = {}
     id: str = ""
 
 

@@ -10,6 +10,7 @@ from typing import Any, Union
 import msgspec
 
 from everturn.domain.asks import Decision
+from everturn.domain.json_types import JsonObject
 from everturn.domain.model import ToolSchema
 from everturn.domain.tool import (
     Emit,
@@ -27,7 +28,7 @@ from everturn.domain.tool import (
 Work = Callable[[ToolCall, Emit], Awaitable[Union[ToolResult, ToolQuestion]]]
 Rule = Callable[[ToolCall, ToolSpec], Ruling]
 
-ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
+ANY_ARGUMENTS: JsonObject = {"type": "object", "properties": {}, "additionalProperties": True}
 
 
 class FakeTool:
@@ -38,7 +39,7 @@ class FakeTool:
         name: str,
         work: Union[Work, str] = "done",
         *,
-        parameters: dict[str, Any] = ANY_ARGUMENTS,
+        parameters: JsonObject = ANY_ARGUMENTS,
         **spec: Any,
     ) -> None:
         self.spec = ToolSpec(ToolSchema(name, f"The {name} tool.", parameters), **spec)

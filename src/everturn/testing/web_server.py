@@ -13,6 +13,7 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.model import Models
 from everturn.engine import Engine
 from everturn.store import Store
@@ -36,7 +37,7 @@ class Frame(msgspec.Struct, frozen=True):
     data: str
 
     @property
-    def json(self) -> Any:
+    def json(self) -> Json:
         return msgspec.json.decode(self.data)
 
 
@@ -55,19 +56,19 @@ class Running:
         return int(self.url.rsplit(":", 1)[1].strip("/").split("/")[0])
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         return described(self.web.table)
 
-    async def new_session(self, **body: Any) -> dict[str, Any]:
+    async def new_session(self, **body: Any) -> JsonObject:
         answer = await self.http.post("/api/sessions", json=body)
         assert answer.status_code == 201, answer.text  # noqa: S101
-        found: dict[str, Any] = answer.json()
+        found: JsonObject = answer.json()
         return found
 
-    async def send(self, session_id: str, text: str = "hello", **body: Any) -> dict[str, Any]:
+    async def send(self, session_id: str, text: str = "hello", **body: Any) -> JsonObject:
         answer = await self.http.post(f"/api/sessions/{session_id}/turns", json={"text": text, **body})
         assert answer.status_code == 202, answer.text  # noqa: S101
-        found: dict[str, Any] = answer.json()
+        found: JsonObject = answer.json()
         return found
 
     async def run(self, session_id: str, text: str = "hello", **body: Any) -> list[Frame]:
@@ -128,10 +129,10 @@ async def run_web(
     home: Path,
     *script: Answer,
     clock: Clock | None = None,
-    settings: dict[str, Any] | None = None,
+    settings: JsonObject | None = None,
     more: Sequence[Any] = (),
     headers: dict[str, str] | None = None,
-    extras: dict[str, Any] | None = None,
+    extras: JsonObject | None = None,
     models: Models | None = None,
     is_owner: OwnerCheck | None = None,
     **options: Any,

@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.abc
 import anyio.streams.buffered
 
+from everturn.domain.json_types import Json, JsonObject
 from everturn.testing.waiting import within
 
 _RAW = anyio.abc.SocketAttribute.raw_socket
@@ -46,7 +47,7 @@ class Request:
     body: bytes
 
     @property
-    def json(self) -> Any:
+    def json(self) -> Json:
         return json.loads(self.body)
 
 
@@ -75,7 +76,7 @@ class WireServer:
     def play(self, *answers: Answer) -> None:
         self._script.extend(answers)
 
-    def route(self, path: str, value: Any, status: int = 200) -> None:
+    def route(self, path: str, value: Json, status: int = 200) -> None:
         """Answer every request for this path with the same JSON."""
         self._routes[path] = refuse(status, value)
 
@@ -159,12 +160,12 @@ async def served(kind: type[Kind]) -> AsyncIterator[Kind]:
 # --- what to say -----------------------------------------------------------------------------------
 
 
-def refuse(status: int, value: Any, **headers: str) -> Answer:
+def refuse(status: int, value: Json, **headers: str) -> Answer:
     head = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
     return Answer([json.dumps(value).encode()], status, head)
 
 
-def sse(*events: Any, end: bytes = b"\n\n") -> list[bytes]:
+def sse(*events: Json, end: bytes = b"\n\n") -> list[bytes]:
     """One piece per event; dictionaries become JSON, Anthropic's get their ``event:`` line."""
     pieces = []
     for event in events:
@@ -176,12 +177,12 @@ def sse(*events: Any, end: bytes = b"\n\n") -> list[bytes]:
     return pieces
 
 
-def openai_delta(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+def openai_delta(finish: str | None = None, **delta: Json) -> JsonObject:
     return {"id": "chatcmpl-1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
-def openai_call(index: int | None, arguments: str, ident: str | None = None, name: str | None = None) -> Any:
-    call: dict[str, Any] = {"function": {"arguments": arguments}}
+def openai_call(index: int | None, arguments: str, ident: str | None = None, name: str | None = None) -> Json:
+    call: JsonObject = {"function": {"arguments": arguments}}
     if index is not None:
         call["index"] = index
     if ident:
@@ -191,21 +192,21 @@ def openai_call(index: int | None, arguments: str, ident: str | None = None, nam
     return openai_delta(tool_calls=[call])
 
 
-def openai_usage(**usage: Any) -> dict[str, Any]:
+def openai_usage(**usage: Json) -> JsonObject:
     return {"id": "chatcmpl-1", "choices": [], "usage": usage}
 
 
-def openai_answer(texts: Iterable[str], finish: str = "stop", **usage: Any) -> list[bytes]:
-    tail: list[Any] = [openai_usage(**usage)] if usage else []
+def openai_answer(texts: Iterable[str], finish: str = "stop", **usage: Json) -> list[bytes]:
+    tail: list[Json] = [openai_usage(**usage)] if usage else []
     return sse(*(openai_delta(content=text) for text in texts), openai_delta(finish), *tail, b"[DONE]")
 
 
-def anthropic_start(**usage: Any) -> dict[str, Any]:
+def anthropic_start(**usage: Json) -> JsonObject:
     message = {"id": "msg_1", "role": "assistant", "content": [], "usage": usage or {"input_tokens": 3}}
     return {"type": "message_start", "message": message}
 
 
-def anthropic_block(index: int, block: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
+def anthropic_block(index: int, block: JsonObject, *deltas: JsonObject) -> list[JsonObject]:
     return [
         {"type": "content_block_start", "index": index, "content_block": block},
         *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
@@ -213,12 +214,12 @@ def anthropic_block(index: int, block: dict[str, Any], *deltas: dict[str, Any]) 
     ]
 
 
-def anthropic_text(index: int, *texts: str) -> list[dict[str, Any]]:
+def anthropic_text(index: int, *texts: str) -> list[JsonObject]:
     deltas = [{"type": "text_delta", "text": text} for text in texts]
     return anthropic_block(index, {"type": "text", "text": ""}, *deltas)
 
 
-def anthropic_end(reason: str = "end_turn", **usage: Any) -> list[dict[str, Any]]:
+def anthropic_end(reason: str = "end_turn", **usage: Json) -> list[JsonObject]:
     return [
         {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage or {"output_tokens": 5}},
         {"type": "message_stop"},

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain.errors import Invalid
+from everturn.domain.json_types import JsonObject
 from everturn.tools.policy.hosts import HostPattern
 from everturn.tools.sandbox.limits import Limits
 
@@ -224,7 +225,7 @@ def parse_profiles(text: str, file: str, tool_names: frozenset[str]) -> Profiles
     return Profiles(profiles, servers)
 
 
-def _defaults(profile: Profile | None) -> dict[str, Any]:
+def _defaults(profile: Profile | None) -> JsonObject:
     """A built-in profile that the file changes keeps what the file does not name."""
     return (
         {}
@@ -253,7 +254,7 @@ class _Reader:
         self._lines = list(key_lines(text))
         self._file = file
 
-    def tables(self, config: dict[str, Any], name: str) -> list[tuple[str, dict[str, Any]]]:
+    def tables(self, config: JsonObject, name: str) -> list[tuple[str, JsonObject]]:
         section = config.get(name, {})
         if not isinstance(section, dict):
             raise self.wrong((name,), "must be a table", f"[{name}.some_name]")
@@ -264,7 +265,7 @@ class _Reader:
                 raise self.wrong((name, key), "is not a good name", "letters, digits and hyphens")
         return list(section.items())
 
-    def convert(self, kind: type[Any], section: str, name: str, table: dict[str, Any]) -> Any:
+    def convert(self, kind: type[Any], section: str, name: str, table: JsonObject) -> Any:
         if "name" in table and table["name"] != name:
             raise self.wrong((section, name, "name"), "must not be given: it is the table's name")
         try:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Union, get_args, get_type_hints
 
 import msgspec
 
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec
@@ -30,7 +31,7 @@ class Arguments:
     def __init__(self, function: Callable[..., Any], *, skip: int) -> None:
         hints = get_type_hints(function, include_extras=True)
         parameters = list(inspect.signature(function).parameters.values())[skip:]
-        fields: list[Any] = []
+        fields: list[Json] = []
         for parameter in parameters:
             hint = _described_hint(hints[parameter.name])
             if parameter.default is inspect.Parameter.empty:
@@ -139,7 +140,7 @@ async def _answer(
     return ToolResult(answer) if isinstance(answer, str) else answer
 
 
-def failure(text: str, display: Any = None) -> ToolResult:
+def failure(text: str, display: Json = None) -> ToolResult:
     return ToolResult(text=text, outcome=Outcome.ERROR, display=display)
 
 
@@ -153,7 +154,7 @@ def _described_hint(hint: Any) -> Any:
     return base
 
 
-def _inline_references(schema: dict[str, Any]) -> dict[str, Any]:
+def _inline_references(schema: JsonObject) -> JsonObject:
     """The schema without references: some models and servers do not follow them."""
     definitions = schema.pop("$defs", {})
 
@@ -166,6 +167,6 @@ def _inline_references(schema: dict[str, Any]) -> dict[str, Any]:
             return walk(definitions[node["$ref"].rsplit("/", 1)[1]])
         return {key: walk(value) for key, value in node.items()}
 
-    inlined: dict[str, Any] = walk(schema)
+    inlined: JsonObject = walk(schema)
     inlined.pop("title", None)
     return inlined

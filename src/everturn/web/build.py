@@ -10,6 +10,7 @@ from functools import partial
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.events import AnyPayload
 from everturn.domain.ids import Ids
+from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Models
 from everturn.domain.store import Store
 from everturn.engine import Engine
@@ -38,7 +39,6 @@ from everturn.web.api.workspace import WorkspaceApi
 from everturn.web.deletion import Deletions
 from everturn.web.http import openapi
 from everturn.web.http.idempotency import Answers
-from everturn.web.http.json import JsonObject
 from everturn.web.http.routing import AnyEndpoint, Table
 from everturn.web.metrics import Metrics
 from everturn.web.openai.bare_models import BareModels

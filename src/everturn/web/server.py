@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Stopped
+from everturn.domain.json_types import JsonObject
 from everturn.web.access.browser import address_to_open, knows_its_owner, open_browser
 from everturn.web.access.peers import OwnerCheck, owner_check
 from everturn.web.access.visitor import IS_OWNER, is_loopback_name
@@ -260,7 +261,7 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
-        extensions: dict[str, Any] = {"everturn.abort": self.transport.abort, IS_OWNER: self._is_owner}
+        extensions: JsonObject = {"everturn.abort": self.transport.abort, IS_OWNER: self._is_owner}
         self.scope["extensions"] = extensions
         if self._head_timer is None:
             self._expect_head()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from everturn.domain.json_types import Json
 from everturn.domain.messages import Call
 
 _HELD_CHARS_MAX = 64_000
@@ -150,7 +150,7 @@ class CallReader:
             if call is not None:
                 yield call
 
-    def _call(self, value: Any) -> Call | None:
+    def _call(self, value: Json) -> Call | None:
         if isinstance(value, dict) and isinstance(value.get("function"), dict):
             value = value["function"]
         if not isinstance(value, dict):
@@ -172,10 +172,10 @@ def _unwrap(block: str) -> str:
     return text.removeprefix("<tool_call>").removesuffix(_TAG_END).strip()
 
 
-def _values(text: str) -> list[Any] | None:
+def _values(text: str) -> list[Json] | None:
     """The JSON values in the text, one after another; None if the text is anything else."""
     for candidate in (text, _TRAILING_COMMA.sub(r"\1", text)):
-        values: list[Any] = []
+        values: list[Json] = []
         at = 0
         try:
             while at < len(candidate):

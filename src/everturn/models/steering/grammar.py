@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.model import ToolSchema
 
 _CALLS_MAX = 4
@@ -58,9 +58,9 @@ def _call(tool: ToolSchema) -> str:
     return f'{head} {arguments if len(arguments) <= _CHARS_MAX else "object"} "}}"'
 
 
-def _object(schema: dict[str, Any], depth: int) -> str:
+def _object(schema: JsonObject, depth: int) -> str:
     """The required arguments in their order, then any of the optional ones by name."""
-    properties: dict[str, Any] = schema.get("properties", {})
+    properties: JsonObject = schema.get("properties", {})
     required = [name for name in schema.get("required", ()) if name in properties]
     others = sorted(name for name in properties if name not in required)
     if len(others) > _OTHERS_MAX or (depth and not required):
@@ -74,7 +74,7 @@ def _object(schema: dict[str, Any], depth: int) -> str:
     return f'"{{" {inner} "}}"' if inner else '"{}"'
 
 
-def _pair(name: str, schema: Any, depth: int) -> str:
+def _pair(name: str, schema: Json, depth: int) -> str:
     return f"{_quoted(json.dumps(name, ensure_ascii=False) + ': ')} {_value(schema, depth)}"
 
 
@@ -87,7 +87,7 @@ def _any_of_these(pairs: list[str]) -> str:
     return f"({' | '.join(starts)})?" if starts else ""
 
 
-def _value(schema: Any, depth: int) -> str:
+def _value(schema: Json, depth: int) -> str:
     if not isinstance(schema, dict) or depth >= _DEPTH_MAX:
         return "value"
     if "enum" in schema:
@@ -101,7 +101,7 @@ def _value(schema: Any, depth: int) -> str:
     return str(kind) if kind in ("string", "integer", "number", "boolean", "object") else "value"
 
 
-def _one_of(values: Iterable[Any]) -> str:
+def _one_of(values: Iterable[Json]) -> str:
     return "(" + " | ".join(_quoted(json.dumps(value, ensure_ascii=False)) for value in values) + ")"
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
+from everturn.domain.json_types import Json
 from everturn.domain.messages import AnyPart, Call, Message, Outcome, Result, Role, Text
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.models.history import arguments_of
@@ -54,7 +54,7 @@ _TASK_CHARS_MAX = 300
 # Example turns before the real ones. A small model imitates its own history. With instructions alone it
 # writes a program on one line, guesses its output instead of running it, and overwrites a file it should
 # append to.
-_EXAMPLES: tuple[tuple[str, Any], ...] = (
+_EXAMPLES: tuple[tuple[str, Json], ...] = (
     ("user", "Add Zoe to the end of names.txt. How many names are there now?"),
     ("terminal", {"command": "echo 'Zoe' >> names.txt && wc -l names.txt"}),
     ("", "3 names.txt"),
@@ -134,7 +134,7 @@ def _place(name: str, required: Sequence[str]) -> tuple[int, str]:
     return (list(required).index(name), "") if name in required else (len(required), name)
 
 
-def _kind(schema: Any) -> str:
+def _kind(schema: Json) -> str:
     if not isinstance(schema, dict):
         return "any"
     if "enum" in schema:

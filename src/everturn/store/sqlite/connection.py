@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -22,6 +21,7 @@ from everturn.domain.errors import (
     StoreFault,
     StoreRefused,
 )
+from everturn.domain.json_types import Json
 from everturn.store import sql
 from everturn.store.files.disk import report_errors
 from everturn.store.scripts.schema_range import refuse_newer
@@ -138,7 +138,7 @@ def _migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
 
 
 def _fill_titles(cursor: apsw.Cursor) -> None:
-    rows: list[Any] = cursor.execute("SELECT session_no, title, tags FROM sessions").fetchall()
+    rows: list[Json] = cursor.execute("SELECT session_no, title, tags FROM sessions").fetchall()
     cursor.executemany("INSERT INTO titles (session_no, text) VALUES (?, ?)", titles_of(rows))
     cursor.execute("INSERT INTO title_index(title_index) VALUES ('rebuild')")
 
@@ -170,7 +170,7 @@ def schema_version(connection: apsw.Connection) -> int:
     names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not names:
         return 0
-    found: list[Any] = []
+    found: list[Json] = []
     if {"meta", "sessions"} <= names:
         found = connection.execute("SELECT value FROM meta WHERE name='schema'").fetchall()
     if not found:
@@ -182,7 +182,7 @@ def schema_version(connection: apsw.Connection) -> int:
 
 def _schema_min(connection: apsw.Connection) -> int:
     """The oldest schema that a program must know to write to this database, which has a newer one."""
-    rows: list[Any] = connection.execute("SELECT value FROM meta WHERE name = 'schema_min'").fetchall()
+    rows: list[Json] = connection.execute("SELECT value FROM meta WHERE name = 'schema_min'").fetchall()
     return int(rows[0][0])
 
 

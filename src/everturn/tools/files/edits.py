@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any
 
 import msgspec
 
+from everturn.domain.json_types import JsonObject
 from everturn.tools.schema import ToolFailed
 
 _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -240,14 +240,14 @@ def _find(lines: list[str], hunk: Hunk, shift: int) -> int | None:
     return min(places, key=lambda at: abs(at - expected)) if places else None
 
 
-def diff_display(path: str, before: str, after: str) -> dict[str, Any]:
+def diff_display(path: str, before: str, after: str) -> JsonObject:
     """What the page draws of an edit: hunks of (sign, old line number, new line number, text)."""
     old, new = lines_of(before), lines_of(after)
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(old) + len(new) > 2000)
-    hunks: list[dict[str, Any]] = []
+    hunks: list[JsonObject] = []
     added = removed = drawn = 0
     for group in matcher.get_grouped_opcodes(3):
-        rows: list[dict[str, Any]] = []
+        rows: list[JsonObject] = []
         for op, i1, i2, j1, j2 in group:
             if op == "equal":
                 rows += [_row(" ", i + 1, i - i1 + j1 + 1, old[i]) for i in range(i1, i2)]
@@ -264,5 +264,5 @@ def diff_display(path: str, before: str, after: str) -> dict[str, Any]:
     return {**display, "is_cut": True} if drawn > _DRAWN_LINES_MAX else display
 
 
-def _row(sign: str, old: int | None, new: int | None, text: str) -> dict[str, Any]:
+def _row(sign: str, old: int | None, new: int | None, text: str) -> JsonObject:
     return {"sign": sign, "old": old, "new": new, "text": text[:1000]}

@@ -17,6 +17,7 @@ import msgspec
 from anyio.abc import Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import ToolResult
 from everturn.tools.policy.judgement import ArgumentValues
@@ -38,7 +39,7 @@ _Receiver = MemoryObjectReceiveStream[Any]
 class SdkTool(Protocol):
     name: str
     description: str | None
-    input_schema: dict[str, Any]
+    input_schema: JsonObject
 
 
 class SdkPage(Protocol):
@@ -67,7 +68,7 @@ class Definition(msgspec.Struct, frozen=True):
 
     name: str
     description: str
-    parameters: dict[str, Any]
+    parameters: JsonObject
     digest: str
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from everturn.domain.json_types import JsonObject
 from everturn.tools.sandbox.limits import Limits
 
 # The checked arguments of a call, by name. Any: each tool knows the types of its own.
-ArgumentValues = dict[str, Any]
+ArgumentValues = JsonObject
 
 
 class Concern(msgspec.Struct, frozen=True):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
+
+from everturn.domain.json_types import Json
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # A name or an address, and a port: nothing before, between or after them.
@@ -70,7 +71,7 @@ class Proxies:
     def __init__(self, trusted: Iterable[str]) -> None:
         self._networks: list[Network] = [ipaddress.ip_network(item.strip(), strict=False) for item in trusted]
 
-    def visitor(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> Visitor:
+    def visitor(self, scope: Mapping[str, Json], headers: Mapping[str, str]) -> Visitor:
         client = scope.get("client")
         address = client[0] if client else ""
         scheme, host = scope.get("scheme", "http"), headers.get("host", "").lower()

@@ -9,11 +9,11 @@ import msgspec
 
 from everturn import __version__
 from everturn.domain.errors import EverturnError
+from everturn.domain.json_types import JsonObject
 from everturn.domain.store import Store
 from everturn.domain.turns import TurnState
 from everturn.engine import Engine
 from everturn.web.http import docs_page
-from everturn.web.http.json import JsonObject
 from everturn.web.http.problems import NotReady
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.metrics import Metrics, writer_figures

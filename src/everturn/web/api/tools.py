@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from everturn.domain.json_types import JsonObject
 from everturn.tools import EverturnToolbox
-from everturn.web.http.json import JsonObject
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 

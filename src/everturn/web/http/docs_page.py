@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from everturn.web.http.json import JsonObject
+from everturn.domain.json_types import JsonObject
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}

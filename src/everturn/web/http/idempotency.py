@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import KeyReused
+from everturn.domain.json_types import Json
 from everturn.domain.store import Records
 
 _KIND = "completion"
@@ -44,7 +44,7 @@ class Answers:
             if not lock.locked():
                 self._under_way.pop((owner, key), None)
 
-    async def get(self, owner: str, key: str, digest: str) -> Any | None:
+    async def get(self, owner: str, key: str, digest: str) -> Json | None:
         """Raises KeyReused if the key came with another body before."""
         known = await self._records.get(owner, _KIND, _name(key))
         if known is None or self._clock.now_ms() - known["at"] > _KEPT_MS:

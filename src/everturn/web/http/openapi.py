@@ -10,9 +10,9 @@ import msgspec
 
 from everturn import __version__
 from everturn.domain.errors import EverturnError, Invalid, InvalidId, Limit, Overloaded
+from everturn.domain.json_types import Json, JsonObject
 from everturn.web.access.errors import ScopeMissing, SignInNeeded
 from everturn.web.http import problems as p
-from everturn.web.http.json import JsonObject
 from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, Nothing, TypeForm
 
 _REF = "#/components/schemas/{name}"
@@ -107,7 +107,7 @@ def _close_by_length(node: object) -> None:
             _close_by_length(value)
 
 
-def _kinds_of(endpoint: AnyEndpoint) -> list[Any]:
+def _kinds_of(endpoint: AnyEndpoint) -> list[Json]:
     answers = endpoint.answer if isinstance(endpoint.answer, tuple) else (endpoint.answer,)
     kinds = [kind for kind in answers if kind is not None]
     kinds += [kind for kind in (*endpoint.also.values(), endpoint.streams) if kind is not None]

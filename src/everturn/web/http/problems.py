@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from everturn.domain.errors import EverturnError, ModelTrouble, Refused, Remedy, Retry
-from everturn.web.http.json import JsonObject
+from everturn.domain.json_types import JsonObject
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER_S = 1

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain.ids import Ids, message_id
+from everturn.domain.json_types import JsonObject
 from everturn.domain.media import SNIFF_BYTES, sniff_media_type
 from everturn.domain.messages import AnyPart, Attachment, Call, Message, Result, Role, Text
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.domain.turns import FinishReason, Usage
-from everturn.web.http.json import JsonObject
 from everturn.web.http.problems import BadRequest
 
 AGENT = "everturn"
