@@ -22,7 +22,7 @@ from everturn.domain.store import Records
 from everturn.domain.turns import Usage
 from everturn.memory.notes import one_line
 from everturn.memory.settings import MemorySettings
-from everturn.models.steering import find_self_statements, is_grounded
+from everturn.models.small_models import find_self_statements, is_grounded
 
 _SYSTEM = (
     "You keep notes about a user for later conversations. Read the conversation and write down lasting "

@@ -28,7 +28,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Abilities, Chunk, Model, ModelRequest, ProgressChunk
 from everturn.models.keys import Secret
 from everturn.models.openai_wire import OpenAIModel
-from everturn.models.steering import TextCalls, ToolBrief
+from everturn.models.small_models import TextCalls, ToolBrief
 from everturn.models.weights import CODER, POCKET, Shelf, Weights
 from everturn.models.wire import Target
 

@@ -31,7 +31,7 @@ from everturn.models.openai_wire import OpenAIModel, Refusals
 from everturn.models.prices import Prices
 from everturn.models.providers import DISCOVERED, Provider
 from everturn.models.settings import ModelSettings, ModelsSettings
-from everturn.models.steering import TextCalls
+from everturn.models.small_models import TextCalls
 from everturn.models.trials import Trial, Trials
 from everturn.models.weights import Download, PipDownload, Shelf
 from everturn.models.wire import Target

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everturn.domain.model import ToolSchema
-from everturn.models.steering.grammar import calls_grammar
+from everturn.models.small_models.grammar import calls_grammar
 
 SHELL = ToolSchema(
     "terminal", "", {"properties": {"command": {"type": "string"}, "timeout_s": {}}, "required": ["command"]}

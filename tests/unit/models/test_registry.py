@@ -14,7 +14,7 @@ from everturn.domain.model import ProgressChunk
 from everturn.models import Keys, ModelRegistry, parse_settings
 from everturn.models.anthropic_wire import AnthropicModel
 from everturn.models.local import POCKET_SPEC
-from everturn.models.steering.text_calls import TextCalls
+from everturn.models.small_models.text_calls import TextCalls
 from everturn.models.weights import OnProgress
 from everturn.testing.wires import Answer, WireServer, anthropic_answer, openai_answer, refuse
 from tests.unit.models.samples import TOOLS, asks, collect, finish_of, text_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.models.steering.statements import find_self_statements, is_grounded
+from everturn.models.small_models.statements import find_self_statements, is_grounded
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from everturn.domain.messages import Attachment, Message, Outcome, Role, Text
 from everturn.domain.model import Abilities, ToolSchema
 from everturn.engine.context import Prefix, build_request, show
-from everturn.models.steering.task_progress import is_repeating, must_call, request_text, select_tools
+from everturn.models.small_models.task_progress import is_repeating, must_call, request_text, select_tools
 from tests.unit.models.samples import called, message, user
 
 TOOLS = tuple(

@@ -13,11 +13,11 @@ from everturn.domain.messages import Attachment, Call, Outcome, Result, Role, Te
 from everturn.domain.model import Abilities, ModelRequest, ToolSchema
 from everturn.engine.context import Prefix, build_request, show
 from everturn.models.openai_wire import OpenAIModel
-from everturn.models.steering.call_reader import CallReader
-from everturn.models.steering.grammar import calls_grammar
-from everturn.models.steering.task_progress import must_call
-from everturn.models.steering.text_calls import TextCalls, ToolBrief
-from everturn.models.steering.text_prompt import as_text
+from everturn.models.small_models.call_reader import CallReader
+from everturn.models.small_models.grammar import calls_grammar
+from everturn.models.small_models.task_progress import must_call
+from everturn.models.small_models.text_calls import TextCalls, ToolBrief
+from everturn.models.small_models.text_prompt import as_text
 from everturn.models.wire import Target
 from everturn.testing.wires import Answer, WireServer, openai_answer
 from tests.unit.models.samples import TOOLS, asks, called, collect, finish_of, message, text_of, user

@@ -16,7 +16,7 @@ from everturn.domain.json_types import Json
 from everturn.domain.messages import AnyPart, Call, Message, Outcome, Result, Role, Text
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.models.history import arguments_of
-from everturn.models.steering.task_progress import (
+from everturn.models.small_models.task_progress import (
     find_repeats,
     is_read_only,
     pair_calls,

@@ -13,10 +13,10 @@ import msgspec
 from everturn.domain.model import Abilities, Chunk, Finish, Model, ModelRequest, TextChunk, ToolSchema
 from everturn.domain.turns import FinishReason
 from everturn.models.history import unique_calls
-from everturn.models.steering.call_reader import CallReader
-from everturn.models.steering.grammar import calls_grammar
-from everturn.models.steering.task_progress import is_repeating, must_call, select_tools
-from everturn.models.steering.text_prompt import as_text
+from everturn.models.small_models.call_reader import CallReader
+from everturn.models.small_models.grammar import calls_grammar
+from everturn.models.small_models.task_progress import is_repeating, must_call, select_tools
+from everturn.models.small_models.text_prompt import as_text
 from everturn.models.wire import digest, encode
 
 

@@ -12,7 +12,7 @@ Used by ``models.local``, ``models.registry`` (for ``calls_in_text``) and ``memo
 else in here is private to the package.
 """
 
-from everturn.models.steering.statements import find_self_statements, is_grounded
-from everturn.models.steering.text_calls import TextCalls, ToolBrief
+from everturn.models.small_models.statements import find_self_statements, is_grounded
+from everturn.models.small_models.text_calls import TextCalls, ToolBrief
 
 __all__ = ["TextCalls", "ToolBrief", "find_self_statements", "is_grounded"]
