@@ -10,6 +10,7 @@ from typing import Self, TypeVarTuple
 
 import anyio
 import anyio.abc
+import msgspec
 
 from everturn.domain.clock import Clock, call_within
 from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, NothingToDo, Overloaded, Refused
@@ -19,7 +20,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
 from everturn.domain.model import Model, Models
 from everturn.domain.probe import Moment, Probe
-from everturn.domain.sessions import Page, Session
+from everturn.domain.sessions import Page, Session, SessionPatch
 from everturn.domain.store import (
     NO_REQUEST,
     Accepted,
@@ -44,6 +45,7 @@ from everturn.engine.runner import Runner
 from everturn.engine.services import TurnServices
 from everturn.engine.settings import EngineSettings
 from everturn.engine.titles import Titler
+from everturn.engine.workspace import real_folder
 from everturn.memory import Memory
 
 Args = TypeVarTuple("Args")
@@ -230,6 +232,8 @@ class Engine:
     ) -> Session:
         """A new session. The one being left is settled with memory meanwhile, without delaying this."""
         self._refuse_when_stopped()
+        if project is not None:
+            project = await anyio.to_thread.run_sync(real_folder, project)
         session = await self.store.sessions.create(
             owner,
             title=title,
@@ -244,6 +248,15 @@ class Engine:
         if leaving and self._memory is not None:
             self._start_memory_task(f"leave {leaving}", self._memory.commit_session, owner, leaving)
         return session
+
+    async def change_session(
+        self, owner: str, session_id: str, patch: SessionPatch, *, version: int | None = None
+    ) -> Session:
+        """Raises Stale."""
+        if isinstance(patch.project, str):
+            project = await anyio.to_thread.run_sync(real_folder, patch.project)
+            patch = msgspec.structs.replace(patch, project=project)
+        return await self.store.sessions.change(owner, session_id, patch, version=version)
 
     async def delete(self, owner: str, session_id: str, *, is_purge: bool = False) -> None:
         """End the session's turn, then remove everything of it. ``is_purge``: unless it was restored."""

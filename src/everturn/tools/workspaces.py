@@ -35,11 +35,20 @@ class Workspaces:
         return folder
 
     def of_project(self, project: str) -> Path:
-        """A project's folder, without links in its path. Raises Invalid."""
-        folder = Path(project).expanduser()
+        """A project's folder. Raises Invalid.
+
+        A link on its path was put there after the user named the folder (``real_folder`` resolves those that
+        were there). A command in a project around this one can do that, so it is not followed.
+        """
+        folder = Path(os.path.normpath(Path(project).expanduser()))
         if not folder.is_absolute() or not folder.is_dir():
             raise Invalid(f"The project's folder {project!r} is not there.", hint="Name an existing folder.")
-        folder = folder.resolve()
+        if folder.resolve() != folder:
+            raise Invalid(
+                f"The project's folder {project!r} now leads to {str(folder.resolve())!r} through a link. "
+                "It was not opened.",
+                hint="If this is what you want, choose the folder again.",
+            )
         if self.home.is_relative_to(folder) or folder.is_relative_to(self.home):
             raise Invalid(
                 f"The project's folder {project!r} and Everturn's data folder lie in each other.",

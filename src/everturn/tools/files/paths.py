@@ -52,7 +52,7 @@ class FolderHandle:
         self.root = root
         self._check = check
         self._disk = disk or DiskSync()
-        self._fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = open_folder(root)
         self._has_openat2 = _openat2_works(self._fd) if has_openat2 is None else has_openat2
 
     def __enter__(self) -> FolderHandle:
@@ -233,6 +233,27 @@ def _mode_of(folder: int, leaf: str, shown: str) -> int | None:
     if not stat.S_ISREG(found.st_mode):
         raise ToolFailed(f"{shown} is not a regular file; nothing was written.")
     return stat.S_IMODE(found.st_mode)
+
+
+def open_folder(folder: Path) -> int:
+    """A handle of a folder, given by its real path; the caller closes it.
+
+    Raises OSError if there is a link on the path: it was put there after the path was resolved, and a
+    command that may write to a folder above this one could lead us anywhere with it.
+    """
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    top, *names = Path(os.path.abspath(folder)).parts
+    fd = os.open(top, flags)
+    for name in names:
+        above = fd
+        try:
+            fd = os.open(name, flags, dir_fd=above)
+        except NotADirectoryError:
+            reason = "A link or a file is where a folder was"
+            raise OSError(errno.ELOOP, reason, str(folder)) from None
+        finally:
+            os.close(above)
+    return fd
 
 
 def _openat2(folder: int, name: str, flags: int, mode: int, shown: str) -> int:

@@ -148,7 +148,8 @@ def through_gate(view: View) -> list[str]:
 
 
 def only_if(kept: Sequence[GuardedMount]) -> list[str]:
-    """What runs before the command: a check that ends the call if a guarded file is not the one that we saw.
+    """What runs before the command: a check that ends the call if the project or a guarded file is not the
+    one that we saw.
 
     Another call in the same project could have put a link in its place before it was mounted. Once mounted,
     nothing can be swapped. A handle would be simpler, but the command would inherit it from bubblewrap.

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import anyio
 
+from everturn.tools.files.paths import open_folder
 from everturn.tools.policy.guarded import Guard, GuardedMount
 from everturn.tools.policy.repositories import Repositories
 from everturn.tools.sandbox import bubblewrap, launch, seccomp, trial
@@ -114,12 +115,13 @@ class Sandbox:
         guard = await self.guard(view)
         # The covers last: a socket may lie in a folder that is mounted itself.
         kept = (*guard.places, *guard.covers) if guard else ()
+        same = (*self._seen_workspace(view), *kept)
         info, info_end = os.pipe()
         go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
         try:
             with self._command(view, kept, {"--info-fd": info_end, "--block-fd": go}) as (command, passed):
                 process = await anyio.open_process(
-                    [*command, *only_if(kept), *through_gate(view), *argv],
+                    [*command, *only_if(same), *through_gate(view), *argv],
                     env={},
                     stderr=stderr,
                     start_new_session=True,
@@ -133,6 +135,21 @@ class Sandbox:
         finally:
             os.close(hold)
             os.close(info)
+
+    def _seen_workspace(self, view: View) -> tuple[GuardedMount, ...]:
+        """The project's folder as it is now, for ``only_if``. Raises OSError if there is a link on its path.
+
+        A command in a project around this one can put a link there until it is mounted. The data folder, with
+        the sessions' own workspaces, lies in no project.
+        """
+        if view.workspace.is_relative_to(self._home):
+            return ()
+        fd = open_folder(view.workspace)
+        try:
+            found = os.fstat(fd)
+        finally:
+            os.close(fd)
+        return (GuardedMount("", str(view.workspace), f"{found.st_dev}:{found.st_ino}"),)
 
     async def guard(self, view: View) -> Guard | None:
         """The guard of a project while a command runs in it, see ``guarded``.

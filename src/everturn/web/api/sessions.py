@@ -303,7 +303,7 @@ class SessionsApi:
         session_id = call.path["session"]
         given = {name: getattr(body, name) for name in body.__struct_fields__}
         patch = SessionPatch(**{name: value for name, value in given.items() if value is not UNSET})
-        changed = self._store.sessions.change(
+        changed = self._engine.change_session(
             call.owner, session_id, patch, version=version_from(call.headers)
         )
         return tagged(await self._with_current(call, changed))
