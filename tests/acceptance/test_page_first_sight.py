@@ -136,7 +136,7 @@ async def test_a_title_that_is_being_changed_leaves_the_page_its_heading(data_di
 async def test_parts_that_load_later_are_there_when_the_server_is_away(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page = await house.open()
-        for part in ("Roll", "SignIn", "Palette", "Keys", "Panel", "Settings"):
+        for part in ("Roll", "SignIn", "Keys", "Panel", "Settings"):
             await page.wait_for_function(
                 "(part) => performance.getEntriesByType('resource').some((entry) => entry.name.includes(`/${part}-`) && entry.name.endsWith('.js'))",
                 arg=part,
@@ -169,3 +169,20 @@ async def test_a_part_that_could_not_be_loaded_is_asked_for_again(data_dir: Path
         await expect(page.locator("article")).to_contain_text("You said: hello")
         assert refused > 1
         assert house.complaints == []
+
+
+async def test_what_is_typed_right_after_the_palettes_key_goes_into_the_palette(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await (await house.context()).new_page()
+
+        async def never(route: Route) -> None:
+            await route.abort()
+
+        # Parts that load later are not there yet.
+        await page.route(re.compile(r"/assets/(?!index-|page\.svelte-|worker-)[\w.-]+\.js"), never)
+        await page.goto(house.url)
+        await page.wait_for_selector("[data-composer]")
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("words")
+        await expect(page.get_by_role("dialog").locator("input")).to_have_value("words")
+        await expect(page.locator("[data-composer]")).to_have_value("")

@@ -30,7 +30,6 @@ export class Parts {
   readonly transcript = new Part(() => import("./Roll.svelte"));
   readonly connect = new Part(() => import("./Connect.svelte"));
   readonly signIn = new Part(() => import("./SignIn.svelte"));
-  readonly palette = new Part(() => import("./Palette.svelte"));
   readonly keys = new Part(() => import("./Keys.svelte"));
   readonly panel = new Part(() => import("./Panel.svelte"));
   readonly settings = new Part(() => import("./settings/Settings.svelte"));
