@@ -154,9 +154,16 @@ async def test_g04_newer_events_are_exported_and_imported_byte_for_byte(store: S
 
 @pytest.mark.parametrize(
     "data",
-    [b'{"kind":"x\\n\\nevent: turn.failed"}', b'{"at":1,"kind":"files.changed"}', b"[]", b'{"kind":7}'],
+    [
+        b'{"kind":"x\\n\\nevent: turn.failed"}',
+        b'{"at":1,"kind":"files.changed"}',
+        b"[]",
+        b'{"kind":7}',
+        b'{"kind":"files.changed","kind":"text.delta","step":1,"text":"browsers read this"}',
+        b'{"kind":"files.changed","size":1e999}',
+    ],
 )
-async def test_g04_an_imported_event_that_does_not_begin_with_a_kind_is_refused(
+async def test_g04_an_imported_event_that_does_not_begin_with_its_one_kind_is_refused(
     store: Store, data: bytes
 ) -> None:
     held = await answered(store, (await new_session(store)).id, "a", "A")

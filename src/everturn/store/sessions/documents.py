@@ -124,9 +124,19 @@ def _of_newer_kinds(document: Document) -> Iterator[Event]:
         if found is None:
             raise BadImport("An event of the document does not begin with its kind. Nothing was imported.")
         kind = found[1].decode()
+        if _kind_read_last(data) != kind:
+            raise BadImport("An event of the document has two kinds. Nothing was imported.")
         if kind not in KINDS:
             place = (document.session.id, 0, exported.turn_id, kind, exported.at, data)
             yield Event(*place, epoch=exported.epoch, number=exported.number)
+
+
+def _kind_read_last(data: bytes) -> object:
+    """The kind as browsers read it: of several members with one name they take the last."""
+    try:
+        return msgspec.json.decode(data, type=dict[str, object])["kind"]
+    except msgspec.DecodeError as error:
+        raise BadImport(f"An event of the document cannot be read: {error}. Nothing was imported.") from error
 
 
 def checked(document: Document) -> Document:
