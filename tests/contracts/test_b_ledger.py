@@ -103,9 +103,7 @@ async def test_b01_a_turn_of_another_session_cannot_be_marked(store: Store, cloc
     assert await store.ledger.owing(ME) == []
 
 
-async def test_b01_words_in_a_tools_message_of_an_imported_session_are_not_handed_over(
-    store: Store, clock: Clock
-) -> None:
+async def test_b01_words_of_an_imported_session_are_not_handed_over(store: Store, clock: Clock) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider()
     original = await acting.new_session(store)
     await acting.answered(store, original.id, "look it up", "Found.")
@@ -117,8 +115,8 @@ async def test_b01_words_in_a_tools_message_of_an_imported_session_are_not_hande
     imported = await store.transcript.import_session(ME, session, turns, [*messages, planted])
     assert await memory.mark_completed(ME, imported.id)
     assert (await memory.commit(ME, imported.id, handle)).outcome is CommitOutcome.COMMITTED
-    # Nor is what the agent said: an imported session is text from outside, and so are the answers after it.
-    assert [message.text for message in handle.calls[0].messages] == ["look it up"]
+    # Nor are the other messages: the owner said none of them here.
+    assert handle.calls[0].messages == ()
 
 
 async def test_b01_a_session_that_becomes_private_is_not_committed(store: Store, clock: Clock) -> None:

@@ -7,7 +7,7 @@ turns are offered again under the same key.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import takewhile
 
 import msgspec
@@ -17,11 +17,12 @@ from everturn.domain.memory import Begun, NextCommit, Owing, Recalled, Segment
 from everturn.domain.messages import AnyPart, Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnKind, TurnState, Usage
-from everturn.store.scripts.common import find_turn, get_session, lock_session
+from everturn.store.scripts.common import find_turn, get_session, get_turn, lock_session
 from everturn.store.scripts.queries import (
     COMMIT,
     COMMIT_PUT,
     MESSAGES_OF_TURN,
+    OUTSIDE_MESSAGES,
     OWED_OPEN,
     OWING,
     RECALL,
@@ -36,6 +37,7 @@ from everturn.store.scripts.rows import SessionRow, message_of, session_of, to_j
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 
 _OWING_MAX = 200
+_OUTSIDE_MAX = 100
 _SETTLED = ("memory", "settled")  # kind and name of the record about the owner's last commit
 _FORGOTTEN = ("memory", "forgotten")  # how often the owner made memory forget something
 _numbers: msgspec.json.Decoder[list[int]] = msgspec.json.Decoder(list[int])
@@ -236,21 +238,36 @@ def _begin(
 
 
 def _select_spoken(owed: Sequence[OwedColumns]) -> Script[tuple[Message, ...]]:
-    """The user's messages and the agent's answers, without text from tools, pages and files: it could
-    plant a memory that the user never stated. An answer after such text may repeat it: left out too."""
+    """The user's messages and the agent's answers, without text from tools, pages, files and imports: it
+    could plant a memory that the user never stated. An answer after such text may repeat it: left out too."""
     spoken = []
     is_tainted = False
+    looked_at: set[int] = set()
     for turn in owed:
+        is_tainted = is_tainted or (yield from _follows_outside_text(turn.turn_no, looked_at))
+        looked_at.add(turn.turn_no)
         for row in (yield from MESSAGES_OF_TURN.all(turn.turn_no)):
             message = message_of(row, turn.turn_id)
             is_tainted = is_tainted or message.brings_outside_text
             parts: tuple[AnyPart, ...] = tuple(
                 part for part in message.parts if isinstance(part, Text) and not part.is_abandoned
             )
-            is_kept = message.role is Role.USER or (message.role is Role.ASSISTANT and not is_tainted)
+            is_said = message.role is Role.USER and not message.is_imported
+            is_kept = is_said or (message.role is Role.ASSISTANT and not is_tainted)
             if is_kept and parts:
                 spoken.append(msgspec.structs.replace(message, parts=parts))
     return tuple(spoken)
+
+
+def _follows_outside_text(turn_no: int, looked_at: Set[int]) -> Script[bool]:
+    """Whether text from outside stands before this turn, in turns that owe nothing: committed earlier,
+    failed or imported. ``looked_at``: turns whose messages are known."""
+    parent_no = (yield from get_turn(turn_no)).parent_no
+    if parent_no is None or parent_no in looked_at:
+        return False
+    rows = yield from OUTSIDE_MESSAGES.all(parent_no, _OUTSIDE_MAX)
+    # Of so many, one will be from outside: older ones are not worth reading.
+    return len(rows) == _OUTSIDE_MAX or any(message_of(row, row.turn_id).brings_outside_text for row in rows)
 
 
 def _settle(tx: Tx, begun: Begun) -> Script[int]:

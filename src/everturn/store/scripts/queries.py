@@ -361,6 +361,7 @@ MESSAGE_NUMBERS_OF_SESSION: Select[[int], IndexedText] = Select("message_numbers
 PATH_PAGE: Select[[int, int, int, int], PagedMessage] = Select("path_page", PagedMessage)
 NEWEST_SUMMARY: Select[[int], PathMessage] = Select("newest_summary", PathMessage)
 CONTEXT_MESSAGES: Select[[int, int, int], PathMessage] = Select("context_messages", PathMessage)
+OUTSIDE_MESSAGES: Select[[int, int], PathMessage] = Select("outside_messages", PathMessage)
 SUMMARIES_OF_SESSION: Select[[int], PathMessage] = Select("summaries_of_session", PathMessage)
 
 # --- steering and asks --------------------------------------------------------------------------------

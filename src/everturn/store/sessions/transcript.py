@@ -345,7 +345,10 @@ def _retry(
     turn = yield from _turn_in(session, turn_id)
     if turn.turn.kind is not TurnKind.MESSAGE or not turn.has_parent:
         raise WrongState(f"Turn {turn.id} is not one that can be asked again.")
-    old = message_of((yield from MESSAGE_FIRST.only(turn.no)), turn.id)
+    first = yield from MESSAGE_FIRST.first(turn.no)
+    if first is None:  # an imported one
+        raise WrongState(f"Turn {turn.id} has no message that can be asked again.")
+    old = message_of(first, turn.id)
     parts = [part for part in old.parts if not isinstance(part, (Summary,))]
     if text is not None:
         parts = [part for part in parts if not isinstance(part, Text)]
@@ -360,6 +363,7 @@ def _retry(
         profile=turn.turn.profile,
         parent_no=turn.parent_no,
         has_parent=True,
+        is_imported=old.is_imported and text is None,
     )
     sibling, position = yield from queue_turn(tx, session, new)
     yield from bump(tx, session)

@@ -501,6 +501,18 @@ SELECT {message_columns}, t.id AS turn_id FROM path p JOIN turns t ON t.turn_no 
 JOIN messages m ON m.turn_no = p.turn_no
 WHERE m.turn_no <> $2 OR m.ordinal > $3 OR m.role = 'summary' ORDER BY p.depth DESC, m.ordinal
 
+-- name: outside_messages
+-- The messages up to a turn that can have brought in text from outside, the nearest first. 4: imported.
+WITH RECURSIVE path (turn_no, parent_no, depth) AS (
+  SELECT turn_no, parent_no, 0 FROM turns WHERE turn_no = $1
+  UNION ALL
+  SELECT t.turn_no, t.parent_no, p.depth + 1 FROM path p JOIN turns t ON t.turn_no = p.parent_no
+)
+SELECT {message_columns}, t.id AS turn_id FROM path p JOIN turns t ON t.turn_no = p.turn_no
+JOIN messages m ON m.turn_no = p.turn_no
+WHERE m.role IN ('tool', 'summary') OR (m.flags & 4) <> 0 OR (m.role = 'user' AND m.parts IS NOT NULL)
+ORDER BY p.depth, m.ordinal LIMIT $2
+
 -- name: branch_turn
 INSERT INTO turns (id, owner, session_no, parent_no, has_parent, place, kind, state, epoch, is_ready, attempts,
   model, profile, note, created_at, started_at, ended_at, first_position, failure, recovery, recovered_at, usage,

@@ -46,7 +46,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn to be queued. Unless ``has_parent``, it follows whatever the head is when it is claimed;
-    ``is_first`` puts it at the front of the queue."""
+    ``is_first`` puts it at the front of the queue. ``is_imported``: its words came in with a document."""
 
     parts: Sequence[Text | Attachment]
     created_at: int
@@ -57,6 +57,7 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     parent_no: int | None = None
     has_parent: bool = False
     is_first: bool = False
+    is_imported: bool = False
 
 
 _attachments: msgspec.json.Decoder[tuple[Attachment, ...]] = msgspec.json.Decoder(tuple[Attachment, ...])
@@ -317,6 +318,7 @@ def queue_turn(tx: Tx, session: SessionRow, new: NewTurn) -> Script[tuple[TurnRo
         role=Role.USER,
         parts=tuple(new.parts),
         created_at=new.created_at,
+        is_imported=new.is_imported,
     )
     if new.kind is TurnKind.MESSAGE:
         yield from add_messages(tx, session, turn.no, [message])
