@@ -91,21 +91,21 @@ class Engine:
         if memory is not None:
             memory.assign_worker(self._runner.worker)
         self._titler = Titler(services)
-        self._upkeep = Maintenance(services, self._runner.nudge)
+        self._maintenance = Maintenance(services, self._runner.nudge)
         self._exits = AsyncExitStack()
         self._background: anyio.abc.TaskGroup | None = None
         self._memory_tasks: anyio.abc.TaskGroup | None = None
         self._is_stopped = False
-        self._has_released = False  # of every turn
+        self._has_released = False  # every turn was released
 
     async def __aenter__(self) -> Self:
         group = await self._exits.enter_async_context(anyio.create_task_group())
         self._exits.callback(group.cancel_scope.cancel)
         try:
             await group.start(self._runner.run, name="runner")
-            group.start_soon(self._upkeep.run, name="upkeep")
+            group.start_soon(self._maintenance.run, name="maintenance")
             group.start_soon(self._run_background, name="background")
-            await group.start(self._run_memory_tasks, name="keeping")
+            await group.start(self._run_memory_tasks, name="memory tasks")
         except BaseException:
             # ``__aexit__`` is not called after a failed ``__aenter__``: end the tasks here.
             await self._exits.aclose()
@@ -146,7 +146,7 @@ class Engine:
             "is_stopping": self._is_stopped,
             "has_lease": self._lease.is_held,
             "trouble": self._runner.trouble,
-            "upkeep": dict(self._upkeep.troubles),
+            "upkeep": dict(self._maintenance.troubles),
             "server_turns_max": self.settings.server_turns_max,
             "cache": self._cache.status(),
             "memory": self._memory.status() if self._memory is not None else None,
@@ -230,7 +230,7 @@ class Engine:
         leaving: str | None = None,
         request: Request = NO_REQUEST,
     ) -> Session:
-        """A new session. The one being left is settled with memory meanwhile, without delaying this."""
+        """A new session. What the session ``leaving`` owes to memory is committed in the background."""
         self._refuse_when_stopped()
         if project is not None:
             project = await anyio.to_thread.run_sync(real_folder, project)
@@ -289,8 +289,11 @@ class Engine:
         return self.store.journal.follow(owner, session_id, after)
 
     async def _recover(self, owner: str, session_id: str) -> tuple[Session, bool]:
-        """The session as it was found, and whether recovery may have changed it. Called once per read: each
-        call counts as one attempt at a journal that was sealed empty (C06)."""
+        """Take over a dead worker's turn and recover late events, before a session is read.
+
+        Returns the session as it was found, and whether it may have changed since. Called once per read: each
+        call counts as one attempt at a journal that was sealed empty (C06).
+        """
         session, is_pending = await self.store.journal.pending(owner, session_id)
         is_foreign = session.active_turn is not None and not self._runner.holds(session.active_turn)
         is_stray = session.active_state is TurnState.RUNNING and is_foreign and not self._is_stopped
@@ -344,6 +347,7 @@ class Engine:
     # --- after a turn ------------------------------------------------------------------------------
 
     async def _turn_ended(self, claim: Claim, ended: Ended) -> None:
+        """Start what follows a completed turn: title, memory, compaction. Other ends need nothing."""
         turn, memory = ended.turn, self._memory
         if turn.state is TurnState.COMPLETED and turn.kind is TurnKind.COMPACTION and memory is not None:
             self._start_memory_task(
@@ -399,7 +403,7 @@ class Engine:
             self._memory_tasks.start_soon(self._log_errors, name, act, *args, name=name)
 
     async def _stop_memory_tasks(self) -> None:
-        """Settle what memory is owed within its time, then close what the agents held."""
+        """Commit what is owed to memory, within a time limit, then close the agents and their handles."""
         if self._memory is not None:
             await self._memory.drain()
         if self._memory_tasks is not None:

@@ -82,9 +82,9 @@ class Runner:
         self._by_session: dict[str, RunningTurn] = {}
         self._owners: Counter[str] = Counter()  # of the turns that run, and of those being accepted to run
         self._accepting = 0  # places kept for turns that are being accepted
-        self._claimed = anyio.Event()  # set while no claim is under way
-        self._claimed.set()
-        self._may_hold_more = False  # whether a claim was made is not known
+        self._claim_ended = anyio.Event()  # a new one for each claim; set when the claim is over
+        self._claim_ended.set()
+        self._may_hold_more = False  # the outcome of a claim is unknown: we may hold turns that no task runs
         self._nudged = anyio.Event()
         self._idle = anyio.Event()
         self._group: anyio.abc.TaskGroup | None = None
@@ -186,7 +186,7 @@ class Runner:
         await store.workers.take_over(self.worker)
         async with anyio.create_task_group() as group:
             self._group = group
-            group.start_soon(self._claims, name="claims")
+            group.start_soon(self._claim_forever, name="claims")
             group.start_soon(self._every, self._services.settings.heartbeat_s, self._renew, name="lease")
             group.start_soon(
                 self._every, self._services.settings.take_over_s, self.take_over, name="take-over"
@@ -209,7 +209,7 @@ class Runner:
                 group.cancel_scope.cancel()
         # A claim made after the worker has unregistered would leave its turn without a worker.
         with anyio.move_on_after(self._services.settings.drain_s):
-            await self._claimed.wait()
+            await self._claim_ended.wait()
         for running in list(self._turns.values()):
             running.is_handing_over = True
             running.scope.cancel()
@@ -242,7 +242,7 @@ class Runner:
 
     # --- claiming ----------------------------------------------------------------------------------
 
-    async def _claims(self) -> None:
+    async def _claim_forever(self) -> None:
         while not self.is_stopping:
             # Cleared before claiming, so that a nudge during the claim is not lost.
             self._nudged = anyio.Event()
@@ -272,7 +272,7 @@ class Runner:
         limit = min(room, settings.claim_batch_max)
         if settings.owner_turns_max < settings.server_turns_max:
             limit = 1  # so that one claim cannot take an owner past the limit
-        self._claimed = anyio.Event()
+        self._claim_ended = anyio.Event()
         try:
             await self._release_unknown_claims()
             claims = await self._services.store.turns.claim(self.worker, limit=limit, without_owners=full)
@@ -282,7 +282,7 @@ class Runner:
             self._report_trouble(error)
             return False
         finally:
-            self._claimed.set()
+            self._claim_ended.set()
         for claim in claims:
             self._start(claim)
         return bool(claims)
@@ -307,15 +307,15 @@ class Runner:
         self._turns[running.id] = running
         self._by_session[claim.turn.session_id] = running
         self._owners[claim.turn.owner] += 1
-        self._group.start_soon(self._hold, running, name=f"turn {running.id}")
+        self._group.start_soon(self._run_turn, running, name=f"turn {running.id}")
 
     # --- one turn ----------------------------------------------------------------------------------
 
-    async def _hold(self, running: RunningTurn) -> None:
+    async def _run_turn(self, running: RunningTurn) -> None:
         """The root of a turn's task: no error of a turn leaves it."""
         try:
             await self._services.probe.reach(Moment.CLAIM_COMMITTED, running.id)
-            ended = await self._drive(running)
+            ended = await self._run_loop(running)
         finally:
             self._forget(running)
         if ended is not None:
@@ -335,7 +335,7 @@ class Runner:
         if not self._owners[owner]:
             del self._owners[owner]
 
-    async def _drive(self, running: RunningTurn) -> Ended | None:
+    async def _run_loop(self, running: RunningTurn) -> Ended | None:
         """Run the loop and its writer. If the loop fails, release or end the turn."""
         claim, services = running.claim, self._services
         writer = TurnWriter(
