@@ -1,4 +1,8 @@
-"""The contract of a memory provider: few methods, so that a plug-in is forty lines."""
+"""The contracts of memory: what a provider implements, and the ledger of what is owed to providers.
+
+``MemoryProvider`` has few methods, so that a plug-in is forty lines. An object that implements it is called a
+handle. docs/memory.md explains the ledger.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,11 @@ from everturn.domain.turns import Usage
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """The completed turns of one commit. ``key`` is the same for every attempt."""
+    """The completed turns of one commit.
+
+    ``key`` is the same for every attempt. So ``from_turn`` and ``to_turn`` are those of the first attempt,
+    even if one of its turns was undone since and is no longer in ``turns``.
+    """
 
     owner: str
     session_id: str
@@ -29,7 +37,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class NextCommit(msgspec.Struct, frozen=True):
-    """The oldest owed segment of a session: whom it is owed to, and whether its commit is under way."""
+    """What the next commit of a session delivers: to which provider and handle, and how many turns."""
 
     provider: str
     handle: str
@@ -38,7 +46,7 @@ class NextCommit(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A commit that is durable as under way; every attempt at it has the same key."""
+    """A commit that the ledger has recorded as under way, and that its holder may now deliver."""
 
     segment: Segment
     provider: str
@@ -79,19 +87,29 @@ class Ledger(Protocol):
         """Owe a completed turn (default: the head), once; False if there is nothing to owe."""
         ...
 
-    async def next(self, owner: str, session_id: str, holder: str) -> NextCommit | None: ...
+    async def next(self, owner: str, session_id: str, holder: str) -> NextCommit | None:
+        """The segment to commit next: that of the last attempt, if it was not settled, else the oldest.
+        None if nothing is owed. ``holder``: the process that asks, whose own commits do not count as held."""
+        ...
 
     async def begin(
         self, owner: str, session_id: str, found: NextCommit, handle: str, holder: str, held_ms: int
     ) -> Begun | None:
-        """Mark the commit of the found segment as under way, durably; None if it has changed since."""
+        """Mark the commit of the found segment as under way, durably; None if it has changed since.
+
+        ``handle``: the one that will take it. The commit is held for ``held_ms``: until then no other
+        process commits for this session, unless the holder is known to be dead.
+        """
         ...
 
     async def settle(self, begun: Begun) -> int:
-        """The provider has the segment. Return how many turns of the session are still owed."""
+        """Record that the provider has the segment: its turns are not owed any more, and the commit is over.
+        Return how many turns of the session are still owed."""
         ...
 
-    async def failed(self, begun: Begun, holder: str, error: str, retry_at: int) -> None: ...
+    async def failed(self, begun: Begun, holder: str, error: str, retry_at: int) -> None:
+        """Record why the commit failed and when to try again. Its turns stay owed, under the same key."""
+        ...
 
     async def owing(
         self,

@@ -201,7 +201,9 @@ class Sessions(Protocol):
 
 
 class Turns(Protocol):
-    async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted: ...
+    async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
+        """Queue a turn with the message, or give the message to the running turn (``when_busy``)."""
+        ...
 
     async def accept_and_claim(
         self, worker: str, owner: str, session_id: str, submission: Submission
@@ -289,12 +291,16 @@ class Turns(Protocol):
         ...
 
     async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:
-        """End as failed with what the journal holds. ``epoch`` None: a queued turn."""
+        """End as failed with what the journal holds. ``epoch`` None: the caller is not the turn's worker,
+        for example because the turn is still queued."""
         ...
 
     async def interrupt(
         self, turn_id: str, epoch: int | None, failure: Failure, *, is_sealed: bool = True
-    ) -> Turn: ...
+    ) -> Turn:
+        """End as interrupted with what the journal holds; the user can resume it. ``is_sealed``: the worker
+        will send nothing more, so no late events are waited for. ``epoch`` as for ``fail``."""
+        ...
 
     async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
         """End as cancelled with what the journal holds. Cancelling an ended turn returns it as is."""
@@ -404,8 +410,8 @@ class Journal(Protocol):
         ...
 
     def follow(self, owner: str, session_id: str, after: int) -> AsyncIterator[Sequence[Event]]:
-        """Replay, then follow, in batches, without end. Raises SlowReader when the reader lags more
-        than it may; it resumes from its cursor."""
+        """Replay, then follow, in batches, without end. A reader that lags is not sent a backlog: it reads
+        the journal again from its own position, so it misses nothing and slows no turn."""
         ...
 
     async def deliver_late(self, turn_id: str, epoch: int, events: Sequence[Event]) -> int:
@@ -421,7 +427,8 @@ class Journal(Protocol):
         ...
 
     async def recover(self, owner: str, session_id: str) -> bool:
-        """Do what a pending recovery of this session needs (C05-C08); True if something changed."""
+        """Put late events of ended turns into the transcript, and settle whether more can come (C05-C08);
+        True if something changed. Resuming a turn is ``Turns.claim``, not this."""
         ...
 
 

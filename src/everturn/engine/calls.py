@@ -39,7 +39,7 @@ READS_AT_ONCE_MAX = 8
 
 
 class Question(msgspec.Struct, frozen=True):
-    """An ask and the event that shows it."""
+    """Something to ask the user, an approval or a question: the ask and the event that shows it."""
 
     ask: Ask
     payload: ev.Payload

@@ -39,7 +39,10 @@ from everturn.engine.workspace import Workspace
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How the loop left the turn, for what follows it: title, compaction, memory."""
+    """How the loop left the turn: ended, waiting for the user, or handed over (``turn.state`` says which).
+
+    The other fields are set only for a completed turn; its title, its compaction and memory need them.
+    """
 
     turn: Turn
     messages: tuple[Message, ...] = ()
@@ -140,11 +143,12 @@ class TurnLoop:
         return await self._wait(questions) if questions else None
 
     async def _take_steering(self) -> None:
-        """What the user said into the turn joins it between two steps."""
+        """Add steering messages between two steps. Before the first step there is nothing to steer."""
         if self._log.progress.steps_finished:
             await self._join_steering()
 
     async def _join_steering(self) -> None:
+        """Move the steering messages that wait in the store into the turn's journal and its fold."""
         await self._log.writer.quiet()
         number = self._log.writer.number + 1
         self._log.add_steering(

@@ -69,10 +69,11 @@ class TurnProgress:
         return self.worked_ms(now_ms) - self._worked_before_ms + self._away_ms
 
     def worked_ms(self, now_ms: int) -> int:
+        """How long it has worked in all, since it was first claimed."""
         return self._worked_ms + self.works_ms(now_ms)
 
     def works_ms(self, now_ms: int) -> int:
-        """How long it has worked since it was claimed."""
+        """How long it has worked since it was last claimed."""
         return 0 if self.works_since is None else max(0, now_ms - self.works_since)
 
     # --- the turn ----------------------------------------------------------------------------------

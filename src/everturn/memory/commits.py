@@ -30,7 +30,7 @@ _LAST_WRITE_S = 2.0
 
 
 class CommitOutcome(StrEnum):
-    COMMITTED = "settled"  # one segment was taken in
+    COMMITTED = "settled"  # one segment was taken in; the value is what clients see
     NOTHING = "nothing"  # nothing is owed; no provider was called
     BUSY = "busy"  # another commit of the session is under way
     NO_HANDLE = "no_handle"  # owed, but the handle is not in this process, and none was given
@@ -59,7 +59,10 @@ class _UnderWay:
 
 
 class Commits:
-    """``worker``: the id of the registered worker that this belongs to, if there is one."""
+    """Registers handles, marks turns as owed, and commits what is owed.
+
+    ``worker``: the id of the registered worker that this belongs to, if there is one.
+    """
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class Commits:
         self._clock = clock
         self._probe = probe or Probe()
         self._worker = worker
-        self._holder = worker or ids.make("mem")
+        self._holder = worker or ids.make("mem")  # under this name the ledger knows our commits
         self._handles = Handles(self._holder)
         self._monitor = ProviderMonitor(clock)
         self._under_way: dict[str, _UnderWay] = {}

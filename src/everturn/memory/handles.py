@@ -3,8 +3,9 @@
 A handle is an opened provider: an agent has one, and an embedding program may bring its own. The ledger
 stores the handle's name with every owed turn; this module finds the object for the name.
 
-While the store is asked what is owed, a handle may see another turn. So a caller that drops handles because
-of an answer passes the moment before it asked, and a handle that was used since then is kept.
+While the store is asked what is owed, a handle may see another turn. So every use of a handle is counted. A
+caller reads the count (``moment``) before it asks the store, passes it when it drops handles because of the
+answer, and a handle that was used since then is kept. This has nothing to do with ``domain.probe.Moment``.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Handles:
 
     @property
     def moment(self) -> int:
-        """The current moment. A handle used later has a larger one."""
+        """The number of uses so far. A handle that is used later has a larger one."""
         return self._moment
 
     def drop_idle(self, session_id: str, moment: int) -> None:

@@ -1,7 +1,8 @@
 """Decides when owed turns are committed, and calls the provider for a running turn.
 
-Commits are due when a session is left, idle or compacted, when an agent is evicted, at the start and at the
-end. The commits themselves are in ``commits``.
+Commits are due when a session is left, idle, cleared or compacted, when an agent is evicted, at the start and
+at the end. How a commit is made is in ``commits``; ``Memory`` extends that class, because a program without a
+server uses both as one object.
 
 Usable without the server: open a store, give this object a provider, register handles, commit, drain.
 """
@@ -60,7 +61,7 @@ class Memory(Commits):
         super().__init__(
             ledger, providers, clock=clock, ids=ids, settings=settings, probe=probe, worker=worker
         )
-        self._spares: dict[str, MemoryProvider] = {}
+        self._spares: dict[str, MemoryProvider] = {}  # provider -> a handle that belongs to no agent
         self.trouble = ""  # why the store could not be asked what is owed; empty if it could
 
     # --- commits that are due ------------------------------------------------------------------------

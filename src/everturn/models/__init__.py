@@ -12,7 +12,7 @@ partial answers belong to the engine. The command line and the web use the rest:
 
 Read ``registry`` first, then ``history`` (transcript to steps), ``openai_request`` with ``openai_wire`` and
 ``anthropic_wire`` (steps to bytes and back), ``failures`` (errors), ``local`` (pocket and coder).
-``steering`` helps small models and can be skipped.
+``small_models`` helps models that cannot use tools on their own, and can be skipped.
 """
 
 from everturn.models.catalog import ModelState

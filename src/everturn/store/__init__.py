@@ -1,8 +1,9 @@
 """The store: sessions, turns, journal and transcript, in SQLite or PostgreSQL.
 
-Owns everything that survives a crash. Imports ``domain`` only; ``memory``, ``engine``, ``web``, ``gateway``
-and ``cli`` call it through the protocols of ``domain.store``. Transactions are scripts
-(``scripts/script.py``), written once; ``sqlite/`` and ``postgres/`` run them.
+Owns everything that survives a crash. Imports ``domain`` only; ``memory``, ``engine``, ``web`` and
+``cli`` call it through the protocols of ``domain.store``. Transactions are scripts (``scripts/script.py``),
+written once; ``sqlite/`` and ``postgres/`` run them. Read ``turns/`` and ``journal/`` first;
+docs/architecture.md has a map of the folders.
 """
 
 from everturn.store.files.copy_tree import copy_tree

@@ -2,7 +2,7 @@
 
 A turn is owed in the transaction that completes it. A commit is begun, durably and under the session's
 lock, before its provider is called. So a session has at most one commit at a time, and after a crash the same
-turns are offered again under the same key.
+turns are offered again under the same key. docs/memory.md explains the words: owed, segment, handle, commit.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ def owe(tx: Tx, session: SessionRow, turn_no: int, provider: str, handle: str, w
 def _owe(
     tx: Tx, owner: str, session_id: str, turn_id: str | None, provider: str, handle: str, worker: str
 ) -> Script[bool]:
+    """Owe a turn on request. The engine does not need this: ``endings.complete`` calls ``owe`` itself."""
     session = yield from _lock_if_there(tx, owner, session_id)
     if session is None:
         return False
@@ -128,11 +129,15 @@ def _owe(
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What the next commit of a session takes: the range of the last attempt, or the oldest segment."""
+    """What the next commit of a session takes: the turns of the last attempt, or the oldest segment.
+
+    ``numbers``, ``from_turn`` and ``to_turn`` are those of the first attempt; ``rows`` are those of its turns
+    that are still owed.
+    """
 
     provider: str
     handle: str
-    rows: tuple[OwedColumns, ...]  # the turns to commit now
+    rows: tuple[OwedColumns, ...]
     numbers: tuple[int, ...]
     from_turn: str
     to_turn: str
@@ -166,7 +171,8 @@ def _plan(tx: Tx, session: SessionRow, holder: str) -> Script[_Plan | None]:
             to_turn=commit.to_turn,
             is_held=is_held,
         )
-    # No attempt, or one of which every turn was undone since: the oldest run of one handle.
+    # There was no attempt, or all of its turns were undone since. The oldest segment: the first owed turns
+    # that have the same provider and handle.
     provider, handle = rows[0].provider, rows[0].handle
     segment = tuple(takewhile(lambda row: (row.provider, row.handle) == (provider, handle), rows))
     return _Plan(
@@ -181,7 +187,7 @@ def _plan(tx: Tx, session: SessionRow, holder: str) -> Script[_Plan | None]:
 
 
 def _again(rows: Sequence[OwedColumns], commit: CommitColumns | None) -> list[OwedColumns]:
-    """Those turns of the attempt before that are still owed."""
+    """The turns of the last attempt that are still owed."""
     if commit is None:
         return []
     numbers = set(_numbers.decode(commit.turns))
@@ -221,6 +227,8 @@ def _begin(
         tx.now,
     )
     if handle != plan.handle:  # guard: b05
+        # From now on the turns are owed to this handle. Its worker is the holder, unless that is a process
+        # without a worker, whose id starts with "mem_".
         worker = holder if holder.startswith("wrk_") else ""
         yield Query("owed_handle", many=[(row.turn_no, plan.provider, handle, worker) for row in plan.rows])
     messages = yield from _select_spoken(plan.rows)

@@ -100,6 +100,10 @@ def _claim_in(tx: Tx, worker: str, sessions: Sequence[int]) -> Script[tuple[list
 
 
 def take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | None]:
+    """Claim one turn: begin an epoch and append ``turn.started`` or ``turn.resumed``.
+
+    None if it cannot run here: its journal is damaged, or only a newer version can read it.
+    """
     session = yield from get_session_by_no(session_no)
     turn = yield from get_turn(turn_no)
     reason = ClaimReason(turn.ready_reason or ClaimReason.NEW)
