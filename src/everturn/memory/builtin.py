@@ -98,7 +98,8 @@ class NotesProvider:
             # Not a failure: a retry would not help. The notice appears on the memory page.
             _log.info("%s", reason)
             await self._set_notice(
-                owner, f"{reason}; only what a message asks to remember is noted ('Remember that …')."
+                owner,
+                f"{model.name} can't collect memories by itself. Say “Remember that …” to save something.",
             )
             usage = reason.usage
             # If the agent noted something with its tool in such a turn, the wish is already fulfilled.

@@ -132,7 +132,7 @@ async def test_a_model_that_fails_the_check_extracts_nothing_and_says_so(
     await owed_turn(store, session.id, "I sing in a choir")
     assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert await texts(built) == []
-    assert "failed the extraction check" in await store.records.get(ME, "memory", "notice")
+    assert "can't collect memories by itself" in await store.records.get(ME, "memory", "notice")
     assert len(model.requests) == 1
     # The turn, and the exam.
     assert sorted(entry.purpose for entry in await store.upkeep.usage(ME, 0)) == ["memory", "turn"]
@@ -187,8 +187,8 @@ async def test_a_pocket_model_takes_the_check_like_any_other(
     await owed_turn(store, session.id, "and I paint")
     assert (await built.memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert len(model.requests) == 2, "the two messages of the check that state something"
-    notice = str(await store.records.get(ME, "memory", "notice"))
-    assert "it missed facts that the user stated" in notice
+    exam = await store.records.get("system", "memory.exam", model.name)
+    assert "it missed facts that the user stated" in exam["fault"]
     assert await texts(built) == []
 
 
@@ -290,7 +290,7 @@ async def test_a_model_that_passed_the_check_of_another_release_takes_this_one_t
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing in a choir")
     await built.memory.commit_session(ME, session.id)
-    assert "failed the extraction check" in await store.records.get(ME, "memory", "notice")
+    assert "can't collect memories by itself" in await store.records.get(ME, "memory", "notice")
     assert await texts(built) == []
 
 
