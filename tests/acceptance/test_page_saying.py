@@ -109,7 +109,7 @@ async def test_a_reply_at_an_approval_denies_it_and_is_read_before_the_turn_goes
 async def test_a_message_at_an_approval_waits_for_the_turn_if_that_is_chosen(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page = await at_an_approval(house)
-        await page.get_by_role("button", name="Send it after this turn").click()
+        await page.get_by_role("button", name="Send it after this answer").click()
         await expect(page.locator(".queue [data-queued]")).to_contain_text("use the other one")
         assert await page.locator("article").get_attribute("data-state") == "waiting"
         assert house.complaints == []

@@ -42,8 +42,8 @@ export class OpenSession {
   editing = $state<{ id: string; text: string } | null>(null);
   /** Sent into the running turn, and not taken in by it yet. */
   steers = $state.raw<readonly Steer[]>([]);
-  /** The user wants to stop, and messages wait behind the turn. */
-  isAskingStop = $state(false);
+  /** The turn the user wants to stop while messages wait behind it. The question ends with the turn. */
+  askingStop = $state<string | null>(null);
   private moves: Promise<void> = Promise.resolve();
   private moving = 0;
   private moved = 0;
@@ -256,9 +256,13 @@ export class OpenSession {
     return this.conversation?.turns[this.conversation.turns.length - 1] ?? null;
   }
 
+  /** The turn that runs or is about to. */
+  get current(): TurnView | null {
+    return this.active ?? (this.last?.state === "queued" ? this.last : null);
+  }
+
   get isBusy(): boolean {
-    const last = this.last;
-    return !!this.active || last?.state === "queued";
+    return !!this.current;
   }
 
   // --- what the user asks for -----------------------------------------------------------------

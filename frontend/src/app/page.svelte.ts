@@ -298,7 +298,7 @@ export class Page {
   stop(): void {
     const { opened } = this;
     if (!opened) return;
-    if (opened.conversation?.queue.length) opened.isAskingStop = true;
+    if (opened.conversation?.queue.length && opened.current) opened.askingStop = opened.current.id;
     else void this.attempt(() => opened.stop());
   }
 

@@ -4,7 +4,8 @@ import { words } from "../words";
 export interface Toast {
   id: number;
   text: string;
-  action?: { label: string; run: () => void };
+  /** Once it `isOver`, there is nothing left to do it to, and the toast goes. */
+  action?: { label: string; run: () => void; isOver?: () => boolean };
 }
 
 const shownMax = 3;

@@ -65,5 +65,10 @@ export async function undo(page: Page): Promise<void> {
   const opened = page.opened;
   if (!opened) return;
   await opened.undo();
-  page.toasts.show(words.undone, { label: words.redo, run: () => void page.attempt(() => opened.redo()) });
+  const last = opened.last?.id;
+  page.toasts.show(words.undone, {
+    label: words.redo,
+    run: () => void page.attempt(() => opened.redo()),
+    isOver: () => page.opened !== opened || opened.last?.id !== last,
+  });
 }

@@ -34,7 +34,9 @@ class Ruling(msgspec.Struct, frozen=True):
     @property
     def question(self) -> str:
         """The text shown to the user beside the call."""
-        return f"{self.reason} A lasting answer covers: {self.covers}." if self.covers else self.reason
+        if not self.covers:
+            return self.reason
+        return f"{self.reason} Allowing it for this session or always covers: {self.covers}."
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
