@@ -577,6 +577,27 @@ async def test_a_chat_token_cannot_leave_the_profile_or_the_folder_of_a_session(
         assert (await server.http.patch(path, json=change, headers=admin)).status_code == 200
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_a_chat_token_puts_no_words_under_the_profile_of_a_turn(
+    store: Store, tmp_path: Path, is_named: bool
+) -> None:
+    async with run_web(store, tmp_path, "a", "b", "c", settings=LOCKED) as server:
+        chat = await token(server, "chat")
+        server.http.headers.update(await token(server, "admin"))
+        session = (await server.new_session())["id"]
+        await server.run(session)
+        path = f"/api/sessions/{session}"
+        first = (await server.http.get(path)).json()["head"]
+        await server.run(session, profile="careful")
+        last = (await server.http.get(path)).json()["head"]
+        body = {"text": "mine", **({"turn_id": last} if is_named else {})}
+        refused = await server.http.post(f"{path}/edit", json=body, headers={**chat, "idempotency-key": "a"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+        body = {"text": "mine", "turn_id": first}
+        taken = await server.http.post(f"{path}/edit", json=body, headers={**chat, "idempotency-key": "b"})
+        assert taken.status_code == 202
+
+
 async def test_a_chat_token_cannot_leave_the_preferred_profile(store: Store, tmp_path: Path) -> None:
     """Neither through /v1, with a named session or without one, nor with a document that names none."""
     used: list[str | None] = []

@@ -360,8 +360,16 @@ class SessionsApi:
 
     async def edit(self, call: ApiCall[Nothing, Edit]) -> Accepted:
         session_id, request = self._move(call)
+        # The new turn keeps the profile that was chosen for the old one, with words of this caller.
+        turn = await self._turn_to_edit(call.owner, session_id, call.body.turn_id)
+        check_place(call, is_named=turn is not None and turn.profile is not None)
         moved = self._engine.retry(call.owner, session_id, call.body.turn_id, request, text=call.body.text)
         return await self._with_current(call, moved)
+
+    async def _turn_to_edit(self, owner: str, session_id: str, turn_id: str | None) -> Turn | None:
+        """The turn with this id, or the session's last one; None if the session has none."""
+        turn_id = turn_id or (await self._store.sessions.get(owner, session_id)).head
+        return None if turn_id is None else await self._store.turns.get(owner, turn_id)
 
     async def branch(self, call: ApiCall[Nothing, OfTurn]) -> Answer:
         session_id, request = self._move(call)
