@@ -1,4 +1,4 @@
-"""The composition root: the only file that knows every room. Builds, starts, stops."""
+"""The composition root, and the only module that imports every package. Builds, starts and stops the app."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from everturn.web.api.memory import MemoryApi
 
 
 class App(msgspec.Struct, frozen=True):
-    """Everything that runs, opened in the order in which it depends on each other."""
+    """The running parts, opened in order of their dependencies."""
 
     config: Config
     store: Store
@@ -48,7 +48,7 @@ async def open_app(
     environ: Mapping[str, str] | None = None,
     tools: Sequence[Tool] = (),
 ) -> AsyncIterator[App]:
-    """Open the store, then what works on it, then the engine. ``tools``: those of an embedding program.
+    """Open the store, then the parts that use it, then the engine. ``tools``: those of an embedding program.
 
     Leaving closes in reverse: the engine releases its turns first, the store closes last.
     """
@@ -116,7 +116,7 @@ def _secret(keys: Keys, name: str) -> str | None:
 
 
 def engine_settings(config: Config) -> EngineSettings:
-    """The engine's settings with what the profiles say about prompts and models."""
+    """The engine's settings, with the prompts and models of the profiles."""
     profiles: Profiles = config.profiles
     return msgspec.structs.replace(
         config.engine,

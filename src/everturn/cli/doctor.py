@@ -16,7 +16,7 @@ from everturn.domain.store import Finding
 from everturn.store import Store
 from everturn.tools import Sandbox
 
-_DISK = "Disk: no quota for commands; one that leaves less than 1 GiB free is ended, and what it wrote stays."
+_DISK = "Disk: no quota; a command that leaves less than 1 GiB free is stopped, and its files stay."
 
 
 @click.command()

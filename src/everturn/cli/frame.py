@@ -1,4 +1,4 @@
-"""What commands share: the console, errors printed with a hint, and the configured store and models."""
+"""Shared by all commands: the console, error messages with hints, the configured store and models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from everturn.models.registry import ModelRegistry
 from everturn.models.weights import weights_folder
 from everturn.store import Store, has_store, open_store
 
-if TYPE_CHECKING:  # the server starts without it: it draws nothing
+if TYPE_CHECKING:  # not imported at run time: the server prints nothing with it and starts faster
     from rich.console import Console
 
 T = TypeVar("T")
@@ -34,15 +34,15 @@ home_option = click.option(
 )
 
 
-# Characters that move the cursor, change the terminal or reverse the reading order. Printed as they are, they
-# could make a question look like another one.
+# Characters that move the cursor, change the terminal or reverse the reading order. Printed unescaped, they
+# could make one question look like another.
 _UNSHOWN = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
     code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
 
 
 def printable(text: str) -> str:
-    """Text of a model, a tool or a server in a form that is safe to print on a terminal."""
+    """Escape text of a model, a tool or a server so that it is safe to print on a terminal."""
     return text.replace("\r\n", "\n").translate(_UNSHOWN)
 
 
@@ -85,7 +85,7 @@ def report_errors() -> Iterator[None]:
 
 
 def _known_error(error: BaseException) -> EverturnError | None:
-    """The error as one with a message for the user; None if it is unexpected."""
+    """The error with a message for the user; None if it is unexpected."""
     if isinstance(error, EverturnError):
         return error
     if not isinstance(error, OSError):
@@ -94,7 +94,7 @@ def _known_error(error: BaseException) -> EverturnError | None:
         return DiskFull(f"{error.filename or 'A file'} could not be written: the disk is full.")
     if error.filename is None:
         return None  # not about a file that the user named
-    return EverturnError(f"{error.filename}: {error.strerror}.", hint="Check the path and its rights.")
+    return EverturnError(f"{error.filename}: {error.strerror}.", hint="Check the path and its permissions.")
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def require_store(config: Config) -> None:
     if not has_store(config.database_url, config.home):
         raise Invalid(
             f"There is no Everturn data in {config.home}.",
-            hint="Name its folder with --home or EVERTURN_HOME; 'everturn serve' makes a new one.",
+            hint="Name its folder with --home or EVERTURN_HOME; 'everturn serve' creates a new one.",
         )
 
 

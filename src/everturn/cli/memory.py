@@ -29,8 +29,7 @@ _LISTED_MAX = 200
 def memory() -> None:
     """View, edit and delete memory notes.
 
-    The notes are Markdown files in the data folder; `everturn memory where` names it. They can be edited
-    there as well.
+    The notes are Markdown files that you can also edit directly; `everturn memory where` prints their folder.
     """
 
 
@@ -57,9 +56,9 @@ def list_(words: tuple[str, ...], is_all: bool, home: Path | None) -> None:
     table = Table(_whole("Id"), "Since", "From", "Fact", box=None, header_style="bold")
     for note in notes[-_LISTED_MAX:]:
         table.add_row(note.id, note.day, escape(_source(note)), escape(one_line(note.text)))
-    console().print(table if notes else "There are no notes yet." if not words else "No note matches.")
+    console().print(table if notes else "There are no notes yet." if not words else "No notes match.")
     if len(notes) > _LISTED_MAX:
-        console().print(f"{len(notes) - _LISTED_MAX:,} older ones: everturn memory list --all")
+        console().print(f"{len(notes) - _LISTED_MAX:,} older notes: everturn memory list --all")
 
 
 @memory.command()
@@ -121,7 +120,7 @@ def pending(home: Path | None) -> None:
     """List sessions with answers that are not in memory yet."""
 
     async def work(built: BuiltMemory, store: Store) -> tuple[list[Owing], str, str]:
-        # A server that was killed cannot say that its commit has ended, and no other may have looked since.
+        # A killed server could not release its commit, and no other server may have done so since.
         await store.workers.take_over("")
         owing, settled = await store.ledger.standing(OWNER)
         last = _time(settled["at"]) if settled else "never"
@@ -153,9 +152,9 @@ def commit(session_id: str | None, home: Path | None) -> None:
 
     async def work(built: BuiltMemory, store: Store) -> tuple[int, list[str]]:
         turns, errors = 0, []
-        await store.workers.take_over("")  # else what a killed server was committing counts as under way
+        await store.workers.take_over("")  # else the commit of a killed server still counts as running
         if session_id is not None:
-            await store.sessions.get(OWNER, session_id)  # says so, if there is none
+            await store.sessions.get(OWNER, session_id)  # raises NotFound if there is none
         owing = await store.ledger.owing(OWNER) if session_id is None else []
         for each in [session_id] if session_id is not None else [known.session_id for known in owing]:
             done = await built.memory.commit_session(OWNER, each)
@@ -191,7 +190,7 @@ def where(home: Path | None) -> None:
 def _with_memory(
     home: Path | None, work: Callable[[BuiltMemory, Store], Awaitable[T]], *, makes_one: bool = False
 ) -> T:
-    """Open the store, the models and memory over them; nothing is started."""
+    """Open the store, the models and memory; start no background work."""
 
     async def inside(store: Store, config: Config) -> T:
         clock = SystemClock()
@@ -205,7 +204,7 @@ def _with_memory(
 
 
 def _whole(name: str) -> Column:
-    """A column of ids: they are copied, so they are never cut."""
+    """A column of ids, which are never shortened because users copy them."""
     return Column(name, no_wrap=True, min_width=_ID_CHARS)
 
 
@@ -217,7 +216,7 @@ def _state(owing: Owing) -> str:
     if owing.is_under_way:
         return "under way"
     if owing.error:
-        again = f", again at {_time(owing.retry_at)}" if owing.retry_at else ""
+        again = f", next try at {_time(owing.retry_at)}" if owing.retry_at else ""
         return f"failed {owing.attempts} times{again}: {owing.error}"
     return "waits for the session to end"
 

@@ -17,23 +17,23 @@ from everturn.web.access.token import CODE_MINUTES, FILE, read_token
 
 @click.command("open")
 @home_option
-@click.option("--host", help="The address that the server listens on, if not as in the settings.")
-@click.option("--port", type=int, help="Its port, if not as in the settings.")
-@click.option("--token", "is_token", is_flag=True, help="Print the access token itself, for API clients.")
-@click.option("--print", "is_printed", is_flag=True, help="Only print the address; start no browser.")
+@click.option("--host", help="The server's address, if it differs from the settings.")
+@click.option("--port", type=int, help="The server's port, if it differs from the settings.")
+@click.option("--token", "is_token", is_flag=True, help="Print the access token, for API clients.")
+@click.option("--print", "is_printed", is_flag=True, help="Print the address without opening a browser.")
 def open_(home: Path | None, host: str | None, port: int | None, is_token: bool, is_printed: bool) -> None:
-    """Open the page in a browser, signed in, where the server has no password.
+    """Open the page in a browser, signed in, if the server has no password.
 
-    The address that is printed lets its reader in, once, within ten minutes, under the server's own address:
-    for a browser that the server cannot know as yours (outside WSL, behind a port forwarding, of another
-    user). With a password, the page asks for that instead.
+    The printed address signs in one browser, once, within ten minutes. Use it for a browser that the server
+    does not recognise as yours: outside WSL, behind port forwarding, or of another user. If the server has a
+    password, the page asks for it instead.
     """
     config = read_config(home, host=host, port=port)
     token = read_token(config.home)
     if token is None:
         raise Invalid(
-            f"There is no {FILE} in {config.home} that only you can read: no server has started there yet.",
-            hint="Start it with 'everturn serve', or name its folder with --home.",
+            f"There is no {FILE} in {config.home} that only you can read. No server has started there yet.",
+            hint="Start the server with 'everturn serve', or name its folder with --home.",
         )
     if is_token:
         click.echo(token)
@@ -41,13 +41,13 @@ def open_(home: Path | None, host: str | None, port: int | None, is_token: bool,
     address, place = _where(config)
     carrying = address_to_open(address, place, config.home, SystemClock())
     click.echo(carrying)
-    click.echo(f"Good once, for {CODE_MINUTES} minutes.", err=True)
+    click.echo(f"Valid once, for {CODE_MINUTES} minutes.", err=True)
     if not is_printed and not open_browser(address, carrying, config.home):
-        click.echo("No browser could be started: open the address yourself.", err=True)
+        click.echo("No browser could be started. Open the address yourself.", err=True)
 
 
 def _where(config: Config) -> tuple[str, str]:
-    """The address of the page, and the place that its server listens at."""
+    """The address of the page, and the host and port that the server listens on."""
     host, port = config.web.host, config.web.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     number = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0][4][0]

@@ -19,7 +19,7 @@ def password(home: Path | None, remove: bool) -> None:
     """Set the password of the local admin, or remove it."""
     if remove:
         with_store(home, lambda store, config: open_accounts(store).remove_password())
-        console().print("The password is removed. Everturn now accepts local connections only.")
+        console().print("The password was removed. Everturn now accepts local connections only.")
         return
     given = _ask_password()
     with_store(home, lambda store, config: open_accounts(store).set_password(given), makes_one=True)
@@ -27,7 +27,7 @@ def password(home: Path | None, remove: bool) -> None:
 
 
 def _ask_password() -> str:
-    """A password that was typed twice. One that is too short is refused before it is typed again."""
+    """Ask for the password twice. Refuse one that is too short before asking again."""
     while True:
         given = str(
             click.prompt(f"New password (at least {PASSWORD_LENGTH_MIN} characters)", hide_input=True)

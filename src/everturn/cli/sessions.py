@@ -24,7 +24,7 @@ _PAGE = 200
 def sessions(limit: int, is_all: bool, is_json: bool, home: Path | None) -> None:
     """List sessions, newest first: id, last change, state, title.
 
-    The id is what `everturn export`, `everturn run --session` and `everturn chat --session` want.
+    Use the id with `everturn export`, `everturn run --session` and `everturn chat --session`.
     """
     found = with_store(home, lambda store, config: _newest(store, config, limit, is_all))
     for session in found:
@@ -49,7 +49,7 @@ async def _newest(store: Store, config: Config, limit: int, is_all: bool) -> lis
 
 
 def _as_line(session: Session) -> str:
-    """The title comes last and is never cut: a line may be long, the columns before it stay."""
+    """The title comes last, so that it need not be shortened to keep the columns aligned."""
     changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated_at / 1000))
     title = "".join(char for char in session.title or "Untitled session" if char.isprintable())
     return f"{session.id}  {changed}  {_state(session):<11}  {title}"

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from everturn.cli.frame import OWNER, console, home_option, with_store
 from everturn.web import Scope, open_accounts
 
-_MORE = ("Label", "Scopes", "Made", "Last used")
+_MORE = ("Label", "Scopes", "Created", "Last used")
 _ID_CHARS = 30
 
 
@@ -52,7 +52,7 @@ def create(label: str, scopes: tuple[str, ...], days: int | None, home: Path | N
 def list_(home: Path | None) -> None:
     """List tokens."""
     found = with_store(home, lambda store, config: open_accounts(store).tokens(OWNER))
-    # An id is there to be copied: the other columns give way.
+    # Users copy the id, so the other columns shrink instead.
     table = Table(Column("Id", no_wrap=True, min_width=_ID_CHARS), *_MORE, box=None, header_style="bold")
     for info in found:
         table.add_row(

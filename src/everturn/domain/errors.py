@@ -1,13 +1,13 @@
-"""Everything that can go wrong, under one root, split by what the caller can do about it.
+"""All errors, under one root, grouped by what the caller can do about them.
 
 ``Refused``   the request is wrong or came too late: change it, or read again and decide.
-``Retry``     nothing is wrong with the request: the same one can be tried again.
-``Stopped``   this process must not write any more, or a person has to look.
-``StoreFault``  a fault of ours met by one request; every other one goes on.
-``ModelTrouble``  a model call did not end well; the engine decides what follows.
+``Retry``     the request is fine: the same one can be tried again.
+``Stopped``   this process must not write any more, or an operator has to act.
+``StoreFault``  a bug of ours in one request; all others continue.
+``ModelTrouble``  a model call failed; the engine decides what to do next.
 
 Each error has a stable ``code``, an HTTP ``status``, a message that says what failed on which thing and
-what is still safe, and a ``hint`` that says what to do next. A ``remedy`` says the same to a program.
+what is still safe, and a ``hint`` that says what to do next. A ``remedy`` says the same to programs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 
 class Remedy(StrEnum):
-    """What most likely helps. Clients offer it as a button; new values may come, so ignore unknown ones."""
+    """What most likely helps. Clients offer it as a button and must ignore values they do not know."""
 
     RETRY = "retry"  # the same request may succeed later
     CHOOSE_MODEL = "choose_model"  # this model cannot answer, another one may
@@ -115,7 +115,7 @@ class Gone(Refused):
 
 
 class Stale(Refused):
-    """The write was based on a version that has moved on. ``current`` is the one to read."""
+    """The write was based on an old version of the session. ``current`` is the version to read."""
 
     code = "stale_version"
     status = 409
@@ -138,7 +138,7 @@ class Busy(Refused):
     def __init__(self, session_id: str, turn_id: str, state: str) -> None:
         super().__init__(
             f"Turn {turn_id} of session {session_id} is {state}. Nothing was changed.",
-            hint="Stop the turn or wait for its end, then try again.",
+            hint="Stop the turn or wait until it ends, then try again.",
             turn_id=turn_id,
             state=state,
         )
@@ -166,10 +166,10 @@ class WrongState(Refused):
 
 
 class SteeringWaits(WrongState):
-    """The turn cannot complete: the user has sent a message into it that it has not taken yet."""
+    """The turn cannot complete: it has not yet taken in a message that the user sent into it."""
 
     def __init__(self, turn_id: str) -> None:
-        super().__init__(f"Turn {turn_id} has steering messages that it has not taken.")
+        super().__init__(f"Turn {turn_id} has steering messages that it has not taken in.")
 
 
 class Denied(Refused):
@@ -191,7 +191,7 @@ class Limit(Refused):
 
 
 class StoreAway(Retry):
-    """The database cannot be reached. Nothing was written by this call."""
+    """The database cannot be reached. This call wrote nothing."""
 
     code = "store_away"
 
@@ -203,7 +203,7 @@ class OutcomeUnknown(Retry):
 
 
 class DiskFull(Retry):
-    """Running turns wait until there is room, then go on."""
+    """Running turns wait until there is room, then continue."""
 
     code = "disk_full"
     status = 507
@@ -225,7 +225,7 @@ class Overloaded(Retry):
 
 
 class Fenced(Stopped):
-    """Another worker has the turn, or it ended: this one must not write it any more."""
+    """Another worker has the turn, or the turn has ended: this worker must not write to it any more."""
 
     code = "fenced"
     status = 409
@@ -233,7 +233,7 @@ class Fenced(Stopped):
     def __init__(self, turn_id: str, epoch: int, state: str, current: int) -> None:
         super().__init__(
             f"Turn {turn_id} is {state} at epoch {current}; this worker held epoch {epoch}. "
-            "Nothing of it was written.",
+            "Nothing was written.",
             turn_id=turn_id,
             state=state,
         )
@@ -241,21 +241,21 @@ class Fenced(Stopped):
 
 
 class StoreBroken(Stopped):
-    """A sync failed: what the disk holds is unknown until the store is opened again."""
+    """A sync failed: the content of the disk is unknown until the store is opened again."""
 
     code = "store_broken"
     hint = "Check the disk, then restart. Everything acknowledged before is safe."
 
 
 class FileUnreadable(Stopped):
-    """A stored file is there and cannot be read now: to go on without it would pass for its being gone."""
+    """A stored file exists but cannot be read now. Continuing without it would look as if it were gone."""
 
     code = "file_unreadable"
     hint = "Check the disk and the number of open files, then try again. Nothing is lost."
 
 
 class FileMissing(Stopped):
-    """The store names a file whose bytes are not on the disk, or not whole."""
+    """The store names a file whose bytes are missing or incomplete on the disk."""
 
     code = "file_missing"
     status = 404
@@ -273,7 +273,7 @@ class StoreTooNew(Stopped):
 
 
 class StoreRefused(Stopped):
-    """The store's surroundings are not safe: old SQLite, a network file system, fsync off."""
+    """The store's environment is not safe: an old SQLite, a network file system, fsync off."""
 
     code = "store_refused"
 
@@ -287,18 +287,19 @@ class JournalCorrupt(Stopped):
 
 
 class StoreFault(EverturnError):
-    """One request failed in the store for a reason that has no name here. Nothing of it was stored, and all
-    others go on: only trouble of the database itself stops the writing."""
+    """One request failed in the store for a reason that has no error class. Nothing of it was stored.
+
+    All other requests continue: only a failure of the database itself stops writing."""
 
     code = "store_fault"
-    hint = "This is a fault in Everturn. The log says more; 'everturn doctor' checks the data."
+    hint = "This is a bug in Everturn. The log has the details; 'everturn doctor' checks the data."
 
 
 # --- models ----------------------------------------------------------------------------------------
 
 
 class ModelTrouble(EverturnError):
-    """``is_transient``: the same call may succeed later. ``retry_after_s``: when the provider says."""
+    """``is_transient``: the same call may succeed later. ``retry_after_s``: if the provider names a time."""
 
     code = "model_trouble"
     status = 502
@@ -335,7 +336,7 @@ class ModelDoesNotFit(ModelTrouble):
 
 
 class ModelRefused(ModelTrouble):
-    """The provider refused for good: bad key, no credit, bad request."""
+    """The provider refused, and trying again will not help: bad key, no credit, bad request."""
 
     code = "model_refused"
     reason = "refused"
@@ -373,7 +374,7 @@ class ModelDropped(ModelTrouble):
 
 
 class StreamCut(ModelTrouble):
-    """The stream ended cleanly but without its proper end: an interrupted step, not an answer."""
+    """The connection closed cleanly but without the end marker: an interrupted step, not an answer."""
 
     code = "model_stream_cut"
     reason = "cut"
@@ -388,7 +389,7 @@ class ContextTooLong(ModelTrouble):
 
 
 class ModelSilent(ModelTrouble):
-    """The model answered nothing at all: no text, no tool call."""
+    """The model returned an empty answer: no text, no tool call."""
 
     code = "model_silent"
     reason = "silent"

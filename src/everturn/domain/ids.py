@@ -1,4 +1,4 @@
-"""Ids that sort by time and say what they name: ``ses_…``, ``trn_…``, ``msg_…``."""
+"""Ids that sort by time and show their type: ``ses_…``, ``trn_…``, ``msg_…``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Ids:
 
 
 def message_id(turn_id: str, ordinal: int) -> str:
-    """The id of a turn's message, the same however often the turn is folded."""
+    """The id of a turn's message. Folding the turn again gives the same id."""
     return f"msg_{turn_id[_PREFIX_LENGTH:]}-{ordinal:04d}"
 
 

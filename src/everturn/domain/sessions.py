@@ -1,4 +1,4 @@
-"""A session: one conversation, as the list and a reader see it."""
+"""A session: one conversation, as lists and readers see it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class SessionKind(StrEnum):
-    """What a session is for. Lists show ordinary ones only. A store may hold kinds of a newer version."""
+    """What a session is for. Lists show ordinary ones only. A newer version may have stored other kinds."""
 
     ORDINARY = "ordinary"
     EPHEMERAL = "ephemeral"  # serves one answer, then it is purged
@@ -29,13 +29,13 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: int
     updated_at: int
     title: str = ""
-    is_title_given: bool = False  # a user named it; no generated title may replace that
+    is_title_given: bool = False  # a user named it; no generated title may replace it
     key: str = ""  # the place where a user talks; several sessions can share one
     head: str | None = None  # the turn the transcript ends with
-    redo_to: str | None = None  # the tip that undo left, until a new turn starts
+    redo_to: str | None = None  # the turn that redo returns to, until a new turn starts
     pinned: bool = False
     archived: bool = False
-    private: bool = False  # owes nothing to memory
+    private: bool = False  # its turns are not saved to memory
     tags: tuple[str, ...] = ()
     project: str | None = None  # a folder to work in
     profile: str | None = None
@@ -52,7 +52,7 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SessionPatch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What to change; a field left UNSET stays as it is."""
+    """Changes to a session. A field that is UNSET stays as it is."""
 
     title: str | msgspec.UnsetType = msgspec.UNSET
     pinned: bool | msgspec.UnsetType = msgspec.UNSET
@@ -66,14 +66,14 @@ class SessionPatch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
-    """One page and the cursor of the next; no cursor means that this was the last."""
+    """One page and the cursor of the next; no cursor on the last page."""
 
     items: tuple[T, ...]
     cursor: str | None = None
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """The first page of the list, what became of some other sessions, and totals: read at one moment."""
+    """The first page of the list, the state of some other sessions, and totals, in one consistent read."""
 
     page: Page[Session]
     others: tuple[tuple[str, Session | None], ...]  # None: deleted

@@ -1,7 +1,7 @@
-"""The contract of the store, split by noun. Two implementations keep it: SQLite and PostgreSQL.
+"""The contract of the store, split by noun. SQLite and PostgreSQL implement it.
 
-Every write is durable when its call returns, and is one transaction. A refused write has changed
-nothing. Nothing is read without naming its owner. Times are milliseconds since 1970.
+Every write is one transaction and is durable when its call returns. A refused write has changed
+nothing. Every read names its owner. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from everturn.domain.turns import ClaimReason, Completed, Failure, Turn, TurnKin
 
 
 class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A user's message on its way in."""
+    """A message that a user sends."""
 
     text: str = ""
     attachments: tuple[str, ...] = ()  # file ids
@@ -33,21 +33,25 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str | None = None  # idempotency key
     kind: TurnKind = TurnKind.MESSAGE
     note: str = ""  # for a compaction: its focus
-    preferred_model: str | None = None  # where ``model`` is None; not part of what was asked for, so that
-    # a repeat is a repeat after the preference has changed
-    version: int | None = None  # of the session that it is based on, where that matters
+    # Used if ``model`` is None. Not part of the request itself, so a repeated request is still recognised
+    # after the preference has changed.
+    preferred_model: str | None = None
+    version: int | None = None  # the session version that the message is based on, if it matters
 
 
 class Accepted(msgspec.Struct, frozen=True):
     turn: Turn
     cursor: int  # follow the session's events after this position to see all of the turn
-    is_repeat: bool = False  # the idempotency key was seen before; this is the first answer
-    is_steering: bool = False  # it went into the running turn ``turn``
+    is_repeat: bool = False  # the idempotency key was used before; this is the first answer
+    is_steering: bool = False  # the message went into the running turn ``turn``
 
 
 class TranscriptPage(msgspec.Struct, frozen=True):
-    """One page of a session, read at one moment. ``turns``: those of its messages and, on the newest page,
-    the active one. ``queued``: on the newest page, the turns that wait to run, in order."""
+    """One page of a session, in one consistent read.
+
+    ``turns``: those of its messages and, on the newest page, the active one. ``queued``: on the newest page,
+    the turns that wait to run, in order.
+    """
 
     session: Session
     messages: Page[Message]
@@ -56,7 +60,7 @@ class TranscriptPage(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """How a change of the transcript protects itself: a key, a version, or both."""
+    """What protects a change of the transcript from repeats and stale reads: a key, a version, or both."""
 
     key: str | None = None
     version: int | None = None
@@ -66,7 +70,7 @@ NO_REQUEST = Request()
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """Why nothing can be stored at the moment. ``code`` is that of the error which a write meets."""
+    """Why nothing can be stored at the moment. ``code`` is the code of the error that a write raises."""
 
     code: str
     message: str
@@ -87,7 +91,7 @@ class Claim(msgspec.Struct, frozen=True):
     reason: ClaimReason
     journal: tuple[Event, ...] = ()
     stopped_at: int | None = None
-    message: Message | None = None  # the turn's first, as it is now; None in a compaction
+    message: Message | None = None  # the turn's current first message; None in a compaction
 
 
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,11 +114,11 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     answered_at: int | None = None
     expires_at: int | None = None
     title: str = ""  # of the session, for lists
-    edited: str | None = None  # the arguments that the answer put in place of the asked ones
+    edited: str | None = None  # the user's arguments, which replace those of the call
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An upload or an artifact; its bytes lie in the data folder under their hash."""
+    """An upload or an artifact. Its bytes are in the data folder, named by their hash."""
 
     id: str
     owner: str
@@ -141,12 +145,12 @@ class Sessions(Protocol):
         preferred_profile: str | None = None,
         request: Request = NO_REQUEST,
     ) -> Session:
-        """``preferred_profile``: where ``profile`` is None; not part of what was asked for, so that a
-        repeat is a repeat after the preference has changed."""
+        """``preferred_profile`` is used if ``profile`` is None. It is not part of the request itself, so a
+        repeated request is still recognised after the preference has changed."""
         ...
 
     async def get(self, owner: str, session_id: str) -> Session:
-        """Raises NotFound, and Gone for a deleted session, like every request of a user about one."""
+        """Raises NotFound, and Gone if the session is deleted, as all user requests about a session do."""
         ...
 
     async def list(
@@ -164,7 +168,7 @@ class Sessions(Protocol):
         ...
 
     async def overview(self, owner: str, *, limit: int, also: Collection[str] = ()) -> Overview:
-        """The first page and totals; ``also``: sessions to look up that may not be on the page."""
+        """The first page and totals. ``also``: more sessions to look up, which may not be on the page."""
         ...
 
     async def on_key(self, owner: str, key: str) -> Sequence[str]:
@@ -182,7 +186,7 @@ class Sessions(Protocol):
         ...
 
     async def mark_deleted(self, owner: str, session_id: str, *, due_at: int) -> Session:
-        """Hide the session until it is restored or, from ``due_at`` on, purged. Its turns go on meanwhile."""
+        """Hide the session until it is restored or, from ``due_at`` on, purged. Its turns continue."""
         ...
 
     async def restore(self, owner: str, session_id: str) -> Session:
@@ -190,13 +194,13 @@ class Sessions(Protocol):
         ...
 
     async def deletions(self) -> Sequence[Deletion]:
-        """Of all owners: sessions that wait to be purged, ephemeral ones too, the earliest due first."""
+        """Sessions of all owners that wait to be purged, including ephemeral ones, earliest due first."""
         ...
 
     async def delete(self, owner: str, session_id: str, *, is_purge: bool = False) -> None:
-        """End the running turn, then remove everything of the session that is live (A17).
+        """End the running turn, then remove all live data of the session (A17).
 
-        ``is_purge``: only if it is still deleted; raises WrongState if it was restored."""
+        ``is_purge``: only if the session is still deleted; raises WrongState if it was restored."""
         ...
 
 
@@ -227,8 +231,10 @@ class Turns(Protocol):
         place: int | None = None,
         version: int | None = None,
     ) -> Turn:
-        """Change its text, or its place in the queue: ``place`` turns then run before it, or all others
-        where they are fewer. Raises Stale if the session is no longer at ``version``."""
+        """Change the text of a queued turn, or its place in the queue.
+
+        ``place`` is the number of turns that run before it; with fewer turns, it comes last. Raises Stale if
+        the session is no longer at ``version``."""
         ...
 
     async def remove_queued(self, owner: str, turn_id: str) -> None: ...
@@ -241,8 +247,8 @@ class Turns(Protocol):
         session_id: str | None = None,
         without_owners: Sequence[str] = (),
     ) -> list[Claim]:
-        """Take turns that are ready to run: the oldest queued one of each free session, answered and
-        handed-over ones. Appends ``turn.started`` or ``turn.resumed``."""
+        """Take turns that are ready to run: the oldest queued turn of each free session, and turns that were
+        answered or handed over. Appends ``turn.started`` or ``turn.resumed``."""
         ...
 
     async def find_lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
@@ -250,8 +256,8 @@ class Turns(Protocol):
         ...
 
     async def held_by(self, worker: str) -> list[tuple[str, int]]:
-        """What the worker holds, as (turn, epoch): more than it knows of, if it did not hear the answer to
-        a claim."""
+        """The turns that the worker holds, as (turn, epoch). It may not know about some of them, if the
+        answer to a claim was lost."""
         ...
 
     async def take_steering(self, turn_id: str, epoch: int, number: int) -> list[Message]:
@@ -269,7 +275,7 @@ class Turns(Protocol):
         *,
         worked_ms: int | None = None,
     ) -> Turn:
-        """Make the asks durable with their events and put the turn to waiting, in one step."""
+        """Make the asks durable with their events and set the turn to waiting, in one transaction."""
         ...
 
     async def complete(
@@ -282,32 +288,35 @@ class Turns(Protocol):
         provider: str | None = None,
         handle: str = "",
     ) -> Completed:
-        """Write the messages, the usage, the debt to memory and the end, in one transaction.
+        """Write the messages, the usage, the debt to memory and the end of the turn, in one transaction.
 
         ``number`` is the last event that the writer made durable. Raises WrongState if the journal holds
         more, SteeringWaits if a steering message waits. ``provider``: the memory provider that the turn is
-        owed to; ``handle``: the handle that saw it.
+        owed to; ``handle``: the provider's handle that observed it.
         """
         ...
 
     async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:
-        """End as failed with what the journal holds. ``epoch`` None: the caller is not the turn's worker,
-        for example because the turn is still queued."""
+        """End the turn as failed, with the messages in its journal.
+
+        ``epoch`` None: the caller is not the turn's worker, for example because the turn is still queued."""
         ...
 
     async def interrupt(
         self, turn_id: str, epoch: int | None, failure: Failure, *, is_sealed: bool = True
     ) -> Turn:
-        """End as interrupted with what the journal holds; the user can resume it. ``is_sealed``: the worker
-        will send nothing more, so no late events are waited for. ``epoch`` as for ``fail``."""
+        """End the turn as interrupted, with the messages in its journal; the user can resume it.
+
+        ``is_sealed``: the worker will send nothing more, so the store does not wait for late events.
+        ``epoch``: as for ``fail``."""
         ...
 
     async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
-        """End as cancelled with what the journal holds. Cancelling an ended turn returns it as is."""
+        """End the turn as cancelled, with the messages in its journal. An ended turn is returned as it is."""
         ...
 
     async def hand_over(self, turn_id: str, epoch: int) -> Turn:
-        """Release a running turn: claimable at once, its place kept."""
+        """Release a running turn. It keeps its place and can be claimed at once."""
         ...
 
     async def resume(self, owner: str, turn_id: str) -> Turn:
@@ -325,12 +334,12 @@ class Transcript(Protocol):
     async def page(
         self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
     ) -> TranscriptPage:
-        """That page with its session and turns, in one read."""
+        """The same page with its session and turns, in one read."""
         ...
 
     async def context(self, owner: str, session_id: str, *, upto: str | None = None) -> list[Message]:
-        """What the model is given: from the newest summary on, or the whole path, up to ``upto`` (a
-        turn; default the head), that turn included."""
+        """The messages for the model: from the newest summary on, or the whole path, up to and including the
+        turn ``upto`` (default: the head)."""
         ...
 
     async def undo(self, owner: str, session_id: str, request: Request) -> Session: ...
@@ -340,7 +349,7 @@ class Transcript(Protocol):
     async def clear(self, owner: str, session_id: str, request: Request) -> Session: ...
 
     async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
-        """Show another sibling: the head becomes the newest tip below this turn."""
+        """Show another sibling: the head becomes the newest last turn below this turn."""
         ...
 
     async def retry(
@@ -353,7 +362,7 @@ class Transcript(Protocol):
         text: str | None = None,
         model: str | None = None,
     ) -> Accepted:
-        """Start a sibling of the turn (default: the head) with the same or an edited message, by the same or
+        """Start a sibling of the turn (default: the head), with the same or an edited message and the same or
         another model."""
         ...
 
@@ -371,8 +380,8 @@ class Transcript(Protocol):
         events: Sequence[Event] = (),
         purge_at: int | None = None,
     ) -> Session:
-        """``events``: of newer kinds, kept in the journal. ``purge_at``:
-        an ephemeral session, which no list shows and which is purged then at the latest."""
+        """``events``: events of newer kinds, kept in the journal. ``purge_at`` makes the session ephemeral:
+        no list shows it, and it is purged by then."""
         ...
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
@@ -382,23 +391,24 @@ class Transcript(Protocol):
 
 class Journal(Protocol):
     async def append(self, turn_id: str, epoch: int, first_number: int, payloads: Sequence[Payload]) -> int:
-        """Make events durable; return the position of the last. Numbers that are already there are
-        skipped, so a batch can be sent again as formed. Raises Fenced.
+        """Make events durable; return the position of the last. Numbers that are already in the journal are
+        skipped, so a batch can be sent again unchanged. Raises Fenced.
 
-        Returns 0 when the database is away: the events are synced to this worker's spool, not visible
-        to anybody and not published. They are delivered later, in order. Until ``wait_delivered`` returns,
-        nothing may be done that others must know of: no model call, no tool (C04).
+        Returns 0 if the database is away: the events are synced to this worker's spool, but not published
+        and not visible to readers. They are delivered later, in order. Until ``wait_delivered`` returns, the
+        turn must not do anything that other workers have to know about: no model call, no tool (C04).
         """
         ...
 
     async def wait_delivered(self, turn_id: str, epoch: int) -> None:
-        """Return when nothing of this writer waits in the spool, at once if nothing does. Call it before
-        a model call or a tool. Raises Fenced if another worker has the turn: the spooled events were then
-        kept beside the journal (C09)."""
+        """Wait until this writer has no events in the spool. Call it before a model call or a tool.
+
+        Raises Fenced if another worker has the turn; the spooled events were then stored beside the
+        journal (C09)."""
         ...
 
     async def after(self, owner: str, session_id: str, position: int, *, limit: int = 500) -> list[Event]:
-        """Events that follow the position; one ``snapshot`` where they were pruned."""
+        """Events after the position; one ``snapshot`` in place of pruned ones."""
         ...
 
     async def of_turn(self, owner: str, turn_id: str) -> list[Event]:
@@ -415,15 +425,15 @@ class Journal(Protocol):
         ...
 
     async def deliver_late(self, turn_id: str, epoch: int, events: Sequence[Event]) -> int:
-        """Put spooled events of a former worker beside the journal; return how many were new."""
+        """Store spooled events of a former worker beside the journal; return how many were new."""
         ...
 
     async def seal(self, turn_id: str, epoch: int) -> None:
-        """Say that nothing more will come from this epoch's worker."""
+        """Record that this epoch's worker will send nothing more."""
         ...
 
     async def pending(self, owner: str, session_id: str) -> tuple[Session, bool]:
-        """The session, and whether ``recover`` has something to look at. Writes nothing."""
+        """The session, and whether ``recover`` has something to do. Writes nothing."""
         ...
 
     async def recover(self, owner: str, session_id: str) -> bool:
@@ -440,9 +450,10 @@ class Asks(Protocol):
     async def answer(
         self, owner: str, ask_id: str, answer: str, *, by: str, arguments: str | None = None
     ) -> Ask:
-        """Durable with its event; the turn becomes claimable when none of its asks is open. Answering
-        again with the same answer changes nothing, with another it is refused. ``arguments``: what an
-        approved call runs with instead of what was asked; that holds for this one call."""
+        """Store the answer with its event. The turn becomes claimable when none of its asks is open.
+
+        Repeating the same answer changes nothing; a different answer is refused. ``arguments`` replace those
+        of the approved call, for this one call."""
         ...
 
     async def expire(self, now_ms: int) -> int: ...
@@ -480,12 +491,12 @@ class Search(Protocol):
         session_id: str | None = None,
         reader: str | None = None,
     ) -> list[Hit]:
-        """``reader``: the session on whose behalf it is asked; what other sessions hold in private is not
-        shown to it. None: their owner asks, who sees everything."""
+        """``reader``: the session that searches; messages of other private sessions are not shown to it.
+        None: the owner searches, and sees everything."""
         ...
 
     async def index(self, *, limit: int = 2000) -> int:
-        """Bring up to this many messages into the index; return how many there were."""
+        """Add up to this many messages to the index; return how many were added."""
         ...
 
     async def rebuild(self) -> None: ...
@@ -495,7 +506,7 @@ class Workers(Protocol):
     async def register(self, worker: str) -> None: ...
 
     async def heartbeat(self, worker: str) -> bool:
-        """Renew the lease; False if it was lost. On SQLite there is none: always True."""
+        """Renew the lease; False if it was lost. SQLite has no leases: always True."""
         ...
 
     async def take_over(self, worker: str) -> int:
@@ -512,7 +523,7 @@ class Records(Protocol):
     async def put(self, owner: str, kind: str, name: str, value: Json) -> None: ...
 
     async def replace(self, owner: str, kind: str, name: str, value: Json) -> bool:
-        """Like ``put``, but only where there is one; False: there is none, and none was made."""
+        """Like ``put``, but only if the record exists; otherwise do nothing and return False."""
         ...
 
     async def get(self, owner: str, kind: str, name: str) -> Json | None: ...
@@ -523,7 +534,7 @@ class Records(Protocol):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a check found. ``is_repairable``: ``doctor --repair`` can put it right from the truth."""
+    """What a check found. ``is_repairable``: ``doctor --repair`` can rebuild it from the stored sessions."""
 
     what: str
     detail: str
@@ -534,7 +545,7 @@ class Finding(msgspec.Struct, frozen=True):
 class UsageEntry(msgspec.Struct, frozen=True):
     """The tokens of one ended turn (``purpose`` is ``turn``), or of a model call for another purpose."""
 
-    model: str | None  # None: the default of its time
+    model: str | None  # None: the default model at that time
     usage: Usage
     at: int
     purpose: str
@@ -546,7 +557,7 @@ class Upkeep(Protocol):
     async def repair(self) -> list[Finding]: ...
 
     async def backup(self, target: Path) -> Path:
-        """A consistent copy, database first, then files, verified by opening it."""
+        """Make a consistent copy, the database first, then the files, and verify it by opening it."""
         ...
 
     async def prune(self, *, older_than_ms: int, limit: int = 200) -> int: ...
@@ -564,7 +575,7 @@ class WriteCounts(msgspec.Struct, frozen=True):
     commits: int
     waiting: int  # writes that no commit has taken yet
     commit_seconds: tuple[float, ...]  # how long the last commits took
-    is_log_stuck: bool  # SQLite's write-ahead log could not be moved into the database
+    is_log_stuck: bool  # SQLite's write-ahead log could not be checkpointed
 
 
 class Store(Protocol):
@@ -621,28 +632,28 @@ class Store(Protocol):
 
     @property
     def has_certain_commits(self) -> bool:
-        """True if a commit always either happened or raised. On PostgreSQL the connection can break during a
-        commit, and a claim of unknown outcome would leave its turn without a worker."""
+        """True if a commit always either succeeds or raises. On PostgreSQL the connection can break during a
+        commit, and a claim with an unknown outcome would leave its turn without a worker."""
         ...
 
     @property
     def is_away(self) -> bool:
-        """The database cannot be reached at the moment: appends go to the spool, everything else raises
+        """True while the database cannot be reached: appends go to the spool, everything else raises
         StoreAway. Never on SQLite."""
         ...
 
     @property
     def trouble(self) -> Trouble | None:
-        """Why the last write was not stored; None as soon as one is."""
+        """Why the last write failed; None as soon as one succeeds."""
         ...
 
     async def health_changed(self, known: Trouble | None) -> Trouble | None:
-        """Wait until the trouble differs from ``known``, then return it."""
+        """Wait until ``trouble`` differs from ``known``, then return it."""
         ...
 
     def changes(self, owner: str) -> AsyncGenerator[list[tuple[str, Session | None]] | None, None]:
         """Sessions whose row in the list changed, in batches, without end; (id, None) for a deleted one. A
-        batch that is None means that any of them may have changed: read the list again."""
+        None instead of a batch means that any session may have changed: read the list again."""
         ...
 
     def counts(self) -> WriteCounts: ...

@@ -57,7 +57,7 @@ async def _ask_once(model: Model, request: ModelRequest) -> tuple[str, Usage]:
             elif isinstance(chunk, Finish):
                 finish = chunk
     if finish is None:
-        raise StreamCut(f"The stream of {model.name} ended without its proper end.")
+        raise StreamCut(f"The stream of {model.name} ended without its end marker.")
     text = "".join(pieces).strip()
     if not text:
         raise ModelSilent(f"{model.name} answered nothing.")

@@ -167,7 +167,7 @@ class ModelSteps:
         if scope.cancelled_caught:
             silence_s = self._services.settings.model_silence_max_s
             raise ModelTimeout(f"{model.name} sent nothing for {silence_s:g} seconds.")
-        raise StreamCut(f"The stream of {model.name} ended without its proper end.")
+        raise StreamCut(f"The stream of {model.name} ended without its end marker.")
 
     async def _abandon(self, step: int, name: str, error: ModelTrouble) -> None:
         """Journal that the attempt failed and when it is retried, then wait until then."""

@@ -1,4 +1,4 @@
-"""Shipped fakes: a clock that obeys, models that follow a script, probes that hold or kill, small tools.
+"""Test doubles: a fake clock, models that follow a script, probes that hold or kill, small tools.
 
 May import anything; imported only by tests and benchmarks. Nothing here is used in production.
 """

@@ -1,4 +1,4 @@
-"""A clock that moves only when it is told to."""
+"""A clock that moves only when a test advances it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROUNDS = 12
 class FakeClock:
     """Starts at a fixed moment; ``advance`` moves it and wakes the sleepers whose time has come.
 
-    Sleepers wake in the order of their times, and the clock shows each of them exactly its time.
+    Sleepers wake in the order of their times, and each of them sees exactly its own time on the clock.
     """
 
     def __init__(self, start_ms: int = 1_750_000_000_000) -> None:
@@ -33,7 +33,7 @@ class FakeClock:
         return self._elapsed_s
 
     def set_back(self, seconds: float) -> None:
-        """Set the date back, as a person or a time server does. Elapsed time and sleepers are unaffected."""
+        """Set the date back, as a user or a time server does. Elapsed time and sleepers are unaffected."""
         self._start_ms -= round(seconds * 1000)
 
     async def sleep(self, seconds: float) -> None:
@@ -48,7 +48,7 @@ class FakeClock:
         try:
             await awake.wait()
         finally:
-            if not awake.is_set():  # cancelled: nobody is to be woken any more
+            if not awake.is_set():  # cancelled: there is no sleeper left to wake
                 self._sleepers.remove(sleeper)
                 heapq.heapify(self._sleepers)
 
@@ -59,12 +59,12 @@ class FakeClock:
 
     async def someone_sleeps(self, seconds: float) -> None:
         """Wait until a sleeper has exactly this long to go."""
-        with within(f"somebody sleeps for {seconds:g} s"):
+        with within(f"a task sleeps for {seconds:g} s"):
             while not any(abs(left - seconds) < 1e-6 for left in self.sleeping):
                 await self._slept.wait()
 
     async def advance(self, seconds: float) -> None:
-        """Move the clock, stopping at each sleeper's time so that it can act, and sleep again."""
+        """Move the clock, stopping at each sleeper's time so that it can act and sleep again."""
         until = self._elapsed_s + seconds
         while self._sleepers and self._sleepers[0][0] <= until:
             at, _, awake = heapq.heappop(self._sleepers)
@@ -74,15 +74,15 @@ class FakeClock:
         self._elapsed_s = until
 
     def set_wall(self, by_s: float) -> None:
-        """Somebody sets the wall clock, forward or back: no time passes, and nobody wakes."""
+        """Set the wall clock forward or back. No time passes, and no sleeper wakes."""
         self._start_ms += round(by_s * 1000)
 
     def stand_still(self, seconds: float) -> None:
-        """Time passes and nobody gets to act: the process was stopped. Sleepers wake at the next move."""
+        """Let time pass as if the process were stopped. Sleepers wake at the next move."""
         self._elapsed_s += seconds
 
     async def jump(self, seconds: float) -> None:
-        """Move the clock at once, as when a machine was asleep: whoever was due wakes once, late."""
+        """Move the clock at once, as when a machine was asleep: sleepers that were due wake once, late."""
         self._elapsed_s += seconds
         while self._sleepers and self._sleepers[0][0] <= self._elapsed_s:
             heapq.heappop(self._sleepers)[2].set()

@@ -1,13 +1,13 @@
-"""A disk that forgets: what was only written is kept apart from what was synced.
+"""A disk that loses power and fails on demand: it distinguishes written bytes from synced bytes.
 
-``Platter`` is the disk's memory: every operation in order, with the marks that a test puts between
+``Platter`` records every operation in order, with the marks that a test puts between
 them. ``FaultyVfs`` is how SQLite writes to it (``open_store(..., vfs=vfs.name)``), ``FaultyDisk`` how the
-store's other files are written. The files themselves are real and lie in the test's folder; the platter
-can lay out, in another folder, what would be found after the power had gone at any operation.
+store's other files are written. The files themselves are real and are in the test's folder; the platter
+can write to another folder what would be left on the disk if the power failed at any operation.
 
 Faults are planned with ``fail``: the n-th write fails with "disk full", a sync with an I/O error, and so
-on. After a sync has failed, what it should have made durable never becomes so, although it can be read:
-that is what real kernels do.
+on. After a failed sync, the bytes that it should have made durable can still be read but are never
+durable, as with real kernels.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _IO_ERRORS = {
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One thing that happened to the disk. ``mark`` is a test's note, not an operation."""
+    """One operation on the disk. ``mark`` is a test's note, not an operation."""
 
     kind: str  # write | sync | sync_failed | truncate | delete | rename | sync_folder | mark
     path: str
@@ -56,14 +56,14 @@ class Operation(msgspec.Struct, frozen=True):
 class _Fault(msgspec.Struct):
     kind: str
     code: int
-    passes: int  # how many operations still go well
-    times: int  # how many fail then
+    passes: int  # how many operations still succeed
+    times: int  # how many fail after that
     suffix: str
-    result: int | None  # SQLite's code for it, where it is not the one that follows from the others
+    result: int | None  # SQLite's code for it, if it differs from the usual one
 
 
 class PlannedError(OSError):
-    """What the operating system says, and SQLite's own code for it if the test chose one."""
+    """An operating system error, with SQLite's own code for it if the test chose one."""
 
     def __init__(self, code: int, path: str, result: int | None = None) -> None:
         super().__init__(code, os.strerror(code), path)
@@ -71,7 +71,7 @@ class PlannedError(OSError):
 
 
 class Platter:
-    """Everything that was done to the disk, in order."""
+    """Records all operations on the disk, in order."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -82,7 +82,7 @@ class Platter:
         self.last_errno = 0
 
     def mark(self, note: str) -> None:
-        """Write a note between the operations: what was acknowledged at this point."""
+        """Record a note between the operations, such as what was acknowledged at this point."""
         with self._lock:
             self.log.append(Operation("mark", note))
 
@@ -99,10 +99,10 @@ class Platter:
         suffix: str = "",
         result: int | None = None,
     ) -> None:
-        """From now on, ``after`` operations of this kind go well, then ``times`` fail with ``code``.
+        """From now on, ``after`` operations of this kind succeed, then ``times`` fail with ``code``.
 
         ``suffix`` chooses files by the end of their name, e.g. ``-wal``. ``result`` is the extended code that
-        SQLite reports, e.g. one of the shared memory, which this disk does not see.
+        SQLite reports, e.g. one for shared memory, which this disk does not handle.
         """
         with self._lock:
             self._faults.append(_Fault(kind, code, after, times, suffix, result))
@@ -114,7 +114,7 @@ class Platter:
 
     @contextmanager
     def doing(self, operation: Operation) -> Iterator[None]:
-        """Let the operation happen and write it down, or raise the OSError that was planned for it."""
+        """Perform and record the operation, or raise the OSError that was planned for it."""
         with self._lock:
             error = self._planned(operation)
             if error is not None:
@@ -141,12 +141,12 @@ class Platter:
     # --- what is left ----------------------------------------------------------------------------------
 
     def cut(self, target: Path, upto: int | None = None, *, how: str = "lost", seed: int = 0) -> None:
-        """Lay out in ``target`` what is found when the power goes after the first ``upto`` operations.
+        """Write to ``target`` what is left if the power fails after the first ``upto`` operations.
 
         ``how``: lost (nothing that was not synced) | kept (all of it, as after kill -9) | torn (all but
         the last write, of which half) | mixed (any part of it in any order, chosen by ``seed``).
         """
-        state = _Replay(how, random.Random(seed))  # noqa: S311 - a test wants the same choice again
+        state = _Replay(how, random.Random(seed))  # noqa: S311 - a test must be repeatable
         for operation in self.log[: len(self.log) if upto is None else upto]:
             state.do(operation)
         target.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ class Platter:
 
 
 class _Inode:
-    """One file: its content as of the last sync, and what was done to it since."""
+    """One file: its content at the last sync, and the operations since."""
 
     def __init__(self) -> None:
         self.synced = bytearray()
@@ -176,7 +176,7 @@ class _Inode:
 
 
 class _Replay:
-    """The disk as it comes to be, operation by operation."""
+    """Rebuilds the disk, operation by operation."""
 
     def __init__(self, how: str, choice: random.Random) -> None:
         self._how = how
@@ -299,7 +299,7 @@ def _path_of(descriptor: int) -> str:
 
 
 class FaultyVfs(apsw.VFS):
-    """SQLite's way to the platter. Locks and shared memory are the real ones, so WAL works as always."""
+    """SQLite's access to the platter. Locks and shared memory are real, so WAL works as usual."""
 
     def __init__(self, platter: Platter) -> None:
         self.name = f"faulty-{id(platter):x}"

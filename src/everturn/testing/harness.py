@@ -1,4 +1,4 @@
-"""An engine with scripted models around a given store, and short words for what tests do with it."""
+"""An engine with scripted models around a given store, with shortcuts for tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Crash(BaseException):
 
 
 class Harness:
-    """``engine`` and its parts by name, and the waits that tests need."""
+    """The engine, its parts, and the waits that tests need."""
 
     def __init__(
         self, engine: Engine, store: Store, model: ScriptedModel, toolbox: FakeToolbox, clock: Clock
@@ -55,7 +55,7 @@ class Harness:
         return await self.settled(accepted.turn.id)
 
     async def settled(self, turn_id: str) -> Turn:
-        """The turn, once it has ended or waits for an answer."""
+        """Wait until the turn has ended or waits for an answer; return it."""
         turn = await self.turn(turn_id)
         with within(f"turn {turn_id} ends or waits for the user"):
             async for batch in self.engine.follow(OWNER, turn.session_id, 0):
@@ -82,7 +82,7 @@ class Harness:
         return (await self.engine.messages(OWNER, session.id, limit=500)).items
 
     async def texts(self, session: Session) -> list[str]:
-        """Role and words of each message of the transcript."""
+        """Role and text of each message of the transcript."""
         return [f"{message.role}: {message.text}" for message in await self.messages(session)]
 
     async def events(self, session: Session) -> list[ev.Event]:
@@ -103,13 +103,13 @@ class Harness:
 
 
 def quiet_settings(**changes: Any) -> EngineSettings:
-    """Settings under which nothing happens that a test did not ask for."""
+    """Settings without background work that a test did not ask for."""
     return msgspec.structs.replace(EngineSettings(makes_titles=False, stop_grace_s=0.0), **changes)
 
 
 @asynccontextmanager
 async def crashing_harness(store: Any, *script: Answer, **more: Any) -> AsyncIterator[Harness]:
-    """Like ``open_harness``, but at its end the engine dies: nothing is handed over, its worker is dead."""
+    """Like ``open_harness``, but at its end the engine crashes: nothing is handed over, the worker dies."""
     try:
         async with open_harness(store, *script, **more) as harness:
             yield harness

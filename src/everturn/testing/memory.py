@@ -1,4 +1,4 @@
-"""A memory provider that writes down what it is told, and can be held, slow, or broken on demand."""
+"""A memory provider that records its calls, and can be held, slow, or broken on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from everturn.testing.waiting import within
 
 
 class RecordingProvider:
-    """``taken`` are the segments that it took in, by the order of their first arrival.
+    """``taken`` holds the segments that it took in, in the order of their first arrival.
 
     ``calls`` holds every call of ``commit`` that got past its gate, repeats included. ``failures`` makes
     that many next commits fail.
@@ -40,7 +40,7 @@ class RecordingProvider:
 
     @property
     def words(self) -> list[str]:
-        """What the user said in all that was taken in."""
+        """The user's messages in all segments that were taken in."""
         return [
             message.text
             for segment in self.taken.values()
@@ -50,8 +50,7 @@ class RecordingProvider:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let commits that begin inside wait in the provider until the end, however that comes: a test that
-        fails holds nobody up."""
+        """Hold commits that begin inside this context until it ends, even if the test fails."""
         gate = self._gate = anyio.Event()
         self._entered = anyio.Event()
         try:
@@ -65,7 +64,7 @@ class RecordingProvider:
             await self._entered.wait()
 
     async def until(self, what: str, condition: Callable[[], object]) -> None:
-        """Wait until something that is written down here makes the condition true; else say ``what``."""
+        """Wait until recorded calls make the condition true; otherwise fail and name ``what``."""
         with within(what):
             while not condition():
                 await self._changed.wait()

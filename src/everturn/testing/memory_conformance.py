@@ -1,5 +1,5 @@
 # ruff: noqa: S101 - a test suite that is shipped
-"""What every memory provider must do, as a suite that a plug-in author runs against their own.
+"""The tests that every memory provider must pass. Plug-in authors run them against their own provider.
 
     from everturn.testing.memory_conformance import ProviderConformance
 
@@ -8,9 +8,9 @@
             return MyProvider(...)
 
 Each test opens fresh handles with ``open``. Handles that are opened in one test must share what they
-remember, as two processes would. Needs pytest and anyio's plugin. A provider that recalls what it was given
-(most do, in some form) also sets ``recalls_words = True``, so that what it recalls is looked at; one that
-keeps which turns it took in, not only which keys, sets ``takes_turns_once = True``.
+remember, as two processes would. Needs pytest and anyio's plugin. A provider that recalls text it was given
+(most do, in some form) also sets ``recalls_words = True``, so that the recalled text is checked; one that
+records which turns it took in, not only which keys, sets ``takes_turns_once = True``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def segment_of(session: int, *words: str, owner: str = "ada", first_turn: int = 
 class ProviderConformance:
     recalls_words: ClassVar[bool] = False
     takes_turns_once: ClassVar[bool] = False
-    lives_apart: ClassVar[bool] = True  # plug-ins do: each handle on a thread and a loop of its own
+    lives_apart: ClassVar[bool] = True  # as plug-ins do: each handle has its own thread and event loop
 
     def open(self) -> MemoryProvider:
         raise NotImplementedError("Return a fresh handle of your provider.")
@@ -117,22 +117,22 @@ class ProviderConformance:
         await other.close()
 
     async def test_a_turn_that_comes_again_under_another_key_is_taken_in_once(self) -> None:
-        """After an unknown outcome, a turn that the user undid and restored comes with later ones."""
+        """After an unknown outcome, a turn that the user undid and restored is sent again with later ones."""
         if not self.takes_turns_once:
-            pytest.skip("it keeps keys, not turns: such a turn may be taken in twice")
+            pytest.skip("it records keys, not turns: such a turn may be taken in twice")
         provider = self.open()
         await provider.commit(segment_of(1, "I live in Lisbon.", "I play the viola."))
         first = await provider.recall("ada", "key", "Do I play the viola?")
         await provider.commit(segment_of(1, "I play the viola.", "I collect stamps.", first_turn=2))
         assert await provider.recall("ada", "key", "Do I play the viola?") == first
         recalled = await provider.recall("ada", "key", "Do I collect stamps?")
-        assert not self.recalls_words or "stamps" in recalled.lower(), "what was new beside it is not lost"
+        assert not self.recalls_words or "stamps" in recalled.lower(), "the new turn is not lost"
         await provider.close()
 
     async def test_handles_on_threads_of_their_own_commit_at_once(self) -> None:
-        """As plug-ins live in the server: one thread per agent."""
+        """As the server runs plug-ins: one thread per agent."""
         if not self.lives_apart:
-            pytest.skip("it is no plug-in")
+            pytest.skip("it is not a plug-in")
         handles = [ThreadedProvider(self.open, "apart") for _ in range(4)]
         with anyio.fail_after(COMMIT_S_MAX):
             async with anyio.create_task_group() as group:

@@ -1,4 +1,4 @@
-"""Models that follow a script: each call of the model plays the next answer, and is written down."""
+"""Models that follow a script: each call plays the next answer, and is recorded."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Chunks(msgspec.Struct, frozen=True):
 
 
 class Think(msgspec.Struct, frozen=True):
-    """Reasoning; with ``opaque``, a block that the provider wants back."""
+    """Reasoning; with ``opaque``, a block that the provider expects back."""
 
     text: str
     opaque: Json = None
 
 
 class CallTool(msgspec.Struct, frozen=True):
-    """A tool call. A string as arguments is sent as it is, however broken."""
+    """A tool call. Arguments given as a string are sent unchanged, even if they are not JSON."""
 
     name: str
     arguments: Union[JsonObject, str] = {}
@@ -58,13 +58,13 @@ class CallTool(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Silence for so long, by the clock."""
+    """No output for this long, by the clock."""
 
     seconds: float
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Silence until the event is set."""
+    """No output until the event is set."""
 
     event: Any
 
@@ -77,7 +77,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The stream ends here without its proper end."""
+    """The stream ends here without its end marker."""
 
 
 class Preparing(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class Preparing(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """An explicit end, where the one that follows from the steps is not wanted."""
+    """An explicit end, instead of the one that follows from the steps."""
 
     reason: FinishReason
     usage: Usage = Usage()
@@ -98,10 +98,10 @@ Answer = Union[str, ModelTrouble, ScriptStep, Sequence[ScriptStep]]
 
 
 class ScriptedModel:
-    """Plays one answer per call. When the script is over, ``then`` is played, or the call is refused.
+    """Plays one answer per call. At the end of the script, ``then`` is played, or the call is refused.
 
-    ``requests`` holds what the model was asked. A model given one shared script by several turns plays
-    it in the order in which they call.
+    ``requests`` holds all requests. If several turns share the model, its answers go to them in the order of
+    their calls.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class ScriptedModel:
                 case Trouble(error):
                     raise error
                 case Cut():
-                    raise StreamCut(f"The stream of {self._name} ended without its proper end.")
+                    raise StreamCut(f"The stream of {self._name} ended without its end marker.")
                 case Preparing(label, done, total):
                     yield ProgressChunk(label, done, total)
                 case End():

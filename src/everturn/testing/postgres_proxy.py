@@ -1,7 +1,7 @@
-"""A proxy before PostgreSQL that can swap connections, go away, and lose the answer to a commit.
+"""A proxy in front of PostgreSQL that can swap connections, go away, and lose the answer to a commit.
 
-With ``swaps`` it does what a transaction-mode pooler does at its worst: after every transaction the client
-continues on another connection of the server, where nothing of a session's state is left.
+With ``swaps`` it behaves like a transaction-mode pooler at its worst: after every transaction the client
+continues on another connection of the server, without any session state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _GSS_REQUEST = 80877104
 
 
 class _Backend:
-    """One connection to the server, past its greeting."""
+    """One connection to the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -35,19 +35,19 @@ class _Backend:
 
 
 class _Client:
-    """One client and the server's connections that it uses in turn."""
+    """One client and the server connections that it alternates between."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
         self.backends: list[_Backend] = []
         self.active = 0
-        self.loss: asyncio.Event | None = None  # the answer that is under way is to be lost
+        self.loss: asyncio.Event | None = None  # lose the answer that is about to be sent
 
 
 class PostgresProxy:
     """Listens on a port of its own. ``commits`` counts the commits that passed, ``swapped`` the swaps;
-    ``is_swapping`` can be changed at any time where ``swaps`` was asked for."""
+    ``is_swapping`` can be changed at any time if ``swaps`` is set."""
 
     def __init__(self, port: int, *, swaps: bool = False) -> None:
         self._target = port
@@ -80,7 +80,7 @@ class PostgresProxy:
         return address.replace(f":{self._target}/", f":{self.port}/")
 
     def go_away(self) -> None:
-        """Break every connection and take no new one."""
+        """Break every connection and accept no new ones."""
         self._is_away = True
         for client in list(self._clients):
             client.transport.abort()
@@ -89,8 +89,8 @@ class PostgresProxy:
         self._is_away = False
 
     def lose_commit(self, *, is_stored: bool) -> asyncio.Event:
-        """Break the connection of the next commit: before the server hears of it, or (``is_stored``) after
-        it was done and before the client hears. The event is set when it has happened."""
+        """Break the connection of the next commit: before it reaches the server, or (``is_stored``) after it
+        was done and before its answer reaches the client. The event is set when that has happened."""
         happened = asyncio.Event()
         self._losses.append((is_stored, happened))
         return happened
@@ -108,7 +108,7 @@ class PostgresProxy:
                 await self._greet(client)
                 await self._serve(client)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # one side has gone: the other is let go below, which is all a proxy can do
+            pass  # one side has closed: the other is closed below
         finally:
             self._tasks.discard(task)
             self._clients.discard(writer)

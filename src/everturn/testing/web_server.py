@@ -42,7 +42,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Running:
-    """A server that runs, and short words for what tests ask of it."""
+    """A running server, with shortcuts for tests."""
 
     def __init__(self, url: str, web: Web, engine: Engine, store: Store, http: httpx2.AsyncClient) -> None:
         self.url = url
@@ -99,10 +99,10 @@ class Running:
 
 
 async def frames_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
-    """Server-sent events out of bytes; heartbeats and ``retry`` are no events."""
+    """Parse server-sent events from bytes, without heartbeats and ``retry``."""
     rest = b""
     async for piece in pieces:
-        # Only a newline ends a line here: str.splitlines would also cut at what is data to us.
+        # Only a newline ends a line: str.splitlines would also split at characters that belong to the data.
         *whole, rest = (rest + piece).split(b"\n\n")
         for block in whole:
             frame = _frame(block.decode())
@@ -138,7 +138,7 @@ async def run_web(
     **options: Any,
 ) -> AsyncIterator[Running]:
     """Serve on an ephemeral port of 127.0.0.1 until the context ends, then shut down as SIGTERM would.
-    ``is_owner``: as of ``serve``."""
+    ``is_owner``: as for ``serve``."""
     used_clock = FakeClock() if clock is None else clock
     used = web_settings(home, **(settings or {}))
     used_models = models or ScriptedModels(ScriptedModel(*script, clock=used_clock))
@@ -172,7 +172,7 @@ async def _listening(
     web: Web, settings: WebSettings, engine: Engine, is_owner: OwnerCheck | None
 ) -> AsyncIterator[socket.socket]:
     listener = bind(settings)
-    # Small, so that a reader that does not read is felt soon; connections inherit it.
+    # Small, so that a reader that stops reading is noticed soon; connections inherit it.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
     async with _closing_socket(listener), anyio.create_task_group() as group:
         ready = anyio.Event()

@@ -1,7 +1,7 @@
-"""A local server that speaks both model wires and breaks on demand.
+"""A local server that speaks both model protocols and fails on demand.
 
-Each request takes the next answer of the script. An answer is bytes in pieces, so a test says exactly
-where a character, an argument or a line ending is torn, and how the connection ends.
+Each request takes the next answer of the script. An answer is bytes in pieces, so a test decides exactly
+where a character, an argument or a line ending is split, and how the connection ends.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _PORT = anyio.abc.SocketAttribute.local_port
 
 @dataclass
 class Answer:
-    """``ending``: whole | cut (the body ends in time, the stream in it does not) | drop (the connection
-    closes inside the body) | reset | hang (nothing more comes until the client goes)."""
+    """``ending``: whole | cut (the body is complete, but the stream in it is not) | drop (the connection
+    closes inside the body) | reset | hang (nothing more is sent until the client disconnects)."""
 
     pieces: Sequence[bytes] = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=lambda: {"content-type": "text/event-stream"})
     ending: str = "whole"
-    is_silent: bool = False  # takes the request and never answers
+    is_silent: bool = False  # accepts the request and never answers
     pause_s: float = 0.0  # between two pieces
 
 
@@ -65,8 +65,8 @@ class WireServer:
         return f"http://127.0.0.1:{self.port}"
 
     async def asked(self, words: str) -> Request:
-        """The first request whose body has these words, waiting for it if need be."""
-        with within(f"a request says {words!r}"):
+        """Wait for the first request whose body contains these words; return it."""
+        with within(f"a request contains {words!r}"):
             while True:
                 for request in self.requests:
                     if words.encode() in request.body:
@@ -98,7 +98,7 @@ class WireServer:
             anyio.IncompleteRead,
             anyio.ClosedResourceError,
         ):
-            return  # the client left, which is what many of the tests are about
+            return  # the client disconnected, as in many tests
 
     async def _one(
         self, reader: anyio.streams.buffered.BufferedByteReceiveStream, stream: anyio.abc.SocketStream
@@ -125,7 +125,7 @@ class WireServer:
         await stream.send(("\r\n".join(lines) + "\r\n\r\n").encode())
         for piece in answer.pieces:
             await stream.send(b"%x\r\n%s\r\n" % (len(piece), piece))
-            await anyio.sleep(answer.pause_s)  # let the other side read, so that a torn piece arrives torn
+            await anyio.sleep(answer.pause_s)  # let the other side read, so that the pieces arrive separately
         if answer.ending in ("whole", "cut"):
             await stream.send(b"0\r\n\r\n")
         elif answer.ending == "hang":
@@ -146,7 +146,7 @@ async def wire_server() -> AsyncIterator[WireServer]:
 
 @asynccontextmanager
 async def served(kind: type[Kind]) -> AsyncIterator[Kind]:
-    """One of these, on a loopback port, until the context ends."""
+    """Run a server of this kind on a loopback port until the context ends."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
     async with listener, anyio.create_task_group() as tasks:
         server = kind(listener.extra(_PORT))  # noqa: S610 - anyio's, not Django's

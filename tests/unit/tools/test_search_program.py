@@ -164,10 +164,10 @@ async def test_listing_shows_one_level_and_more_when_asked(kit: Kit) -> None:
     assert ".env" not in (await kit.run("list_files")).text
 
 
-async def test_a_pattern_that_cannot_be_read_says_so(kit: Kit) -> None:
+async def test_an_invalid_pattern_says_so(kit: Kit) -> None:
     result = await kit.run("search_files", pattern="(unclosed")
     assert result.outcome is Outcome.ERROR
-    assert "cannot be read" in result.text
+    assert "not a valid regular expression" in result.text
     for pattern in ("nowhere", "app.py"):
         text = (await kit.run("search_files", pattern=pattern)).text
         assert text == "[no match in the text of any file; names of files are not searched]"

@@ -1,11 +1,11 @@
-"""Lists and searches files with ripgrep's rules. Runs as a program of its own, standard library only.
+"""Lists and searches files with ripgrep's rules. Runs as a separate program, standard library only.
 
-A child process, because a pattern from outside can take for ever (and holds the interpreter while it
-does): a child can be killed. It reads one JSON request from stdin and writes one JSON answer.
+It is a child process because a pattern from outside can take for ever and blocks the interpreter while it
+does: a child can be killed. It reads one JSON request from stdin and writes one JSON answer.
 
-The rules: .gitignore, .ignore and .git/info/exclude count, hidden and binary files are left out, links
-are not followed; ``everything`` turns the first two off. Case counts unless asked. Two things differ from
-ripgrep on purpose: a glob narrows what the rules leave in and never brings an ignored file back, and the CR
+The rules: .gitignore, .ignore and .git/info/exclude are obeyed, hidden and binary files are left out, links
+are not followed; ``everything`` turns the first two off. Search is case-sensitive unless requested otherwise.
+Two things differ from ripgrep on purpose: a glob never brings back an ignored file, and the CR
 of a CRLF is not part of its line.
 """
 
@@ -26,12 +26,12 @@ _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Rule(NamedTuple):
-    """One line of a .gitignore: what it matches, and whether it brings back instead of leaving out."""
+    """One line of a .gitignore: what it matches, and whether it includes instead of excludes."""
 
     pattern: re.Pattern[str]
     is_negated: bool
     is_for_folders: bool
-    base: str  # the folder the file lies in, with a slash at its end, or empty
+    base: str  # the folder of the .gitignore, with a slash at its end, or empty
 
 
 def translate(glob: str) -> str:
@@ -50,7 +50,7 @@ def translate(glob: str) -> str:
             continue
         if char == "*":
             while at + 1 < len(glob) and glob[at + 1] == "*":
-                at += 1  # several stars in a row mean what one means
+                at += 1  # several stars in a row mean the same as one
             out += "[^/]*"
         elif char == "?":
             out += "[^/]"
@@ -96,7 +96,7 @@ def rule_of(line: str, base: str) -> Rule | None:
     try:
         return Rule(re.compile(prefix + translate(line) + r"\Z", re.S), is_negated, is_for_folders, base)
     except re.error:
-        return None  # git, too, leaves out a rule that it cannot read
+        return None  # git also ignores a rule that it cannot parse
 
 
 def is_ignored(path: str, is_folder: bool, rules: list[Rule]) -> bool:
@@ -110,7 +110,7 @@ def is_ignored(path: str, is_folder: bool, rules: list[Rule]) -> bool:
 
 
 def open_beneath(root: int, path: str) -> int:
-    """A folder beneath the root, never through a link."""
+    """Open a folder beneath the root without following links."""
     fd = os.dup(root)
     for part in path.split("/"):
         if part in ("", "."):
@@ -141,14 +141,14 @@ def rules_of_file(folder: int, name: str, base: str) -> list[Rule]:
 
 
 class Walk:
-    """Every file beneath the root that the rules leave in, sorted by path within each folder."""
+    """Every file beneath the root that the rules do not exclude, sorted by path within each folder."""
 
     def __init__(self, root: int, everything: bool) -> None:
         self._root = root
         self._everything = everything
 
     def files(self, start: str, depth_max: int | None) -> Iterator[tuple[str, os.stat_result, int]]:
-        """(path, stat, handle of its folder). Folders come too, before what is in them."""
+        """(path, stat, handle of its folder). Folders are included, before their content."""
         rules = self._rules_above(start)
         folder = open_beneath(self._root, start)
         base = "" if start in ("", ".") else start.rstrip("/") + "/"
@@ -184,7 +184,7 @@ class Walk:
         try:
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except OSError:
-            return  # removed while we walk, or not ours to look at
+            return  # removed meanwhile, or no permission
         is_folder = stat.S_ISDIR(found.st_mode)
         if not self._everything and (name.startswith(".") or is_ignored(path, is_folder, rules)):
             return
@@ -193,12 +193,12 @@ class Walk:
             try:
                 inner = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=folder)
             except OSError:
-                return  # not ours to read, or no folder any more
+                return  # no permission, or no longer a folder
             yield from self._folder(inner, path + "/", rules, None if depth is None else depth - 1)
 
 
 def glob_filter(globs: list[str]) -> list[Rule]:
-    """Globs as ripgrep's -g takes them: a leading ! leaves out; of the others the last one decides."""
+    """Globs as for ripgrep's -g: a leading ! excludes; of several that match, the last one decides."""
     return [rule for rule in (rule_of(glob, "") for glob in globs) if rule is not None]
 
 
@@ -212,7 +212,7 @@ def is_wanted(path: str, globs: list[Rule]) -> bool:
 
 
 def read(folder: int, name: str) -> bytes | None:
-    """A text file's content; None for one that is binary, too large or not readable."""
+    """The content of a text file; None if the file is binary, too large or not readable."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
@@ -226,7 +226,7 @@ def read(folder: int, name: str) -> bytes | None:
 
 
 def find_matches(content: bytes, pattern: re.Pattern[str], context: int) -> list[tuple[int, str, bool]]:
-    """(line number, line, is it a match) of the matching lines and their neighbours."""
+    """The matching lines and their neighbours, as (line number, line, is it a match)."""
     encoding = "utf-16" if content.startswith(_UTF_16_MARKS) else "utf-8-sig"
     lines = content.decode(encoding, "replace").split("\n")
     if lines and not lines[-1]:
@@ -238,7 +238,7 @@ def find_matches(content: bytes, pattern: re.Pattern[str], context: int) -> list
 
 
 def display_path(path: str) -> str:
-    """The path as text; a name that is none is shown with a mark, and cannot be used."""
+    """The path as text. Bytes that are not UTF-8 become marks; such a path cannot be used."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -282,7 +282,7 @@ def main() -> None:
         root = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         answer = search(request, root) if request["what"] == "search" else list_files(request, root)
     except re.error as error:
-        answer = {"error": f"The pattern cannot be read: {error}."}
+        answer = {"error": f"The pattern is not a valid regular expression: {error}."}
     except OSError as error:
         answer = {"error": f"{request['path']}: {error.strerror or error}."}
     json.dump(answer, sys.stdout)

@@ -1,9 +1,9 @@
 """Is a shell line plain: programs with literal arguments, joined by ``|``, ``&&``, ``||``, ``;`` or newlines?
 
-Only such a line means what it seems to mean. Bash runs code in places where no command stands: in
+Only such a line does what it seems to do. Bash runs code in places that contain no command: in
 arithmetic (``[[ 'a[$(id)]' -eq 0 ]]``, ``declare -i``), in prompts, in the subscript of a name. No list of
 those places is complete, so this is a list of what is harmless: kinds of nodes, operators, characters.
-Everything else is named and asks, also where our grammar and bash could read the same text differently.
+Anything else is reported and needs approval, including text that our grammar and bash could read differently.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import tree_sitter
 
-# A sequence may go over several lines; what is inside a statement may not.
+# A sequence may span several lines; a statement may not.
 _SEQUENCES = frozenset(("program", "list", "pipeline"))
 _STATEMENTS = frozenset(
     ("command", "command_name", "concatenation", "redirected_statement", "file_redirect", "string")
@@ -28,15 +28,15 @@ _BLANKS = {True: re.compile(rb"[ \t\n]*"), False: re.compile(rb"[ \t]*")}
 
 
 def why_not_plain(root: tree_sitter.Node, text: str) -> str:
-    """What is not plain about it, in words; empty if it is plain."""
+    """Why the line is not plain, as text for the user; empty if it is plain."""
     if any(not _is_printable(char) for char in text):
-        # Also foreign blanks: whether one ends a word is not the same everywhere.
-        return "it holds characters that cannot be seen"
+        # This includes non-ASCII blanks: programs disagree on whether they end a word.
+        return "it contains invisible characters"
     if root.has_error:
         return "it cannot be parsed as a shell command"
     whole = text.encode("utf-8", "replace")
     if whole[: root.start_byte].strip(b" \t\n") or whole[root.end_byte :].strip(b" \t\n"):
-        return "it holds an escaped blank"
+        return "it contains an escaped blank"
     for node in _nodes(root):
         reason = _strange(node)
         if reason:
@@ -57,10 +57,10 @@ def _strange(node: tree_sitter.Node) -> str:
     if node.type in _QUOTED:
         return ""
     if node.type not in _SEQUENCES | _STATEMENTS:
-        return f"it holds shell code ({node.type.replace('_', ' ')})"
+        return f"it contains shell code ({node.type.replace('_', ' ')})"
     if node.type == "file_redirect" and len(_targets(node)) != 1:
-        return "it has arguments behind a redirection"  # the grammar takes them for files
-    return "" if _has_plain_gaps(node) else "it holds an escaped blank"
+        return "it has arguments after a redirection"  # the grammar takes them for files
+    return "" if _has_plain_gaps(node) else "it contains an escaped blank"
 
 
 def _targets(redirect: tree_sitter.Node) -> list[tree_sitter.Node]:
@@ -68,7 +68,7 @@ def _targets(redirect: tree_sitter.Node) -> list[tree_sitter.Node]:
 
 
 def _has_plain_gaps(node: tree_sitter.Node) -> bool:
-    """True if there are only blanks between its parts. The grammar also skips what bash does not."""
+    """True if there are only blanks between its parts. The grammar also skips text that bash does not."""
     if node.type == "string":
         return True  # its value is taken from the whole text
     blanks = _BLANKS[node.type in _SEQUENCES]

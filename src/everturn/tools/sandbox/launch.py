@@ -1,11 +1,11 @@
-"""Becomes bubblewrap, after what only its parent can do for it. Standard library only, no site packages.
+"""Prepares the process and then executes bubblewrap in it. Standard library only, no site packages.
 
 Usage: launch.py LIMITS KEYCTL UID COUNT FD ... PROGRAM [ARGUMENT ...]
 
-LIMITS are pairs KIND=MOST for setrlimit(2), with commas. KEYCTL is the number of keyctl(2) here, 0 if it is
-not known: bubblewrap gets a session keyring of its own, else the sandbox could read the server's. With UID 0
-that is all. Otherwise the caller is root: the mounts in the given descriptors are attached below /sys, in a
-mount namespace of this process alone, and bubblewrap runs as UID.
+LIMITS are comma-separated pairs KIND=MOST for setrlimit(2). KEYCTL is the number of keyctl(2) on this
+machine, 0 if it is not known: bubblewrap gets a session keyring of its own, because otherwise the sandbox
+could read the server's. With UID 0 that is all. Otherwise the caller is root: the mounts in the given
+descriptors are attached below /sys, in a mount namespace of this process alone, and bubblewrap runs as UID.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _JOIN_SESSION_KEYRING = 1
 _CLONE_NEWNS = 0x20000
 _MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV = 0x4000, 0x40000, 2, 4
 _MOVE_MOUNT, _FROM_DESCRIPTOR, _AT_FDCWD = 429, 4, -100
-# Covered in the namespace of this process, because bubblewrap needs nothing of it and it is always there.
+# Covered in the namespace of this process: the folder always exists, and bubblewrap needs nothing in it.
 _PLACE = "/sys"
 
 
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _limit(words: str) -> None:
-    """Set the limits, and let the server go first: it must be able to end what it started."""
+    """Set the limits, and a lower priority than the server, which must be able to end the command."""
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
     for word in words.split(","):
         kind, most = map(int, word.split("="))
@@ -60,8 +60,8 @@ def _limit(words: str) -> None:
 def _join_new_keyring(libc: ctypes.CDLL, keyctl: int) -> None:
     if libc.syscall(ctypes.c_long(keyctl), ctypes.c_long(_JOIN_SESSION_KEYRING), None) >= 0:
         return
-    # Where keys cannot be used at all, there is nothing to read. A full quota is no reason to run nothing:
-    # the filter refuses keyctl inside.
+    # If keys cannot be used at all, there is nothing to read. A full quota is no reason to refuse to run:
+    # the filter refuses keyctl inside the sandbox.
     if ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM, errno.EDQUOT):
         raise _error("a new session keyring")
 
@@ -89,7 +89,7 @@ def _attach(libc: ctypes.CDLL, mounts: list[int]) -> None:
             ctypes.c_uint(_FROM_DESCRIPTOR),
         ):
             raise _error(f"mount {index}")
-        os.close(descriptor)  # else the command would have it too
+        os.close(descriptor)  # otherwise the command would inherit it
 
 
 def _error(what: str) -> OSError:

@@ -1,8 +1,8 @@
 """The system calls that a sandboxed process may not make, as a filter program for ``bwrap --seccomp``.
 
-A list of what is refused, not of what is allowed: compilers, interpreters and debuggers must work. Refused is
-what changes the machine, what reaches past the namespaces, and large parts of the kernel that ordinary
-programs do without. Calls whose arguments lie behind a pointer, where a filter cannot look, are answered
+This is a deny list, because compilers, interpreters and debuggers must work. It refuses calls that
+change the machine, calls that reach outside the namespaces, and large parts of the kernel that ordinary
+programs do not need. Calls that pass their arguments behind a pointer, which a filter cannot read, fail with
 "no such call", so that programs fall back to the older form.
 """
 
@@ -19,16 +19,16 @@ import msgspec
 _LOAD, _JUMP_EQUAL, _JUMP_MORE, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
-_LAST = 466  # removexattrat: what newer kernels add is unknown here, and refused
+_LAST = 466  # removexattrat: calls that newer kernels add are unknown here, and refused
 
-_NAMESPACES = 0x7E020000  # CLONE_NEWNS and the others that clone(2) takes
+_NAMESPACES = 0x7E020000  # CLONE_NEWNS and the other flags that clone(2) accepts
 _NEW_TIME = 0x80  # CLONE_NEWTIME, unshare(2) only
 _SET_ID = 0o6000  # S_ISUID, S_ISGID
 _MAKES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-# AF_UNSPEC, AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. A network namespace does not hold AF_VSOCK.
+# AF_UNSPEC, AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. A network namespace does not contain AF_VSOCK.
 _FAMILIES = (0, 1, 2, 10, 16)
-# PER_LINUX, UNAME26, ADDR_NO_RANDOMIZE (debuggers), and the question what it is now.
+# PER_LINUX, UNAME26, ADDR_NO_RANDOMIZE (debuggers), and the query of the current value.
 _PERSONALITIES = (0, 0x20000, 0x40000, 0xFFFFFFFF)
 
 # The same numbers on every machine.
@@ -47,8 +47,8 @@ _NO_SUCH_CALL = {
     "io_uring_setup": 425,
     "io_uring_enter": 426,
     "io_uring_register": 427,
-    "clone3": 435,  # its flags lie behind a pointer
-    "openat2": 437,  # so does its mode
+    "clone3": 435,  # its flags are behind a pointer
+    "openat2": 437,  # so is its mode
     "memfd_secret": 447,
 }
 _FCHMODAT2 = 452
@@ -135,19 +135,19 @@ _Step = tuple[int, int, int, int]
 
 
 def machine(name: str | None = None) -> Machine | None:
-    """The numbers of this machine; None where they are not known, and there is no filter then."""
+    """The numbers of this machine; None if they are not known. There is no filter then."""
     return _MACHINES.get(name or platform.machine())
 
 
 def program(numbers: Machine, *, has_memfd: bool) -> bytes:
-    """The filter. ``has_memfd``: whether files in memory are allowed, because something counts them."""
+    """The filter. ``has_memfd``: allow files in memory, because a control group counts them."""
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
-        # Another kind of call on the same machine (32 bits on x86_64) would have other numbers.
+        # Other call interfaces of the same machine (32 bits on x86_64) use other numbers.
         (_JUMP_EQUAL, 1, 0, numbers.architecture),
         _refusal(errno.ENOSYS),
         (_LOAD, 0, 0, _NUMBER),
-        (_JUMP_MORE, 0, 1, _LAST),  # also x32, whose numbers carry a high bit
+        (_JUMP_MORE, 0, 1, _LAST),  # also x32, whose numbers have a high bit set
         _refusal(errno.ENOSYS),
     ]
     for number in (*numbers.not_permitted, *_NOT_PERMITTED.values()):
@@ -174,12 +174,12 @@ def _refusal(error: int) -> _Step:
 
 
 def _argument(position: int) -> _Step:
-    """Load the lower half of an argument: all that the kernel looks at in the calls above."""
+    """Load the lower half of an argument. The kernel ignores the upper half in the calls above."""
     return (_LOAD, 0, 0, 16 + 8 * position)
 
 
 def _only(number: int, steps: Sequence[_Step]) -> list[_Step]:
-    """Do the steps for one call and go on with its number loaded again."""
+    """Run the steps for one call, then load its number again."""
     inner = [*steps, (_LOAD, 0, 0, _NUMBER)]
     return [(_JUMP_EQUAL, 0, len(inner), number), *inner]
 
@@ -189,7 +189,7 @@ def _if_bits(number: int, position: int, bits: int) -> list[_Step]:
 
 
 def _if_made_with(number: int, flags: int, mode: int) -> list[_Step]:
-    """Refuse to open a file that is made with a set-id bit. Without making one, the mode is noise."""
+    """Refuse to create a file with a set-id bit. If the call creates none, the mode is meaningless."""
     return _only(
         number,
         [
