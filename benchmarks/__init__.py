@@ -1,1 +1,1 @@
-"""Figures, printed as ratios against the raw floor that is measured in the same run."""
+"""Benchmarks. They print ratios against a raw baseline that is measured in the same run."""

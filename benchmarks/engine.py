@@ -1,7 +1,7 @@
 """The engine's figures: ``python -m benchmarks.engine [--quick]``.
 
-CPU per streamed token, end to end (socket, wire, engine, store, follower), beside the raw client that only
-reads the same stream; and a thousand turns at once with a reader each.
+CPU per streamed token, end to end (socket, wire, engine, store, follower), compared with a raw client that
+only reads the same stream; and a thousand turns at once with a reader each.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def serve_tokens(pipe: Connection, tokens: int, per_second: float) -> None:
                 writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(last), last))
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client has what it wanted
+            pass  # the client has read enough and disconnected
         finally:
             writer.close()
 
@@ -103,7 +103,7 @@ def cpu() -> float:
 
 
 async def raw_client(url: str, turns: int) -> float:
-    """CPU seconds to read the streams and nothing else."""
+    """CPU seconds that only reading the streams takes."""
     limits = httpx2.Limits(max_connections=None)
     async with httpx2.AsyncClient(limits=limits, trust_env=False, timeout=120) as http:
 
@@ -172,14 +172,14 @@ async def cpu_per_token(report: Report, base: Path, turns: int, tokens: int, per
         report.say("CPU per token, raw client, as fast as it comes", raw / count * 1e6, "µs")
         report.at_most("CPU per token, end to end, as fast as it comes", whole / count * 1e6, "µs", 60)
         return
-    # Paced, each token is a wake-up of its own, which costs the raw client alone far more than a token.
+    # When paced, each token causes a wake-up, which costs even the raw client far more than the token.
     label = f"{turns} turns x {per_second:g} tokens/s"
     report.say(f"CPU per token, raw client, {label}", raw / count * 1e6, "µs")
     report.at_most(f"CPU per token, what we add to it, {label}", (whole - raw) / count * 1e6, "µs", 60)
 
 
 class PacedModel:
-    """A model in this process that says a word now and then."""
+    """A model in this process that sends a word now and then."""
 
     name = "bench:paced"
     abilities = Abilities(tools=False)

@@ -1,7 +1,7 @@
 """What ending a long turn costs: ``python -m benchmarks.fold [--deltas 40000] [--quick]``.
 
-The fold by itself, at two sizes (linear: four times the deltas cost four times as much), and what others
-feel of it: the longest wait of a small write in another session while the long turn is cancelled.
+The fold by itself, at two sizes (linear: four times the deltas cost four times as much), and its effect on
+others: the longest wait of a small write in another session while the long turn is cancelled.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def started(store: Store, deltas: int) -> Claim:
 
 
 async def longest_wait_ms(deltas: int) -> tuple[float, float]:
-    """(how long the cancel took, the longest write elsewhere meanwhile)."""
+    """How long the cancel took, and the longest write in another session meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         async with open_store(data_dir=Path(folder)) as store:
             held, other = await started(store, deltas), await started(store, 1)

@@ -1,7 +1,7 @@
 """How figures grow with the number of sessions: ``python -m benchmarks.growth [--quick] [--postgres]``.
 
-The rows of 1,000, 10,000 and 100,000 sessions (seven messages each, words as unevenly used as people use
-them) are put in at once, past the store; then everything is asked of the store. ``--keep FOLDER`` keeps
+The rows of 1,000, 10,000 and 100,000 sessions (seven messages each, with a realistic distribution of
+words) are inserted directly into the database; then all queries go through the store. ``--keep FOLDER`` keeps
 SQLite's data for the next run, to compare two versions on the same rows.
 """
 
@@ -37,7 +37,7 @@ from everturn.store.sessions.titles import grams_of, titles_of
 SESSIONS = (1_000, 10_000, 100_000)
 TURNS_EACH = 3.56  # two messages each
 VOCABULARY = 20_000
-COMMON, RARE = 5, 15_000  # ranks of words: one that is in every few messages, one that is in a few
+COMMON, RARE = 5, 15_000  # ranks of words: one that occurs often, one that occurs in a few messages
 _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "ke", "li", "mo", "nu", "pa", "re", "si", "to", "vu", "wa")
 _SESSION = (
     "INSERT INTO sessions (session_no, id, owner, key, version, created_at, title, is_title_given, head_no, "
@@ -78,7 +78,7 @@ Rows = tuple[list[Any], list[Any], list[Any], list[Any]]
 
 
 def rows_of(sessions: int, batch: int = 1_000) -> Iterator[Rows]:
-    """Rows of sessions, tails, turns and messages, so many sessions at a time."""
+    """Rows of sessions, tails, turns and messages, in batches of sessions."""
     words, ids, turn_no = Words(1), Ids(SystemClock()), 0
     start = SystemClock().now_ms() - sessions * 1_000
     for first in range(1, sessions + 1, batch):
@@ -228,7 +228,7 @@ context_tokens = 100000000
 
 
 async def _provide(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A model server that takes the whole request and answers at once."""
+    """A model server that reads the whole request and answers at once."""
     try:
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -277,7 +277,7 @@ async def long_session(report: Report, folder: Path, messages: int, times: int) 
 
 
 async def _nothing(address: str) -> None:
-    """The store makes its tables itself."""
+    """Do nothing: the store creates its tables itself."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """The server's figures over real HTTP: ``python -m benchmarks.http [--quick]``.
 
-The server runs in a process of its own, the readers in another, on one machine; with two cores they share
-them. Peers' figures stand beside ours where there are any.
+The server runs in its own process and the readers in another, on the same cores. Figures of similar
+projects are shown where there are any.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class PacedModel:
-    """Says what the user asked for: ``tokens/per_second``, e.g. ``500/50``."""
+    """Sends as many tokens as the message asks for: ``tokens/per_second``, e.g. ``500/50``."""
 
     name = "paced:one"
     abilities = Abilities(tools=False)
@@ -145,11 +145,11 @@ async def serving(sessions: int = 10, messages: int = 10) -> AsyncIterator[Serve
                 process.kill()
 
 
-# --- readers that cost little -------------------------------------------------------------------------
+# --- cheap readers ------------------------------------------------------------------------------------
 
 
 class Reader:
-    """One event stream over a raw socket; notes when each event's last byte came."""
+    """One event stream over a raw socket; records when each event's last byte arrived."""
 
     def __init__(self, port: int, path: str) -> None:
         self._port = port
@@ -225,7 +225,7 @@ async def times_ms(http: httpx2.AsyncClient, path: str, count: int) -> list[floa
 
 async def start_and_idle(report: Report) -> None:
     environ = {**os.environ, "EVERTURN_MODEL": "openai:none", "OPENAI_API_KEY": "none"}
-    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # pip compiles what it installs: so may this
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled too
     starts, rss = [], 0.0
     for _ in range(4):
         with tempfile.TemporaryDirectory() as folder:
@@ -328,7 +328,7 @@ async def thousand_turns(report: Report, turns: int, tokens: int) -> None:
 
 
 async def one_stream(report: Report, tokens: int) -> None:
-    """CPU per token where nothing shares a commit: ten turns as fast as they go."""
+    """CPU per token where nothing shares a commit: ten turns at full speed."""
     async with serving() as server, client(server) as http:
         sessions = [await new_session(http) for _ in range(10)]
         readers = [Reader(server.port, f"/api/sessions/{one}/events") for one in sessions]

@@ -1,4 +1,4 @@
-"""Memory and the agent cache: recall at 10,000 facts, what touched sessions leave, warm and cold turns.
+"""Memory and the agent cache: recall at 10,000 facts, memory kept after sessions, warm and cold turns.
 
 ``python -m benchmarks.memory [--sessions 10000] [--facts 10000]``
 """
@@ -51,7 +51,7 @@ async def recall(report: Report, folder: Path, count: int) -> None:
         built = build_memory(store, models, folder, clock=clock, ids=Ids(clock))
         books, day = built.notebooks, 86_400_000
         now = clock.now_ms()
-        # Four years of notes, as many a month as come together.
+        # Four years of notes, at random dates.
         facts = [
             books.new(
                 f"The user's {choice.choice(_WORDS)} number {n} needs a {choice.choice(_WORDS)} "
@@ -103,7 +103,7 @@ def recording_memory(store: Store) -> Memory:
 
 
 class Quiet(RecordingProvider):
-    """Takes everything in and keeps nothing, so that what grows is ours."""
+    """Accepts everything and keeps nothing, so that only our own memory grows."""
 
     async def commit(self, segment: object) -> None:
         pass
@@ -124,14 +124,14 @@ class Forgetful(ScriptedModel):
 
 
 async def touched(report: Report, folder: Path, count: int) -> None:
-    """Sessions that had a turn and were left: what stays in memory of them."""
+    """How much memory is kept for sessions that had a turn and were left."""
     model = Forgetful(then="fine")
     async with open_store(data_dir=folder) as store:
         memory = recording_memory(store)
         async with open_harness(
             store, clock=SystemClock(), model=model, memory=memory, settings=quiet_settings()
         ) as h:
-            await _touch(h, memory, 300)  # what is built once is there now
+            await _touch(h, memory, 300)  # warm up: build what is built once
             gc.collect()
             before = rss_mb()
             started = time.perf_counter()

@@ -1,11 +1,11 @@
-"""CPU per streamed chunk: the adapters beside the raw client, against one server, in one run.
+"""CPU per streamed chunk: our adapters and the raw client, with one server, in one run.
 
     python -m benchmarks.models [--chunks 3000] [--rounds 3]
 
-The server is a process of its own. "paced": it waits a moment between two chunks, so that each wakes
-this process on its own, as the tokens of one turn do. "burst": it does not, so that many are read at
-once, as on a busy server; what is left then is the cost of the code itself. Measured is this process's
-CPU time, the event loop included.
+The server is a separate process. "paced": it waits a moment between two chunks, so that each chunk wakes
+this process, as the tokens of one turn do. "burst": it does not wait, so that many chunks are read at
+once, as on a busy server; this shows the cost of the code itself. The figures are this process's
+CPU time, including the event loop.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def raw_bytes(client: httpx2.AsyncClient, url: str) -> int:
 
 
 async def raw_lines(client: httpx2.AsyncClient, url: str) -> int:
-    """What a hand-written loop does without any care: lines, then JSON."""
+    """A minimal hand-written loop: lines, then JSON."""
     texts = 0
     async with client.stream("POST", url + "/v1/chat/completions", content=b"{}") as response:
         async for line in response.aiter_lines():

@@ -1,8 +1,8 @@
 """Draws figures against their targets: ``python -m benchmarks.picture FIGURES.jsonl PICTURE.svg``.
 
-The figures are what the benchmarks wrote because EVERTURN_BENCH_JSON named a file. Only those with a target
-are drawn. A bar's length is how much of what the target allows was used, on a logarithmic scale: the shorter,
-the better; one that passes the line has missed its target.
+The benchmarks write their figures to the file that EVERTURN_BENCH_JSON names. Only figures with a target
+are drawn. The length of a bar is the share of its target that was used, on a logarithmic scale: shorter is
+better, and a bar that passes the line has missed its target.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.printing import Figure
 
 WIDTH, ROW, TOP = 960, 26, 56
 LABELS, TRACK = 470, 330  # pixels
-FEWEST, MOST = 0.001, 4.0  # of what is allowed
+FEWEST, MOST = 0.001, 4.0  # shares of the target
 MET, MISSED, INK, FAINT = "#1f6f87", "#b7791f", "#6b6b66", "#c9c9c4"
 
 
@@ -53,7 +53,7 @@ def _row(figure: Figure, y: int) -> str:
 
 
 def _place(used: float) -> float:
-    """Pixels for a share of what is allowed."""
+    """The length in pixels for a share of the target."""
     bounded = min(MOST, max(FEWEST, used))
     return TRACK * math.log(bounded / FEWEST) / math.log(MOST / FEWEST)
 

@@ -1,7 +1,7 @@
 """The store's figures on PostgreSQL: ``python -m benchmarks.postgres [--quick] [--memory]``.
 
-A server of its own is started on a real disk, with its durability settings on, and takes its share of the
-same cores. The raw floor is PostgreSQL itself: the same rows, the same number per commit, one connection.
+The benchmark starts a server on a real disk, with durable settings, which shares the
+same cores. The raw baseline is PostgreSQL itself: the same rows, the same number per commit, one connection.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def throughput(report: Report, server: PostgresServer, events: int) -> Non
 
 
 async def raw_rate(address: str, total: int, batch: int) -> float:
-    """One connection that only inserts rows of the same shape, so many per commit."""
+    """One connection that only inserts rows of the same shape, this many per commit."""
     connection = await asyncpg.connect(address)
     data = ev.encode(DELTA)
     insert = (

@@ -1,4 +1,4 @@
-"""One way to print a figure, so that runs can be compared by eye and by program."""
+"""Prints figures in one format, so that people and programs can compare runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Figure:
 
 
 class Report:
-    """Collects figures, prints each at once, and writes them as JSON at the end if asked."""
+    """Collects figures, prints each at once, and writes them as JSON at the end if requested."""
 
     def __init__(self, title: str) -> None:
         self.figures: list[Figure] = []

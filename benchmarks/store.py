@@ -1,6 +1,6 @@
 """The store's figures on SQLite: ``python -m benchmarks.store [--quick] [--fsync-ms 5]``.
 
-Every ratio compares with the raw floor of the same run: SQLite itself, with the same tables, the same
+Every ratio compares with the raw baseline of the same run: SQLite itself, with the same tables, the same
 statements and the same batches, without our writer around it.
 """
 
@@ -72,7 +72,7 @@ class SlowSyncFile(apsw.VFSFile):
 
 
 class SlowSync(apsw.VFS):
-    """A disk whose sync takes as long as told: real disks need 1-10 ms."""
+    """A disk whose sync takes a given time: real disks need 1-10 ms."""
 
     def __init__(self, delay_ms: float) -> None:
         SlowSyncFile.delay_s = delay_ms / 1000
@@ -286,7 +286,7 @@ async def session_of(store: Store, turns: int, rng: random.Random) -> str:
 
 
 async def length_cost(report: Report, base: Path, long_turns: int) -> None:
-    """One more event: in a long session against a short one."""
+    """The cost of one more event, in a long session compared with a short one."""
     rng = random.Random(1)
     async with fresh(base) as store:
         short, long = await session_of(store, 5, rng), await session_of(store, long_turns, rng)

@@ -1,11 +1,11 @@
-"""What a model gets done: ``python -m benchmarks.tasks [--model coder] [--only a,b] [--log FILE]``.
+"""How many tasks a model completes: ``python -m benchmarks.tasks [--model coder] [--only a,b] [--log FILE]``.
 
 Ordinary tasks, each in a fresh session with its own workspace, through the whole engine and with the real
-tools. A task counts as done if the turn was completed and what was asked for is there: in the files, or
-in the answer. ``practised`` tasks are those that the small model's prompt was written with; nobody may look
-at the ``fresh`` ones while changing it, and they are what a stranger's tasks will meet.
+tools. A task counts as done if the turn was completed and the requested result is there: in the files, or
+in the answer. The small model's prompt was tuned with the ``practised`` tasks. Do not look at the ``fresh``
+ones while changing it: they show how the model does on unknown tasks.
 
-Not a part of CI: what a model says is not the same everywhere, and a small one needs minutes.
+Not part of CI: a model's answers vary between machines, and a small model needs minutes.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ async def carry_out(agent: Agent, task: Task, model: str) -> Done:
 
 
 async def _take(agent: Agent, session_id: str, event: events.Event, done: Done) -> None:
-    """Approvals are given once; every other question (a limit, a circle) ends the turn as not done."""
+    """Approve calls once; any other question (a limit, a loop) ends the turn as not done."""
     payload = event.payload
     match payload:
         case events.TextDelta():
