@@ -64,11 +64,17 @@ export function commandsFor(page: Page): Command[] {
 export async function undo(page: Page): Promise<void> {
   const opened = page.opened;
   if (!opened) return;
+  const undone = opened.last?.id;
   await opened.undo();
-  const last = opened.last?.id;
+  // The server may answer before the page has drawn the shorter conversation: only what changes after that ends the note.
+  let before: string | undefined;
   page.toasts.show(words.undone, {
     label: words.redo,
     run: () => void page.attempt(() => opened.redo()),
-    isOver: () => page.opened !== opened || opened.last?.id !== last,
+    isOver: () => {
+      const last = opened.last?.id ?? "";
+      if (before === undefined && last !== undone) before = last;
+      return page.opened !== opened || (before !== undefined && last !== before);
+    },
   });
 }
