@@ -24,6 +24,8 @@ import httpx2
 from anyio.streams.text import TextReceiveStream
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
+# Campaigns that take long run in full with EVERTURN_LONG=1, and short in an ordinary run.
+IS_LONG = os.environ.get("EVERTURN_LONG") == "1"
 PATIENCE_S = 30.0
 # Five seconds, which it would be, are nothing to a browser on a busy machine.
 expect.set_options(timeout=PATIENCE_S * 1000)

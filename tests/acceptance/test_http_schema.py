@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.paging import IS_LONG
+
 CHECKS = ",".join(
     (
         "not_a_server_error",
@@ -82,7 +84,7 @@ def test_no_answer_is_a_5xx_or_undocumented(tmp_path: Path) -> None:
             "--phases",
             "coverage,fuzzing",
             "--max-examples",
-            "8",
+            "8" if IS_LONG else "3",
             "--exclude-path-regex",
             _STREAMS,
         )

@@ -13,7 +13,7 @@ from playwright.async_api import Page, expect
 
 from everturn.testing import within
 from tests.acceptance.looking import at_rest, is_followed, listed
-from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, open_house, say
+from tests.acceptance.paging import IS_LONG, PAGE, PATIENCE_S, Gate, House, open_house, say
 from tests.acceptance.seeding import many_sessions
 
 pytestmark = [
@@ -219,7 +219,7 @@ class Day:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize("width", SIZES if IS_LONG else [390])
 async def test_a_day_in_the_life_of_a_session(data_dir: Path, width: int) -> None:
     others = await many_sessions(data_dir, OTHERS)
     async with open_house(data_dir) as house:

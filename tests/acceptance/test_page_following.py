@@ -9,7 +9,7 @@ from playwright.async_api import Page, expect
 
 from everturn.testing import within
 from tests.acceptance.looking import END, at_rest, is_followed
-from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, open_house, say
+from tests.acceptance.paging import IS_LONG, PAGE, PATIENCE_S, Gate, House, open_house, say
 from tests.acceptance.seeding import long_session
 
 pytestmark = [
@@ -35,7 +35,7 @@ async def throttled(house: House, session: str, width: int) -> Page:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize("width", SIZES if IS_LONG else [1440])
 async def test_every_send_on_a_slow_machine_is_followed_to_the_end_of_its_answer(
     data_dir: Path, width: int
 ) -> None:
