@@ -28,6 +28,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.model import Abilities, Chunk, Finish, Model, ModelRequest, Models, TextChunk
 from everturn.domain.store import Submission
+from everturn.domain.turns import FinishReason
 from everturn.engine import Engine
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
@@ -197,7 +198,7 @@ class PacedModel:
         for index in range(self._tokens):
             await asyncio.sleep(max(0.0, begin + index / self._per_second - time.perf_counter()))
             yield TextChunk(" word")
-        yield Finish("stop")
+        yield Finish(FinishReason.STOP)
 
 
 class OneModel:

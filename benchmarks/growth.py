@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
         "two rare letters": "yz",
         "no match": "xyzzy",
     }.items():
-        await figure(f"q= {name}", lambda q=query: store.sessions.list(OWNER, query=q), 20)
+        await figure(f"q= {name}", partial(store.sessions.list, OWNER, query=query), 20)
     for order, limit_ms in (("newest", 10.0), ("relevance", 150.0)):
         for name, query in {
             "common word": common,
@@ -181,7 +182,7 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
         }.items():
             await figure(
                 f"search, {order}, {name}",
-                lambda q=query, o=order: store.search.find(OWNER, q, order=o),
+                partial(store.search.find, OWNER, query, order=order),
                 limit_ms,
             )
 

@@ -27,7 +27,7 @@ from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import Abilities, Chunk, Finish, ModelRequest, TextChunk
 from everturn.domain.sessions import Session
-from everturn.domain.turns import Turn, TurnState
+from everturn.domain.turns import FinishReason, Turn, TurnState
 from everturn.engine import Engine, EngineSettings
 from everturn.store import open_store
 from everturn.testing import FakeToolbox
@@ -58,7 +58,7 @@ class PacedModel:
             if wait > 0:
                 await asyncio.sleep(wait)
             yield TextChunk(" word")
-        yield Finish("stop")
+        yield Finish(FinishReason.STOP)
 
 
 class PacedModels:

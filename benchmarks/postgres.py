@@ -177,7 +177,7 @@ async def recovery(report: Report, server: PostgresServer, turns: int) -> None:
             held = await claims(store, turns)
             payloads = [ev.StepStarted(1, "m"), *[DELTA] * 20]
             await asyncio.gather(*(store.journal.append(c.turn.id, c.epoch, 2, payloads) for c in held))
-            store.workers._locks.pop(WORKER).drop(and_file=False)  # what a kill -9 does to it
+            store.workers._locks.pop(WORKER).release(and_file=False)  # what a kill -9 does to it
         started = time.perf_counter()
         async with open_store(address, data_dir=folder) as store:
             await store.workers.register("wrk_next")

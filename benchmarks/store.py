@@ -27,6 +27,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.fold import Fold
 from everturn.domain.ids import Ids
 from everturn.domain.store import Claim, Submission
+from everturn.domain.turns import FinishReason
 from everturn.store import Store, open_store
 from everturn.store.scripts.rows import crc_of
 from everturn.store.sqlite import SqliteDatabase
@@ -268,7 +269,7 @@ def text(rng: random.Random, words: int) -> str:
 async def completed_turn(store: Store, session_id: str, said: str, answer: str) -> None:
     await store.turns.accept(OWNER, session_id, Submission(text=said))
     [claim] = await store.turns.claim("wrk_bench", session_id=session_id)
-    payloads = [ev.StepStarted(1, "m"), ev.TextDelta(1, answer), ev.StepFinished(1, "stop")]
+    payloads = [ev.StepStarted(1, "m"), ev.TextDelta(1, answer), ev.StepFinished(1, FinishReason.STOP)]
     await store.journal.append(claim.turn.id, claim.epoch, 2, payloads)
     fold = Fold(claim.turn.id)
     for number, payload in enumerate(payloads, start=2):
@@ -386,7 +387,7 @@ async def _bytes_on_disk(report: Report, store: Store) -> None:
     connection.close()
     size = database.path.stat().st_size
     report.at_most(
-        "bytes on disk ÷ bytes of text, pruned, index included", size / float(rows[0][0]), "x", 2.5
+        "bytes on disk ÷ bytes of text, pruned, index included", size / float(str(rows[0][0])), "x", 2.5
     )
 
 
@@ -402,7 +403,7 @@ async def recovery(report: Report, base: Path, turns: int) -> None:
         payloads = [ev.StepStarted(1, "m"), *[DELTA] * 20]
         await asyncio.gather(*(store.journal.append(c.turn.id, c.epoch, 2, payloads) for c in held))
         for lock in store.workers._locks.values():
-            lock.drop(and_file=False)  # what a kill -9 does to it
+            lock.release(and_file=False)  # what a kill -9 does to it
         store.workers._locks.clear()
     started = time.perf_counter()
     async with open_store(data_dir=folder, ids=Ids(SystemClock())) as store:
