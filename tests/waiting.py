@@ -114,10 +114,9 @@ class HeldUp:
             await self._start_on_postgres(group, database, act, *args)
             return
         writer = database.writer
-        before = writer.waiting + writer.is_writing
+        before = writer.unanswered
         group.start_soon(act, *args)
-        # One batch waits for the file's lock, which another process may hold; the rest is in the queue.
-        await until("the write waits", lambda: writer.waiting + writer.is_writing > before)
+        await until("the write waits", lambda: writer.unanswered > before)
 
     async def _start_on_postgres(
         self,

@@ -188,7 +188,7 @@ class Writer:
         self._looked_at = time.monotonic()
         self._appends = _Appends(connection, queries)
         self._thread = threading.Thread(target=self._run, name="everturn-writer", daemon=True)
-        self.is_writing = False  # a batch is in its transaction, or waits for another process's to end
+        self.unanswered = 0  # items whose callers wait; counted on the event loop alone
         self.batches = 0
         self.items_done = 0
         self.log_trouble = ""
@@ -200,6 +200,7 @@ class Writer:
     def submit(self, item: AnyItem) -> None:
         if self._is_stopping:
             raise StoreBroken("The store is closed.", hint="Open it again.")
+        self.unanswered += 1
         self._items.put(item)
 
     def stop(self) -> None:
@@ -260,19 +261,16 @@ class Writer:
             self._fail(batch, self._broken)
             return
         started = time.perf_counter()
-        self.is_writing = True
         try:
             stored = self._transact(batch)
         except Exception as error:
             # The thread lives on, whatever it was: a caller must never wait for a writer that has gone.
-            self.is_writing = False
             trouble = self._explain_error(error)
             if isinstance(trouble, StoreFault):
                 self._isolate(batch, trouble)
             else:
                 self._give_up(batch, trouble)
             return
-        self.is_writing = False
         self.commit_seconds.append(time.perf_counter() - started)
         self.batches += 1
         self.items_done += len(batch)
@@ -454,6 +452,7 @@ class Writer:
     def _resolve(self, batch: list[AnyItem], stored: list[StoredEvents]) -> None:
         """On the event loop: publish, then answer. Publishing first keeps a caller from seeing its own
         write before a reader could."""
+        self.unanswered -= len(batch)
         changed: dict[str, str] = {}
         for item in batch:
             if item.tx is not None and item.tx.changed:
