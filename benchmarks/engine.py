@@ -27,7 +27,7 @@ from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.model import Abilities, Chunk, Finish, Model, ModelRequest, Models, TextChunk
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.domain.turns import FinishReason
 from everturn.engine import Engine
 from everturn.models.keys import Keys

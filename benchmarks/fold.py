@@ -17,7 +17,7 @@ from benchmarks.printing import Report, median
 from everturn.domain import events as ev
 from everturn.domain.events import Event
 from everturn.domain.fold import fold
-from everturn.domain.store import Claim, Submission
+from everturn.domain.store_values import Claim, Submission
 from everturn.store import Store, open_store
 
 OWNER = "local"

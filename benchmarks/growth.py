@@ -31,7 +31,7 @@ from everturn.app import App, open_app
 from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.store import Store, open_store
 from everturn.store.sessions.titles import grams_of, titles_of
 

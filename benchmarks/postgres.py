@@ -20,7 +20,7 @@ import asyncpg
 from benchmarks.printing import Report, median, percentile
 from benchmarks.store import DELTA, OWNER, TURNS, append_all, claims, session_of, text
 from everturn.domain import events as ev
-from everturn.domain.store import Claim, Submission
+from everturn.domain.store_values import Claim, Submission
 from everturn.store import Store, open_store, sql
 from everturn.store.postgres import PostgresDatabase
 from everturn.store.scripts.rows import crc_of

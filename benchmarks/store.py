@@ -26,7 +26,7 @@ from everturn.domain import events as ev
 from everturn.domain.clock import SystemClock
 from everturn.domain.fold import Fold
 from everturn.domain.ids import Ids
-from everturn.domain.store import Claim, Submission
+from everturn.domain.store_values import Claim, Submission
 from everturn.domain.turns import FinishReason
 from everturn.store import Store, open_store
 from everturn.store.scripts.rows import crc_of

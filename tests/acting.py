@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everturn.domain import events as ev
+from everturn.domain.asks import Ask
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import fold
 from everturn.domain.messages import Call, Message, Outcome, Text
 from everturn.domain.sessions import Session
-from everturn.domain.store import Accepted, Ask, Claim, Submission
+from everturn.domain.store_values import Accepted, Claim, Submission
 from everturn.domain.turns import Failure, FinishReason, Turn
 from everturn.store import Store
 

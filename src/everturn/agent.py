@@ -10,12 +10,13 @@ from typing import Literal, cast
 
 from everturn.app import App, open_app
 from everturn.config import read_config
+from everturn.domain.asks import Ask
 from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.events import Event
 from everturn.domain.memory import MemoryProvider
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Page, Session
-from everturn.domain.store import Accepted, Ask, Submission
+from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.tool import Tool, ToolCall, ToolQuestion, ToolResult, ToolSpec
 from everturn.domain.turns import Turn
 from everturn.memory import CommitResult, Memory

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.store import open_store
 from everturn.testing.postgres_server import PostgresServer
 from tests.acceptance.command_line import command

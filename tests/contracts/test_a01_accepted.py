@@ -15,7 +15,7 @@ from everturn.domain.errors import (
     TextTooLong,
 )
 from everturn.domain.probe import Moment
-from everturn.domain.store import Accepted, Request, Submission
+from everturn.domain.store_values import Accepted, Request, Submission
 from everturn.store import Store, StoreSettings
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answered, new_session, say

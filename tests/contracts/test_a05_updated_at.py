@@ -6,7 +6,7 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.store import Store
 from everturn.testing import FakeClock
 from tests.acting import CRASHED, ME, answered, append, late, new_session, say, start

@@ -8,7 +8,7 @@ import pytest
 
 from everturn.domain.errors import Invalid
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.store import Store
 from everturn.store.sessions import search
 from tests.acting import CRASHED, ME, answered, append, ask, new_session, say, start, wish, words

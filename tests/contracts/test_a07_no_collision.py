@@ -15,7 +15,7 @@ from everturn.domain.errors import Refused, Stopped
 from everturn.domain.fold import fold
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.domain.turns import ACTIVE, ENDED, TurnState
 from everturn.store import Store
 from everturn.testing import HoldingProbe

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from everturn.domain.probe import Moment
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.store import Store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answered, claim, new_session, say, words

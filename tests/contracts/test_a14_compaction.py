@@ -7,7 +7,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import Gone, NotFound
 from everturn.domain.messages import Message, Role, Summary
-from everturn.domain.store import Claim, Request, Submission
+from everturn.domain.store_values import Claim, Request, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
 from tests.acting import CRASHED, ME, answered, append, claim, complete, new_session, say, transcript, words

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from everturn.domain.errors import BadImport, FileUnreadable, Stale
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.domain.turns import Usage
 from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk, write_atomically

@@ -13,7 +13,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import EverturnError, Gone, NotFound
 from everturn.domain.probe import Moment
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.store import Store, open_store
 from everturn.testing import HoldingProbe
 from tests.acting import ME, answered, append, ask, late, new_session, say, start, wish

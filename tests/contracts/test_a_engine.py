@@ -11,7 +11,7 @@ from everturn.domain.errors import Busy, Gone, KeyReused, ModelKeyMissing, NotFo
 from everturn.domain.messages import Attachment, Role, Summary
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session, SessionPatch
-from everturn.domain.store import Request, Submission
+from everturn.domain.store_values import Request, Submission
 from everturn.domain.tool import Verdict
 from everturn.domain.turns import TurnState
 from everturn.store import Store

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from everturn.domain.errors import ModelOverloaded
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.engine.agent_cache import CacheBounds
 from everturn.memory import Memory
 from everturn.store import Store

@@ -12,7 +12,7 @@ from everturn.domain.errors import StoreAway
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.memory import CommitOutcome, Memory
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, within

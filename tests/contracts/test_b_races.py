@@ -13,7 +13,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import StoreAway
 from everturn.domain.memory import NextCommit
 from everturn.domain.probe import Moment
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.memory import CommitOutcome, DrainResult, Memory
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, within

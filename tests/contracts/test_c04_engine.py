@@ -10,7 +10,7 @@ import pytest
 
 from everturn.domain.errors import Invalid
 from everturn.domain.probe import Moment, Probe
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.domain.turns import TurnState
 from everturn.engine.lease import Lease
 from everturn.store import Store, StoreSettings, open_store

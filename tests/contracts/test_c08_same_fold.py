@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from everturn.domain import events as ev
 from everturn.domain.fold import fold
-from everturn.domain.store import Claim
+from everturn.domain.store_values import Claim
 from everturn.store import Store
 from everturn.store.turns.workers import release
 from tests.acting import (

@@ -12,7 +12,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import Fenced
 from everturn.domain.fold import fold
 from everturn.domain.messages import Result, Text
-from everturn.domain.store import Claim
+from everturn.domain.store_values import Claim
 from everturn.domain.turns import Failure
 from everturn.store import Store
 from everturn.store.turns.workers import release

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.store import Claim
+from everturn.domain.store_values import Claim
 from everturn.store import Store, open_store
 from everturn.store.journal.hub import BACKLOG_EVENTS_MAX
 from everturn.testing import FakeClock

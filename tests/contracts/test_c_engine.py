@@ -20,7 +20,7 @@ from everturn.domain.fold import fold
 from everturn.domain.messages import Call, Outcome, Result, Role, Text
 from everturn.domain.model import Abilities, ModelRequest
 from everturn.domain.probe import Moment
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.domain.tool import Emit, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import Recovery, TurnState
 from everturn.engine.lease import Lease

@@ -14,7 +14,7 @@ from everturn.domain import events as ev
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.domain.sessions import Session, SessionPatch
-from everturn.domain.store import Request, Submission
+from everturn.domain.store_values import Request, Submission
 from everturn.domain.tool import ToolResult
 from everturn.domain.turns import FinishReason, Usage
 from everturn.engine import EngineSettings

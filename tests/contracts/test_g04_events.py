@@ -14,7 +14,7 @@ from everturn.cli.screen import Screen
 from everturn.domain import events as ev
 from everturn.domain.errors import BadImport
 from everturn.domain.fold import fold
-from everturn.domain.store import Claim
+from everturn.domain.store_values import Claim
 from everturn.domain.turns import FinishReason, TurnState
 from everturn.store import Store
 from everturn.store.sessions import documents

@@ -12,7 +12,7 @@ from everturn.domain.errors import Gone
 from everturn.domain.events import Event
 from everturn.domain.fold import fold
 from everturn.domain.messages import Call, Message, Result
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.domain.turns import ENDED, Turn
 from everturn.store import Store
 from everturn.store.scripts.script import Script, Tx, q

@@ -21,7 +21,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.memory import Segment
 from everturn.domain.messages import Message
 from everturn.domain.probe import Probe
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.domain.tool import Verdict
 from everturn.domain.turns import ENDED, TurnState
 from everturn.engine import Engine, EngineSettings

@@ -17,7 +17,7 @@ from everturn.domain import events as ev
 from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Claim, Request, Submission
+from everturn.domain.store_values import Claim, Request, Submission
 from everturn.store import Store
 from tests.acting import CRASHED, ME, answer, append, ask, claim, complete, wish
 from tests.crash.notes import Notes

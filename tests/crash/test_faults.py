@@ -14,7 +14,7 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreBroken
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.domain.turns import FinishReason
 from everturn.store import Store, open_store
 from everturn.store.sqlite import SqliteDatabase

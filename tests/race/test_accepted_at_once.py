@@ -8,7 +8,7 @@ import pytest
 
 from everturn.domain.errors import TextEmpty
 from everturn.domain.probe import Moment
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe

@@ -15,7 +15,7 @@ import pytest
 from everturn.domain.errors import Busy
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe

@@ -3,7 +3,7 @@
 import pytest
 
 from everturn.domain.errors import Stale
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
 from everturn.testing import FakeClock

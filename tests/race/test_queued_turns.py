@@ -3,7 +3,7 @@
 import pytest
 
 from everturn.domain.errors import Busy, WrongState
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from tests.acting import ME, answered, claim, new_session, say, words

@@ -11,7 +11,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import Gone, WrongState
 from everturn.domain.probe import Moment
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.store import Store
 from everturn.store.turns.workers import release
 from everturn.testing import FakeClock, HoldingProbe

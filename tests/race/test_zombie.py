@@ -20,7 +20,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.events import Event
 from everturn.domain.messages import Outcome, Result
 from everturn.domain.probe import Moment
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.domain.turns import Turn, TurnState
 from everturn.store import Store, open_store
 from everturn.testing import count_effects

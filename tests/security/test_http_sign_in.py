@@ -12,8 +12,7 @@ import anyio
 import httpx2
 import pytest
 
-from everturn.domain.asks import AskTopic
-from everturn.domain.store import Ask
+from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.tool import Tool, Verdict
 from everturn.engine import Preferences, write_preferences
 from everturn.models import Keys, ModelRegistry

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from everturn.domain.errors import WrongState
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.domain.tool import ToolResult
 from everturn.domain.turns import TurnState
 from everturn.testing.harness import OWNER, Harness, open_harness

@@ -34,7 +34,7 @@ from everturn.domain.events import Event
 from everturn.domain.fold import fold
 from everturn.domain.messages import Message, Role, Summary
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Request, Submission
+from everturn.domain.store_values import Request, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store, open_store
 from everturn.store.scripts.script import Script, Tx, q

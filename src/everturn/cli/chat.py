@@ -18,10 +18,9 @@ from everturn.cli import prompts
 from everturn.cli.client import Client, ServerRefused, WireEvent
 from everturn.cli.frame import console, print_error, run
 from everturn.cli.screen import Screen
-from everturn.domain.asks import AskTopic
+from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import TurnWaiting
-from everturn.domain.store import Ask
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8420"
 LEFT_BY_SIGNAL = 130

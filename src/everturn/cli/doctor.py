@@ -12,7 +12,7 @@ from rich.table import Table
 
 from everturn.cli.frame import console, home_option, printable, with_store
 from everturn.config import Config
-from everturn.domain.store import Finding
+from everturn.domain.store_values import Finding
 from everturn.store import Store
 from everturn.tools import Sandbox
 

@@ -15,9 +15,8 @@ from rich.text import Text
 
 from everturn.cli.call_text import exact, print_call, print_question
 from everturn.cli.editor import compact, edit_arguments, find_editor
-from everturn.domain.asks import AskTopic, Decision
+from everturn.domain.asks import Ask, AskTopic, Decision
 from everturn.domain.errors import Invalid
-from everturn.domain.store import Ask
 
 _KEYS = {
     "y": Decision.ONCE,

@@ -30,10 +30,11 @@ from everturn.cli.frame import (
 from everturn.cli.screen import Screen
 from everturn.config import read_config
 from everturn.domain import events as ev
+from everturn.domain.asks import Ask
 from everturn.domain.errors import EverturnError, Invalid, NothingToDo, WrongState
 from everturn.domain.media import describe_file
 from everturn.domain.sessions import Session
-from everturn.domain.store import Accepted, Ask, Submission
+from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
 from everturn.engine import Engine
 from everturn.engine.titles import title_from

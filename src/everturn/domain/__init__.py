@@ -1,7 +1,7 @@
 """Values, state tables, errors and contracts. Imports nothing of ours; every room imports it.
 
 Read ``turns`` (states), ``events`` (the journal's vocabulary), ``fold`` (journal to messages), then the
-contracts: ``store``, ``model``, ``tool``, ``memory`` (of providers, and of the ledger).
+contracts: ``store`` (with ``store_values``), ``model``, ``tool``, ``memory`` (providers and the ledger).
 """
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "sessions",
     "settings",
     "store",
+    "store_values",
     "tool",
     "turns",
     "words",

@@ -1,9 +1,11 @@
-"""The words of approvals and questions: what is asked about, and what may be answered.
+"""Approvals and questions: what is asked about, and what may be answered.
 
 Each word is stored and sent as its value.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from everturn.domain.words import Words
 
@@ -58,3 +60,26 @@ class InstructionsAnswer(Words):
     USE = "use them"
     LEAVE_OUT = "leave them out"
     NOT_NOW = "not now"  # for this turn; the next one asks again
+
+
+class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An open or answered approval or question."""
+
+    id: str
+    session_id: str
+    turn_id: str
+    topic: AskTopic
+    created_at: int
+    call_id: str | None = None
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    name: str = ""
+    arguments: str = ""
+    digest: str = ""
+    label: str = ""
+    answer: str | None = None
+    by: str | None = None
+    answered_at: int | None = None
+    expires_at: int | None = None
+    title: str = ""  # of the session, for lists
+    edited: str | None = None  # the user's arguments, which replace those of the call

@@ -16,7 +16,7 @@ from everturn.domain.memory import MemoryProvider, Recalled
 from everturn.domain.messages import Message
 from everturn.domain.model import Abilities, Model, ToolSchema
 from everturn.domain.sessions import Session
-from everturn.domain.store import Claim
+from everturn.domain.store_values import Claim
 from everturn.domain.tool import Instructions, Tool
 from everturn.domain.turns import Completed, Turn, Usage
 from everturn.engine.agent_cache import AgentCache, CacheEntry

@@ -10,14 +10,13 @@ import anyio
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.asks import AskTopic, DoubtAnswer
+from everturn.domain.asks import Ask, AskTopic, DoubtAnswer
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, Retry, Stopped
 from everturn.domain.fold import CallState
 from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Call, Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
-from everturn.domain.store import Ask
 from everturn.domain.tool import (
     Ruling,
     Tool,

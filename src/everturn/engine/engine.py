@@ -12,6 +12,7 @@ import anyio
 import anyio.abc
 import msgspec
 
+from everturn.domain.asks import Ask
 from everturn.domain.clock import Clock, call_within
 from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, NothingToDo, Overloaded, Refused
 from everturn.domain.events import Event
@@ -21,16 +22,8 @@ from everturn.domain.messages import Message
 from everturn.domain.model import Model, Models
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import Page, Session, SessionPatch
-from everturn.domain.store import (
-    NO_REQUEST,
-    Accepted,
-    Ask,
-    Claim,
-    Request,
-    Store,
-    Submission,
-    TranscriptPage,
-)
+from everturn.domain.store import Store
+from everturn.domain.store_values import NO_REQUEST, Accepted, Claim, Request, Submission, TranscriptPage
 from everturn.domain.tool import Toolbox
 from everturn.domain.turns import Turn, TurnKind, TurnState
 from everturn.engine.agent_cache import AgentCache

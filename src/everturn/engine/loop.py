@@ -16,7 +16,7 @@ from everturn.domain.memory import MemoryProvider
 from everturn.domain.messages import Message, Role
 from everturn.domain.model import Model
 from everturn.domain.probe import Moment
-from everturn.domain.store import Claim
+from everturn.domain.store_values import Claim
 from everturn.domain.turns import Failure, Turn, TurnKind
 from everturn.engine.agents import Agents, BoundAgent, is_tainted
 from everturn.engine.calls import Calls, Question, new_ask

@@ -25,7 +25,7 @@ from everturn.domain.errors import (
     StoreTooNew,
 )
 from everturn.domain.probe import Moment
-from everturn.domain.store import Accepted, Claim, Submission
+from everturn.domain.store_values import Accepted, Claim, Submission
 from everturn.domain.turns import Failure
 from everturn.engine.agents import Agents
 from everturn.engine.loop import Ended, TurnLoop

@@ -6,7 +6,7 @@ from everturn.domain import events as ev
 from everturn.domain.clock import Clock
 from everturn.domain.fold import Fold, Folded, in_order
 from everturn.domain.messages import Message
-from everturn.domain.store import Claim
+from everturn.domain.store_values import Claim
 from everturn.engine.progress import TurnProgress
 from everturn.engine.turn_writer import TurnWriter
 

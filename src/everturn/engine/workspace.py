@@ -7,7 +7,7 @@ import os
 
 from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic, InstructionsAnswer
-from everturn.domain.store import Claim
+from everturn.domain.store_values import Claim
 from everturn.engine.agents import instructions_of
 from everturn.engine.calls import Question, new_ask
 from everturn.engine.services import TurnServices

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain.sessions import Session
-from everturn.domain.store import Trouble, WriteCounts
+from everturn.domain.store_values import Trouble, WriteCounts
 from everturn.store.files.disk import Disk
 from everturn.store.files.files import Files
 from everturn.store.journal.hub import Hub

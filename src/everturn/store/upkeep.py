@@ -8,7 +8,7 @@ from pathlib import Path
 
 from everturn.domain.json_types import JsonObject
 from everturn.domain.probe import Moment
-from everturn.domain.store import Finding, UsageEntry
+from everturn.domain.store_values import Finding, UsageEntry
 from everturn.store.files.disk import hashed_path
 from everturn.store.files.files import Files
 from everturn.store.scripts.common import refresh

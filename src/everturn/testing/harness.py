@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from everturn.domain import events as ev
+from everturn.domain.asks import Ask
 from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
 from everturn.domain.json_types import JsonObject
@@ -16,7 +17,8 @@ from everturn.domain.messages import Message
 from everturn.domain.model import Models
 from everturn.domain.probe import Probe
 from everturn.domain.sessions import Session
-from everturn.domain.store import Accepted, Ask, Store, Submission
+from everturn.domain.store import Store
+from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.turns import ENDED, Turn, TurnState
 from everturn.engine import Engine, EngineSettings
 from everturn.testing.clock import FakeClock

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from everturn.cli import prompts
 from everturn.cli.call_text import exact, print_call
-from everturn.domain.asks import AskTopic
-from everturn.domain.store import Ask
+from everturn.domain.asks import Ask, AskTopic
 
 
 def printed(arguments: str, *, width: int = 60, height: int = 24, is_terminal: bool = False) -> str:

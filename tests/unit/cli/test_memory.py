@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from everturn.cli.frame import OWNER
 from everturn.cli.memory import memory
 from everturn.domain.fold import fold
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.store import open_store
 from everturn.store.turns.workers import WorkerLock
 from tests import acting

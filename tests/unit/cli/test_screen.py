@@ -14,9 +14,8 @@ from rich.console import Console
 from everturn.cli import prompts
 from everturn.cli.screen import Screen, describe, finished_length
 from everturn.domain import events as ev
-from everturn.domain.asks import AskTopic
+from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.messages import Message, Outcome, Role, Summary, Text
-from everturn.domain.store import Ask
 from everturn.domain.turns import ClaimReason, Failure
 
 

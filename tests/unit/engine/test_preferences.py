@@ -3,7 +3,7 @@
 import pytest
 
 from everturn.domain.errors import ModelKeyMissing, ModelRefused
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.domain.turns import TurnState
 from everturn.engine import EngineSettings, Preferences, read_preferences, write_preferences
 from everturn.testing.harness import OWNER, open_harness, quiet_settings

@@ -16,7 +16,7 @@ from everturn.domain.errors import Invalid, ModelOverloaded
 from everturn.domain.ids import Ids
 from everturn.domain.model import Abilities
 from everturn.domain.probe import Moment
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.domain.turns import Usage
 from everturn.engine import Preferences, write_preferences
 from everturn.memory import BuiltMemory, CommitOutcome, MemorySettings, build_memory

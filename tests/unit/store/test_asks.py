@@ -7,7 +7,7 @@ import pytest
 
 from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
-from everturn.domain.store import Claim
+from everturn.domain.store_values import Claim
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import ME, append, ask, claim, new_session, start, wish

@@ -10,7 +10,7 @@ import pytest
 
 from everturn.domain.errors import DiskFull, Gone, Invalid, NotFound
 from everturn.domain.probe import Moment
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk
 from everturn.testing import FakeClock, HoldingProbe

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.store import Claim, Submission
+from everturn.domain.store_values import Claim, Submission
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.store.journal.journal import Journal

@@ -10,7 +10,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import Fenced, WrongState
 from everturn.domain.fold import fold
 from everturn.domain.messages import Outcome, Result, Text
-from everturn.domain.store import Claim, Request
+from everturn.domain.store_values import Claim, Request
 from everturn.domain.turns import FinishReason, Recovery, TurnState
 from everturn.store import Store
 from everturn.store.turns.workers import release

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.asks import AskTopic
+from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.errors import (
     Fenced,
     NotADatabase,
@@ -29,7 +29,7 @@ from everturn.domain.errors import (
 from everturn.domain.fold import fold
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Ask, Claim, Request, Submission
+from everturn.domain.store_values import Claim, Request, Submission
 from everturn.domain.turns import MOVES, Failure
 from everturn.store import Store, StoreSettings, open_store, sql
 from everturn.store.journal.spool import Spool

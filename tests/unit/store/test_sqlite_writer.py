@@ -22,7 +22,7 @@ from everturn.domain.errors import (
 )
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.store import Store, open_store
 from everturn.store.journal.appends import TurnNow
 from everturn.store.scripts.script import Query, Script, Tx

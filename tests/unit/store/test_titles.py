@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.store import Store
 from everturn.store.sessions import sessions
 from everturn.testing import FakeClock

@@ -20,7 +20,7 @@ from everturn.domain.errors import (
     WrongState,
 )
 from everturn.domain.messages import Message, Role, Summary, Text
-from everturn.domain.store import Request, Submission
+from everturn.domain.store_values import Request, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
 from everturn.store.scripts.script import Script, Tx, q

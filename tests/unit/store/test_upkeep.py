@@ -10,7 +10,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import NotFound
 from everturn.domain.probe import Moment
-from everturn.domain.store import Submission
+from everturn.domain.store_values import Submission
 from everturn.store import Store, open_store, sql
 from everturn.store.sqlite.connection import open_connection
 from everturn.testing import FakeClock, HoldingProbe

@@ -10,7 +10,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import Gone
 from everturn.domain.fold import fold
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store import Claim, Request, Submission
+from everturn.domain.store_values import Claim, Request, Submission
 from everturn.domain.turns import FinishReason, Turn, TurnState
 from everturn.store import Store
 

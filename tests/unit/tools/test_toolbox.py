@@ -116,7 +116,7 @@ async def test_a_question_goes_to_the_user(kit: Kit) -> None:
 
 
 async def test_past_sessions_are_searched_for_this_owner_only(kit: Kit) -> None:
-    from everturn.domain.store import Submission
+    from everturn.domain.store_values import Submission
 
     for owner, words in ((OWNER, "the zigbee mesh is slow"), ("boris", "zigbee secrets of boris")):
         session = await kit.store.sessions.create(owner, title=f"Talk of {owner}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from everturn.domain.errors import Invalid, NotFound
 from everturn.domain.probe import Moment
-from everturn.domain.store import File
+from everturn.domain.store_values import File
 from everturn.store.files.disk import INCOMING, Disk, hashed_path, put_file, report_errors, sync_tree
 from everturn.store.scripts.common import lock_session
 from everturn.store.scripts.queries import FILE, FILES_UNUSED, RECORDS, FileColumns

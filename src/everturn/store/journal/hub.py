@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import Event
-from everturn.domain.store import Trouble
+from everturn.domain.store_values import Trouble
 from everturn.store.scripts.rows import make_events
 from everturn.store.scripts.script import StoredEvents
 

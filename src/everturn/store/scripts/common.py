@@ -22,7 +22,7 @@ from everturn.domain.events import Event, Payload, SessionChanged, encode
 from everturn.domain.ids import checked
 from everturn.domain.messages import Message, Role
 from everturn.domain.sessions import Session
-from everturn.domain.store import Request
+from everturn.domain.store_values import Request
 from everturn.domain.turns import TurnState
 from everturn.store.scripts.queries import (
     CLAIMABLE_IN_SESSION,

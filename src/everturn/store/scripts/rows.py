@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from everturn.domain.asks import AskTopic
+from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.errors import JournalCorrupt
 from everturn.domain.events import KINDS, Event
 from everturn.domain.ids import message_id
 from everturn.domain.messages import AnyPart, Message, Result, Role, Summary, Text
 from everturn.domain.sessions import Session, SessionKind
-from everturn.domain.store import Ask
 from everturn.domain.turns import Bar, Failure, Recovery, Turn, TurnKind, TurnState, Usage
 from everturn.store.scripts.queries import (
     AskColumns,

@@ -8,7 +8,7 @@ import msgspec
 
 from everturn.domain.errors import Gone, Invalid, KeyReused, NotFound, WrongState
 from everturn.domain.sessions import Deletion, Overview, Page, Session, SessionKind, SessionPatch
-from everturn.domain.store import NO_REQUEST, Request
+from everturn.domain.store_values import NO_REQUEST, Request
 from everturn.store.scripts.common import (
     add_change_event,
     bump,

@@ -12,7 +12,7 @@ from everturn.domain.ids import turn_id_of_message
 from everturn.domain.messages import Message, Role, Summary, Text
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Page, Session
-from everturn.domain.store import Accepted, Request, TranscriptPage
+from everturn.domain.store_values import Accepted, Request, TranscriptPage
 from everturn.domain.turns import ENDED, Turn, TurnKind
 from everturn.store.scripts.common import (
     add_change_event,

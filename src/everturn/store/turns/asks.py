@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.asks import AskTopic, Decision
+from everturn.domain.asks import Ask, AskTopic, Decision
 from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
-from everturn.domain.store import Ask
 from everturn.domain.turns import Turn
 from everturn.store.scripts.common import add_events, get_turn, lock_turn, refresh
 from everturn.store.scripts.queries import ASK, ASKS_EXPIRED, ASKS_OPEN, ASKS_OPEN_OF_TURN, WRITER, ExpiredAsk

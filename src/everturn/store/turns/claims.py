@@ -12,7 +12,7 @@ from everturn.domain.errors import (
     WrongState,
 )
 from everturn.domain.probe import Moment
-from everturn.domain.store import Claim
+from everturn.domain.store_values import Claim
 from everturn.domain.turns import ClaimReason, Failure, Turn, TurnState
 from everturn.store.scripts.common import (
     add_events,

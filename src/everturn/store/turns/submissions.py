@@ -12,7 +12,7 @@ from everturn.domain.errors import (
 )
 from everturn.domain.messages import Attachment, Text
 from everturn.domain.probe import Moment
-from everturn.domain.store import Accepted, Claim, Request, Submission
+from everturn.domain.store_values import Accepted, Claim, Request, Submission
 from everturn.domain.turns import TurnKind, TurnState
 from everturn.store.journal.fold import JournalFold
 from everturn.store.scripts.common import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everturn.domain import events as ev
+from everturn.domain.asks import Ask
 from everturn.domain.errors import (
     Invalid,
     StoreAway,
@@ -12,7 +13,7 @@ from everturn.domain.errors import (
 )
 from everturn.domain.fold import Folded
 from everturn.domain.messages import Message
-from everturn.domain.store import Accepted, Ask, Claim, Submission
+from everturn.domain.store_values import Accepted, Claim, Submission
 from everturn.domain.turns import Completed, Failure, Turn, TurnKind
 from everturn.store.journal.fold import read_ahead
 from everturn.store.scripts.common import (

@@ -13,7 +13,8 @@ from msgspec import Meta
 
 from everturn.domain import errors as e
 from everturn.domain.media import RAW
-from everturn.domain.store import File, Store
+from everturn.domain.store import Store
+from everturn.domain.store_values import File
 from everturn.web.access.identity import Scope
 from everturn.web.http.guard import FILE_POLICY
 from everturn.web.http.page_files import FileAnswer

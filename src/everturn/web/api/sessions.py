@@ -11,7 +11,8 @@ from msgspec import UNSET, Meta, UnsetType
 from everturn.domain import errors as e
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Page, Session, SessionPatch
-from everturn.domain.store import Accepted, Request, Store
+from everturn.domain.store import Store
+from everturn.domain.store_values import Accepted, Request
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
 from everturn.web.access.errors import ScopeMissing

@@ -16,7 +16,8 @@ from everturn.domain.clock import Clock
 from everturn.domain.events import Event, Snapshot, encode
 from everturn.domain.ids import checked
 from everturn.domain.sessions import Session
-from everturn.domain.store import Store, Trouble
+from everturn.domain.store import Store
+from everturn.domain.store_values import Trouble
 from everturn.engine import Engine
 from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.streams import sse

@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
-from everturn.domain.asks import AskTopic
-from everturn.domain.store import Accepted, Ask, Store, Submission
+from everturn.domain.asks import Ask, AskTopic
+from everturn.domain.store import Store
+from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
 from everturn.web.access.audit import Audit

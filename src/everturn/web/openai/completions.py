@@ -16,7 +16,8 @@ from everturn.domain.errors import EverturnError, Retry, WrongState
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Message, Outcome, Result, Role, Text
 from everturn.domain.sessions import Session
-from everturn.domain.store import Accepted, Request, Store, Submission
+from everturn.domain.store import Store
+from everturn.domain.store_values import Accepted, Request, Submission
 from everturn.domain.turns import ENDED, Turn, TurnState
 from everturn.engine import Engine
 from everturn.web.background import Background

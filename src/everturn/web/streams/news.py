@@ -7,7 +7,7 @@ from collections import OrderedDict
 import msgspec
 
 from everturn.domain.sessions import Session
-from everturn.domain.store import Trouble
+from everturn.domain.store_values import Trouble
 
 _SEEN_MAX = 5_000
 
