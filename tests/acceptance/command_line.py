@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from everturn.testing.wires import WireServer
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 def environment(home: Path, wires: WireServer | None = None, **more: str) -> dict[str, str]:

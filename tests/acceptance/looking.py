@@ -8,7 +8,7 @@ from playwright.async_api import Page
 from everturn.testing import within
 from tests.acceptance.paging import PATIENCE_S
 
-FRAMES_S = 10.0  # many more than a busy machine needs for a few frames
+FRAMES_S = 60.0  # many more than a busy machine needs for a few frames
 
 # How far the end of the newest turn is below what can be seen, and whether the page follows it.
 END = """() => {

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -24,9 +22,11 @@ import httpx2
 from anyio.streams.text import TextReceiveStream
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
+from everturn.testing.ports import free_port
+
 # Campaigns that take long run in full with EVERTURN_LONG=1, and short in an ordinary run.
 IS_LONG = os.environ.get("EVERTURN_LONG") == "1"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 # Five seconds, which it would be, are nothing to a browser on a busy machine.
 expect.set_options(timeout=PATIENCE_S * 1000)
 PAGE = Path(__file__).parents[2] / "src/everturn/web/page/index.html"
@@ -283,19 +283,6 @@ async def _drain(out: TextReceiveStream) -> None:
             pass
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
         return
-
-
-def free_port() -> int:
-    """A port for a server that comes back to it. From below those that the kernel hands out by itself: one
-    of these could be taken by any connection of a neighbour while the server is down."""
-    for port in random.sample(range(20_000, 32_000), 50):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("fifty ports in a row are taken")
 
 
 @asynccontextmanager

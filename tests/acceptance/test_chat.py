@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
 import termios
 from collections.abc import AsyncIterator
@@ -20,6 +19,7 @@ import httpx2
 import pytest
 from anyio.streams.text import TextReceiveStream
 
+from everturn.testing.ports import free_port
 from everturn.testing.wires import (
     Answer,
     WireServer,
@@ -31,13 +31,7 @@ from everturn.testing.wires import (
 from tests.acceptance.command_line import command, environment
 
 pytestmark = pytest.mark.anyio
-PATIENCE_S = 30
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+PATIENCE_S = 120
 
 
 class Program:
@@ -394,7 +388,7 @@ async def test_a_password_set_meanwhile_is_asked_for_and_the_message_is_sent(
     async with server(environ, port), terminal(environ, port) as chat, chatting(environ, port) as script:
         await chat.until("> ")
         await script.until("> ")
-        async with httpx2.AsyncClient(base_url=address, trust_env=False) as http:
+        async with httpx2.AsyncClient(base_url=address, timeout=PATIENCE_S, trust_env=False) as http:
             done = await command(data_dir, "password", stdin="correct horse\ncorrect horse\n")
             assert done.returncode == 0, done.stderr
             with anyio.fail_after(PATIENCE_S):

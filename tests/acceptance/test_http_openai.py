@@ -30,7 +30,7 @@ PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAA
 @asynccontextmanager
 async def client_of(server: Running) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(
-        base_url=f"{server.url}v1", api_key="anything", max_retries=0, timeout=10
+        base_url=f"{server.url}v1", api_key="anything", max_retries=0, timeout=60
     ) as client:
         yield client
 
@@ -394,7 +394,7 @@ async def test_a_client_that_leaves_ends_an_ephemeral_turn(store: Store, tmp_pat
             if chunk.choices[0].delta.content == "Begin":
                 break
         await stream.close()
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while model.open_streams or len(server.web.streams):
                 await anyio.lowlevel.checkpoint()
             while await store.records.list("system", "deletion"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,12 +14,13 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
+from everturn.testing.ports import free_port
 from everturn.testing.web_server import Frame, frames_of
 
 pytestmark = pytest.mark.anyio
 
 _STREAMS = 50
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0  # of a whole test
 _CHILD = Path(__file__).parent / "http_child.py"
 _LOST = (httpx2.TransportError,)
 
@@ -77,12 +77,6 @@ async def child(
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def start_turns(http: httpx2.AsyncClient, readers: list[Reader]) -> None:

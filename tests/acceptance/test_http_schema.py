@@ -50,7 +50,7 @@ def serving(home: Path) -> Iterator[str]:
             yield found[0]
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=60)
 
 
 def run(url: str, folder: Path, *options: str) -> None:

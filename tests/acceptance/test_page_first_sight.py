@@ -22,7 +22,10 @@ SCRIPT = re.compile(r"assets/index-[\w-]+\.js")
 
 
 async def test_the_page_is_sent_compressed(data_dir: Path) -> None:
-    async with open_house(data_dir) as house, httpx2.AsyncClient(base_url=house.url) as client:
+    async with (
+        open_house(data_dir) as house,
+        httpx2.AsyncClient(base_url=house.url, timeout=PATIENCE_S) as client,
+    ):
         found = SCRIPT.search(PAGE.read_text())
         assert found is not None
 

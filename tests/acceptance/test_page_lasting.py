@@ -359,7 +359,7 @@ async def test_many_tabs_share_one_connection_and_stay_in_step(data_dir: Path) -
 
 
 async def metrics_of(url: str) -> dict[str, float]:
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=PATIENCE_S) as client:
         text = (await client.get(url + "metrics")).text
     rows = [line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
     return {name: float(value) for name, value in rows}

@@ -80,13 +80,13 @@ async def test_the_note_of_an_undo_goes_once_it_has_nothing_to_redo(data_dir: Pa
         await note.wait_for()
         await choose("Redo")
         await expect(page.locator(DONE)).to_have_count(2)
-        await expect(note).to_have_count(0, timeout=2000)
+        await expect(note).to_have_count(0, timeout=6000)
 
         await choose("Undo last message")
         await note.wait_for()
         await say(page, "something else")
         await expect(page.locator(DONE)).to_have_count(2)
-        await expect(note).to_have_count(0, timeout=2000)
+        await expect(note).to_have_count(0, timeout=6000)
 
 
 async def test_a_table_on_a_phone_breaks_no_figure(data_dir: Path) -> None:

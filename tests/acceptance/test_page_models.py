@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from tests.acceptance.paging import PAGE, free_port, open_house, say
+from everturn.testing.ports import free_port
+from tests.acceptance.paging import PAGE, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,

@@ -46,7 +46,7 @@ async def test_a02_a_reader_sees_nothing_of_a_batch_that_is_written_and_not_comm
             assert await positions(store, session.id) == [1, 2]
             assert seen in ([], [1, 2])
             probe.release(Moment.BATCH_WRITTEN)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await saw_all.wait()
         assert seen == [1, 2, 3]
         reading.cancel_scope.cancel()

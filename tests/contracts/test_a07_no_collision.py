@@ -82,7 +82,7 @@ async def test_a07_a_crowd_in_two_processes_never_collides(store: Store, open_an
     other = await open_another()
     session = await new_session(store)
     crowd = Crowd(session.id)
-    with anyio.fail_after(100):
+    with anyio.fail_after(180):
         async with anyio.create_task_group() as readers:
             readers.start_soon(crowd.reader, store)
             readers.start_soon(crowd.reader, other)
@@ -128,7 +128,7 @@ async def test_a07_writers_of_two_processes_wait_for_the_one_that_is_under_way(
         done.append(name)
 
     probe.hold(moment)
-    with anyio.fail_after(60):
+    with anyio.fail_after(180):
         async with anyio.create_task_group() as group:
             group.start_soon(act, "held", writes[moment]())
             await probe.reached(moment)
@@ -156,7 +156,7 @@ async def test_a07_a_write_decides_by_what_the_one_before_it_left(
     for text in ("a", "b", "c"):
         await answered(store, session.id, text, text.upper())
     probe.hold(Moment.MOVE_WRITTEN)
-    with anyio.fail_after(60):
+    with anyio.fail_after(180):
         async with anyio.create_task_group() as group:
             group.start_soon(store.transcript.undo, ME, session.id, Request())
             await probe.reached(Moment.MOVE_WRITTEN)

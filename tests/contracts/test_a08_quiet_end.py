@@ -33,7 +33,7 @@ async def test_a08_progress_that_waits_behind_the_end_is_refused(
             refused.append(error.code)
 
     probe.hold(Moment.END_WRITTEN)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(complete, store, held, number)
             await probe.reached(Moment.END_WRITTEN)

@@ -50,7 +50,7 @@ async def test_a12_a_progress_write_under_way_cannot_revive_the_turn(
     held = await start(store, session.id, "hello")
     number = await append(store, held, [ev.StepStarted(1, "m")])
     probe.hold(Moment.BATCH_WRITTEN)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(append, store, held, [ev.TextDelta(1, "on its way")], number)
             await probe.reached(Moment.BATCH_WRITTEN)

@@ -24,7 +24,7 @@ async def test_a13_a_message_that_arrives_during_an_undo_follows_what_is_left(
     for text in ("a", "b"):
         await answered(store, session.id, text, text.upper())
     probe.hold(Moment.MOVE_WRITTEN)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(store.transcript.undo, ME, session.id, Request())
             await probe.reached(Moment.MOVE_WRITTEN)

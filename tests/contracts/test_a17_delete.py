@@ -85,7 +85,7 @@ async def test_a17_a_batch_on_its_way_to_a_session_being_deleted_leaves_nothing(
             outcomes.append(error.code)
 
     probe.hold(Moment.BATCH_WRITTEN)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(write)
             await probe.reached(Moment.BATCH_WRITTEN)
@@ -137,7 +137,7 @@ async def test_a17_the_files_of_the_database_keep_nothing_of_a_deleted_session(d
         assert SECRET.encode() in (data_dir / "everturn.db").read_bytes()
         assert SECRET.encode() in (data_dir / "everturn.db-wal").read_bytes()
         await store.sessions.delete(ME, session.id)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while any(SECRET.encode() in path.read_bytes() for path in data_dir.glob("everturn.db*")):
                 await anyio.lowlevel.checkpoint()
         assert (await store.sessions.get(ME, other.id)).messages == 2

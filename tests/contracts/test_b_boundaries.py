@@ -318,12 +318,12 @@ async def test_b17_deleting_a_session_whose_commit_failed_leaves_nothing(
     store: Store, clock: FakeClock
 ) -> None:
     dead, failing = RecordingProvider(failures=99), RecordingProvider(failures=99)
-    with within("an engine stops, although its provider fails", 20):
+    with within("an engine stops, although its provider fails"):
         async with engine_with(store, clock, memory_over(store, clock, opened=[dead])) as h:
             session = await h.new_session()
             await h.run(session, "one")
     memory = memory_over(store, clock, opened=[failing])
-    with within("the next engine tries and fails, the session is deleted, the engine stops", 20):
+    with within("the next engine tries and fails, the session is deleted, the engine stops"):
         async with engine_with(store, clock, memory) as h:
             # What is tracked: the handle, and the session that it owes for.
             await until("the commit has failed", lambda: memory.tracked == 2 and failing.calls)

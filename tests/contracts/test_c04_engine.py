@@ -24,7 +24,7 @@ from tests.conftest import OpenAnother
 from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
 on_postgresql = pytest.mark.parametrize("store_kind", ["postgresql"])
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 FULL_DISK = """
 CREATE FUNCTION refuse() RETURNS TRIGGER LANGUAGE plpgsql AS $$

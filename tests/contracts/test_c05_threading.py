@@ -26,7 +26,7 @@ from tests.acting import (
 )
 
 pytestmark = pytest.mark.anyio
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 async def test_c05_late_output_is_threaded_in_at_its_place_and_the_notice_says_recovered(

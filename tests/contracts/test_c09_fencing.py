@@ -36,7 +36,7 @@ from tests.acting import (
 
 pytestmark = pytest.mark.anyio
 on_postgresql = pytest.mark.parametrize("store_kind", ["postgresql"])
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 Act = Callable[[Store, Claim], Awaitable[object]]
 

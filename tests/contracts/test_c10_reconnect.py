@@ -48,7 +48,7 @@ async def test_c10_a_reader_that_lags_behind_everything_loses_nothing(store: Sto
         await reader_waits()
         number = await append(store, held, [ev.TextDelta(1, "a")])
     await _append_many(store, held, number, many)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while len(seen) < many + 3:
             await _read_once(stream, seen)
     await stream.aclose()  # type: ignore[attr-defined]
@@ -90,7 +90,7 @@ async def test_c10_a_cursor_from_beyond_the_end_gets_a_snapshot_and_misses_nothi
     held = await start(store, session.id, "hello")
     position = (await store.sessions.get(ME, session.id)).position
     stream = store.journal.follow(ME, session.id, position + 5)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         (snapshot,) = await anext(stream)
         assert (snapshot.kind, snapshot.position) == ("snapshot", position)
         await append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "a")])

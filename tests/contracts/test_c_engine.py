@@ -465,7 +465,7 @@ async def test_c09_a_worker_that_was_thought_dead_starts_nothing_and_writes_noth
             assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED
             before = await h.events(session)
             zombie_probe.release(moment)
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 while z.engine.status()["running"]:
                     await anyio.lowlevel.checkpoint()
             assert await h.events(session) == before, "nothing of it landed"
@@ -640,6 +640,6 @@ async def test_a_turn_that_may_not_run_more_at_once_waits_for_its_place(
 
 
 async def _until_running(h: Harness, count: int) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while h.engine.status()["running"] < count:
             await anyio.lowlevel.checkpoint()

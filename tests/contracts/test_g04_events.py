@@ -22,7 +22,7 @@ from everturn.testing.web_server import run_web
 from tests.acting import ME, answered, append, complete, new_session, say, start, words
 
 pytestmark = pytest.mark.anyio
-PATIENCE_S = 20
+PATIENCE_S = 60
 FAR = 1 << 50
 
 

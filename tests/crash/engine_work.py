@@ -43,7 +43,7 @@ from tests.crash.notes import Notes
 
 PROVIDER = "filed"
 COUNTED = ("charge", "book", "sign")  # the tools whose effects are counted
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 SETTINGS = EngineSettings(
     title_model="scripted:titles", poll_s=0.05, keep_messages_min=1, keep_recent=0.0001, stop_grace_s=0.0
 )

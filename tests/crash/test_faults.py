@@ -24,7 +24,7 @@ from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 _FRAME_BYTES = 4096 + 24
 _FRAMES_OF_FIRST_PAGE = 4062  # of the log, in the first page of its index; the next page takes 32 KiB
 _ROOM_FOR_A_FEW_FRAMES = 7 * 4096

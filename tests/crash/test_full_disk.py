@@ -24,7 +24,7 @@ from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 RETRY_S = 0.2
 
 

@@ -33,7 +33,7 @@ def live_and_die(part: str, url: str, folder: Path, notes: Path, moment: Moment 
     """Let a child live this part until the moment; return how it ended."""
     arguments = [part, url, str(folder), str(notes), moment or "", str(nth)]
     command = [sys.executable, "-m", "tests.crash.child", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode in (0, KILLED), done.stderr
     return done.returncode
 

@@ -42,7 +42,7 @@ async def test_spooled_events_of_a_killed_worker_arrive_once(
 ) -> None:
     arguments = [proxy.address(postgres_url), str(tmp_path / "data"), moment]
     command = [sys.executable, "-m", "tests.crash.test_spool_kill", *arguments]
-    with anyio.fail_after(60):
+    with anyio.fail_after(180):
         async with await anyio.open_process(command, stderr=None) as child:
             assert child.stdout is not None
             assert child.stdin is not None

@@ -15,8 +15,9 @@ import pytest
 
 from everturn.domain.errors import WrongState
 from everturn.store import open_store
+from everturn.testing.ports import free_port
 from tests.acceptance.command_line import environment
-from tests.golden.make_folder import PASSWORD, free_port, provider, wait_until_ready
+from tests.golden.make_folder import PASSWORD, provider, wait_until_ready
 
 FOLDERS = sorted(Path(__file__).parent.glob("folders/*.tar.gz"))
 

@@ -67,7 +67,7 @@ def between(held: tuple[Store, HoldingProbe], server: asyncpg.Connection) -> Bet
             group.start_soon(first)  # type: ignore[arg-type]
             await probe.reached(Moment.BATCH_WRITTEN)
             group.start_soon(second)  # type: ignore[arg-type]
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 while not await server.fetchval(
                     "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
                     " AND datname = current_database()"
@@ -164,5 +164,5 @@ async def test_a17_a_reader_of_a_session_that_another_process_deletes_hears_of_i
         for _ in range(5):
             await store.journal.after(ME, session.id, 0)  # by now the reader waits for news
         await held[0].sessions.delete(ME, session.id)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await has_heard.wait()

@@ -49,7 +49,7 @@ async def test_two_processes_share_one_session(store_url: str, data_dir: Path) -
     for racer in racers:
         assert racer.stdout is not None
         assert racer.stdout.readline() == "ready\n"
-    outputs = [racer.communicate("go\n", timeout=90)[0] for racer in racers]
+    outputs = [racer.communicate("go\n", timeout=180)[0] for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0]
     reports = [json.loads(output) for output in outputs]
     async with open_store(store_url, data_dir=data_dir) as store:

@@ -24,7 +24,7 @@ from everturn.engine import Engine, EngineSettings
 from everturn.store import StoreSettings, open_store
 from everturn.testing import CallTool, CountingTool, FakeToolbox, Say, ScriptedModel, ScriptedModels
 
-LEASE_S = 2.0
+LEASE_S = 5.0  # a busy machine must not take a worker for dead that renews it every 0.2 s
 STEPS = {"work": [Say("Working. "), CallTool("pay")], "done": "Done."}
 
 

@@ -424,12 +424,12 @@ async def test_a_form_with_a_file_is_streamed_too(store: Store, tmp_path: Path) 
 # --- large, broken and slow clients ------------------------------------------------------------------
 
 
-async def raw(server: Running, data: bytes, *, wait: bool = True) -> bytes:
+async def raw(server: Running, data: bytes) -> bytes:
     """Send bytes as they are; return everything until the server closes or has answered."""
     got = b""
     async with await anyio.connect_tcp("127.0.0.1", server.port) as stream:
         await stream.send(data)
-        with anyio.move_on_after(PATIENCE_S if wait else 0.5):
+        with anyio.move_on_after(PATIENCE_S):
             try:
                 while b"\r\n\r\n" not in got:
                     got += await stream.receive()

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 LOCKED = {"password": "correct horse battery"}
 OTHER_USER = 43210
-PATIENCE_S = 60
+PATIENCE_S = 120
 _IDS = {"session": "ses_", "turn": "trn_", "ask": "ask_", "file": "fil_", "token": "tok_"}
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who opened a connection")
@@ -76,7 +76,7 @@ _REQUESTS = """
 port, requests = int(sys.argv[1]), json.loads(sys.argv[2])
 answers = []
 for method, path, headers in requests:
-    there = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    there = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     there.request(method, path, b"{}" if method != "GET" else None, {"Content-Type": "application/json", **headers})
     answer = there.getresponse()
     text = answer.read().decode()

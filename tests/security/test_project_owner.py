@@ -440,7 +440,7 @@ async def test_settings_that_the_owner_changes_meanwhile_do_not_open_a_way(proje
             results.append(await project.shell(command.replace("PAYLOAD", project.payload)))
 
         group.start_soon(run)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not await anyio.Path(project.folder / "ready").exists():
                 await anyio.sleep(0.02)
         _git(project.folder, "config", "remote.origin.url", "https://example.org/x")
@@ -452,7 +452,7 @@ async def test_settings_that_the_owner_changes_meanwhile_do_not_open_a_way(proje
 async def test_what_the_owner_sets_meanwhile_stays_if_it_is_harmless(project: Project) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(project.shell, "echo ready > ready; sleep 60")
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not await anyio.Path(project.folder / "ready").exists():
                 await anyio.sleep(0.02)
         _git(project.folder, "config", "remote.origin.url", "https://example.org/x")

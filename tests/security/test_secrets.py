@@ -49,7 +49,7 @@ async def run(home: Path, wires: WireServer, *arguments: str) -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         return done.stdout + done.stderr

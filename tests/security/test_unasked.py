@@ -488,7 +488,7 @@ def test_no_line_that_is_free_does_anything(around: CallContext, line: str) -> N
         env={"PATH": "/usr/bin:/bin"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert sorted(around.workspace.rglob("*")) == before

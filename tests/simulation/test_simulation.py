@@ -75,7 +75,7 @@ class Life(RuleBasedStateMachine):
         self.workers: list[str] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(asyncio.wait_for(work, 60))
+        return self._runner.run(asyncio.wait_for(work, 180))
 
     def teardown(self) -> None:
         try:

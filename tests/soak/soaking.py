@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +17,7 @@ import httpx2
 import msgspec
 from anyio.streams.text import TextReceiveStream
 
+from everturn.testing.ports import free_port
 from everturn.testing.wires import served
 from tests.soak.people import Person, Server, Tally
 from tests.soak.talker import Talker
@@ -60,7 +60,7 @@ class Soak:
 
     async def run(self) -> None:
         """Raises ``Lost`` for whatever was lost or repeated."""
-        port = _free_port()
+        port = free_port()
         limits = httpx2.Limits(max_connections=None)
         url = f"http://127.0.0.1:{port}"
         async with (
@@ -146,9 +146,3 @@ async def _process(environ: dict[str, str], port: int) -> AsyncIterator[anyio.ab
 async def _drain(output: TextReceiveStream) -> None:
     async for _ in output:
         continue
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

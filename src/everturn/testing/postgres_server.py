@@ -15,7 +15,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,8 @@ from types import TracebackType
 from typing import Any
 
 import asyncpg
+
+from everturn.testing.ports import free_port
 
 START_S_MAX = 60.0
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made inside
@@ -125,12 +126,6 @@ def _unprivileged() -> dict[str, Any]:
         return {}
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextmanager
@@ -243,7 +238,7 @@ def main() -> None:
 
 
 def _serve(bin_folder: Path, folder: Path, more: list[str], runs_as: dict[str, Any]) -> None:
-    port = _free_port()
+    port = free_port()
     process = _start(bin_folder, folder, port, more, runs_as)
     try:
         _wait_until_ready(folder, process)

@@ -66,7 +66,7 @@ class HoldingProbe(Probe):
     and does not hold later passings. A thread that passes is blocked there.
     """
 
-    def __init__(self, patience_s: float = 30.0) -> None:
+    def __init__(self, patience_s: float = 60.0) -> None:
         self._patience_s = patience_s  # so that a forgotten release fails instead of hanging
         self._gates: list[_Gate] = []
         self._lock = threading.Lock()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import anyio
 
-PATIENCE_S = 10.0  # long enough for a loaded machine; only a failing test waits this long
+PATIENCE_S = 60.0  # long enough for a loaded machine; only a failing test waits this long
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from everturn.web.access.peers import OwnerCheck
 from everturn.web.build import described
 from everturn.web.server import address_of, bind, serve
 
-PATIENCE_S = 30.0  # so that a hang fails
+PATIENCE_S = 60.0  # so that a hang fails
 
 
 class Frame(msgspec.Struct, frozen=True):

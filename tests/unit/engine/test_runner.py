@@ -81,7 +81,7 @@ async def test_a_claim_that_fails_unexpectedly_ends_nothing_else(store, clock, m
         session = await h.new_session()
         failing = Failing(monkeypatch, store.turns, "claim", RuntimeError("unreadable"))
         accepted = await h.send(session)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while not failing.calls:
                 await anyio.lowlevel.checkpoint()
         assert h.engine.status()["trouble"] == "RuntimeError: unreadable"
@@ -188,7 +188,7 @@ async def test_claiming_goes_on_after_the_store_was_away(store, clock, monkeypat
         session = await h.new_session()
         failing = Failing(monkeypatch, store.turns, "claim", StoreAway("away"))
         accepted = await h.send(session)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while not failing.calls:
                 await anyio.lowlevel.checkpoint()
         assert h.engine.status()["trouble"] == "away"

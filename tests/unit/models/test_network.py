@@ -123,7 +123,7 @@ async def test_each_read_has_its_own_timeout(client: httpx2.AsyncClient) -> None
     async with serving(silent) as port:
         address = f"http://127.0.0.1:{port}/"
         assert (await client.get(address, timeout=600)).text == "ok"
-        with anyio.fail_after(5), pytest.raises(httpx2.ReadTimeout):
+        with anyio.fail_after(60), pytest.raises(httpx2.ReadTimeout):
             await client.get(address, timeout=0.05)
 
 
@@ -137,9 +137,13 @@ async def test_cancelling_a_read_leaves_nothing_behind(client: httpx2.AsyncClien
         gone.set()
 
     async with serving(hang) as port:
-        with anyio.move_on_after(0.05):
-            await client.get(f"http://127.0.0.1:{port}/")
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
+            with anyio.CancelScope() as reading:
+                async with client.stream("GET", f"http://127.0.0.1:{port}/") as answer:
+                    pieces = answer.aiter_raw()
+                    assert await anext(pieces) == b"part"
+                    reading.cancel()
+                    await anext(pieces)
             await gone.wait()
 
 
@@ -196,7 +200,7 @@ async def test_tls_with_a_known_certificate(certificate: Path) -> None:
     body = os.urandom(1_000_000)
     async with (
         serving(echo, server_context(certificate)) as port,
-        httpx2.AsyncClient(transport=Transport(trusting)) as client,
+        httpx2.AsyncClient(transport=Transport(trusting), timeout=60) as client,
     ):
         for _ in range(2):
             assert (await client.post(f"https://localhost:{port}/", content=body)).content == body
@@ -212,7 +216,7 @@ async def test_tls_with_another_name_is_refused(certificate: Path) -> None:
     trusting = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
     async with (
         serving(echo, server_context(certificate)) as port,
-        httpx2.AsyncClient(transport=Transport(trusting)) as client,
+        httpx2.AsyncClient(transport=Transport(trusting), timeout=60) as client,
     ):
         with pytest.raises(httpx2.ConnectError, match="certificate"):
             await client.get(f"https://127.0.0.1:{port}/")

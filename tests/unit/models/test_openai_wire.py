@@ -86,7 +86,7 @@ async def test_text_and_usage(model: OpenAIModel, server: WireServer) -> None:
 async def test_each_read_is_given_out_at_once(server: WireServer, client: httpx2.AsyncClient) -> None:
     server.play(Answer(sse(openai_delta(content="first")), ending="hang"))
     async with make(server, client).stream(asks()) as chunks:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             assert await anext(chunks) == TextChunk("first")  # type: ignore[call-overload]
 
 
@@ -465,7 +465,7 @@ async def test_a_stream_that_goes_on_after_a_finish_and_falls_silent_is_a_timeou
 ) -> None:
     events = sse(openai_delta("stop", content="Good "), openai_delta(content="day"))
     server.play(Answer([b"".join(events)], ending="hang"))
-    text, error = await collect_until_trouble(make(server, client, idle_timeout_s=1.0), asks())
+    text, error = await collect_until_trouble(make(server, client, idle_timeout_s=2.0), asks())
     assert (text, type(error)) == ("Good day", ModelTimeout)
 
 
@@ -497,7 +497,7 @@ async def test_no_first_byte_is_a_timeout(server: WireServer, client: httpx2.Asy
 
 async def test_silence_in_the_middle_is_a_timeout(server: WireServer, client: httpx2.AsyncClient) -> None:
     server.play(Answer(sse(openai_delta(content="partial")), ending="hang"))
-    text, error = await collect_until_trouble(make(server, client, idle_timeout_s=0.05), asks())
+    text, error = await collect_until_trouble(make(server, client, idle_timeout_s=2.0), asks())
     assert (text, type(error)) == ("partial", ModelTimeout)
 
 

@@ -113,7 +113,7 @@ async def test_two_processes_fetch_once(tmp_path: Path) -> None:
         await Shelf(tmp_path, registry).fetch(weights(), lambda done, total: None)
         done.append(name)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(fetch, first, "first")
             while not first.asked:
@@ -237,7 +237,7 @@ async def test_a_cancelled_download_ends_its_process(tmp_path: Path) -> None:
             tmp_path,
             lambda d, t: started.set(),
         )
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await started.wait()
         tasks.cancel_scope.cancel()
     with pytest.raises(ProcessLookupError):

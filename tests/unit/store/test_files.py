@@ -49,7 +49,7 @@ async def test_an_upload_is_not_swept_away_by_a_sweep_that_found_its_twin_unused
     async def upload() -> None:
         uploaded.append(await store.files.put(ME, "new.txt", "text/plain", b"the same bytes"))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(upload)
             await probe.reached(Moment.FILE_SYNCED)  # on disk, no row names it
@@ -73,7 +73,7 @@ async def test_an_upload_that_begins_while_a_sweep_deletes_waits_for_it(
     async def upload() -> None:
         uploaded.append(await store.files.put(ME, "new.txt", "text/plain", b"the same bytes"))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(store.files.sweep)
             await probe.reached(Moment.SWEPT)

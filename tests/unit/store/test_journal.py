@@ -101,7 +101,7 @@ async def test_a_follower_that_lags_sees_what_another_process_wrote_in_between(
     number = await append(store, held, [ev.TextDelta(1, "c")], number)
     number = await append(other, held, [ev.TextDelta(1, "d")], number)
     number = await append(store, held, [ev.TextDelta(1, "e")], number)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while len(seen) < 7:
             await read()
     await stream.aclose()  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ async def test_a_follower_of_a_session_that_is_deleted_hears_of_it(store: Store)
         except Gone as error:
             ends.append(error.code)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(read_on)
             await reader_waits()

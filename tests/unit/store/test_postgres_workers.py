@@ -176,7 +176,7 @@ async def done_or_waiting(address: str, task: asyncio.Task[None]) -> None:
     """Return when the task is done, or somebody waits for a lock in the database."""
     connection = await asyncpg.connect(address)
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while not task.done():
                 if await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                     return

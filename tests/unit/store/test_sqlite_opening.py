@@ -239,7 +239,7 @@ async def test_processes_that_open_a_new_store_at_the_same_moment_all_succeed(tm
         for racer in racers:
             racer.stdin.write("go\n")
             racer.stdin.flush()
-        said = [racer.communicate(timeout=60)[1] for racer in racers]
+        said = [racer.communicate(timeout=180)[1] for racer in racers]
         assert [racer.returncode for racer in racers] == [0] * 4, "\n".join(said)
         async with open_store(data_dir=folder) as store:
             assert len((await store.sessions.list(ME)).items) == 4

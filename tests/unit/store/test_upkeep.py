@@ -140,7 +140,7 @@ async def test_a_repair_beside_a_turn_that_ends_leaves_the_list_exact(
     held = await start(store, session.id, "hello")
     number = await append(store, held, answer("done"))
     probe.hold(Moment.END_WRITTEN)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(complete, store, held, number)
             await probe.reached(Moment.END_WRITTEN)

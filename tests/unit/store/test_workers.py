@@ -36,7 +36,7 @@ asyncio.run(main(*sys.argv[1:]))
 def die_with_a_turn(url: str, folder: Path) -> str:
     """The session whose turn a process held when it was killed."""
     command = [sys.executable, "-c", _DIES_WITH_A_TURN, url, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 137, done.stderr
     return done.stdout.strip()
 

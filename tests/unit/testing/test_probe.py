@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_held_task_waits_until_released():
-    probe = HoldingProbe(patience_s=5)
+    probe = HoldingProbe(patience_s=60)
     passed = []
     probe.hold(Moment.TOOL_RAN)
 
@@ -30,7 +30,7 @@ async def test_a_held_task_waits_until_released():
 
 
 async def test_a_thread_is_blocked_and_seen_from_the_loop():
-    probe = HoldingProbe(patience_s=5)
+    probe = HoldingProbe(patience_s=60)
     probe.hold(Moment.BATCH_WRITTEN)
     done = threading.Event()
 
@@ -47,7 +47,7 @@ async def test_a_thread_is_blocked_and_seen_from_the_loop():
 
 
 async def test_only_the_nth_passing_of_the_subject_is_held():
-    probe = HoldingProbe(patience_s=5)
+    probe = HoldingProbe(patience_s=60)
     probe.hold(Moment.DELTA_OFFERED, "a", nth=2)
     await probe.reach(Moment.DELTA_OFFERED, "b")
     await probe.reach(Moment.DELTA_OFFERED, "a")

@@ -91,7 +91,7 @@ async def test_a_server_that_dies_in_a_call_leaves_it_in_doubt_and_is_restarted(
 
 
 async def test_a_server_that_hangs_is_given_up_and_replaced(open_mcp: Open) -> None:
-    async with open_mcp(timeout_s=0.5) as kit:
+    async with open_mcp(timeout_s=3) as kit:
         assert (await kit.run("example__hang", PROFILE)).outcome is Outcome.UNKNOWN
         assert (await kit.run("example__add", PROFILE, a=1, b=3)).text == "4"
 

@@ -45,7 +45,7 @@ async def test_output_is_live_before_the_command_ends(kit: Kit) -> None:
             results.append(await tools["terminal"].run(call, emit))
 
         group.start_soon(run)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await seen.wait()
         assert kit.live == ["first\n"]
         (kit.workspace / "go").touch()
@@ -89,7 +89,7 @@ async def test_cancelling_ends_the_process_and_its_children(kit: Kit, profile: s
     call = kit.call("terminal", {"command": command}, profile=profile)
     async with anyio.create_task_group() as group:
         group.start_soon(tools["terminal"].run, call, emit)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await started.wait()
         # Each shell, and for a moment its fork that is about to become the sleep.
         assert len(_running(mark)) >= 2

@@ -21,7 +21,7 @@ from everturn.web.uploads import Uploads
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 async def test_a_third_request_with_a_key_waits_for_the_second_that_waited_for_the_first(

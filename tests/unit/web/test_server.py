@@ -81,7 +81,7 @@ def test_serve_will_not_open_an_agent_to_the_world(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode != 0
     assert "everturn password" in done.stdout + done.stderr
