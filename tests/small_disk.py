@@ -50,5 +50,5 @@ def small_disk(root: Path, megabytes: int, *, files: int = 10_000) -> Iterator[S
     try:
         yield SmallDisk(root)
     finally:
-        # Lazily: whoever still has a file open there must not keep it mounted for ever.
+        # Lazily: a process that still has a file open there must not keep it mounted.
         subprocess.run(["umount", "--lazy", str(root)], check=True)

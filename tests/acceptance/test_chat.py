@@ -403,7 +403,7 @@ async def test_a_password_set_meanwhile_is_asked_for_and_the_message_is_sent(
         chat.type("correct horse")
         await chat.until("Hello there.")
         await wires.asked("Are you there?")
-        # Where nobody can be asked, what was not sent and how to go on are said.
+        # Where no user can be asked, it says what was not sent and how to continue.
         await script.type("And you?")
         said = await script.rest()
         assert script.process.returncode == 1

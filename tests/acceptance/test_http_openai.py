@@ -144,7 +144,7 @@ async def test_a_call_that_needs_approval_is_denied_and_the_answer_says_so(
         assert tool.calls == []
 
 
-async def test_a_text_that_nobody_can_read_here_is_left_out_and_not_declined(
+async def test_a_text_that_the_model_cannot_read_is_left_out_and_not_declined(
     store: Store, tmp_path: Path
 ) -> None:
     model = ScriptedModel("Hello.", name="acme:one")

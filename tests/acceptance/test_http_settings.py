@@ -71,7 +71,7 @@ async def test_a_key_is_written_and_never_read_back(store: Store, tmp_path: Path
             assert refused.status_code == 422, broken
         assert (await server.http.delete("/api/keys/openai")).status_code == 204
         assert (await server.http.delete("/api/keys/openai")).status_code == 404
-        unknown = await server.http.put("/api/keys/nobody", json={"key": secret})
+        unknown = await server.http.put("/api/keys/unknown", json={"key": secret})
         assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
         for method in ("GET", "POST"):
             assert (await server.http.request(method, "/api/keys/openai", json={})).status_code == 405
@@ -383,9 +383,9 @@ async def test_models_for_titles_and_as_fallback_and_the_limits_are_chosen_and_g
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model": "nobody:x"}, "'nobody'"),
-        ({"title_model": "nobody:x"}, "'nobody'"),
-        ({"fallback_models": ["ollama:one", "nobody:x"]}, "'nobody'"),
+        ({"model": "unknown:x"}, "'unknown'"),
+        ({"title_model": "unknown:x"}, "'unknown'"),
+        ({"fallback_models": ["ollama:one", "unknown:x"]}, "'unknown'"),
         ({"fallback_models": ["ollama:x"] * 9}, "length <= 8"),
         ({"title_model": "ollama:x\n"}, "title_model"),
         ({"title_model": ""}, "title_model"),

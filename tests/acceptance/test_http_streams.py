@@ -194,7 +194,7 @@ async def test_every_reader_gets_a_last_event_when_the_server_stops(store: Store
     assert set(ends) == {'retry: 150\nevent: stream.end\ndata: {"reason":"shutdown"}\n\n'}
 
 
-async def test_a_reader_that_never_reads_is_cut_off_and_nobody_else_waits(
+async def test_a_client_that_never_reads_is_cut_off_and_no_other_client_waits(
     store: Store, tmp_path: Path, clock: FakeClock
 ) -> None:
     async with run_web(store, tmp_path, [Chunks("x" * 20_000, 100)], clock=clock) as server:

@@ -56,7 +56,7 @@ async def test_a_full_disk_is_said_while_it_lasts_and_no_longer(
                     snapshot = await next_of(others, "sessions.snapshot")
                     assert snapshot.json["trouble"] == begun
                 platter.heal()
-                # Nobody writes: the store finds out by itself.
+                # No write is made: the store notices by itself.
                 assert (await next_of(frames, "store.mended")).json == {"kind": "store.mended"}
                 assert (await server.http.get("/readyz")).status_code == 200
                 await server.new_session(title="kept")

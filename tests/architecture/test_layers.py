@@ -116,7 +116,7 @@ def _folder(module: str, room: str) -> str:
     return parts[1] if parts[0] == room and len(parts) > 2 else ""
 
 
-def test_nobody_but_tests_imports_the_fakes() -> None:
+def test_only_tests_import_the_fakes() -> None:
     users = {room_of(entry.module) for entry in imports() if room_of(entry.target) == OPEN}
     assert users <= {OPEN}
 

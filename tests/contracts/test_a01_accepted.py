@@ -81,7 +81,7 @@ async def test_a01_a_key_lives_as_long_as_its_session(store: Store) -> None:
 
 async def test_a01_a_message_with_an_unknown_attachment_is_refused_whole(store: Store) -> None:
     session = await new_session(store)
-    file = await store.files.put("somebody else", "a.txt", "text/plain", b"a")
+    file = await store.files.put("another owner", "a.txt", "text/plain", b"a")
     for file_id in ("fil_nothing", file.id):
         with pytest.raises(NotFound):
             await say(store, session.id, "look", attachments=(file_id,), key="k")

@@ -86,7 +86,7 @@ def printing_tool() -> FakeTool:
     async def work(call: ToolCall, emit: Emit) -> ToolResult:
         await emit(PRINTED)
         await anyio.sleep_forever()
-        raise AssertionError("nobody lets it end")
+        raise AssertionError("the tool is never released")
 
     return FakeTool("build", work)
 

@@ -66,7 +66,7 @@ async def test_a06_search_finds_what_was_indexed_and_forgets_what_was_deleted(st
         pass
     assert [hit.title for hit in await store.search.find(ME, "green elephant")] == ["first"]
     assert {hit.session_id for hit in await store.search.find(ME, "green")} == {one.id, two.id}
-    assert await store.search.find("somebody else", "green") == []
+    assert await store.search.find("another owner", "green") == []
     for order in ("newest", "relevance"):
         hits = await store.search.find(ME, "green", session_id=one.id, order=order)
         assert [hit.session_id for hit in hits] == [one.id]

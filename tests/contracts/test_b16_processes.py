@@ -129,13 +129,13 @@ async def test_b10_b16_what_another_process_commits_is_left_to_it_until_it_is_de
             other.stops()
             before = taken_in(taken)
             assert (await memory.commit_session(OWNER, session.id)).outcome is CommitOutcome.BUSY
-            assert taken_in(taken) == before, "nobody else was called meanwhile"
+            assert taken_in(taken) == before, "no other provider was called meanwhile"
             if lives_on:
                 other.goes_on()
                 assert other.has_done_it()
             else:
                 other.kill()
-                await store.workers.take_over("wrk_nobody")
+                await store.workers.take_over("wrk_none")
         await memory.commit_session(OWNER, session.id)
         assert await store.ledger.owing() == []
         await memory.close()
@@ -194,7 +194,7 @@ async def test_b16_d03_two_processes_share_a_store_and_the_survivor_settles_for_
                 await memory.commit_due()
                 assert words_taken(taken) == []
                 other.kill()
-            await store.workers.take_over("wrk_nobody")
+            await store.workers.take_over("wrk_none")
             await memory.commit_due()
         assert await store.ledger.owing() == []
     assert words_taken(taken) == ["here first", "there", "here again", "and again"]

@@ -134,7 +134,7 @@ async def test_b11_a_commit_of_a_left_session_that_hangs_is_given_up_before_its_
 
 
 async def passes_when_asked(clock: FakeClock, seconds: float) -> None:
-    """Let so much time pass, once somebody waits for just that."""
+    """Advance the clock by ``seconds`` once a task sleeps for exactly that long."""
     await clock.someone_sleeps(seconds)
     await clock.advance(seconds)
 
@@ -229,7 +229,7 @@ async def test_b01_clearing_commits_what_a_session_without_a_warm_agent_owes(
 ) -> None:
     fresh = RecordingProvider()
     session = await acting.new_session(store)
-    # Completed in another process, which lives and has the handle: nobody else commits it by himself.
+    # Completed in another process, which lives and has the handle: no other process commits it on its own.
     await store.workers.register(acting.WORKER)
     theirs = memory_over(store, clock, worker=acting.WORKER)
     theirs.register(session.id, RecordingProvider())
@@ -259,7 +259,7 @@ async def test_b18_starting_a_session_commits_the_one_that_is_left_without_waiti
         assert handle.words == ["one"]
 
 
-async def test_b18_leaving_a_session_of_somebody_else_commits_nothing(store: Store, clock: FakeClock) -> None:
+async def test_b18_leaving_a_session_of_another_owner_commits_nothing(store: Store, clock: FakeClock) -> None:
     handle = RecordingProvider()
     memory = memory_over(store, clock, opened=[handle])
     async with engine_with(store, clock, memory) as h:
@@ -345,7 +345,7 @@ async def test_b17_a_turn_that_is_cancelled_while_its_agent_is_built_leaves_no_h
             await handle.is_asked.wait()
         await h.engine.cancel(OWNER, accepted.turn.id)
         await h.settled(accepted.turn.id)
-        await handle.until("the handle that nobody uses is closed", lambda: handle.closed)
+        await handle.until("the unused handle is closed", lambda: handle.closed)
         assert memory.tracked == 0
         assert (await h.run(session, "two")).state == "completed"
     assert (handle.closed, fresh.words) == (1, ["two"])

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 # --- B01, B02: what is owed -----------------------------------------------------------------------------
 
 
-async def test_b01_an_opened_session_owes_nothing_and_its_commit_calls_nobody(
+async def test_b01_an_opened_session_owes_nothing_and_its_commit_calls_no_provider(
     store: Store, clock: Clock
 ) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider()
@@ -501,7 +501,7 @@ async def test_b10_of_two_processes_that_looked_at_once_one_begins_and_the_other
 
     async with anyio.create_task_group() as group:
         group.start_soon(commit, second, other)
-        with within("the second has looked and found nobody at work"):
+        with within("the second has looked and found no commit under way"):
             await ledger.has_looked.wait()
         with handle.held():
             group.start_soon(commit, first, handle)
@@ -646,25 +646,25 @@ async def test_b13_after_a_clean_eviction_nothing_of_the_handle_is_left(store: S
 
 
 class Away:
-    """A ledger that cannot be reached: whoever asks it fails."""
+    """A ledger that cannot be reached: every call fails."""
 
     def __getattr__(self, name: str) -> Any:
         raise StoreAway("The database cannot be reached.")
 
 
-@pytest.mark.parametrize("nobody", ["", None])
+@pytest.mark.parametrize("missing", ["", None])
 async def test_b15_a_missing_session_id_is_a_safe_no_op(
-    store: Store, clock: Clock, nobody: str | None
+    store: Store, clock: Clock, missing: str | None
 ) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider()
     memory.ledger = Away()  # type: ignore[assignment]
-    assert memory.register(nobody, handle) == ""  # type: ignore[arg-type]
-    assert not memory.unregister(nobody, handle)  # type: ignore[arg-type]
-    assert not await memory.mark_completed(ME, nobody)  # type: ignore[arg-type]
-    assert not await memory.has_uncommitted_work(ME, nobody)  # type: ignore[arg-type]
-    assert (await memory.commit(ME, nobody, handle)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
-    assert (await memory.commit_session(ME, nobody)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
-    memory.forget(nobody)  # type: ignore[arg-type]
+    assert memory.register(missing, handle) == ""  # type: ignore[arg-type]
+    assert not memory.unregister(missing, handle)  # type: ignore[arg-type]
+    assert not await memory.mark_completed(ME, missing)  # type: ignore[arg-type]
+    assert not await memory.has_uncommitted_work(ME, missing)  # type: ignore[arg-type]
+    assert (await memory.commit(ME, missing, handle)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
+    assert (await memory.commit_session(ME, missing)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
+    memory.forget(missing)  # type: ignore[arg-type]
     assert (handle.calls, memory.tracked) == ([], 0)
 
 

@@ -162,7 +162,7 @@ async def test_b12_a_commit_that_has_picked_the_handle_and_not_begun_is_waited_f
     handle = RecordingProvider()
     memory = memory_over(store, clock, opened=[handle])
     session = await acting.new_session(store)
-    # Seen by nobody here: the handle owes nothing until the commit that it is given for has begun.
+    # Not seen by this memory: the handle owes nothing until the commit that it is given for has begun.
     await said(store, memory, session.id, "one")
     await memory.open()
     ledger = memory.ledger = Held(store, "begin")  # type: ignore[assignment]

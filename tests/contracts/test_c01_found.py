@@ -1,4 +1,4 @@
-"""C01: a turn whose process died is found without anyone asking, and never a living one's."""
+"""C01: a turn whose process died is found without a request, and a living one is never taken over."""
 
 from __future__ import annotations
 

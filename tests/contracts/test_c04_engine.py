@@ -165,7 +165,7 @@ async def test_c04_a_worker_that_dies_with_a_spool_is_resumed_with_what_it_had_s
     assert all_words(reply).startswith("one two ")
 
 
-async def test_c04_a_turn_whose_claim_nobody_heard_of_is_run_all_the_same(
+async def test_c04_a_turn_whose_claim_was_never_confirmed_still_runs(
     open_another: OpenAnother, spooling: Store, proxy: PostgresProxy, probe: HoldingProbe, clock: FakeClock
 ) -> None:
     """The claim is stored, its answer lost, and the database too far away to be asked what became of it."""

@@ -40,7 +40,7 @@ def spool_of(store: Store, worker: str = WORKER) -> Spool:
 
 
 @on_postgresql
-async def test_c04_spooled_events_are_synced_and_nobody_sees_them(
+async def test_c04_spooled_events_are_synced_and_not_visible(
     store: Store, spooling: Store, proxy: PostgresProxy
 ) -> None:
     session = await new_session(store)

@@ -20,7 +20,7 @@ from tests.conftest import OpenAnother
 pytestmark = pytest.mark.anyio
 
 
-async def test_c07_one_reader_recovers_and_nobody_waits_for_it(store: Store, probe: HoldingProbe) -> None:
+async def test_c07_one_reader_recovers_and_no_other_reader_waits(store: Store, probe: HoldingProbe) -> None:
     session = await new_session(store)
     held = await start(store, session.id, "hello")
     await store.turns.interrupt(held.turn.id, None, CRASHED)

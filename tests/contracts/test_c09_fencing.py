@@ -105,7 +105,7 @@ async def test_c09_spooled_text_of_a_resumed_turn_is_shown_and_never_given_to_th
     for message in await store.transcript.context(ME, session.id):
         for part in message.parts:
             assert not isinstance(part, Text) or part.is_abandoned == ("dead" in part.text)
-            assert not isinstance(part, Result)  # the dead worker's wish is nobody's call
+            assert not isinstance(part, Result)  # the dead worker's wish is no call
 
 
 async def test_c09_a_late_result_settles_a_call_that_is_still_in_doubt(store: Store) -> None:

@@ -50,7 +50,7 @@ async def test_c11_a_turn_that_breaks_off_anywhere_leaves_a_result_for_every_cal
         if cut == 4:
             assert set(results.values()) == {Outcome.CANCELLED}, "never started"
         if cut == 6:
-            assert set(results.values()) == {Outcome.UNKNOWN}, "started, and nobody knows"
+            assert set(results.values()) == {Outcome.UNKNOWN}, "started, and the outcome is unknown"
 
 
 async def test_c11_the_context_of_a_running_turn_ends_with_the_user_s_words(store: Store) -> None:

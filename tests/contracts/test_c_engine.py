@@ -343,7 +343,7 @@ async def test_c02_a_wall_clock_that_is_set_while_a_turn_runs_neither_ages_it_no
         assert topics == []
 
 
-async def test_c02_minutes_are_counted_by_a_clock_that_nobody_sets(store: Store, clock: FakeClock) -> None:
+async def test_c02_minutes_are_counted_by_the_monotonic_clock(store: Store, clock: FakeClock) -> None:
     """Work before a question and after it adds up, whatever the wall clock was set to in between."""
 
     async def slow(call: ToolCall, emit: Emit) -> ToolResult:

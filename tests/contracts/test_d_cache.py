@@ -505,7 +505,7 @@ async def test_d03_a_write_that_came_while_our_turn_ran_is_noticed_by_the_next(c
     entry = bench.cache.peek("a")
     assert entry is not None
     bench.cache.refresh(entry, "s", seen=1, before=1, after=2, history=[_message("kept")])
-    # The next turn began at 2; somebody wrote 3; our own end is 4.
+    # The next turn began at 2; another process wrote 3; our own end is 4.
     bench.cache.refresh(entry, "s", seen=2, before=3, after=4, history=[_message("lacks 3")])
     assert await history_of(bench, entry, "s", 4) == "loaded"
 

@@ -151,7 +151,7 @@ class After:
             session = await self.store.sessions.get(ME, session_id)
             if session.active_turn is not None:
                 turn = await self.store.turns.get(ME, session.active_turn)
-                assert turn.is_ready or (turn.state == "waiting" and session.asks), "nobody is stuck"
+                assert turn.is_ready or (turn.state == "waiting" and session.asks), "no session is stuck"
         for question in await self.store.asks.open(ME):
             await self.store.asks.answer(ME, question.id, "go on", by="survivor")
         while claims := await self.store.turns.claim(SURVIVOR, limit=50):

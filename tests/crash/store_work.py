@@ -100,7 +100,7 @@ class Life:
 
     @asynccontextmanager
     async def reading(self, session_id: str) -> AsyncIterator[None]:
-        """Somebody follows the session and remembers every event that was shown."""
+        """Follow the session and record every event that was shown."""
         task = asyncio.create_task(self._read(session_id))
         yield
         task.cancel()
@@ -160,7 +160,7 @@ class Life:
     async def tidy(self, session_id: str) -> None:
         await self.store.search.index()
         await self.store.upkeep.prune(older_than_ms=-60_000)
-        unused = await self.store.files.put(ME, "unused.txt", "text/plain", b"nobody wants me")
+        unused = await self.store.files.put(ME, "unused.txt", "text/plain", b"unreferenced")
         await self.store.files.sweep(grace_ms=-60_000)
         self.note("swept", file=unused.id)
 

@@ -126,7 +126,7 @@ async def test_a_full_disk_fails_a_whole_batch_and_publishes_none_of_it(
         assert await positions(store, session.id) == [1, 2]
 
 
-async def test_an_attachment_that_did_not_fit_is_named_by_nobody(platter: Platter, vfs: FaultyVfs) -> None:
+async def test_no_message_names_an_attachment_that_did_not_fit(platter: Platter, vfs: FaultyVfs) -> None:
     async with opened(platter, vfs) as store:
         platter.fail("write", errno.ENOSPC, suffix="", after=0, times=1)
         with pytest.raises(DiskFull):
@@ -169,7 +169,7 @@ async def test_a_disk_without_room_is_taken_for_one_and_mends_by_itself(
             assert trouble is not None
             assert trouble.code == "disk_full"
             platter.heal()
-            assert await store.health_changed(trouble) is None, "nobody had to write to find out"
+            assert await store.health_changed(trouble) is None, "no write was needed to find out"
         await say(store, session.id, "taken")
         assert [turn.text for turn in await store.turns.queue(ME, session.id)] == ["taken"]
         assert await store.upkeep.check() == []
@@ -284,7 +284,7 @@ async def test_a_failed_sync_of_an_attachment_names_no_file(platter: Platter, vf
         assert await store.upkeep.check() == []
 
 
-async def test_a_checkpoint_that_fails_loses_nothing_and_stops_nobody(
+async def test_a_checkpoint_that_fails_loses_nothing_and_blocks_no_write(
     platter: Platter, vfs: FaultyVfs
 ) -> None:
     async with opened(platter, vfs) as store:

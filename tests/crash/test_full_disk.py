@@ -157,7 +157,7 @@ async def test_a_disk_that_fills_up_at_the_very_end_costs_no_step(
 async def test_a_step_whose_start_is_journaled_waits_before_the_model_is_called(
     store: Store, platter: Platter, clock: FakeClock, probe: HoldingProbe
 ) -> None:
-    """The store fails for somebody else between the start of the step and the call."""
+    """The store fails for another caller between the start of the step and the call."""
     tool = FakeTool("look", "a cat")
     async with open_harness(store, [CallTool("look")], "A cat.", tools=[tool], clock=clock, probe=probe) as h:
         session = await h.new_session()

@@ -17,7 +17,7 @@ async def test_names_outside_the_code_are_the_frozen_ones(tmp_path: Path, postgr
     frozen = json.loads(FILE.read_text())
     found = json.loads(json.dumps(await collect(tmp_path / "home", postgres_url)))
     gone = _missing(frozen, found)
-    assert not gone, f"Somebody's data or program uses these names, which are gone: {gone}"
+    assert not gone, f"Existing data or clients use these names, which are gone: {gone}"
     added = _missing(found, frozen)
     assert not added, f"New names: freeze them with `python -m tests.golden.names`: {added}"
 

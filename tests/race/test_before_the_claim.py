@@ -102,7 +102,7 @@ async def test_a_message_that_interrupts_takes_its_place_and_keeps_its_words(
         assert await h.texts(session) == ["user: first", "user: second", "assistant: Yes."]
 
 
-# --- the same at the store, where nobody claims ----------------------------------------------------------
+# --- the same at the store, without a worker -------------------------------------------------------------
 
 
 async def test_what_waits_behind_another_is_removed_by_a_cancel(store: Store) -> None:

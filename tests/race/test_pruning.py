@@ -1,4 +1,4 @@
-"""Pruning happens, and never takes what somebody still needs."""
+"""Pruning happens, and never deletes rows that are still needed."""
 
 import anyio
 import anyio.lowlevel

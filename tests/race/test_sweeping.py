@@ -32,9 +32,7 @@ async def test_a01_bytes_that_come_again_between_the_sweep_of_their_row_and_of_t
     assert (await store.files.path(ME, new.id)).read_bytes() == b"a cat"
 
 
-async def test_bytes_that_nobody_names_any_more_are_gone_and_leave_nothing(
-    store: Store, clock: FakeClock
-) -> None:
+async def test_unreferenced_bytes_are_deleted_without_a_trace(store: Store, clock: FakeClock) -> None:
     file = await store.files.put(ME, "cat.txt", "text/plain", b"a cat")
     path = await store.files.path(ME, file.id)
     await clock.advance(3 * 24 * 3600)
@@ -50,7 +48,7 @@ async def test_what_a_killed_upload_or_sweep_left_goes_unless_a_row_names_it(dat
         path = await store.files.path(ME, named.id)
         files = data_dir / "files"
         path.rename(files / f"{INCOMING}{named.sha256}-fil_1")
-        (files / f"{INCOMING}{'0' * 64}-fil_2").write_bytes(b"nobody's")
+        (files / f"{INCOMING}{'0' * 64}-fil_2").write_bytes(b"unreferenced")
         (files / f"{INCOMING}123-abc").write_bytes(b"half of an upl")
         await store.files.sweep()
         assert len(list(files.glob(f"{INCOMING}*"))) == 3, "they may be on their way"

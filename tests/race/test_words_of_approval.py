@@ -31,7 +31,7 @@ async def test_c02_a_word_that_was_not_offered_allows_nothing(
         assert (await h.settled(accepted.turn.id)).state is TurnState.WAITING
         ask = await h.ask(session)
         with pytest.raises(Invalid, match="not offered"):
-            await h.engine.answer(OWNER, ask.id, word, by="somebody")
+            await h.engine.answer(OWNER, ask.id, word, by="a client")
         assert (await h.turn(accepted.turn.id)).state is TurnState.WAITING
         assert (await h.ask(session)).answer is None, "it can still be answered"
         await h.answer(session, "deny")

@@ -169,8 +169,8 @@ async def test_a_worker_whose_turn_was_cancelled_while_it_was_stopped_starts_not
 async def test_a_call_that_was_started_when_its_turn_was_cancelled_is_said_to_be_unknown(
     tmp_path: Path,
 ) -> None:
-    """Its start was durable before the cancel: whether the tool then runs nobody can prevent for certain, so
-    the transcript does not claim that it did not."""
+    """Its start was durable before the cancel, so the tool may still run: the transcript does not claim that it
+    did not."""
     with stopped_worker_on_sqlite(tmp_path, Moment.TOOL_STARTED) as (url, folder, first):
         await first.says("ready")
         async with open_store(url, data_dir=folder, clock=SystemClock()) as store:

@@ -177,7 +177,7 @@ async def test_an_imported_preview_is_as_short_as_any(store: Store, tmp_path: Pa
 # --- the log -----------------------------------------------------------------------------------------
 
 
-async def test_nobody_writes_escape_sequences_into_the_operators_terminal(
+async def test_no_request_writes_escape_sequences_to_the_operators_terminal(
     store: Store, tmp_path: Path
 ) -> None:
     screen = io.StringIO()
@@ -462,7 +462,7 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(store: Store
         b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_answered_with_400_and_harms_nobody(
+async def test_bytes_that_are_not_http_get_400_and_disturb_no_other_client(
     store: Store, tmp_path: Path, request_bytes: bytes
 ) -> None:
     async with run_web(store, tmp_path) as server:
@@ -551,7 +551,7 @@ async def test_a_body_that_drips_is_cut_off_however_regularly_it_does() -> None:
 
 
 async def test_clients_that_send_slowly_leave_the_server_to_the_others(store: Store, tmp_path: Path) -> None:
-    """Nobody has to be signed in to send half a password."""
+    """Clients can send half a password without signing in."""
     async with run_web(
         store, tmp_path, settings={"requests_max": 2, "password": "a good password"}
     ) as server:
@@ -579,7 +579,7 @@ async def test_more_requests_than_the_bound_get_429_with_retry_after(store: Stor
             assert (await server.http.get(probe)).status_code == 200
 
 
-async def test_an_error_that_nobody_expected_says_nothing_about_the_inside(
+async def test_an_unexpected_error_reveals_nothing_internal(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with run_web(store, tmp_path) as server:

@@ -299,7 +299,7 @@ async def test_an_untrusted_client_cannot_choose_the_address_it_is_throttled_by(
 
 
 @on_both
-async def test_whoever_guesses_does_not_keep_out_a_browser_that_signed_in_before(
+async def test_wrong_guesses_do_not_lock_out_a_browser_that_signed_in_before(
     store: Store, tmp_path: Path
 ) -> None:
     """From the same address, which a proxy, a home and a machine's loopback are for many."""
@@ -378,7 +378,7 @@ async def test_a_new_password_ends_every_sign_in_but_the_one_that_set_it(
         assert NEW not in str(entries)
 
 
-async def test_the_old_password_cannot_be_guessed_by_whoever_has_a_cookie(
+async def test_the_old_password_cannot_be_guessed_with_a_cookie(
     store: Store, tmp_path: Path, clock: FakeClock
 ) -> None:
     async with run_web(store, tmp_path, clock=clock) as server:
@@ -716,7 +716,7 @@ async def test_a_stream_ends_when_its_credential_is_revoked(
 async def test_signing_out_and_revoking_end_the_streams_at_once(
     store: Store, tmp_path: Path, clock: FakeClock
 ) -> None:
-    """The clock stands still: nobody waits for a heartbeat."""
+    """The clock stands still: no stream waits for a heartbeat."""
     async with run_web(store, tmp_path, settings=LOCKED, clock=clock) as server:
         admin, chat = await token(server, "admin"), await token(server, "chat")
         jar, other = jar_of(await sign_in(server)), jar_of(await sign_in(server))

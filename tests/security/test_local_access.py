@@ -23,7 +23,7 @@ from everturn.testing.web_server import Running, run_web
 from everturn.tools import EverturnToolbox, ToolServices, parse_profiles
 from everturn.web import StartRefused
 from everturn.web.access import peers as peers_module
-from everturn.web.access.peers import Place, by_diag, by_proc, nobody, owner_check
+from everturn.web.access.peers import Place, by_diag, by_proc, never_owner, owner_check
 from everturn.web.access.token import FILE, Access, new_code, read_token
 from everturn.web.server import check_start
 
@@ -200,8 +200,8 @@ def test_the_kernel_names_the_user_of_a_connection(
 
 @on_linux
 @pytest.mark.parametrize("lookup", [by_diag, by_proc])
-def test_a_socket_that_was_closed_is_nobodys(lookup: Callable[[Place, Place], int | None]) -> None:
-    """The kernel says 0 for it, which is root: a server of root would take everybody for its owner."""
+def test_a_closed_socket_has_no_owner(lookup: Callable[[Place, Place], int | None]) -> None:
+    """The kernel says 0 for it, which is root: a server run by root would take every client for its owner."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         near = socket.create_connection(listener.getsockname())
         far, _ = listener.accept()
@@ -276,7 +276,7 @@ async def test_a_client_that_closes_its_half_is_still_its_user(store: Store, tmp
 
 
 async def test_where_nothing_is_known_everybody_needs_the_token(store: Store, tmp_path: Path) -> None:
-    async with run_web(store, tmp_path, is_owner=nobody) as server:
+    async with run_web(store, tmp_path, is_owner=never_owner) as server:
         refused = await server.http.get("/api/me")
         assert (refused.status_code, refused.json()["code"]) == (401, "access_needed")
         assert "everturn open" in refused.json()["hint"]
@@ -290,7 +290,7 @@ async def test_where_nothing_is_known_everybody_needs_the_token(store: Store, tm
 async def test_the_token_or_a_code_becomes_a_cookie(
     store: Store, tmp_path: Path, clock: FakeClock, is_code: bool
 ) -> None:
-    async with run_web(store, tmp_path, clock=clock, is_owner=nobody) as server:
+    async with run_web(store, tmp_path, clock=clock, is_owner=never_owner) as server:
         token = str(read_token(tmp_path))
         given = new_code(token, place_of(server), clock) if is_code else token
         entered = await server.http.post("/api/access", json={"token": given})
@@ -319,7 +319,7 @@ async def test_a_code_is_good_for_its_server_and_its_time_only(
     token = Access.open(tmp_path, clock) and str(read_token(tmp_path))
     early = new_code(token, "127.0.0.1:1", clock)  # type: ignore[arg-type]
     await clock.advance(1)
-    async with run_web(store, tmp_path, clock=clock, is_owner=nobody) as server:
+    async with run_web(store, tmp_path, clock=clock, is_owner=never_owner) as server:
         here = place_of(server)
         other = new_code(f"eva_{'1' * 64}", here, clock)
         elsewhere = new_code(token, "127.0.0.1:1", clock)  # type: ignore[arg-type]
@@ -352,7 +352,7 @@ async def test_with_a_password_the_access_token_is_worth_nothing(
 
 
 async def test_setting_a_password_ends_what_the_token_opened(store: Store, tmp_path: Path) -> None:
-    async with run_web(store, tmp_path, is_owner=nobody) as server:
+    async with run_web(store, tmp_path, is_owner=never_owner) as server:
         await server.http.post("/api/access", json={"token": read_token(tmp_path)})
         assert (await server.http.get("/api/me")).status_code == 200
         await server.web.accounts.set_password("correct horse battery")
@@ -401,7 +401,7 @@ def test_a_token_that_others_may_know_is_replaced(
     assert not (tmp_path / FILE).is_symlink()
 
 
-def test_without_a_place_for_the_token_nobody_comes_in_by_it(tmp_path: Path, clock: FakeClock) -> None:
+def test_an_access_token_that_cannot_be_stored_admits_no_client(tmp_path: Path, clock: FakeClock) -> None:
     (tmp_path / "home").write_text("a file where the folder should be")
     access = Access.open(tmp_path / "home", clock)
     assert not access.is_token("")

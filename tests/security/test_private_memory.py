@@ -17,7 +17,7 @@ from everturn.web.access.browser import open_browser
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="of Linux's /proc")]
 KEY = "sk-planted-77b1"
-NOBODY = 65534
+OTHER_USER = 65534
 
 # Reads the environment of its parent, which is `everturn` after its start and before it ends.
 _READER = """
@@ -59,7 +59,7 @@ def _python_of_a_user() -> tuple[str, dict[str, Any]]:
     options: dict[str, Any] = {"env": {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path)}}
     if os.getuid() != 0:
         return sys.executable, options
-    options |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    options |= {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
     for python in (sys.executable, "/usr/bin/python3"):
         try:
             tried = subprocess.run([python, "-c", "import everturn.cli.frame"], check=False, **options)

@@ -31,7 +31,7 @@ async def test_a_restoration_takes_only_what_a_backup_holds(data_dir: Path, tmp_
     kept = await backup_of(data_dir, copy)
     outside.mkdir()
     (outside / "diary").write_text("mine")
-    (copy / "secrets.toml").write_text('openai = "sk-of-somebody-else"\n')
+    (copy / "secrets.toml").write_text('openai = "sk-of-another-user"\n')
     (copy / "access-token").write_text("eva_" + "0" * 64)
     (copy / "models").mkdir()
     (copy / "models" / "weights.gguf").write_text("not ours")

@@ -178,7 +178,7 @@ class Life(RuleBasedStateMachine):
         self._adopt(which, copy.id, model)
 
     def _adopt(self, which: int, copy_id: str, model: SessionModel) -> None:
-        """A copy says what the original says, and never changes after that: nobody touches it."""
+        """A copy has the original's words and never changes afterwards."""
         store = self.stores[which]
         assert self.run(words(store, copy_id)) == model.words()
         assert [m.text for m in self.run(store.transcript.context(ME, copy_id))] == model.context()
@@ -275,7 +275,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(which=WHICH, pick=PICK)
     def append_as_a_zombie(self, which: int, pick: int) -> None:
-        """Whoever held a turn once and does not any more can write nothing."""
+        """A worker that no longer holds a turn can write nothing."""
         if not self.held:
             return
         turn_id, session_id, epoch, _ = self.held[pick % len(self.held)]
@@ -471,7 +471,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(which=WHICH, pick=PICK, repeats=st.booleans())
     def deliver_late(self, which: int, pick: int, repeats: bool) -> None:
-        """A former worker's spool arrives: it counts for an epoch that nobody has sealed."""
+        """A former worker's spool arrives: it counts for an epoch that is not sealed."""
         found = [
             (turn, epoch)
             for session in self.sessions.values()

@@ -1,4 +1,4 @@
-"""Somebody who uses the server: talks, runs commands, cancels, loses the connection, deletes; and checks it all."""
+"""A simulated user: talks, runs commands, cancels, loses the connection, deletes, and checks every result."""
 
 from __future__ import annotations
 

@@ -20,8 +20,11 @@ _RETRY_S = 30.0
 
 
 class _Pending:
-    """``due_at`` is the date that is stored; ``due`` the same by a clock that nobody sets. A jump of the wall
-    clock must not purge what can still be restored, nor a session whose one answer is being written."""
+    """``due_at`` is the stored wall-clock time; ``due`` is the same on the monotonic clock.
+
+    A jump of the wall clock must not purge a session that can still be restored, nor one whose only answer
+    is being written.
+    """
 
     __slots__ = ("due", "due_at", "owner")
 

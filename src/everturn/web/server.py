@@ -270,7 +270,7 @@ class _Protocol(HttpToolsProtocol):
         super().on_url(url)
         self._count(len(url))
         if not self.url.startswith((b"/", b"*")) and not self.transport.is_closing():
-            # A whole address names a host of its own, beside the Host header that everybody checks.
+            # A whole address names a host of its own, beside the Host header that is checked.
             self._answer(b"400 Bad Request")
 
     def on_header(self, name: bytes, value: bytes) -> None:

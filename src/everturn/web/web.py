@@ -14,7 +14,7 @@ from everturn.domain.errors import EverturnError, Overloaded
 from everturn.web.access.accounts import Accounts
 from everturn.web.access.errors import ScopeMissing, SignInNeeded
 from everturn.web.access.identity import Caller
-from everturn.web.access.peers import OwnerCheck, nobody
+from everturn.web.access.peers import OwnerCheck, never_owner
 from everturn.web.access.visitor import Proxies, Visitor
 from everturn.web.http import problems
 from everturn.web.http.asgi import Message, Receive, Scope, Send
@@ -88,7 +88,7 @@ class Web:
         self.is_stopping = False
         # The server that serves us puts its own here.
         self.stop: Callable[[], None] = lambda: None
-        self.is_owner: OwnerCheck = nobody
+        self.is_owner: OwnerCheck = never_owner
 
     async def __aenter__(self) -> Self:
         await self._exits.enter_async_context(self._lifespan())
@@ -120,7 +120,7 @@ class Web:
 
     async def identify(self, endpoint: AnyEndpoint, headers: Mapping[str, str], visitor: Visitor) -> Caller:
         if endpoint.scope is None:
-            return Caller("", frozenset(), "nobody", address=visitor.address)
+            return Caller("", frozenset(), "anonymous", address=visitor.address)
         caller = await self.accounts.caller(headers, visitor)
         if caller is None:
             raise SignInNeeded

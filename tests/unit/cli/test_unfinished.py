@@ -11,7 +11,7 @@ def test_a_leftover_that_cannot_be_looked_at_is_named_and_the_others_are_cleared
     closed, ours = tmp_path / "a.unfinished", tmp_path / "b.unfinished"
     for folder in (closed, ours):
         folder.mkdir()
-    (closed / NOTE).symlink_to(tmp_path / "elsewhere")  # not opened, whoever runs this
+    (closed / NOTE).symlink_to(tmp_path / "elsewhere")  # not opened, not even by root
     (ours / NOTE).touch()
     cleared, left = clear_all(tmp_path)
     assert cleared == [ours]

@@ -102,7 +102,7 @@ def test_the_order_of_delivery_does_not_matter(journal: list[Event], choice: ran
 
 @folding
 @given(journals(), st.data())
-def test_late_events_of_a_turn_that_nobody_went_on_with_are_like_all_others(
+def test_late_events_of_a_turn_that_was_not_resumed_are_ordinary_events(
     journal: list[Event], data: st.DataObject
 ) -> None:
     """The tail of the last epoch arrives from a spool: the fold is the one of the whole journal."""
@@ -229,7 +229,7 @@ def test_a_second_result_of_a_call_changes_nothing() -> None:
     ]
 
 
-def test_c09_a_late_result_counts_only_for_a_call_that_nobody_settled() -> None:
+def test_c09_a_late_result_counts_only_for_an_unsettled_call() -> None:
     calls = (Call("a", "look", "{}"), Call("b", "look", "{}"))
     journal = [
         *journal_of(ev.StepFinished(1, FinishReason.CALLS, calls), first=1),

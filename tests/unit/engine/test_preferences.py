@@ -1,4 +1,4 @@
-"""What a person prefers holds for their turns, from the next one on, and for nobody else's."""
+"""A user's preferences hold from their next turn on, and only for their own turns."""
 
 import pytest
 

@@ -215,7 +215,7 @@ async def test_a_stop_lets_running_turns_finish_within_the_grace(store, clock):
             group.start_soon(h.engine.stop, 30.0)
             await clock.someone_sleeps(30.0)
             gate.set()
-        # The tool could finish; the next step is left to whoever claims the turn.
+        # The tool could finish; the next step is left to the worker that claims the turn.
         turn = await h.turn(accepted.turn.id)
         assert (turn.state, turn.is_ready) == (TurnState.RUNNING, True)
         assert "tool.finished" in await h.kinds(session)

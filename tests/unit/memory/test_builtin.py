@@ -379,7 +379,7 @@ async def test_a_turn_that_was_undone_after_an_unknown_outcome_and_restored_is_e
     async with anyio.create_task_group() as group:
         group.start_soon(built.memory.commit_session, ME, session.id)
         await probe.reached(Moment.MEMORY_RETURNED)
-        group.cancel_scope.cancel()  # noted, but nobody was told
+        group.cancel_scope.cancel()  # noted, but the caller never got the result
     probe.release(Moment.MEMORY_RETURNED)
     await store.transcript.undo(ME, session.id, Request())
     assert (await built.memory.commit_session(ME, session.id)).turns == 1

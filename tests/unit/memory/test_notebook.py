@@ -94,7 +94,7 @@ async def test_editing_and_forgetting_leave_the_rest_of_the_file_alone(
         await books.forget(OWNER, tea.id)
 
 
-async def test_what_is_deleted_is_not_found_whoever_deleted_it(
+async def test_a_deleted_note_is_not_found_however_it_was_deleted(
     books: Notebooks, page: Path, clock: FakeClock
 ) -> None:
     await books.remember(OWNER, "Lives in Lisbon.", clock.now_ms())

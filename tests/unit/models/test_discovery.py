@@ -93,7 +93,7 @@ async def test_other_programs_on_the_same_ports_are_not_taken_for_models(client:
         assert await Discovery(client, {"llamacpp": page.url}).find() == ()
 
 
-async def test_nobody_there(client: httpx2.AsyncClient) -> None:
+async def test_no_server_is_found_at_a_closed_port(client: httpx2.AsyncClient) -> None:
     async with wire_server() as gone:
         address = gone.url
     assert await Discovery(client, {"ollama": address, "llamacpp": address}).find() == ()

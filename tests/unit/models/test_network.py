@@ -147,7 +147,7 @@ async def test_cancelling_a_read_leaves_nothing_behind(client: httpx2.AsyncClien
             await gone.wait()
 
 
-async def test_a_request_that_nobody_takes_times_out(client: httpx2.AsyncClient) -> None:
+async def test_a_request_that_the_server_never_reads_times_out(client: httpx2.AsyncClient) -> None:
     async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
@@ -156,7 +156,7 @@ async def test_a_request_that_nobody_takes_times_out(client: httpx2.AsyncClient)
             await client.post(f"http://127.0.0.1:{port}/", content=b"x" * 50_000_000, timeout=0.1)
 
 
-async def test_nobody_listens(client: httpx2.AsyncClient) -> None:
+async def test_a_closed_port_is_a_connection_error(client: httpx2.AsyncClient) -> None:
     async with serving(echo) as port:
         pass
     with pytest.raises(httpx2.ConnectError):

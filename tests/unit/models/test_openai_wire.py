@@ -501,7 +501,7 @@ async def test_silence_in_the_middle_is_a_timeout(server: WireServer, client: ht
     assert (text, type(error)) == ("partial", ModelTimeout)
 
 
-async def test_nobody_at_home(client: httpx2.AsyncClient) -> None:
+async def test_a_closed_port_is_a_network_error(client: httpx2.AsyncClient) -> None:
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
     await listener.aclose()

@@ -309,7 +309,7 @@ async def test_trying_a_key(tmp_path: Path, server: WireServer) -> None:
         Keys(tmp_path, {}).put("openai", KEY)
         assert models.key_state("openai") == "file"
         with pytest.raises(ModelUnknown):
-            await models.test_key("nobody", KEY)
+            await models.test_key("unknown", KEY)
 
 
 async def test_pulling_only_what_can_be_pulled(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Asks: the first answer holds, whoever gives it, and expiry never takes one back."""
+"""Asks: the first answer holds, from any client, and expiry never takes one back."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_an_answer_that_says_nothing_or_too_much_is_refused(store: Store, 
     assert (await store.asks.get(ME, "ask_1")).answer is None
 
 
-async def test_nobody_answers_for_somebody_else(store: Store) -> None:
+async def test_an_ask_of_another_owner_cannot_be_answered(store: Store) -> None:
     await waiting(store, "ask_1")
     with pytest.raises(NotFound):
         await store.asks.answer("eve", "ask_1", "yes", by="eve")

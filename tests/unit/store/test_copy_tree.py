@@ -82,7 +82,7 @@ LOOK = """
 import os, sys
 from pathlib import Path
 from everturn.store import copy_tree
-if os.geteuid() == 0:  # who may read everything: somebody else looks
+if os.geteuid() == 0:  # root may read everything: look as another user
     os.seteuid(65534)
 print(*sorted(copy_tree(Path(sys.argv[1]), Path(sys.argv[2]))), sep="|")
 """

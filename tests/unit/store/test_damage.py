@@ -1,4 +1,4 @@
-"""A journal row whose bytes are not those that were written: said with a code, and it stops nobody else."""
+"""A damaged journal row is reported with a code and blocks no other turn."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_turn_with_a_damaged_row_can_still_be_ended_with_the_rest(
     assert await words(store, session_id) == ["hello", "one three", "go on", "gladly"]
 
 
-async def test_a_turn_that_cannot_be_resumed_for_damage_fails_and_holds_nobody_up(
+async def test_a_damaged_turn_that_cannot_be_resumed_fails_and_blocks_no_other(
     store: Store, store_url: str
 ) -> None:
     session_id, turn_id = await damaged_turn(store, store_url)

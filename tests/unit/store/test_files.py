@@ -27,7 +27,7 @@ async def test_a_file_lies_under_its_hash_and_is_given_back(store: Store) -> Non
     assert (await store.files.path(ME, file.id)).read_bytes() == b"content"
     assert await store.files.get(ME, file.id) == file
     with pytest.raises(NotFound):
-        await store.files.get("somebody else", file.id)
+        await store.files.get("another owner", file.id)
 
 
 async def test_a_file_is_taken_in_from_a_path(store: Store, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_a_file_that_a_session_uses_is_never_swept_and_goes_after_its_dele
 async def test_the_bytes_of_a_sweep_that_was_killed_go_with_the_next_one(
     store: Store, clock: FakeClock, probe: HoldingProbe
 ) -> None:
-    lost = await store.files.put(ME, "lost.txt", "text/plain", b"nobody's")
+    lost = await store.files.put(ME, "lost.txt", "text/plain", b"unreferenced")
     again = await store.files.put(ME, "again.txt", "text/plain", b"wanted again")
     paths = [await store.files.path(ME, file.id) for file in (lost, again)]
     await clock.advance(TWO_DAYS_S)

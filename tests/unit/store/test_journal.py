@@ -68,7 +68,7 @@ async def test_a_worker_whose_turn_was_taken_over_can_append_no_more_before_the_
 ) -> None:
     session = await new_session(store)
     held = await start(store, session.id, "hello")
-    # Released as a take-over does it, and not claimed by anybody yet: the journal must be closed already.
+    # Released as a take-over does it, and not claimed yet: the journal must be closed already.
     await store.workers.register(WORKER)
     await store.workers.unregister(WORKER)
     with pytest.raises(Fenced):

@@ -40,7 +40,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 async def test_every_late_event_of_an_interrupted_turn_finds_its_place(store: Store) -> None:
-    """The end was written by somebody else: its number must not hide the first late event."""
+    """The end was written by another process: its number must not hide the first late event."""
     session = await new_session(store)
     held = await start(store, session.id, "hello")
     number = await append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "one ")])
@@ -85,7 +85,7 @@ async def test_late_events_complete_a_turn_that_another_worker_only_interrupted(
 async def test_a12_what_was_produced_before_a_cancel_and_arrives_after_it_is_in_the_transcript(
     store: Store, how: str
 ) -> None:
-    """Its worker was cut off from the database and has it in its spool while somebody else stops the turn."""
+    """Its worker was cut off from the database and has it in its spool while another process stops the turn."""
     session = await new_session(store)
     held = await start(store, session.id, "hello")
     number = await append(store, held, wish())
@@ -127,9 +127,7 @@ async def test_c09_late_text_of_a_resumed_turn_is_shown_as_an_abandoned_attempt(
     assert (await store.turns.get(ME, held.turn.id)).recovery is Recovery.NONE
 
 
-async def test_late_events_that_nobody_has_read_keep_their_turn_from_being_pruned(
-    store: Store, clock: FakeClock
-) -> None:
+async def test_unread_late_events_keep_their_turn_from_being_pruned(store: Store, clock: FakeClock) -> None:
     """Pruning first and threading afterwards would fold an empty journal over the answer."""
     session = await new_session(store)
     held = await start(store, session.id, "hello")

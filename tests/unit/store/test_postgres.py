@@ -117,9 +117,9 @@ async def test_a_running_server_with_its_durability_off_is_refused(setting: str,
 
 async def test_an_address_where_nothing_listens_is_away(data_dir: Path) -> None:
     with pytest.raises(StoreAway) as away:
-        async with open_store("postgresql://nobody@127.0.0.1:1/nothing", data_dir=data_dir):
+        async with open_store("postgresql://unknown@127.0.0.1:1/nothing", data_dir=data_dir):
             pass
-    assert "start Everturn again" in away.value.hint, "at the start nobody tries again"
+    assert "start Everturn again" in away.value.hint, "opening is not retried"
 
 
 async def test_a_database_of_something_else_is_not_touched(
@@ -263,7 +263,7 @@ async def test_a_session_lives_while_connections_are_swapped_after_every_transac
 async def test_a_pooler_that_was_not_recognised_is_found_out_and_hurts_nothing(
     postgres: PostgresServer, store_url: str, data_dir: Path
 ) -> None:
-    """Statements are kept prepared where nobody swaps connections; when somebody does, they are not."""
+    """Statements stay prepared unless a pooler swaps connections."""
     async with PostgresProxy(postgres.port, swaps=True) as proxy:
         proxy.is_swapping = False
         async with open_store(proxy.address(store_url), data_dir=data_dir) as store:
@@ -327,7 +327,7 @@ async def test_a_write_that_never_arrived_is_said_not_to_be_stored(
     assert (await spooling.sessions.get(OWNER, session.id)).title == ""
 
 
-async def test_an_outcome_that_nobody_can_tell_is_said_to_be_unknown(
+async def test_an_outcome_that_cannot_be_determined_is_reported_as_unknown(
     spooling: Store, proxy: PostgresProxy, store: Store
 ) -> None:
     session = await spooling.sessions.create(OWNER)
@@ -481,7 +481,7 @@ async def test_a_client_that_falls_silent_in_the_middle_of_a_statement_is_ended_
             await other.workers.take_over("wrk_b")
     changed = await store.sessions.change(OWNER, session.id, SessionPatch(title="goes on"))
     assert changed.title == "goes on"
-    assert await slow.fetchval("SELECT 1") == 1  # wrote nothing, blocks nobody, and is left alone
+    assert await slow.fetchval("SELECT 1") == 1  # wrote nothing, blocks no other, and is left alone
     await slow.close()
 
 
@@ -715,7 +715,7 @@ async def test_a_spool_of_long_texts_is_delivered_in_pieces_that_a_slow_line_can
 async def test_what_comes_too_late_is_delivered_in_such_pieces_too(
     store: Store, spooling: Store, proxy: PostgresProxy, probe: HoldingProbe
 ) -> None:
-    """Somebody else has cancelled the turn while its worker was cut off."""
+    """Another process has cancelled the turn while its worker was cut off."""
     claim = await running(spooling)
     proxy.go_away()
     for number in range(2, 5):
@@ -731,7 +731,7 @@ async def test_what_comes_too_late_is_delivered_in_such_pieces_too(
     assert late == [2, 3, 4]
 
 
-async def test_whoever_waits_for_the_spool_of_a_broken_flusher_hears_of_it(
+async def test_waiters_for_the_spool_learn_that_the_flusher_broke(
     spooling: Store, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = await running(spooling)
@@ -756,7 +756,7 @@ async def test_whoever_waits_for_the_spool_of_a_broken_flusher_hears_of_it(
 
 
 async def heard(waiting: Awaitable[None]) -> str:
-    """What somebody who waits is told."""
+    """The message of the error that the waiting caller gets."""
     with anyio.fail_after(60), pytest.raises(StoreBroken) as told:
         await waiting
     return told.value.message
@@ -924,7 +924,7 @@ async def test_a_rare_word_is_found_by_the_index_and_not_by_reading_every_messag
     await store.turns.accept(OWNER, session.id, Submission(text="go"))
     connection = await asyncpg.connect(postgres_url)
     try:
-        # The needles are the oldest: whoever looks from the newest on passes everything by.
+        # The needles are the oldest: a search from the newest on passes all the others first.
         await connection.execute(
             "INSERT INTO messages (owner, session_no, turn_no, ordinal, role, flags, model, created_at, text) "
             "SELECT 'local', 1, 1, n, 'assistant', 0, '', 0, "

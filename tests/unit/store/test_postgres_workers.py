@@ -48,7 +48,7 @@ async def test_a_lease_lasts_by_the_databases_clock_and_is_renewed(
     await store.workers.register(WORKER)
     assert 50_000 < (await leases(store_url))[WORKER] <= 60_000
     await set_lease(store_url, WORKER, 5)
-    assert await store.workers.heartbeat(WORKER)  # late, but nobody has taken over
+    assert await store.workers.heartbeat(WORKER)  # late, but no worker has taken over
     assert 50_000 < (await leases(store_url))[WORKER] <= 60_000
 
 
@@ -88,7 +88,7 @@ async def test_a_renewal_that_comes_before_the_take_over_wins(
     probe: HoldingProbe,
     held_up: HeldUp,
 ) -> None:
-    """Both want the worker's row; whoever has it first decides, and the other looks again."""
+    """Both want the worker's row; the first to get it decides, and the other looks again."""
     other = await open_another(data_dir=tmp_path / "elsewhere")
     await store.workers.register(WORKER)
     await start(store, (await new_session(store)).id, "hello")
@@ -155,7 +155,7 @@ async def test_a_retired_worker_leaves_nothing(store: Store, store_url: str, dat
 async def test_a_worker_that_ends_while_it_claims_leaves_no_turn_behind(
     store: Store, open_another: OpenStore, probe: HoldingProbe, store_url: str
 ) -> None:
-    """Its claim is written and not committed: whoever ends the worker waits for it, then releases it too."""
+    """Its claim is written and not committed: ending the worker waits for it, then releases it too."""
     other = await open_another(probe=Probe())
     session = await new_session(store)
     await store.workers.register(WORKER)
@@ -173,7 +173,7 @@ async def test_a_worker_that_ends_while_it_claims_leaves_no_turn_behind(
 
 
 async def done_or_waiting(address: str, task: asyncio.Task[None]) -> None:
-    """Return when the task is done, or somebody waits for a lock in the database."""
+    """Return when the task is done or a connection waits for a lock in the database."""
     connection = await asyncpg.connect(address)
     try:
         with anyio.fail_after(60):

@@ -84,7 +84,7 @@ def test_a_file_torn_anywhere_gives_every_whole_record_before(tmp_path: Path) ->
         whole = sum(end <= cut for end in ends)
         assert torn.read() == [record(number) for number in range(1, whole + 1)]
         assert list(tmp_path.glob("*damaged*")) == []
-        # The next record goes after the whole ones, not behind the torn one, where nobody would find it.
+        # The next record goes after the whole ones, not behind the torn one, where it would not be found.
         torn.append([record(9)])
         assert torn.read() == [*(record(number) for number in range(1, whole + 1)), record(9)]
         torn.clear()

@@ -67,7 +67,7 @@ async def test_folders_that_are_made_for_the_data_are_there_after_a_power_cut(tm
             assert disk.synced == expected
 
 
-async def test_somebody_else_s_database_is_refused_and_not_touched(tmp_path: Path) -> None:
+async def test_a_database_of_another_program_is_refused_and_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     foreign = apsw.Connection(str(path))
     foreign.execute("CREATE TABLE notes (text); INSERT INTO notes VALUES ('mine')")
@@ -101,7 +101,7 @@ async def test_an_address_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_nobody_else_may_read_the_files_of_the_database(tmp_path: Path) -> None:
+async def test_other_users_may_not_read_the_database_files(tmp_path: Path) -> None:
     async with open_store(data_dir=tmp_path) as store:
         await new_session(store, "mine")
         files = [path for path in tmp_path.iterdir() if path.name.startswith("everturn.db")]

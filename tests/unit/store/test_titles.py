@@ -54,7 +54,7 @@ async def test_any_part_of_a_title_is_found(
     every = ["A trip to Rome", "Élan vital", "東京旅行計画", 'Say "hi" AND OR NOT * ^ :', "100% _sure_"]
     for title in every:
         await new_session(store, title)
-    await store.sessions.create("somebody else", title="A trip to Rome")
+    await store.sessions.create("another owner", title="A trip to Rome")
     if len(query) < 3 and by == "index":
         return  # one or two letters are looked for among the newest
     assert await found(store, query) == (every[::-1] if titles is None else titles)

@@ -64,7 +64,7 @@ async def test_the_turn_of_a_living_worker_is_left_alone(store: Store, open_anot
 
 
 async def test_a_folder_that_was_moved_after_a_crash_gives_its_turns_a_fate(tmp_path: Path) -> None:
-    """The dead worker's row names the old place; nobody holds its lock in the new one."""
+    """The dead worker's row names the old place; no process holds its lock in the new one."""
     die_with_a_turn("", tmp_path / "before")
     os.rename(tmp_path / "before", tmp_path / "after")
     async with open_store(data_dir=tmp_path / "after") as store:
@@ -139,7 +139,7 @@ async def test_a_store_that_is_closed_without_retiring_leaves_its_turns_to_other
     assert (await claim(store, "wrk_one")).reason == "crash"
 
 
-async def test_a_worker_that_nobody_knows_any_more_leaves_no_turn_behind(tmp_path: Path) -> None:
+async def test_a_worker_without_a_row_leaves_no_turn_behind(tmp_path: Path) -> None:
     """Its lock file was deleted under it and its row taken; it went on claiming, and then it died."""
     async with open_store(data_dir=tmp_path) as store:
         session = await new_session(store)

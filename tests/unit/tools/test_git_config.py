@@ -17,7 +17,7 @@ ORDINARY = b"""[core]
 \tremote = origin
 \tmerge = refs/heads/main
 [user]
-\tname = Somebody
+\tname = Example
 """
 
 

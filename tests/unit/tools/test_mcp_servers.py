@@ -104,7 +104,7 @@ async def test_a_server_that_hangs_is_given_up_and_replaced(open_mcp: Open) -> N
         ({"command": "/bin/true", "args": (), "read": ()}, "could not be used"),
     ],
 )
-async def test_a_server_that_does_not_start_harms_nobody_else(
+async def test_a_server_that_does_not_start_disturbs_no_other_server(
     open_mcp: Open, changes: dict[str, Any], words: str
 ) -> None:
     async with open_mcp(**changes) as kit:

@@ -109,5 +109,5 @@ def test_the_pocket_profile_is_tiny() -> None:
 
 def test_an_unknown_profile_names_the_known_ones() -> None:
     with pytest.raises(Invalid) as caught:
-        built_in().get("nobody")
+        built_in().get("unknown")
     assert "default, pocket" in caught.value.hint

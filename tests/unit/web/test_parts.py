@@ -32,7 +32,7 @@ def test_many_addresses_together_are_slowed_too(clock: FakeClock) -> None:
     throttle.begin("10.7.7.7")  # who has signed in from there before is not locked out by others
 
 
-def test_a_try_counts_before_it_is_looked_at_and_one_that_nobody_looked_at_does_not(clock: FakeClock) -> None:
+def test_an_attempt_counts_before_it_is_checked_and_an_unchecked_one_is_taken_back(clock: FakeClock) -> None:
     throttle = Throttle(clock)
     for _ in range(10):
         throttle.begin("a")

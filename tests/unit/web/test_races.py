@@ -55,7 +55,7 @@ async def test_a_third_request_with_a_key_waits_for_the_second_that_waited_for_t
             assert inside == ["second"]
             for end in ends.values():
                 end.set()
-    assert not answers._under_way, "nothing is kept of keys that nobody uses"
+    assert not answers._under_way, "unused keys leave nothing behind"
 
 
 class Meanwhile:
@@ -148,7 +148,7 @@ async def test_a_wall_clock_that_is_set_purges_nothing_early_and_nothing_late(
         await until("the session is purged", lambda: purged == [session.id])
 
 
-async def test_an_upload_that_ends_while_leftovers_are_cleared_harms_nobody(tmp_path: Path) -> None:
+async def test_an_upload_that_ends_while_leftovers_are_cleared_is_not_an_error(tmp_path: Path) -> None:
     class Vanishing(type(tmp_path)):  # type: ignore[misc]
         def glob(self, pattern: str) -> Any:
             yield self / "upload-gone"
@@ -174,7 +174,7 @@ async def test_a_reader_that_takes_nothing_of_a_file_is_cut_off(tmp_path: Path) 
     assert is_cut_off.is_set()
 
 
-async def test_an_approval_that_somebody_gave_first_is_not_called_denied() -> None:
+async def test_an_approval_answered_first_by_another_client_is_not_reported_as_denied() -> None:
     class Answered:
         async def answer(self, *args: Any, **more: Any) -> None:
             raise WrongState("This was answered already, with 'once', by ada.")

@@ -26,7 +26,8 @@ _IMPLIED = {
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """``way``: open (no sign-in on this server) | access (came in with its token) | cookie | token."""
+    """``way``: open (no sign-in on this server) | access (came in with its token) | cookie | token |
+    anonymous (an endpoint that needs no sign-in)."""
 
     owner: str
     scopes: frozenset[Scope]

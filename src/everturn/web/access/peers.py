@@ -34,12 +34,12 @@ def owner_check() -> OwnerCheck:
     """The check for this machine. Where the kernel cannot be asked, no client counts as our own user."""
     lookup = _tried_lookup()
     if lookup is None:
-        return nobody
+        return never_owner
     own_user = os.geteuid()
     return lambda peer, own: _is_loopback(peer) and lookup(peer, own) == own_user
 
 
-def nobody(peer: Place, own: Place) -> bool:
+def never_owner(peer: Place, own: Place) -> bool:
     return False
 
 

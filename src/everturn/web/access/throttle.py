@@ -20,9 +20,9 @@ _ALL = "*"
 class Throttle:
     """Five wrong passwords are free; then each doubles the wait, up to 15 minutes, per address.
 
-    All addresses together get fifty: guessing from many places at once is slowed too. Whoever has signed in
-    from an address before is not held up by what others do elsewhere; a browser that has signed in before
-    (``browser``, its id) is counted by itself, so that nobody's guessing keeps its owner out.
+    All addresses together get fifty, which also slows guessing from many addresses at once. An address that
+    has signed in before is not slowed by the others. A browser that has signed in before (``browser``, its
+    id) has its own count, so guesses from elsewhere cannot lock its owner out.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -44,7 +44,7 @@ _CAUTIOUS: dict[AskTopic, str] = {
     AskTopic.INSTRUCTIONS: InstructionsAnswer.NOT_NOW,
 }
 BY = "the API client"
-_NO_ANSWER = "Nobody can answer here. Choose sensibly yourself and say what you chose."
+_NO_ANSWER = "No user can answer here. Choose sensibly yourself and say what you chose."
 _RESTART = "\n\n[The connection to the model broke; the answer starts again.]\n\n"
 
 
