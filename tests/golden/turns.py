@@ -190,6 +190,36 @@ def _answers() -> list[Case]:
                 ev.TurnCompleted(),
             ],
         ),
+        Case("stopped at a limit", [*begun(), *said(1, "So far."), limit, ev.TurnCancelled("user")]),
+        Case(
+            "asked about the folder's instructions",
+            [
+                *begun(),
+                ev.QuestionAsked(
+                    "ask_3", "Use them?\n\nBe brief.", ("use", "not now"), AskTopic.INSTRUCTIONS
+                ),
+                ev.TurnWaiting(("ask_3",)),
+                ev.QuestionAnswered("ask_3", "use", "user", AskTopic.INSTRUCTIONS),
+                _resumed(ClaimReason.ANSWERED),
+                *said(1, "Yes."),
+                ev.TurnCompleted(),
+            ],
+        ),
+        Case(
+            "asked about a call that repeats",
+            [
+                *begun(),
+                *wished(1, command("c1", "ls")),
+                *ran(command("c1", "ls"), "ls"),
+                finished(command("c1", "ls"), "a"),
+                ev.QuestionAsked("ask_4", "Shall it go on?", ("go on", "stop"), AskTopic.REPEAT),
+                ev.TurnWaiting(("ask_4",)),
+                ev.QuestionAnswered("ask_4", "go on", "user", AskTopic.REPEAT),
+                _resumed(ClaimReason.ANSWERED, 1),
+                *said(2, "One file."),
+                ev.TurnCompleted(),
+            ],
+        ),
         Case(
             "a summary",
             [

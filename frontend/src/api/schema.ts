@@ -140,6 +140,10 @@ export interface components {
             missed_cache?: boolean;
             /** @default  */
             finish?: string;
+            /** @default  */
+            question?: string;
+            /** @default  */
+            answer?: string;
         };
         /**
          * BarKind

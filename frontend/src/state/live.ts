@@ -334,6 +334,7 @@ function questionAsked(turn: TurnView, payload: Of<"question.asked">, at: number
     start_at: at,
     state: "running",
     call_id: payload.call_id ?? null,
+    ...(isOnCall ? {} : { question: firstLine(payload.text) }),
   });
 }
 
@@ -345,7 +346,13 @@ function questionAnswered(turn: TurnView, payload: Of<"question.answered">, at: 
       ? { ...item, ask, state: item.state === "asking" ? "wished" : item.state }
       : { ...item, ask };
   });
-  return closeBar({ ...turn, items }, payload.ask_id, at, "done");
+  const isOnCall = turn.items.some((item) => item.kind === "call" && item.ask?.id === payload.ask_id);
+  const next = { ...turn, items };
+  return closeBar(isOnCall ? next : changeBar(next, payload.ask_id, { answer: payload.answer }), payload.ask_id, at, "done");
+}
+
+export function firstLine(text: string): string {
+  return text.split("\n", 1)[0]!;
 }
 
 // --- the turn -----------------------------------------------------------------------------------
@@ -373,7 +380,7 @@ function turnResumed(turn: TurnView, payload: Of<"turn.resumed">, at: number): T
 function end(turn: TurnView, state: TurnState, at: number): TurnView {
   const next = closeAllBars(turn, at);
   const items = closed(next.items)
-    .filter((item) => item.kind !== "progress" && item.kind !== "retry")
+    .filter((item) => item.kind !== "progress" && item.kind !== "retry" && !(item.kind === "question" && item.ask.answer === null))
     .map((item): Item => (item.kind === "call" && !item.result ? missing(item) : item));
   return { ...next, items, state, endedAt: at };
 }

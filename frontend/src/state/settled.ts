@@ -103,7 +103,8 @@ class Threader {
           if (bar.call_id) this.call(bar.call_id, bar);
           break;
         case "wait":
-          if (bar.call_id) this.decision(bar);
+          if (bar.question) this.question(bar, current);
+          else if (bar.call_id) this.decision(bar);
           break;
         case "down":
           this.seam(bar);
@@ -296,6 +297,14 @@ class Threader {
       decision,
       at: bar.end_at ?? bar.start_at,
     });
+  }
+
+  /** A question that belongs to no call, such as the one at a limit. Without an answer there is nothing to show. */
+  private question(bar: Bar, step: StepParts | null): void {
+    if (!bar.answer) return;
+    this.leave(step);
+    const ask = { id: "", topic: "", text: bar.question!, choices: [], options: [], at: bar.start_at, answer: bar.answer };
+    this.out.push({ kind: "question", id: `question:${bar.start_at}`, ask });
   }
 
   private seam(bar: Bar): void {

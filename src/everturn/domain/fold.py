@@ -335,10 +335,22 @@ class Fold:
         self._close_bar(payload.ask_id, event.at, BarState.DONE)
 
     def _on_question_asked(self, payload: ev.QuestionAsked, event: ev.Event) -> None:
-        bar = Bar(BarKind.WAIT, "Question", event.at, state=BarState.RUNNING, call_id=payload.call_id)
+        # A question about a call is shown with the call, and its text may be long: the first line asks.
+        is_on_call = payload.call_id in self._calls
+        bar = Bar(
+            BarKind.WAIT,
+            "Question",
+            event.at,
+            state=BarState.RUNNING,
+            call_id=payload.call_id,
+            question="" if is_on_call else payload.text.partition("\n")[0],
+        )
         self._open_bar(payload.ask_id, bar)
 
     def _on_question_answered(self, payload: ev.QuestionAnswered, event: ev.Event) -> None:
+        index = self._open_bars.get(payload.ask_id)
+        if index is not None and self._bars[index].question:
+            self._bars[index] = msgspec.structs.replace(self._bars[index], answer=payload.answer)
         self._close_bar(payload.ask_id, event.at, BarState.DONE)
         call = self._calls.get(payload.call_id or "")
         if call is None:

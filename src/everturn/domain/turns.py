@@ -144,6 +144,8 @@ class Bar(msgspec.Struct, frozen=True, omit_defaults=True):
     thought_until: int | None = None  # the last sign of thinking, where the model thought
     missed_cache: bool = False  # its prefix should have been cached and was not
     finish: str = ""  # of a model call that ended before it was done: length | filtered
+    question: str = ""  # its first line, of a wait that belongs to no call; a call's own wait has none
+    answer: str = ""  # what the user answered
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -27,6 +27,8 @@ _bars = st.lists(
         thought_until=_times,
         missed_cache=st.booleans(),
         finish=st.sampled_from(["", "length"]),
+        question=st.text(max_size=5),
+        answer=st.text(max_size=5),
     )
 ).map(tuple)
 
