@@ -130,11 +130,17 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="Names of keys that only this server receives, as environment variables."),
     ] = ()
     read: Annotated[
-        tuple[str, ...], Meta(description="Folders that the server may read, besides the workspace.")
+        tuple[str, ...],
+        Meta(description="Folders that the server may read, besides the workspace. No links."),
     ] = ()
     write: Annotated[
-        tuple[str, ...], Meta(description="Folders that the server may write, besides the workspace.")
+        tuple[str, ...],
+        Meta(description="Folders that the server may write, besides the workspace. No links."),
     ] = ()
+    write_project: Annotated[
+        bool,
+        Meta(description="The server may write to a project's folder. It then runs only during calls."),
+    ] = False
     network: Annotated[bool, Meta(description="The server reaches the web.")] = False
     hosts: Annotated[
         tuple[HostPattern, ...] | None,

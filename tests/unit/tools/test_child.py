@@ -26,7 +26,7 @@ class BrokenGroup(Group):
 async def test_a_control_group_that_cannot_be_removed_does_not_hide_the_result(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    guard = Guard(tmp_path, Repositories(str(tmp_path)), is_brief=True)
+    guard = Guard(tmp_path, Repositories(str(tmp_path)))
     process = await anyio.open_process(
         ["/bin/sh", "-c", "echo evil > .envrc; exit 3"],
         cwd=tmp_path,

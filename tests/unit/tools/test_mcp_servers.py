@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -144,13 +145,130 @@ async def test_what_it_writes_into_a_project_does_not_run_as_the_projects_owner(
 ) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    async with open_mcp() as kit:
+    async with open_mcp(write_project=True) as kit:
         text = "[core]\n\tfsmonitor = evil\n"
         path = str(project / "n" / ".git" / "config")
         result = await kit.run("example__write", {**PROFILE, "workspace": project}, path=path, text=text)
         assert "renamed" in result.text
         assert "n/.git/config" in result.text
         assert not Path(path).exists()
+
+
+async def test_a_project_is_read_only_for_a_server_that_stays_between_calls(
+    open_mcp: Open, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "code.py").write_text("print(1)\n")
+    place = {**PROFILE, "workspace": project}
+    async with open_mcp() as kit:
+        assert (await kit.run("example__read", place, path=str(project / "code.py"))).text == "print(1)\n"
+        for name in (".envrc", "code.py", "n/.git/config"):
+            result = await kit.run("example__write", place, path=str(project / name), text="evil")
+            assert "Read-only file system" in result.text
+        assert [path.name for path in project.iterdir()] == ["code.py"]
+        own = await kit.run("example__write", PROFILE, path=str(kit.workspace / "mine.txt"), text="mine")
+        assert own.text == "4"
+
+
+async def test_a_server_that_writes_to_a_project_does_nothing_there_between_calls(
+    open_mcp: Open, tmp_path: Path
+) -> None:
+    """It forks a process that writes a file for the owner's shell as soon as its call has an answer."""
+    project = tmp_path / "project"
+    project.mkdir()
+    place = {**PROFILE, "workspace": project}
+    async with open_mcp({"LATE": str(project / ".envrc")}, write_project=True) as kit:
+        before = _example_servers()  # one, in the session's own workspace, to read the descriptions
+        result = await kit.run("example__write", place, path=str(project / "good.txt"), text="good")
+        assert result.text.startswith("4")
+        assert _example_servers() == before
+        names = {path.name for path in project.iterdir()}
+        assert ".envrc" not in names
+        assert "good.txt" in names
+        again = await kit.run("example__read", place, path=str(project / "good.txt"))
+        assert again.text.startswith("good")
+
+
+async def test_calls_at_once_share_a_server_that_writes_to_a_project(open_mcp: Open, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    async with open_mcp(write_project=True) as kit, anyio.create_task_group() as group:
+
+        async def write(name: str) -> None:
+            path = str(project / name)
+            result = await kit.run("example__write", {**PROFILE, "workspace": project}, path=path, text="x")
+            assert result.text == "1"
+
+        for number in range(4):
+            group.start_soon(write, f"{number}.txt")
+    assert len(list(project.iterdir())) == 4
+
+
+async def test_a_server_in_a_project_reaches_no_socket_of_the_owner(open_mcp: Open, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    place = {**PROFILE, "workspace": project}
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(project / "s"))
+        server.listen()
+        async with open_mcp() as kit:
+            result = await kit.run("example__read", place, path=f"unix:{project}/s")
+            assert "Connection refused" in result.text
+
+
+@pytest.mark.parametrize("key", ["read", "write"])
+async def test_a_folder_of_the_settings_is_not_followed_through_a_link(
+    open_mcp: Open, tmp_path: Path, key: str
+) -> None:
+    bait, shared = tmp_path / "bait", tmp_path / "shared"
+    bait.mkdir()
+    (bait / "key").write_text("bait")
+    (tmp_path / "real" / "docs").mkdir(parents=True)
+    shared.symlink_to(tmp_path / "real")
+    folders = (str(EXAMPLE.parent), str(shared / "docs"))
+    async with open_mcp(trusts=False, **{"read": (str(EXAMPLE.parent),), key: folders}) as kit:
+        assert await _names(kit) == []
+        [state] = await kit.toolbox.servers(OWNER)
+        assert f"leads to {tmp_path}/real/docs through a link" in state.detail
+        # By its real path it works, until a command puts a link there.
+        shared.unlink()
+        (shared / "docs").mkdir(parents=True)
+        await trust_all(kit)
+        assert (await kit.run("example__add", PROFILE, a=1, b=1)).text == "2"
+        await kit.run("example__die", PROFILE)
+        (shared / "docs").rmdir()
+        (shared / "docs").symlink_to(bait)
+        result = await kit.run("example__read", PROFILE, path=str(shared / "docs" / "key"))
+        assert f"leads to {bait} through a link" in result.text
+
+
+@pytest.mark.parametrize(("path", "why"), [("docs", "is not an absolute path"), ("/no/such", "is not there")])
+async def test_a_folder_of_the_settings_that_is_not_there_is_named(
+    open_mcp: Open, path: str, why: str
+) -> None:
+    async with open_mcp(trusts=False, write=(path,)) as kit:
+        assert await _names(kit) == []
+        [state] = await kit.toolbox.servers(OWNER)
+        assert f"write in [mcp.example] names {path}, which {why}" in state.detail
+
+
+@pytest.mark.parametrize("key", ["read", "write"])
+async def test_a_folder_around_the_data_folder_does_not_show_it(
+    open_mcp: Open, tmp_path: Path, key: str
+) -> None:
+    folders = {"read": (str(EXAMPLE),), "write": ()}
+    folders[key] = (*folders[key], str(tmp_path))
+    (tmp_path / "other.txt").write_text("other")
+    async with open_mcp(**folders) as kit:
+        secrets = tmp_path / "home" / "secrets.toml"
+        secrets.write_text("key")
+        assert (await kit.run("example__read", PROFILE, path=str(tmp_path / "other.txt"))).text == "other"
+        result = await kit.run("example__read", PROFILE, path=str(secrets))
+        assert "No such file" in result.text
+        own = await kit.run("example__write", PROFILE, path=str(kit.workspace / "mine.txt"), text="mine")
+        assert own.text == "4"
+        assert (kit.workspace / "mine.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("noise", ["yes", "cat /dev/zero"], ids=["lines", "one line"])
@@ -219,6 +337,10 @@ async def test_its_secrets_are_not_on_any_command_line(open_mcp: Open) -> None:
         lines = _command_lines()
         assert any(b"mcp_example.py" in line for line in lines)
         assert not any(b"tok-on-no-line" in line for line in lines)
+
+
+def _example_servers() -> int:
+    return sum(b"mcp_example.py" in line for line in _command_lines())
 
 
 def _command_lines() -> list[bytes]:

@@ -256,6 +256,18 @@ def open_folder(folder: Path) -> int:
     return fd
 
 
+def real_identity(path: Path) -> str:
+    """Device and inode of a file or folder, given by its real path. Raises OSError like ``open_folder``."""
+    folder = open_folder(path.parent)
+    try:
+        found = os.stat(path.name or ".", dir_fd=folder, follow_symlinks=False)
+    finally:
+        os.close(folder)
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, "A link is where a file or a folder was", str(path))
+    return f"{found.st_dev}:{found.st_ino}"
+
+
 def _openat2(folder: int, name: str, flags: int, mode: int, shown: str) -> int:
     how = _OpenHow(flags, mode if flags & os.O_CREAT else 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
     for _ in range(16):

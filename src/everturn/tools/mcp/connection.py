@@ -6,8 +6,8 @@ import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
 import msgspec
@@ -36,7 +36,10 @@ class ServerDied(ToolFailed):
 
 
 class Connection:
-    """A server process and the session with it. ``serve`` runs both; the other methods are for meanwhile."""
+    """A server process and the session with it. ``serve`` runs both; the other methods are for meanwhile.
+
+    If the view is brief, the server is ended when the last ``use`` of it ends.
+    """
 
     def __init__(
         self,
@@ -53,14 +56,16 @@ class Connection:
         self._door = door
         self._refused: list[str] = []  # hosts that it was kept from since the last call
         self._opened = anyio.Event()  # or failed to open
+        self._closed = anyio.Event()
         self._stop = anyio.Event()
         self._errors = Capture(8192)
         self._client: Client | None = None
-        self._calls = 0
+        self._users = 0
         self._used_at = clock.monotonic()
         self._failure = ""
         self.definitions: list[Definition] = []
         self.is_ended = False
+        self.set_aside: list[str] = []  # what it made in a project and nothing must run; known at its end
 
     @property
     def is_open(self) -> bool:
@@ -69,15 +74,28 @@ class Connection:
     def stop(self) -> None:
         self._stop.set()
 
-    async def wait_open(self) -> None:
-        await self._opened.wait()
-        if self._failure:
-            raise ToolFailed(self._failure)
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[None]:
+        """Keep the server running. It is open in the block. Raises ToolFailed."""
+        self._users += 1
+        try:
+            await self._opened.wait()
+            if self._failure:
+                raise ToolFailed(self._failure)
+            yield
+        finally:
+            self._users -= 1
+            self._used_at = self._clock.monotonic()
+            if self._view.is_brief and not self._users:
+                self._give_up()
+                if self._opened.is_set():
+                    with anyio.CancelScope(shield=True):
+                        await self._closed.wait()
 
     async def serve(self) -> None:
         """Run the server until it dies, is stopped, or has been idle.
 
-        The broad catch is the boundary to a foreign program: its errors are kept for ``wait_open`` and end
+        The broad catch is the boundary to a foreign program: its errors are kept for ``use`` and end
         nothing else.
         """
         try:
@@ -91,6 +109,7 @@ class Connection:
             if not self._opened.is_set():
                 self._failure = self._failure or f"The MCP server {self._server.name} ended at once."
                 self._opened.set()
+            self._closed.set()
 
     async def _serve(self) -> None:
         sdk = await load_sdk()
@@ -111,6 +130,7 @@ class Connection:
                     await self._until_over(child)
         finally:
             await child.end()
+            self.set_aside = child.set_aside
 
     async def _until_over(self, child: Child) -> None:
         async with anyio.create_task_group() as group:
@@ -122,7 +142,7 @@ class Connection:
             group.start_soon(until, child.process.wait, name="mcp exit")
             group.start_soon(until, lambda: self._until_breach(child), name="mcp limits")
             group.start_soon(until, self._stop.wait, name="mcp stop")
-            while self._calls or self._clock.monotonic() - self._used_at < _IDLE_S:
+            while self._users or self._clock.monotonic() - self._used_at < _IDLE_S:
                 await self._clock.sleep(_IDLE_S / 4)
             group.cancel_scope.cancel()
         # Calls that start from here on must not find a session that is being taken down.
@@ -137,7 +157,6 @@ class Connection:
     async def call(self, name: str, arguments: ArgumentValues, timeout_s: float) -> ToolResult:
         if self._client is None:
             raise ToolFailed(f"The MCP server {self._server.name} is not running; nothing was done.")
-        self._calls += 1
         try:
             with anyio.fail_after(timeout_s):
                 answer = await self._client.call_tool(name, arguments)
@@ -149,9 +168,6 @@ class Connection:
             ) from error
         except Exception as error:  # the boundary to a foreign program: everything becomes a result
             raise self._call_failed(name, error) from error
-        finally:
-            self._calls -= 1
-            self._used_at = self._clock.monotonic()
         return self._with_refused(result_of(answer))
 
     def _with_refused(self, result: ToolResult) -> ToolResult:

@@ -8,9 +8,10 @@ it says about being harmless is never believed.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -87,17 +88,25 @@ class McpServers:
         if stored is not None:
             return stored
         try:
-            connection = await self._connect(server, workspace)
+            return await self.refresh(owner, server, workspace)
         except ToolFailed:
             return []  # kept in self._errors, where state_of finds it
-        await self._store(owner, server, connection.definitions)
-        return connection.definitions
 
     async def call(self, call: ToolCall, server: McpServer, definition: Definition) -> ToolResult:
         try:
-            connection = await self._connect(server, call.workspace)
+            async with self._connected(server, call.workspace) as connection:
+                result = await self._call(call, server, definition, connection)
         except ToolFailed as error:
             return failure(f"{error} Nothing was done.")
+        if not connection.set_aside:
+            return result
+        names = ", ".join(connection.set_aside)
+        note = f"[renamed, because other programs would run it outside the sandbox: {names}]"
+        return msgspec.structs.replace(result, text=f"{result.text}\n{note}")
+
+    async def _call(
+        self, call: ToolCall, server: McpServer, definition: Definition, connection: Connection
+    ) -> ToolResult:
         if definition not in connection.definitions:
             # Between the approval and now the server began to say something else about itself.
             await self._store(call.owner, server, connection.definitions)
@@ -105,9 +114,7 @@ class McpServers:
                 f"{server.name} has changed its tool {definition.name}; it was not called. Try again."
             )
         try:
-            result = await self._run_guarded(
-                call, connection.call(definition.name, call.arguments, server.timeout_s)
-            )
+            result = await connection.call(definition.name, call.arguments, server.timeout_s)
             # It may have written to the workspace; a step is as durable as what it made.
             await anyio.to_thread.run_sync(self._disk.sync_file_system, call.workspace)
             return result
@@ -119,26 +126,11 @@ class McpServers:
             reason = error.strerror or error
             return failure(f"{definition.name} was done; a power cut may lose what it wrote: {reason}")
 
-    async def _run_guarded(self, call: ToolCall, work: Awaitable[ToolResult]) -> ToolResult:
-        """Do the work; rename what it made in a project that other programs would run, see ``guarded``."""
-        guard = await self._sandbox.guard(View(workspace=call.workspace))
-        aside: list[str] = []
-        try:
-            result = await work
-        finally:
-            with anyio.CancelScope(shield=True):
-                if guard is not None:
-                    aside = await anyio.to_thread.run_sync(guard.rename_harmful)
-        if not aside:
-            return result
-        note = f"[renamed, because other programs would run it outside the sandbox: {', '.join(aside)}]"
-        return msgspec.structs.replace(result, text=f"{result.text}\n{note}")
-
     async def refresh(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
         """Ask the server itself again, started if need be. Raises ToolFailed."""
-        connection = await self._connect(server, workspace)
-        await self._store(owner, server, connection.definitions)
-        return connection.definitions
+        async with self._connected(server, workspace) as connection:
+            await self._store(owner, server, connection.definitions)
+            return connection.definitions
 
     def state_of(self, server: McpServer) -> ServerState:
         running = [
@@ -149,16 +141,18 @@ class McpServers:
         error = self._errors.get(server.name)
         return ServerState(server.name, "failed", error) if error else ServerState(server.name, "stopped")
 
-    async def _connect(self, server: McpServer, workspace: Path) -> Connection:
+    @asynccontextmanager
+    async def _connected(self, server: McpServer, workspace: Path) -> AsyncIterator[Connection]:
         """The running server for this workspace, started or restarted if need be. Raises ToolFailed."""
-        try:
-            connection = self._connection(server, workspace)
-            await connection.wait_open()
-        except ToolFailed as error:
-            self._errors[server.name] = str(error)
-            raise
-        self._errors.pop(server.name, None)
-        return connection
+        async with AsyncExitStack() as stack:
+            try:
+                connection = self._connection(server, workspace)
+                await stack.enter_async_context(connection.use())
+            except ToolFailed as error:
+                self._errors[server.name] = str(error)
+                raise
+            self._errors.pop(server.name, None)
+            yield connection
 
     def _connection(self, server: McpServer, workspace: Path) -> Connection:
         key = (server.name, workspace)
@@ -188,17 +182,26 @@ class McpServers:
             yield door
 
     def _view(self, server: McpServer, workspace: Path) -> View:
+        """What the server sees.
+
+        A project is read-only for a server that stays between calls: what it writes then could not be told
+        from what the project's owner writes, and other programs may run it.
+        """
         program = program_of(server)
         secrets = {name: value for name in server.secrets if (value := self._secret(name)) is not None}
-        folders = tuple(Path(path).expanduser() for path in server.read)
+        read = tuple(_real_path(server, "read", path) for path in server.read)
+        write = tuple(_real_path(server, "write", path) for path in server.write)
+        is_project = self._sandbox.is_project(workspace)
         return View(
             workspace=workspace,
             host_network=server.host_network,
-            read=(*program_folders(program), *folders),
-            write=tuple(Path(path).expanduser() for path in server.write),
+            read=(*program_folders(program), *read),
+            write=write,
+            real=(*read, *write),
             env={**server.env, **secrets},
             limits=server.limits,
-            is_brief=False,
+            is_read_only=is_project and not server.write_project,
+            is_brief=is_project and server.write_project,
         )
 
     async def stored(self, owner: str, server: McpServer) -> list[Definition] | None:
@@ -252,6 +255,27 @@ def tool_name(server: str, name: str) -> str:
     if len(full) <= 64 and full == f"{server}__{name}":
         return full
     return f"{full[:55]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _real_path(server: McpServer, key: str, given: str) -> Path:
+    """A folder that the settings name. Raises ToolFailed if it is not there, or behind a link.
+
+    The agent's commands can write in some folders, and could put a link there that leads to another one.
+    """
+    path = os.path.normpath(os.path.expanduser(given))
+    real = os.path.realpath(path)
+    if not os.path.isabs(path):
+        why = "is not an absolute path"
+    elif not os.path.exists(path):
+        why = "is not there"
+    elif real != path:
+        why = f"leads to {real} through a link"
+    else:
+        return Path(path)
+    raise ToolFailed(
+        f"The MCP server {server.name} was not started: {key} in [mcp.{server.name}] names {given}, which "
+        f"{why}. Name an existing folder by its real path."
+    )
 
 
 def _config_digest(server: McpServer) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -47,19 +47,10 @@ class GuardedMount(msgspec.Struct, frozen=True):
 class Guard:
     """The guarded files of one project while one command runs in it."""
 
-    def __init__(
-        self,
-        workspace: Path,
-        repositories: Repositories,
-        *,
-        is_brief: bool = True,
-        covers_sockets: bool = True,
-    ) -> None:
-        """Look at the project; this walks through all its folders. ``is_brief``: nothing but the command
-        is likely to write to the project while it runs."""
+    def __init__(self, workspace: Path, repositories: Repositories, *, covers_sockets: bool = True) -> None:
+        """Look at the project; this walks through all its folders."""
         self._root = str(workspace)
         self._repositories = repositories
-        self._is_brief = is_brief
         found = repositories.find()
         self._known = {path: _identity(path) for path in found.paths}
         self._closed = {path: _version(path) for path in found.closed}
@@ -72,7 +63,7 @@ class Guard:
         # its mount away, in the sandbox too.
         paths = [place.path for place in self.places]
         self._contents = {path: _read(path) or b"" for path in paths if os.path.basename(path) in _FILES}
-        foreign = [path for path, version in self._sockets.items() if not repositories.is_made(version)]
+        foreign = _foreign(repositories, self._sockets)
         self.covers = tuple(map(_cover, foreign[:_SOCKETS_MAX])) if covers_sockets else ()
         self.is_cut = found.is_cut or len(foreign) > _SOCKETS_MAX
 
@@ -123,19 +114,18 @@ class Guard:
         """After a command: rename what it made that other programs would run; return the old names."""
         aside = [path for path, before in self._watched.items() if _version(path) not in ("", before)]
         aside += self._replaced()
-        if self._is_brief:
-            self._open_top()
-            aside += [path for path in self._find_startup_files() if path not in self._startup_files]
-            found = self._repositories.find()
-            for path in found.paths:
-                if self._known.get(path) != _identity(path):
-                    aside += self._harmful(path)
-            # What they hold cannot be looked at, so they count as harmful.
-            aside += [path for path in found.closed if self._closed.get(path) != _version(path)]
-            versions = ((path, _version(path)) for path in found.sockets)
-            self._repositories.record_made(
-                version for path, version in versions if self._sockets.get(path) != version
-            )
+        self._open_top()
+        aside += [path for path in self._find_startup_files() if path not in self._startup_files]
+        found = self._repositories.find()
+        for path in found.paths:
+            if self._known.get(path) != _identity(path):
+                aside += self._harmful(path)
+        # What they hold cannot be looked at, so they count as harmful.
+        aside += [path for path in found.closed if self._closed.get(path) != _version(path)]
+        versions = ((path, _version(path)) for path in found.sockets)
+        self._repositories.record_made(
+            version for path, version in versions if self._sockets.get(path) != version
+        )
         with FolderHandle(Path(self._root)) as files:
             return [self._shown(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
 
@@ -248,6 +238,12 @@ class Guard:
         return all(self._is_inside(os.path.realpath(os.path.join(top, each))) for each in worktrees(content))
 
 
+def socket_covers(repositories: Repositories) -> tuple[GuardedMount, ...]:
+    """What covers the sockets of a project at which a server of its owner may listen."""
+    sockets = {path: _version(path) for path in repositories.find().sockets}
+    return tuple(map(_cover, _foreign(repositories, sockets)[:_SOCKETS_MAX]))
+
+
 def guarded_part(root: Path, inner: str) -> str:
     """The part of a path in the project that makes other programs run something; empty if none does.
 
@@ -282,6 +278,11 @@ def _place(option: str, path: str) -> GuardedMount | None:
     identity = _identity(path)
     is_mountable = identity and not os.path.islink(path) and "\n" not in path
     return GuardedMount(option, path, identity) if is_mountable else None
+
+
+def _foreign(repositories: Repositories, sockets: Mapping[str, str]) -> list[str]:
+    """Of the sockets, by path with their versions: those that no command made."""
+    return [path for path, version in sockets.items() if not repositories.is_made(version)]
 
 
 def _cover(socket: str) -> GuardedMount:

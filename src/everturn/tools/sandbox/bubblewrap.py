@@ -113,12 +113,16 @@ def options_of(
     if level.size:
         # The default size of each would be half of the machine's memory.
         options += ["--size", _SHARED_BYTES, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
-    if any(home.is_relative_to(folder) for folder in _SYSTEM):
+    shown = [("--ro-bind", path) for path in view.read] + [("--bind", path) for path in view.write]
+    # Folders around the data folder before the one that hides it, folders in it after.
+    shown.sort(key=lambda option: not home.is_relative_to(option[1]))
+    around = [path for _, path in shown if home.is_relative_to(path)]
+    for option, path in shown[: len(around)]:
+        options += [option, source(path), str(path)]
+    if around or any(home.is_relative_to(folder) for folder in _SYSTEM):
         options += ["--tmpfs", str(home)]
-    for path in view.read:
-        options += ["--ro-bind", source(path), str(path)]
-    for path in view.write:
-        options += ["--bind", source(path), str(path)]
+    for option, path in shown[len(around) :]:
+        options += [option, source(path), str(path)]
     bind = "--ro-bind" if view.is_read_only else "--bind"
     options += [bind, source(view.workspace), str(view.workspace)]
     for place in kept:

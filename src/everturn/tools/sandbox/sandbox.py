@@ -27,8 +27,8 @@ from pathlib import Path
 
 import anyio
 
-from everturn.tools.files.paths import open_folder
-from everturn.tools.policy.guarded import Guard, GuardedMount
+from everturn.tools.files.paths import real_identity
+from everturn.tools.policy.guarded import Guard, GuardedMount, socket_covers
 from everturn.tools.policy.repositories import Repositories
 from everturn.tools.sandbox import bubblewrap, launch, seccomp, trial
 from everturn.tools.sandbox.bubblewrap import (
@@ -114,8 +114,8 @@ class Sandbox:
             return Child(process, mark=mark)
         guard = await self.guard(view)
         # The covers last: a socket may lie in a folder that is mounted itself.
-        kept = (*guard.places, *guard.covers) if guard else ()
-        same = (*self._seen_workspace(view), *kept)
+        kept = (*guard.places, *guard.covers) if guard else await self._covers(view)
+        same = (*self._seen_folders(view), *kept)
         info, info_end = os.pipe()
         go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
         try:
@@ -136,35 +136,44 @@ class Sandbox:
             os.close(hold)
             os.close(info)
 
-    def _seen_workspace(self, view: View) -> tuple[GuardedMount, ...]:
-        """The project's folder as it is now, for ``only_if``. Raises OSError if there is a link on its path.
+    def is_project(self, workspace: Path) -> bool:
+        """False for a session's own workspace, where only the agent works."""
+        return not workspace.is_relative_to(self._home)
 
-        A command in a project around this one can put a link there until it is mounted. The data folder, with
-        the sessions' own workspaces, lies in no project.
+    def _seen_folders(self, view: View) -> tuple[GuardedMount, ...]:
+        """The project and the ``real`` folders as they are now, for ``only_if``. Raises OSError if there is a
+        link on one of the paths.
+
+        A command in a project around such a folder can put a link there until it is mounted. The data folder,
+        with the sessions' own workspaces, lies in no project.
         """
-        if view.workspace.is_relative_to(self._home):
-            return ()
-        fd = open_folder(view.workspace)
-        try:
-            found = os.fstat(fd)
-        finally:
-            os.close(fd)
-        return (GuardedMount("", str(view.workspace), f"{found.st_dev}:{found.st_ino}"),)
+        workspace = (view.workspace,) if self.is_project(view.workspace) else ()
+        return tuple(GuardedMount("", str(path), real_identity(path)) for path in (*workspace, *view.real))
 
     async def guard(self, view: View) -> Guard | None:
         """The guard of a project while a command runs in it, see ``guarded``.
 
         None where nothing can be written, and for a session's own workspace, where only the agent works.
         """
-        if view.is_read_only or view.workspace.is_relative_to(self._home):
+        if view.is_read_only or not self.is_project(view.workspace):
             return None
-        known = self._projects.pop(view.workspace, None) or Repositories(str(view.workspace))
-        self._projects[view.workspace] = known  # the last one is the latest
+        known = self._repositories(view.workspace)
+        return await anyio.to_thread.run_sync(
+            lambda: Guard(view.workspace, known, covers_sockets=not view.host_network)
+        )
+
+    async def _covers(self, view: View) -> tuple[GuardedMount, ...]:
+        """What covers the sockets of a project that a server can only read: one can connect to those too."""
+        if view.is_brief or view.host_network or not self.is_project(view.workspace):
+            return ()
+        return await anyio.to_thread.run_sync(socket_covers, self._repositories(view.workspace))
+
+    def _repositories(self, project: Path) -> Repositories:
+        known = self._projects.pop(project, None) or Repositories(str(project))
+        self._projects[project] = known  # the last one is the latest
         if len(self._projects) > _PROJECTS_MAX:
             del self._projects[next(iter(self._projects))]
-        return await anyio.to_thread.run_sync(
-            lambda: Guard(view.workspace, known, is_brief=view.is_brief, covers_sockets=not view.host_network)
-        )
+        return known
 
     async def _bound(self, child: Child, pid: int, limits: Limits) -> None:
         """Set the limits on a sandbox's first process, before it starts."""

@@ -23,6 +23,7 @@ class View(msgspec.Struct, frozen=True):
     host_network: bool = False  # everything that this machine reaches, itself included
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
+    real: tuple[Path, ...] = ()  # of those: the ones that must not be reached through a link
     env: dict[str, str] = {}
     limits: Limits = Limits()
     is_read_only: bool = False  # the workspace too
