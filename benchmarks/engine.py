@@ -33,7 +33,7 @@ from everturn.engine import Engine
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.settings import ModelsSettings
-from everturn.store import Store, open_store
+from everturn.store import SecretsFile, Store, open_store
 from everturn.testing import FakeToolbox
 
 OWNER = "local"
@@ -151,7 +151,7 @@ async def cpu_per_token(report: Report, base: Path, turns: int, tokens: int, per
         async with (
             ModelRegistry(
                 ModelsSettings(),
-                Keys(folder, environ),
+                Keys(SecretsFile(folder), environ),
                 SystemClock(),
                 environ,
                 weights_folder=folder / "models",

@@ -614,6 +614,7 @@ def around(path: str, method: str) -> Any:
                 {"name": "anthropic", "has_key": True, "source": "file"},
                 {"name": "openai", "has_key": True, "source": "environment"},
             ],
+            "secrets": {"place": "file"},
         },
         "tokens": {
             "items": [

@@ -41,6 +41,7 @@ TOP: Mapping[str, str] = MappingProxyType(
         "host": "Address to listen on. Any address but loopback requires a password.",
         "port": "Port to listen on; 0 picks a free one.",
         "password": "Password for signing in. `everturn password` stores a hash instead.",
+        "secret_key_file": "PostgreSQL: file with the secret key, if it is not in EVERTURN_SECRET_KEY.",
         "model": "Default model as provider:name. Unset: the first one found; else the pocket model.",
     }
 )
@@ -116,6 +117,7 @@ class Config(msgspec.Struct, frozen=True):
     home: Path
     database_url: str | None
     database_direct_url: str | None
+    secret_key_file: Path | None
     model: str | None
     web: WebSettings
     engine: EngineSettings
@@ -181,6 +183,7 @@ def read_config(
         home=home,
         database_url=top.get("database_url"),
         database_direct_url=top.get("database_direct_url"),
+        secret_key_file=Path(top["secret_key_file"]).expanduser() if top.get("secret_key_file") else None,
         model=top.get("model"),
         web=reader.convert(WebSettings, "server", web, home=str(home)),
         engine=reader.convert(EngineSettings, "engine", engine),

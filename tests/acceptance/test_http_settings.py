@@ -14,7 +14,7 @@ from everturn.domain.tool import ToolCall
 from everturn.domain.turns import Usage
 from everturn.models import Keys, ModelRegistry
 from everturn.models.settings import parse_settings
-from everturn.store import Store
+from everturn.store import SecretsFile, Store
 from everturn.testing import FakeClock
 from everturn.testing.web_server import Running, run_web
 from everturn.testing.wires import (
@@ -41,7 +41,7 @@ tools = ["read_file"]
 
 @asynccontextmanager
 async def running(store: Store, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Running]:
-    keys = Keys(tmp_path, {})
+    keys = Keys(SecretsFile(tmp_path), {})
     profiles = parse_profiles(PROFILES, "config.toml", TOOL_NAMES)
     async with (
         ModelRegistry(

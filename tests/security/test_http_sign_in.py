@@ -17,7 +17,7 @@ from everturn.domain.tool import Tool, Verdict
 from everturn.engine import Preferences, write_preferences
 from everturn.models import Keys, ModelRegistry
 from everturn.models.settings import parse_settings
-from everturn.store import Store
+from everturn.store import SecretsFile, Store
 from everturn.testing import CallTool, FakeClock, FakeTool, FakeToolbox
 from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web, web_settings
 from everturn.tools import EverturnToolbox, ToolServices, parse_profiles
@@ -640,7 +640,7 @@ async def test_a_read_token_cannot_write_anything(store: Store, tmp_path: Path) 
 async def test_looking_at_the_tools_starts_no_server(store: Store, tmp_path: Path) -> None:
     """A read token, or a page that is merely open, must not make a program run."""
     text = "[profiles.with]\nmcp = ['one']\n[mcp.one]\ncommand = 'false'"
-    clock, keys = FakeClock(), Keys(tmp_path, {})
+    clock, keys = FakeClock(), Keys(SecretsFile(tmp_path), {})
     profiles = parse_profiles(text, "config.toml", frozenset())
     async with (
         ModelRegistry(

@@ -13,6 +13,7 @@ import pytest
 
 import everturn
 from everturn.models.keys import Keys
+from everturn.store import SecretsFile
 from everturn.testing.wires import (
     Answer,
     WireServer,
@@ -69,7 +70,7 @@ def places_with(home: Path, secret: str) -> list[str]:
 async def test_a_tool_cannot_find_the_key_and_nothing_that_was_written_has_it(
     data_dir: Path, wires: WireServer
 ) -> None:
-    Keys(data_dir, {}).put("anthropic", STORED)
+    await Keys(SecretsFile(data_dir), {}).put("anthropic", STORED)
     wires.play(
         call("terminal", {"command": "env; cat /proc/*/environ | tr '\\0' '\\n'"}, "call_1"),
         call("python", {"code": "import os; print(dict(os.environ))"}, "call_2"),
@@ -100,7 +101,7 @@ async def test_a_provider_that_repeats_the_key_in_its_error_does_not_bring_it_in
 async def test_an_export_has_no_key_and_the_key_file_is_for_its_owner_alone(
     data_dir: Path, wires: WireServer
 ) -> None:
-    Keys(data_dir, {}).put("openai", STORED)
+    await Keys(SecretsFile(data_dir), {}).put("openai", STORED)
     assert (data_dir / "secrets.toml").stat().st_mode & 0o077 == 0
     wires.play(Answer(openai_answer(["Yes."])), Answer(openai_answer(["Title"])))
     await run(data_dir, wires, "Hello")

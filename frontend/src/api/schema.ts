@@ -536,6 +536,17 @@ export interface components {
          * @enum {unknown}
          */
         Scope: "admin" | "approve" | "chat" | "read";
+        /**
+         * SecretsPlace
+         * @enum {unknown}
+         */
+        SecretsPlace: "file" | "store";
+        /** SecretsState */
+        SecretsState: {
+            place: components["schemas"]["SecretsPlace"];
+            /** @default  */
+            notice?: string;
+        };
         /** ServerHealth */
         ServerHealth: {
             status: components["schemas"]["ServerStatus"];
@@ -667,6 +678,7 @@ export interface components {
             defaults: components["schemas"]["Defaults"];
             default_model: string;
             keys: components["schemas"]["KeyState"][];
+            secrets: components["schemas"]["SecretsState"];
             sandbox: components["schemas"]["Sandboxed"];
             version: string;
         };

@@ -10,8 +10,10 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from everturn.cli.frame import console, home_option, printable, with_store
+from everturn.cli.frame import console, home_option, open_config_secrets, printable, with_store
 from everturn.config import Config
+from everturn.domain.errors import EverturnError
+from everturn.domain.secrets import SecretsPlace
 from everturn.domain.store_values import Finding
 from everturn.store import Store
 from everturn.tools import Sandbox
@@ -40,6 +42,7 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
     facts.add_row("Turns by state", ", ".join(f"{count:,} {state}" for state, count in states.items()))
     facts.add_row("Free space", f"{shutil.disk_usage(config.home).free / 1e9:.1f} GB")
     facts.add_row("Sandbox", await _sandbox(config))
+    facts.add_row("Secrets", await _secrets(store, config))
     out.print(facts)
     with out.status("Repairing" if repair else "Checking"):
         found = await (store.upkeep.repair() if repair else store.upkeep.check())
@@ -51,6 +54,15 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
     if any(f.is_repairable and not f.is_repaired for f in found):
         out.print("\nRun [bold]everturn doctor --repair[/bold].")
     return found
+
+
+async def _secrets(store: Store, config: Config) -> str:
+    try:
+        async with open_config_secrets(store, config) as secrets:
+            place = "secrets.toml" if secrets.state.place is SecretsPlace.FILE else "the database, encrypted"
+            return escape(f"{len(secrets.names())} in {place}. {secrets.state.notice}".strip())
+    except EverturnError as error:
+        return escape(f"{error.message} {error.hint}".strip())
 
 
 async def _sandbox(config: Config) -> str:

@@ -17,10 +17,19 @@ import click
 from everturn.config import Config, read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import DiskFull, EverturnError, Invalid, InvalidId, NotFound
+from everturn.domain.secrets import Secrets
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.weights import weights_folder
-from everturn.store import Store, has_store, open_store
+from everturn.store import (
+    SecretsFile,
+    Store,
+    has_store,
+    is_postgres,
+    open_secrets,
+    open_store,
+    read_key_ring,
+)
 
 if TYPE_CHECKING:  # not imported at run time: the server prints nothing with it and starts faster
     from rich.console import Console
@@ -125,16 +134,33 @@ def print_error(error: EverturnError) -> None:
         out.print(Text(printable(error.hint), "dim"), soft_wrap=True)
 
 
-def make_registry(config: Config) -> ModelRegistry:
+@asynccontextmanager
+async def open_config_secrets(store: Store, config: Config) -> AsyncIterator[Secrets]:
+    """The secrets of an open store, for a command that ends soon."""
+    ring = read_key_ring(os.environ, config.secret_key_file)
+    async with open_secrets(store, config.home, ring, follows=False) as secrets:
+        yield secrets
+
+
+def make_registry(config: Config, secrets: Secrets) -> ModelRegistry:
     """The configured model registry, not opened yet."""
     return ModelRegistry(
         config.models,
-        Keys(config.home, os.environ),
+        Keys(secrets, os.environ),
         SystemClock(),
         os.environ,
         weights_folder=weights_folder(config.home, os.environ),
         default=config.model,
     )
+
+
+async def check_model(config: Config, name: str) -> None:
+    """Check a model's name and key before anything starts. Raises ModelUnknown, ModelKeyMissing."""
+    if not is_postgres(config.database_url or ""):
+        make_registry(config, SecretsFile(config.home)).check(name)
+        return
+    async with open_config_store(config) as store, open_config_secrets(store, config) as secrets:
+        make_registry(config, secrets).check(name)
 
 
 def require_store(config: Config) -> None:

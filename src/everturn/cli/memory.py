@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 from rich.table import Column, Table
 
-from everturn.cli.frame import OWNER, console, home_option, make_registry, with_store
+from everturn.cli.frame import OWNER, console, home_option, make_registry, open_config_secrets, with_store
 from everturn.config import Config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
@@ -194,7 +194,7 @@ def _with_memory(
 
     async def inside(store: Store, config: Config) -> T:
         clock = SystemClock()
-        async with make_registry(config) as models:
+        async with open_config_secrets(store, config) as secrets, make_registry(config, secrets) as models:
             built = build_memory(
                 store, models, config.home, clock=clock, ids=Ids(clock), settings=config.memory
             )

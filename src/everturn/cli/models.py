@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from everturn.cli.frame import (
     console,
     home_option,
     make_registry,
+    open_config_secrets,
     open_config_store,
     print_error,
     printable,
@@ -26,10 +28,11 @@ from everturn.cli.frame import (
 from everturn.config import Config, read_config
 from everturn.domain.errors import EverturnError
 from everturn.domain.preferences import preferred_model
+from everturn.domain.secrets import Secrets
 from everturn.models.catalog import ModelState
 from everturn.models.providers import DISCOVERED
 from everturn.models.registry import ModelRegistry
-from everturn.store import has_store
+from everturn.store import SecretsFile, has_store
 
 T = TypeVar("T")
 
@@ -105,23 +108,24 @@ def _with_registry(home: Path | None, work: Callable[[ModelRegistry, str | None]
 
     async def inside() -> T:
         config = read_config(home)
-        preferred = await _find_preferred(config)
-        async with make_registry(config) as registry:
-            return await work(registry, preferred)
+        async with AsyncExitStack() as stack:
+            preferred, secrets = await _open_choices(config, stack)
+            async with make_registry(config, secrets) as registry:
+                return await work(registry, preferred)
 
     return run(inside())
 
 
-async def _find_preferred(config: Config) -> str | None:
-    if not has_store(config.database_url, config.home):
-        return None
-    try:
-        async with open_config_store(config) as store:
-            return await preferred_model(store.records, OWNER)
-    except EverturnError as error:
-        # The list of models works without the database.
-        print_error(error)
-        return None
+async def _open_choices(config: Config, stack: AsyncExitStack) -> tuple[str | None, Secrets]:
+    """The chosen model and the stored keys. The list of models works without the database."""
+    if has_store(config.database_url, config.home):
+        try:
+            store = await stack.enter_async_context(open_config_store(config))
+            preferred = await preferred_model(store.records, OWNER)
+            return preferred, await stack.enter_async_context(open_config_secrets(store, config))
+        except EverturnError as error:
+            print_error(error)
+    return None, SecretsFile(config.home)
 
 
 async def _list(registry: ModelRegistry, preferred: str | None) -> None:

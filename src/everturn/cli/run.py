@@ -17,10 +17,10 @@ from everturn.app import App, open_app
 from everturn.cli import prompts
 from everturn.cli.frame import (
     OWNER,
+    check_model,
     console,
     hint_at_sessions,
     home_option,
-    make_registry,
     open_config_store,
     print_error,
     printable,
@@ -125,11 +125,10 @@ async def _run(
     is_json: bool,
 ) -> int:
     config = read_config(home)
-    # Checked first, so that an error leaves no session without a turn.
     profile = config.profiles.get(asked.profile)
     model = asked.model or (None if session_id else profile.model or config.model)
     if model is not None:
-        make_registry(config).check(model)
+        await check_model(config, model)  # first, so that an error leaves no session without a turn
     async with open_app(config) as app:
         files = [await _attach(app, path) for path in attached]
         if session_id is None:

@@ -14,10 +14,11 @@ from pathlib import Path
 import click
 
 from everturn.app import open_app, open_web
-from everturn.cli.frame import home_option, make_registry, run
+from everturn.cli.frame import check_model, home_option, run
 from everturn.cli.heap import trim_heap_regularly
 from everturn.config import Config, read_config
 from everturn.domain.errors import ModelKeyMissing
+from everturn.domain.secrets import SecretsState
 from everturn.engine import Engine
 from everturn.tools import SandboxState
 from everturn.web import configure_logs
@@ -38,22 +39,29 @@ def serve(
     """Run the server and the page. Press Ctrl-C to stop; press it again to stop at once."""
     configure_logs()
     config = read_config(home, host=host, port=port, model=model, opens_browser=opens_browser)
-    check_model(config)
     run(_serve(config))
 
 
-def check_model(config: Config) -> None:
+async def check_default(config: Config) -> None:
     """Refuse an unknown model; warn about a missing key, which the page can set. Raises ModelUnknown."""
     if config.model is None:
         return
     try:
-        make_registry(config).check(config.model)
+        await check_model(config, config.model)
     except ModelKeyMissing as error:
         _log.warning("%s answers nothing yet: %s %s", config.model, error.message, error.hint)
 
 
+def warn_of_secrets(state: SecretsState) -> None:
+    """Log that secrets are not shared, or cannot be read, and what to do."""
+    if state.notice:
+        _log.warning("%s", state.notice)
+
+
 async def _serve(config: Config) -> None:
+    await check_default(config)
     async with open_app(config) as app, open_web(app) as web, AsyncExitStack() as stack:
+        warn_of_secrets(app.keys.state)
         warn_of_readers(config.home)
         warn_of_sandbox(app.toolbox.sandbox_state())
         if app.store.kind == "sqlite":

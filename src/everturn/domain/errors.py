@@ -278,6 +278,18 @@ class StoreRefused(Stopped):
     code = "store_refused"
 
 
+class SecretUnreadable(Stopped):
+    """A stored secret cannot be decrypted: another key is needed, or its row is damaged."""
+
+    code = "secret_unreadable"
+
+
+class SecretKeyWrong(Stopped):
+    """The stored secrets were encrypted with a key that this process does not have."""
+
+    code = "secret_key_wrong"
+
+
 class JournalCorrupt(Stopped):
     code = "journal_corrupt"
     hint = "Run 'everturn doctor'; a backup has the row if it was taken before the damage."

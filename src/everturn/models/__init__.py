@@ -4,7 +4,7 @@ Imports ``domain`` only. The engine calls ``ModelRegistry.get``; retries, fallba
 partial answers belong to the engine. The command line and the web use the rest:
 
 - ``parse_settings(table)``: the ``[models]`` table of config.toml, checked.
-- ``Keys(folder, environ)``: API keys (environment first, then ``secrets.toml``).
+- ``Keys(secrets, environ)``: API keys (environment first, then stored secrets).
 - ``ModelRegistry``: open it as an async context manager. ``list`` gives every model with its state, ``test``,
   ``test_key`` and ``test_server`` return results and never a key, ``pull`` downloads a local model,
   ``discover`` looks for servers on this machine.
@@ -17,7 +17,7 @@ Read ``registry`` first, then ``history`` (transcript to steps), ``openai_reques
 
 from everturn.models.catalog import ModelState
 from everturn.models.discovery import FoundModel, FoundServer
-from everturn.models.keys import KeyFound, Keys, Secret, redact
+from everturn.models.keys import KeyFound, Keys, redact
 from everturn.models.local import CODER_SPEC, POCKET_SPEC
 from everturn.models.prices import PriceFacts, Prices
 from everturn.models.registry import ModelRegistry
@@ -37,7 +37,6 @@ __all__ = [
     "ModelsSettings",
     "PriceFacts",
     "Prices",
-    "Secret",
     "Trial",
     "parse_settings",
     "redact",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import anyio
 import msgspec
 
-from everturn.domain.errors import ModelTrouble
+from everturn.domain.errors import ModelKeyMissing, ModelTrouble
 from everturn.domain.model import Abilities
 from everturn.models.directory import ProviderDirectory
 from everturn.models.discovery import FoundServer
@@ -74,12 +74,14 @@ class ModelCatalog:
     async def _list_provider(self, provider: Provider) -> tuple[ModelState, ...]:
         if not provider.base_url:
             return ()
-        found = self._directory.find_key(provider)
+        try:
+            found = self._directory.find_key(provider)
+        except ModelKeyMissing as error:
+            return (_without_key(provider, error.message),)
         source = found.source if found else None
         if found is None and provider.needs_key:
             note = f"Set {provider.key_variables[0]} or store a key." if provider.key_variables else ""
-            name = f"{provider.name}:{provider.model}" if provider.model else f"{provider.name}:"
-            return (ModelState(name, provider.name, "needs_key", note=note),)
+            return (_without_key(provider, note),)
         entries = await self._lists.entries(provider, _TIMEOUT_S)
         if not entries and provider.is_local and not provider.is_placed:
             return ()
@@ -121,6 +123,11 @@ class ModelCatalog:
                 state = "not_fetched"
         provider = spec.name.partition(":")[0]
         return ModelState(spec.name, provider, state, spec.abilities, size=spec.weights.size, note=note)
+
+
+def _without_key(provider: Provider, note: str) -> ModelState:
+    name = f"{provider.name}:{provider.model}" if provider.model else f"{provider.name}:"
+    return ModelState(name, provider.name, "needs_key", note=note)
 
 
 def _list_found(server: FoundServer) -> tuple[ModelState, ...]:

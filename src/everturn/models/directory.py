@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from everturn.domain.errors import ModelKeyMissing, ModelUnknown
-from everturn.models.keys import KeyFound, Keys, Secret
+from everturn.domain.errors import ModelKeyMissing, ModelUnknown, SecretUnreadable
+from everturn.domain.secrets import Secret
+from everturn.models.keys import KeyFound, Keys
 from everturn.models.providers import Provider, own_server, resolve
 from everturn.models.settings import ModelsSettings
 
@@ -24,8 +25,10 @@ class ProviderDirectory:
         return self._fixed | {name: own_server(name, own[name]) for name in own if name not in self._fixed}
 
     def get(self, name: str) -> Provider:
-        """The provider of this name. Raises ModelUnknown."""
+        """The provider of this name. Raises ModelUnknown, ModelKeyMissing."""
         provider = self.providers.get(name)
+        if provider is None:
+            self._refuse_unreadable(name)
         if provider is None or not provider.base_url:
             known = ", ".join([*self.providers, "pocket", "coder"])
             raise ModelUnknown(
@@ -34,13 +37,33 @@ class ProviderDirectory:
             )
         return provider
 
+    def _refuse_unreadable(self, name: str) -> None:
+        """Raises ModelKeyMissing if the address of this server is stored and cannot be decrypted."""
+        try:
+            self._keys.server(name)
+        except SecretUnreadable as error:
+            raise ModelKeyMissing(error.message, hint=error.hint, provider=name) from error
+
     def split(self, name: str) -> tuple[Provider, str]:
         """The provider and the model of ``provider:model``. Raises ModelUnknown."""
         provider, _, model = name.partition(":")
         return self.get(provider), model
 
     def find_key(self, provider: Provider) -> KeyFound | None:
-        return self._keys.find(provider.name, provider.key_variables)
+        """The provider's key, if there is one. Raises ModelKeyMissing for one that cannot be decrypted."""
+        try:
+            return self._keys.find(provider.name, provider.key_variables)
+        except SecretUnreadable as error:
+            raise ModelKeyMissing(error.message, hint=error.hint, provider=provider.name) from error
+
+    def key_source(self, provider: Provider) -> str | None:
+        """Where the provider's key comes from: environment, file or store; None if there is none.
+
+        A key that cannot be decrypted counts: using it says what is wrong, and no other provider steps in."""
+        return self._keys.source(provider.name, provider.key_variables)
+
+    async def refresh(self) -> None:
+        await self._keys.refresh()
 
     def require_key(self, provider: Provider) -> Secret | None:
         """The provider's key; None if it needs none. Raises ModelKeyMissing."""
@@ -57,7 +80,7 @@ class ProviderDirectory:
     def default_model(self) -> str | None:
         """The model of the first provider with a key, as ``provider:model``."""
         for provider in self.providers.values():
-            if provider.model and self.find_key(provider) is not None:
+            if provider.model and self.key_source(provider) is not None:
                 return f"{provider.name}:{provider.model}"
         return None
 

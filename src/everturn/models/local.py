@@ -26,7 +26,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, ModelDropped, ModelRefused, ModelTimeout
 from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Abilities, Chunk, Model, ModelRequest, ProgressChunk
-from everturn.models.keys import Secret
+from everturn.domain.secrets import Secret
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.small_models import TextCalls, ToolBrief
 from everturn.models.weights import CODER, POCKET, Shelf, Weights

@@ -8,10 +8,12 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
+from everturn.domain.errors import ModelKeyMissing
 from everturn.domain.json_types import Json
 from everturn.domain.model import Abilities
+from everturn.domain.secrets import Secret
 from everturn.models.anthropic_wire import VERSION
-from everturn.models.keys import KeyFound, Secret
+from everturn.models.keys import KeyFound
 from everturn.models.providers import Provider
 from everturn.models.selection import can_chat
 
@@ -75,14 +77,17 @@ class ModelLists:
         self._kept: dict[str, _Kept] = {}
 
     async def entries(self, provider: Provider, timeout_s: float) -> tuple[ListedModel, ...]:
-        """The models by name; empty if the provider does not answer. A failure is not cached."""
+        """The models by name; empty if the provider does not answer or its key cannot be used.
+
+        A failure is not cached.
+        """
         kept = self._kept.get(provider.name)
         if kept is not None and kept.until > self._clock.monotonic():
             return kept.entries
-        found = self._find_key(provider)
         try:
+            found = self._find_key(provider)
             entries = await self.ask(provider, found.secret if found else None, timeout_s)
-        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError):
+        except (ModelKeyMissing, httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError):
             return ()
         if entries:
             self._kept[provider.name] = _Kept(entries, self._clock.monotonic() + _AGE_MAX_S)

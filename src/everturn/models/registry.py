@@ -16,6 +16,7 @@ import anyio
 from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelUnknown
 from everturn.domain.model import Abilities, Model, ProgressChunk
+from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models.abilities import KnownAbilities
 from everturn.models.anthropic_wire import AnthropicModel
@@ -24,7 +25,7 @@ from everturn.models.clients import HttpClients
 from everturn.models.directory import ProviderDirectory
 from everturn.models.discovery import Discovery, FoundServer
 from everturn.models.history_cache import HistoryCache
-from everturn.models.keys import Keys, Secret
+from everturn.models.keys import Keys
 from everturn.models.local import CODER_SPEC, POCKET_SPEC, Fetches, LlamaServer, LocalModel, LocalSpec
 from everturn.models.model_lists import ListedModel, ModelLists
 from everturn.models.openai_wire import OpenAIModel, Refusals
@@ -131,6 +132,7 @@ class ModelRegistry:
 
     async def get(self, name: str | None) -> Model:
         """The model of this name, or the default. Raises ModelUnknown, ModelKeyMissing."""
+        await self._directory.refresh()  # another server may have stored a key a moment ago
         name = _canonical(name or self.default)
         local = _LOCAL.get(name)
         if local is not None:
@@ -148,6 +150,7 @@ class ModelRegistry:
 
     async def list(self) -> tuple[ModelState, ...]:
         """All models that can be used or could be, one line each."""
+        await self._directory.refresh()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.discover, name="discover")
             asked = await self._catalog.ask_providers()
@@ -213,9 +216,8 @@ class ModelRegistry:
         return self._directory.server_address(provider_name)
 
     def key_state(self, provider_name: str) -> str | None:
-        """Where the provider's key comes from: environment, file, or None."""
-        found = self._directory.find_key(self._directory.get(provider_name))
-        return found.source if found else None
+        """Where the provider's key comes from: environment, file, store, or None."""
+        return self._directory.key_source(self._directory.get(provider_name))
 
     @property
     def provider_names(self) -> tuple[str, ...]:

@@ -15,11 +15,12 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, ModelTrouble
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import Finish, Model, ModelRequest, ProgressChunk, TextChunk
+from everturn.domain.secrets import Secret
 from everturn.domain.turns import FinishReason, Usage
 from everturn.models.clients import HttpClients
 from everturn.models.directory import ProviderDirectory
 from everturn.models.failures import first_sentence
-from everturn.models.keys import Secret, redact
+from everturn.models.keys import redact
 from everturn.models.model_lists import ModelLists, auth_headers
 from everturn.models.providers import Provider, checked_address, own_server
 

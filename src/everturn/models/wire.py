@@ -13,9 +13,10 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import ModelTrouble
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.model import Abilities
+from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models import failures
-from everturn.models.keys import Secret, redact
+from everturn.models.keys import redact
 
 _ERROR_BYTES_MAX = 64 * 1024
 

@@ -7,7 +7,24 @@ docs/architecture.md has a map of the folders.
 """
 
 from everturn.store.files.copy_tree import copy_tree
-from everturn.store.open import has_store, open_store, restore_database
+from everturn.store.open import has_store, is_postgres, open_store, restore_database
+from everturn.store.secrets.file import SecretsFile
+from everturn.store.secrets.key_ring import KeyRing, read_key_ring
+from everturn.store.secrets.secrets import open_secrets
+from everturn.store.secrets.table import SecretsTable
 from everturn.store.store import Store, StoreSettings
 
-__all__ = ["Store", "StoreSettings", "copy_tree", "has_store", "open_store", "restore_database"]
+__all__ = [
+    "KeyRing",
+    "SecretsFile",
+    "SecretsTable",
+    "Store",
+    "StoreSettings",
+    "copy_tree",
+    "has_store",
+    "is_postgres",
+    "open_secrets",
+    "open_store",
+    "read_key_ring",
+    "restore_database",
+]

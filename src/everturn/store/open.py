@@ -48,7 +48,7 @@ async def open_store(
     settings = settings or StoreSettings()
     hub = Hub()
     address = str(url) if url else ""
-    if _is_postgres(address):
+    if is_postgres(address):
         async with _postgres().open_postgres(
             address, folder, clock=clock, ids=ids, probe=probe, hub=hub, disk=disk, settings=settings
         ) as store:
@@ -91,7 +91,7 @@ def _make_data_folder(disk: Disk, folder: Path) -> None:
 def has_store(url: str | Path | None, data_dir: Path) -> bool:
     """Whether there is a store to open. A PostgreSQL address counts as one: only opening it would show."""
     address = str(url or "")
-    return _is_postgres(address) or _file_of(address, data_dir).is_file()
+    return is_postgres(address) or _file_of(address, data_dir).is_file()
 
 
 async def restore_database(url: str | Path | None, source: Path) -> None:
@@ -106,7 +106,7 @@ async def restore_database(url: str | Path | None, source: Path) -> None:
             f"{source} is not a backup of Everturn: there is no database in it. Nothing was restored.",
             hint="Name the folder that 'everturn backup' made.",
         )
-    if has_copy != _is_postgres(str(url or "")):
+    if has_copy != is_postgres(str(url or "")):
         kind = "PostgreSQL" if has_copy else "SQLite"
         raise StoreRefused(
             f"{source.name} is a backup of {kind}, which EVERTURN_DATABASE_URL does not name. Nothing was "
@@ -119,7 +119,8 @@ async def restore_database(url: str | Path | None, source: Path) -> None:
         await asyncio.to_thread(_restore_sqlite, source, _file_of(str(url), source))
 
 
-def _is_postgres(address: str) -> bool:
+def is_postgres(address: str) -> bool:
+    """Whether this address of a database names PostgreSQL; an empty one does not."""
     return address.startswith(("postgresql://", "postgres://"))
 
 

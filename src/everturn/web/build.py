@@ -187,7 +187,9 @@ class _Parts:
         if keys is None or toolbox is None or not isinstance(registry, ModelRegistry):
             return
         sessions = services.store.sessions
-        yield from SettingsApi(services.engine.settings, registry, toolbox, preferences, audit).endpoints()
+        yield from SettingsApi(
+            services.engine.settings, registry, keys, toolbox, preferences, audit
+        ).endpoints()
         yield from UsageApi(services.store, registry, services.clock).endpoints()
         yield from ModelsApi(registry, keys, preferences, audit).endpoints()
         yield from ToolsApi(toolbox).endpoints()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.cli.serve import check_model, drain, share_server_lock, warn_of_readers, warn_of_sandbox
+from everturn.cli.serve import check_default, drain, share_server_lock, warn_of_readers, warn_of_sandbox
 from everturn.config import read_config
 from everturn.domain.errors import ModelUnknown
 from everturn.store import Store
@@ -62,14 +62,15 @@ def test_a_second_server_on_one_folder_says_what_that_means_and_a_later_one_too(
         assert caplog.text.count("another server") == 2
 
 
-def test_a_provider_that_does_not_exist_is_refused_and_a_missing_key_only_warned_of(
+@pytest.mark.anyio
+async def test_a_provider_that_does_not_exist_is_refused_and_a_missing_key_only_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     with pytest.raises(ModelUnknown):
-        check_model(read_config(tmp_path, {}, model="nope:x"))
+        await check_default(read_config(tmp_path, {}, model="nope:x"))
     for name in ("pocket", "ollama:not-running", "anthropic:x"):
-        check_model(read_config(tmp_path, {}, model=name))
+        await check_default(read_config(tmp_path, {}, model=name))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "ANTHROPIC_API_KEY" in caplog.text
 

@@ -20,9 +20,9 @@ from everturn.domain.errors import (
 )
 from everturn.domain.messages import Call, Outcome, Reasoning, Result, Role, Text
 from everturn.domain.model import Abilities, ModelRequest
+from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models.anthropic_wire import AnthropicModel, generation_of
-from everturn.models.keys import Secret
 from everturn.models.wire import Target
 from everturn.testing.wires import (
     Answer,

@@ -22,8 +22,8 @@ from everturn.domain.errors import (
 )
 from everturn.domain.messages import Call, Reasoning, Role, Text
 from everturn.domain.model import Abilities, ModelRequest, ProgressChunk, TextChunk
+from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
-from everturn.models.keys import Secret
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.wire import Target
 from everturn.testing import FakeClock

@@ -16,6 +16,7 @@ from everturn.models.anthropic_wire import AnthropicModel
 from everturn.models.local import POCKET_SPEC
 from everturn.models.small_models.text_calls import TextCalls
 from everturn.models.weights import OnProgress
+from everturn.store import SecretsFile
 from everturn.testing.wires import Answer, WireServer, anthropic_answer, openai_answer, refuse
 from tests.unit.models.samples import TOOLS, asks, collect, finish_of, text_of
 from tests.unit.models.test_discovery import be_llamacpp, be_ollama
@@ -44,9 +45,9 @@ async def registry(
     **environ: str,
 ) -> AsyncIterator[ModelRegistry]:
     variables = {**NOWHERE, **environ}
-    stored = Keys(tmp_path, variables)
+    stored = Keys(SecretsFile(tmp_path), variables)
     for provider, key in (keys or {}).items():
-        stored.put(provider, key)
+        await stored.put(provider, key)
     opened = ModelRegistry(
         parse_settings(table or {}),
         stored,
@@ -124,7 +125,7 @@ async def test_what_a_server_does_not_take_is_known_to_the_next_step(
 
 async def test_a_stored_key_changes_the_default_at_once(tmp_path: Path) -> None:
     async with registry(tmp_path) as models:
-        Keys(tmp_path, {}).put("openai", KEY)
+        await Keys(SecretsFile(tmp_path), {}).put("openai", KEY)
         assert models.default == "openai:gpt-5-mini"
 
 
@@ -306,7 +307,7 @@ async def test_trying_a_key(tmp_path: Path, server: WireServer) -> None:
         assert KEY not in repr(refused)
         assert (await models.test_key("openai", KEY)).code == "model_trouble"
         assert models.key_state("openai") is None
-        Keys(tmp_path, {}).put("openai", KEY)
+        await Keys(SecretsFile(tmp_path), {}).put("openai", KEY)
         assert models.key_state("openai") == "file"
         with pytest.raises(ModelUnknown):
             await models.test_key("unknown", KEY)
@@ -375,7 +376,7 @@ async def test_the_first_model_of_a_list_is_not_taken_for_one_that_chats(
 ) -> None:
     names = ("babbage-002", "gpt-5-mini", "text-embedding-3-small", "whisper-1")
     server.route("/v1/models", {"data": [{"id": name} for name in names]})
-    Keys(tmp_path, {}).put("openai", KEY)
+    await Keys(SecretsFile(tmp_path), {}).put("openai", KEY)
     async with registry(tmp_path, OPENAI_BASE_URL=server.url + "/v1") as models:
         found = {state.name: state for state in await models.list() if state.provider == "openai"}
     assert [name for name, state in found.items() if state.can_chat] == ["openai:gpt-5-mini"]
@@ -387,7 +388,7 @@ async def test_a_server_with_several_models_suggests_none_and_its_default_chats(
 ) -> None:
     names = ("all-minilm", "qwen3:8b", "llama3.2")
     server.route("/v1/models", {"data": [{"id": name} for name in names]})
-    Keys(tmp_path, {}).put_server("mine", server.url + "/v1", None)
+    await Keys(SecretsFile(tmp_path), {}).put_server("mine", server.url + "/v1", None)
     async with registry(tmp_path) as models:
         found = [state for state in await models.list() if state.provider == "mine"]
         assert not any(state.is_suggested for state in found)

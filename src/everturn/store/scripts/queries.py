@@ -539,6 +539,27 @@ INDEX_TAKE: Select[[int], UnindexedMessage] = Select("index_take", UnindexedMess
 INDEX_STATE: SelectValue[[], int] = SelectValue("index_state")
 INDEX_MISSING: SelectValue[[], int] = SelectValue("index_missing")
 
+# --- secrets (PostgreSQL) -----------------------------------------------------------------------------
+
+
+class SealedColumns(Columns, frozen=True):
+    name: str
+    key_id: str
+    nonce: bytes
+    sealed: bytes
+
+
+class HolderColumns(Columns, frozen=True):
+    """``key_ids``: separated by spaces."""
+
+    id: str
+    machine: str
+    key_ids: str
+
+
+SECRETS_ALL: Select[[], SealedColumns] = Select("secrets_all", SealedColumns)
+SECRET_HOLDERS: Select[[int], HolderColumns] = Select("secret_holders", HolderColumns)
+
 # --- upkeep -------------------------------------------------------------------------------------------
 
 

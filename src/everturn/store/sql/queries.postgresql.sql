@@ -170,6 +170,38 @@ UPDATE writers w SET is_sealed = 1 FROM turns t
 WHERE w.worker = $1 AND w.is_sealed = 0 AND t.turn_no = w.turn_no
   AND NOT (t.worker IS NOT DISTINCT FROM $1 AND t.epoch = w.epoch)
 
+-- ---------------------------------------------------------------- secrets
+
+-- Held by every change of a secret until it commits: a rotation and a change cannot miss each other.
+-- name: secrets_lock
+SELECT pg_advisory_xact_lock(6009012)
+
+-- name: secrets_all
+SELECT name, key_id, nonce, sealed FROM secrets ORDER BY name
+
+-- name: secret_put
+INSERT INTO secrets (name, key_id, nonce, sealed, changed_at) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (name) DO UPDATE SET key_id = excluded.key_id, nonce = excluded.nonce, sealed = excluded.sealed,
+  changed_at = excluded.changed_at
+
+-- name: secret_delete
+DELETE FROM secrets WHERE name = $1
+
+-- name: secrets_clear
+DELETE FROM secrets RETURNING name
+
+-- name: secret_holder_put
+INSERT INTO secret_holders (id, machine, key_ids, seen_at)
+SELECT $1, $2, $3, (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
+ON CONFLICT (id) DO UPDATE SET key_ids = excluded.key_ids, seen_at = excluded.seen_at
+
+-- name: secret_holder_delete
+DELETE FROM secret_holders WHERE id = $1 OR seen_at < (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT - $2::BIGINT
+
+-- name: secret_holders
+SELECT id, machine, key_ids FROM secret_holders
+WHERE seen_at >= (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT - $1::BIGINT ORDER BY machine, id
+
 -- ---------------------------------------------------------------- search
 
 -- macro: matching

@@ -20,6 +20,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from everturn.domain.clock import Clock
+from everturn.domain.errors import SecretUnreadable
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.store import Records
@@ -188,10 +189,13 @@ class McpServers:
         from what the project's owner writes, and other programs may run it.
         """
         program = program_of(server)
-        secrets = {name: value for name in server.secrets if (value := self._secret(name)) is not None}
         read = tuple(_real_path(server, "read", path) for path in server.read)
         write = tuple(_real_path(server, "write", path) for path in server.write)
         is_project = self._sandbox.is_project(workspace)
+        try:
+            secrets = {name: value for name in server.secrets if (value := self._secret(name)) is not None}
+        except SecretUnreadable as error:
+            raise ToolFailed(f"{error.message} {error.hint}") from error
         return View(
             workspace=workspace,
             host_network=server.host_network,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
@@ -101,7 +100,7 @@ class ModelsApi:
                 scope=Scope.ADMIN,
                 body=PutKey,
                 status=204,
-                errors=(e.NotFound, ServerNotUsable),
+                errors=(e.NotFound, e.SecretKeyWrong, ServerNotUsable),
             ),
             Endpoint(
                 method="DELETE",
@@ -111,7 +110,7 @@ class ModelsApi:
                 tag="settings",
                 scope=Scope.ADMIN,
                 status=204,
-                errors=(e.NotFound,),
+                errors=(e.NotFound, e.SecretKeyWrong),
             ),
             Endpoint(
                 method="POST",
@@ -151,7 +150,7 @@ class ModelsApi:
             return
         if body.key is None:
             raise e.Invalid("There is neither a key nor an address.", hint="Send key, base_url, or both.")
-        await anyio.to_thread.run_sync(self._keys.put, self._known(provider), body.key)
+        await self._keys.put(self._known(provider), body.key)
         self._registry.forget(provider)
         await self._audit.note("key.set", call.caller, provider)
 
@@ -160,13 +159,14 @@ class ModelsApi:
         trial, address = await self._registry.test_server(provider, base_url, key)
         if not trial.is_ok:
             raise ServerNotUsable(f"{trial.problem} Nothing was stored.", hint=trial.hint, reason=trial.code)
-        await anyio.to_thread.run_sync(self._keys.put_server, provider, address, key)
+        await self._keys.put_server(provider, address, key)
         self._registry.forget(provider)
         await self._registry.discover()
 
     async def delete_key(self, call: ApiCall[Nothing, Nothing]) -> None:
         provider = call.path["provider"]
-        if not await anyio.to_thread.run_sync(self._keys.delete, provider):
+        await self._keys.refresh()
+        if not await self._keys.delete(provider):
             raise e.NotFound("stored key for", provider)
         self._registry.forget(provider)
         await self._registry.discover()

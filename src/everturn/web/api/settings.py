@@ -7,8 +7,9 @@ import msgspec
 
 from everturn import __version__
 from everturn.domain import errors as e
+from everturn.domain.secrets import SecretsState
 from everturn.engine import EngineSettings, Preferences
-from everturn.models import ModelRegistry
+from everturn.models import Keys, ModelRegistry
 from everturn.tools import EverturnToolbox
 from everturn.web.access.audit import Audit
 from everturn.web.access.identity import Scope
@@ -22,7 +23,7 @@ class KeyState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     has_key: bool
-    source: str | None = None  # environment | file
+    source: str | None = None  # environment | file | store
     base_url: str | None = None  # of a server of one's own
 
 
@@ -53,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True):
     defaults: Defaults
     default_model: str
     keys: tuple[KeyState, ...]
+    secrets: SecretsState
     sandbox: Sandboxed
     version: str
 
@@ -62,12 +64,14 @@ class SettingsApi:
         self,
         configured: EngineSettings,
         registry: ModelRegistry,
+        keys: Keys,
         toolbox: EverturnToolbox,
         preferences: PreferencesOf,
         audit: Audit,
     ) -> None:
         self._configured = configured
         self._registry = registry
+        self._keys = keys
         self._toolbox = toolbox
         self._preferences = preferences
         self._audit = audit
@@ -121,12 +125,14 @@ class SettingsApi:
             raise e.Invalid(f"{error.message} Nothing was changed.", hint=error.hint) from error
 
     async def _settings(self, chosen: Preferences) -> Settings:
+        await self._keys.refresh()
         sources = await anyio.to_thread.run_sync(self._key_sources)
         return Settings(
             **msgspec.structs.asdict(chosen),
             defaults=msgspec.convert(self._configured, Defaults, from_attributes=True),
             default_model=self._registry.default,
             keys=tuple(sources),
+            secrets=self._keys.state,
             sandbox=sandbox_of(self._toolbox),
             version=__version__,
         )

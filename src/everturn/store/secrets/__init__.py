@@ -1,0 +1,1 @@
+"""Implements ``domain.secrets``: as a file, or as encrypted rows. Start with ``secrets.py``."""
