@@ -45,3 +45,44 @@ async def test_a_backup_of_postgresql_is_restored_into_an_empty_one_only(
             assert (await store.sessions.get(OWNER, session.id)).title == "Kept"
             assert (await store.files.path(OWNER, file.id)).read_bytes() == b"bytes"
             assert await store.upkeep.check() == []
+
+
+async def test_secrets_are_encrypted_shown_by_name_and_rotated(postgres_url: str, tmp_path: Path) -> None:
+    async def secrets(*words: str, key: str, home: str = "home") -> tuple[int, str]:
+        done = await command(
+            tmp_path / home,
+            *words,
+            EVERTURN_DATABASE_URL=postgres_url,
+            EVERTURN_SECRET_KEY=key,
+            COLUMNS="200",
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "secrets.toml").write_text('[keys]\nopenai = "sk-planted-0123456789"\n')
+    status, said = await secrets("secrets", "status", key="")
+    assert status == 0, said
+    assert "stay on this machine" in said
+    old, new = [(await secrets("secrets", "new-key", key=""))[1].strip() for _ in range(2)]
+
+    status, said = await secrets("secrets", "status", key=old)
+    assert status == 0, said
+    assert "keys/openai" in said
+    assert "the database, encrypted" in said
+    assert "sk-planted" not in said
+    assert not (tmp_path / "home" / "secrets.toml").exists()
+
+    status, said = await secrets("secrets", "rotate", key=new)
+    assert status == 1
+    assert "Nothing was changed" in said
+    status, said = await secrets("secrets", "rotate", key=f"{new},{old}", home="elsewhere")
+    assert status == 0, said
+    assert "1 secret is encrypted" in said
+    assert "in the database, encrypted" in (await secrets("doctor", key=new))[1]
+    assert "Nothing was changed" in (await secrets("doctor", key=old))[1]
+
+    status, said = await secrets("secrets", "reset", "--yes", key=old)
+    assert (status, "keys/openai" in said) == (0, True), said
+    status, said = await secrets("secrets", "rotate", key="")
+    assert status == 1
+    assert "no key encrypts" in said

@@ -69,7 +69,9 @@ def rotate(home: Path | None) -> None:
     async def work(found: Secrets, config: Config) -> None:
         done = await _require_table(found).rotate()
         out = console()
-        out.print(f"{len(done.names)} secrets are encrypted with the key {done.key_id} now.")
+        count = len(done.names)
+        secrets_are = "1 secret is" if count == 1 else f"{count} secrets are"
+        out.print(f"{secrets_are} encrypted with the key {done.key_id} now.")
         if done.left:
             out.print(f"Damaged, left as they are: {', '.join(done.left)}. Save them again.", style="yellow")
         out.print("Older keys are no longer needed: start the servers with the new key alone.")
