@@ -20,7 +20,7 @@ import everturn
 ROOMS = """
 domain
 store models tools
-memory
+memory workspace
 engine
 gateway web
 config

@@ -1,0 +1,91 @@
+"""The index: what the last scan saw of each file, so that the next one reads only what changed.
+
+It is derived and local: lost or damaged, the next scan hashes every file once. So does a restarted machine,
+because after a power cut a file can hold other bytes than its time stamps say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Final, Union
+
+import msgspec
+
+from everturn.workspace.trees import Entry
+
+# mtime_ns, ctime_ns, inode, size, mode. Empty: the file must be hashed again whatever its stamp.
+Stamp = tuple[int, ...]
+_MAGIC: Final = b"everturn-index-1\n"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Folder(msgspec.Struct, frozen=True, array_like=True):
+    """What was seen of one folder. ``stamps`` go with ``entries``: None where an entry has no bytes of its
+    own to look at. ``stamp`` is empty if the folder must be listed again."""
+
+    stamp: Stamp
+    rules: str
+    tree: str
+    tree_size: int
+    entries: tuple[Entry, ...]
+    stamps: tuple[Union[Stamp, None], ...]
+    folders: dict[bytes, Folder]
+    unlisted: int = 0
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    boot: str
+    root: Folder
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Stored)
+
+
+def boot_id() -> str:
+    """Changes when the machine starts; empty where the kernel has none."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
+def load_index(path: Path) -> Folder | None:
+    """The index in this file; None if it is missing or damaged."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    body = memoryview(data)[len(_MAGIC) + 32 :]
+    if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != data[len(_MAGIC) : len(_MAGIC) + 32]:
+        return None
+    try:
+        stored = _decoder.decode(body)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None  # written by another version
+    return stored.root if stored.boot and stored.boot == boot_id() else distrust(stored.root)
+
+
+def save_index(path: Path, root: Folder) -> None:
+    """Not synced: an index that a power cut damages is noticed by its checksum. Raises OSError."""
+    body = _encoder.encode(_Stored(boot_id(), root))
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    try:
+        temporary.write_bytes(b"".join((_MAGIC, hashlib.sha256(body).digest(), body)))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def distrust(folder: Folder) -> Folder:
+    """The same index with no stamp believed: every file is hashed once more, and stored only if it
+    differs."""
+    return msgspec.structs.replace(
+        folder,
+        stamp=(),
+        stamps=tuple(None if stamp is None else () for stamp in folder.stamps),
+        folders={name: distrust(inner) for name, inner in folder.folders.items()},
+    )
