@@ -21,7 +21,7 @@ from anyio.streams.text import TextReceiveStream
 
 from everturn.testing.ports import free_port
 from everturn.testing.wires import (
-    Answer,
+    WireAnswer,
     WireServer,
     openai_answer,
     openai_call,
@@ -92,9 +92,9 @@ async def chatting(environ: dict[str, str], port: int) -> AsyncIterator[Program]
 
 async def test_a_conversation_in_the_terminal(data_dir: Path, wires: WireServer) -> None:
     wires.play(
-        Answer(openai_answer(["Hello", " there.\u2028And\u0085more."])),
-        Answer(openai_answer(["Greeting"])),
-        Answer(openai_answer(["Still here."])),
+        WireAnswer(openai_answer(["Hello", " there.\u2028And\u0085more."])),
+        WireAnswer(openai_answer(["Greeting"])),
+        WireAnswer(openai_answer(["Still here."])),
     )
     environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with (
@@ -113,7 +113,7 @@ async def test_new_starts_another_session_and_names_the_one_it_leaves(
     data_dir: Path, wires: WireServer
 ) -> None:
     # The same words for all: the turns, a title, and the question whether the model can extract memories.
-    wires.play(*[Answer(openai_answer(["Hello there."])) for _ in range(5)])
+    wires.play(*[WireAnswer(openai_answer(["Hello there."])) for _ in range(5)])
     environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with server(environ, port), chatting(environ, port) as chat:
         await chat.type("Hi")
@@ -128,7 +128,7 @@ async def test_the_server_is_killed_in_mid_answer_and_the_conversation_goes_on(
     data_dir: Path, wires: WireServer
 ) -> None:
     first = sse(openai_delta(content="Before the crash. "))
-    wires.play(Answer(first, ending="hang"))
+    wires.play(WireAnswer(first, ending="hang"))
     environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with AsyncExitStack() as stack:
         killed = await stack.enter_async_context(server(environ, port))
@@ -138,7 +138,7 @@ async def test_the_server_is_killed_in_mid_answer_and_the_conversation_goes_on(
         killed.process.send_signal(signal.SIGKILL)
         await killed.process.wait()
         await chat.until("Server unreachable")
-        wires.play(Answer(openai_answer(["After the crash."])), Answer(openai_answer(["Crash"])))
+        wires.play(WireAnswer(openai_answer(["After the crash."])), WireAnswer(openai_answer(["Crash"])))
         await stack.enter_async_context(server(environ, port))
         text = await chat.until("After the crash.")
         assert text.count("Before the crash.") == 1
@@ -149,15 +149,15 @@ async def test_the_server_is_killed_in_mid_answer_and_the_conversation_goes_on(
 async def test_an_approval_is_answered_at_the_prompt(data_dir: Path, wires: WireServer) -> None:
     arguments = json.dumps({"command": "$TOOL --version"})
     wires.play(
-        Answer(
+        WireAnswer(
             sse(
                 openai_call(0, arguments, "call_1", "terminal"),
                 openai_delta(finish="tool_calls"),
                 b"[DONE]",
             )
         ),
-        Answer(openai_answer(["Then I will not."])),
-        Answer(openai_answer(["Refused"])),
+        WireAnswer(openai_answer(["Then I will not."])),
+        WireAnswer(openai_answer(["Refused"])),
     )
     environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with (
@@ -217,9 +217,9 @@ async def terminal(environ: dict[str, str], port: int) -> AsyncIterator[Terminal
         os.close(slave)
 
 
-def wishing(command: str) -> Answer:
+def wishing(command: str) -> WireAnswer:
     call = openai_call(0, json.dumps({"command": command}), "call_1", "terminal")
-    return Answer(sse(call, openai_delta(finish="tool_calls"), b"[DONE]"))
+    return WireAnswer(sse(call, openai_delta(finish="tool_calls"), b"[DONE]"))
 
 
 async def test_ctrl_c_takes_an_approval_back_and_other_words_give_none(
@@ -241,7 +241,7 @@ async def test_ctrl_c_takes_an_approval_back_and_other_words_give_none(
         await chat.until("[n]o ")
         chat.type("session, or start over?")
         await chat.until("[n]o ")
-        wires.play(Answer(openai_answer(["Then not."])))
+        wires.play(WireAnswer(openai_answer(["Then not."])))
         chat.type("no")
         await chat.until("denied")
         await chat.until("Then not.")
@@ -273,7 +273,7 @@ async def test_a_call_is_changed_before_it_is_allowed(data_dir: Path, wires: Wir
         await chat.until("on one line: ")
         chat.type('{"command": "echo $((20 + 22))"}')
         await chat.until("Allow? [y]es once · [e]dit · [n]o ")
-        wires.play(Answer(openai_answer(["It ran."])))
+        wires.play(WireAnswer(openai_answer(["It ran."])))
         chat.type("y")
         await chat.until("ok: 42")
         await chat.until("It ran.")
@@ -295,7 +295,7 @@ async def test_a_call_is_changed_in_the_editor(data_dir: Path, wires: WireServer
         chat.type("edit")
         await chat.until("6 * 7")
         await chat.until("[n]o ")
-        wires.play(Answer(openai_answer(["It ran."])))
+        wires.play(WireAnswer(openai_answer(["It ran."])))
         chat.type("y")
         await chat.until("ok: 42")
         await chat.until("It ran.")
@@ -314,14 +314,14 @@ async def test_an_answer_waits_for_a_server_that_is_away(data_dir: Path, wires: 
         await first.process.wait()
         chat.type("n")
         await chat.until("Server unreachable.")
-        wires.play(Answer(openai_answer(["Then not."])))
+        wires.play(WireAnswer(openai_answer(["Then not."])))
         await stack.enter_async_context(server(environ, port))
         await chat.until("denied")
         await chat.until("Then not.")
 
 
 async def test_nothing_is_echoed_into_an_answer(data_dir: Path, wires: WireServer) -> None:
-    wires.play(Answer(sse(openai_delta(content="Slowly. ")), ending="hang"))
+    wires.play(WireAnswer(sse(openai_delta(content="Slowly. ")), ending="hang"))
     environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with server(environ, port), terminal(environ, port) as chat:
         await chat.until("> ")
@@ -360,7 +360,7 @@ async def test_a_session_that_does_not_exist_is_said_at_once(data_dir: Path, wir
 
 
 async def test_slash_commands_are_not_sent_to_the_model(data_dir: Path, wires: WireServer) -> None:
-    wires.play(*[Answer(openai_answer(["Seen."])) for _ in range(4)])
+    wires.play(*[WireAnswer(openai_answer(["Seen."])) for _ in range(4)])
     environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with server(environ, port), chatting(environ, port) as chat:
         for line in ("/", "/help", "/bogus thing"):
@@ -382,7 +382,7 @@ async def test_slash_commands_are_not_sent_to_the_model(data_dir: Path, wires: W
 async def test_a_password_set_meanwhile_is_asked_for_and_the_message_is_sent(
     data_dir: Path, wires: WireServer
 ) -> None:
-    wires.play(*[Answer(openai_answer(["Hello there."])) for _ in range(4)])
+    wires.play(*[WireAnswer(openai_answer(["Hello there."])) for _ in range(4)])
     environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     address = f"http://127.0.0.1:{port}"
     async with server(environ, port), terminal(environ, port) as chat, chatting(environ, port) as script:

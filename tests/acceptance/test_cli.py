@@ -22,7 +22,7 @@ from everturn.domain.sessions import SessionPatch
 from everturn.engine import Preferences, write_preferences
 from everturn.store import open_store
 from everturn.testing.wires import (
-    Answer,
+    WireAnswer,
     WireServer,
     openai_answer,
     openai_call,
@@ -35,8 +35,8 @@ from tests.acceptance.command_line import PATIENCE_S, command, environment
 pytestmark = pytest.mark.anyio
 
 
-def say(*texts: str) -> Answer:
-    return Answer(openai_answer(texts))
+def say(*texts: str) -> WireAnswer:
+    return WireAnswer(openai_answer(texts))
 
 
 async def test_run_answers_and_the_session_is_there_afterwards(data_dir: Path, wires: WireServer) -> None:
@@ -127,7 +127,7 @@ async def test_sessions_all_adds_archived_ones_but_neither_deleted_nor_ephemeral
 
 async def test_run_says_that_an_earlier_turn_of_the_session_waits(data_dir: Path, wires: WireServer) -> None:
     call = openai_call(0, '{"command": "git push"}', "c1", "terminal")
-    wires.play(Answer(sse(call, openai_delta("tool_calls"), b"[DONE]")))
+    wires.play(WireAnswer(sse(call, openai_delta("tool_calls"), b"[DONE]")))
     first = await command(data_dir, "run", "--json", "Push it", wires=wires)
     assert first.returncode == 3
     session_id = json.loads(first.stdout.splitlines()[0])["session_id"]
@@ -542,7 +542,7 @@ async def test_the_model_that_was_chosen_on_the_page_is_the_default_here_too(
         await write_preferences(store.records, "local", Preferences(model="openai:other"))
     listed = (await command(data_dir, "models", wires=wires, COLUMNS="160")).stdout
     assert [line.split()[0] for line in listed.splitlines() if "(default)" in line] == ["openai:other"]
-    wires.play(Answer(openai_answer(["Hello."])))
+    wires.play(WireAnswer(openai_answer(["Hello."])))
     ran = await command(data_dir, "run", "hi", wires=wires)
     assert ran.returncode == 0, ran.stderr
     assert wires.requests[-1].json["model"] == "other"

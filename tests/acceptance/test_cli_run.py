@@ -19,7 +19,7 @@ import anyio.to_thread
 import pytest
 
 from everturn.testing.wires import (
-    Answer,
+    WireAnswer,
     WireServer,
     anthropic_block,
     anthropic_end,
@@ -46,13 +46,13 @@ async def wires(data_dir: Path) -> AsyncIterator[WireServer]:
         yield server
 
 
-def say(text: str) -> Answer:
-    return Answer(openai_answer([text]))
+def say(text: str) -> WireAnswer:
+    return WireAnswer(openai_answer([text]))
 
 
-def calls(name: str, arguments: dict[str, str]) -> Answer:
+def calls(name: str, arguments: dict[str, str]) -> WireAnswer:
     call = openai_call(0, json.dumps(arguments), "c1", name)
-    return Answer(sse(call, openai_delta("tool_calls"), b"[DONE]"))
+    return WireAnswer(sse(call, openai_delta("tool_calls"), b"[DONE]"))
 
 
 def session_of(done: subprocess.CompletedProcess[str]) -> str:
@@ -162,7 +162,7 @@ async def test_a_provider_that_wants_a_long_wait_is_not_waited_for_and_it_is_sai
 
 
 async def test_ctrl_c_stops_the_turn_and_the_exit_code_says_so(data_dir: Path, wires: WireServer) -> None:
-    wires.play(Answer(openai_answer(["Once upon"])[:1], ending="hang"))
+    wires.play(WireAnswer(openai_answer(["Once upon"])[:1], ending="hang"))
     async with await anyio.open_process(
         [sys.executable, "-m", "everturn", "run", "A story"], env=environment(data_dir, wires)
     ) as process:
@@ -179,7 +179,7 @@ async def test_ctrl_c_stops_the_turn_and_the_exit_code_says_so(data_dir: Path, w
 @asynccontextmanager
 async def in_mid_answer(data_dir: Path, wires: WireServer) -> AsyncIterator[tuple[anyio.abc.Process, str]]:
     """``everturn run`` whose model has said something and then says no more; with the session's id."""
-    wires.play(Answer(openai_answer(["Once upon"])[:1], ending="hang"))
+    wires.play(WireAnswer(openai_answer(["Once upon"])[:1], ending="hang"))
     line = [sys.executable, "-m", "everturn", "run", "--json", "A story"]
     with anyio.fail_after(PATIENCE_S):
         async with await anyio.open_process(line, env=environment(data_dir, wires)) as process:
@@ -305,8 +305,8 @@ async def test_thinking_and_its_call_survive_kill_9_byte_for_byte(data_dir: Path
     )
     half = sse(anthropic_start(), *anthropic_text(0, "The line ", "is th")[:3])
     wires.play(
-        Answer(sse(anthropic_start(), *thought, *call, *anthropic_end("tool_use"))),
-        Answer(half, ending="hang"),
+        WireAnswer(sse(anthropic_start(), *thought, *call, *anthropic_end("tool_use"))),
+        WireAnswer(half, ending="hang"),
     )
     environ = environment(data_dir) | {
         "ANTHROPIC_BASE_URL": wires.url,
@@ -324,7 +324,9 @@ async def test_thinking_and_its_call_survive_kill_9_byte_for_byte(data_dir: Path
             process.kill()
             await process.wait()
     session = json.loads(text.splitlines()[0])["session_id"]
-    wires.play(*(Answer(sse(anthropic_start(), *anthropic_text(0, word), *anthropic_end())) for word in "AB"))
+    wires.play(
+        *(WireAnswer(sse(anthropic_start(), *anthropic_text(0, word), *anthropic_end())) for word in "AB")
+    )
     done = await anyio.to_thread.run_sync(
         lambda: subprocess.run(
             [sys.executable, "-m", "everturn", "run", "--session", session, "Thanks"],

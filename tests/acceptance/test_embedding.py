@@ -10,7 +10,7 @@ import pytest
 
 import everturn
 from everturn.testing.memory import RecordingProvider
-from everturn.testing.wires import Answer, WireServer, openai_answer, openai_call, openai_delta, sse
+from everturn.testing.wires import WireAnswer, WireServer, openai_answer, openai_call, openai_delta, sse
 
 pytestmark = pytest.mark.anyio
 MODEL = "openai:test-model"
@@ -34,13 +34,13 @@ async def stock(article: str) -> str:
     return f"12 of {article}"
 
 
-def say(*texts: str) -> Answer:
-    return Answer(openai_answer(texts))
+def say(*texts: str) -> WireAnswer:
+    return WireAnswer(openai_answer(texts))
 
 
-def call(name: str, arguments: str) -> Answer:
+def call(name: str, arguments: str) -> WireAnswer:
     wish = openai_call(0, arguments, "call_1", name)
-    return Answer(sse(wish, openai_delta("tool_calls"), b"[DONE]"))
+    return WireAnswer(sse(wish, openai_delta("tool_calls"), b"[DONE]"))
 
 
 async def answer_first_ask(agent: everturn.Agent, session_id: str, answer: str) -> str:

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from everturn.testing.web_server import Frame, frames_of
-from everturn.testing.wires import Answer, WireServer, openai_answer, served
+from everturn.testing.wires import WireAnswer, WireServer, openai_answer, served
 from tests.acceptance.command_line import PATIENCE_S, command, environment
 from tests.small_disk import small_disk
 
@@ -33,7 +33,7 @@ class HeldWires(WireServer):
         super().__init__(port)
         self.may_go_on = anyio.Event()
 
-    async def _send(self, answer: Answer, stream: anyio.abc.SocketStream) -> None:
+    async def _send(self, answer: WireAnswer, stream: anyio.abc.SocketStream) -> None:
         first, *rest = openai_answer(["one ", "two ", "three"])
         head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         await stream.send(head.encode())

@@ -18,7 +18,7 @@ from everturn.domain.events import QuestionAsked
 from everturn.domain.tool import Instructions, Verdict
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
-from everturn.testing.models import Answer, Pause, Say, Trouble, Wait
+from everturn.testing.models import Answer, ModelFails, Pause, Say, Wait
 from everturn.testing.web_server import PATIENCE_S, Running, run_web
 from everturn.web.openai.completions import answer_to
 
@@ -270,7 +270,7 @@ async def test_client_tools_work_on_a_bare_model_and_not_on_the_agent(store: Sto
 
 
 async def test_a_bare_model_streams_tool_calls_and_says_when_it_breaks(store: Store, tmp_path: Path) -> None:
-    broken = [Say("Half an ans"), Trouble(RateLimited("Slow down."))]
+    broken = [Say("Half an ans"), ModelFails(RateLimited("Slow down."))]
     models = one_model([Say("Let me see."), CallTool("look", {"at": 1}, id="c9")], broken)  # type: ignore[arg-type]
     async with run_web(store, tmp_path, models=models) as server, client_of(server) as client:
         calls, text, finish = [], "", None

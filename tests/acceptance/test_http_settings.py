@@ -18,7 +18,7 @@ from everturn.store import SecretsFile, Store
 from everturn.testing import FakeClock
 from everturn.testing.web_server import Running, run_web
 from everturn.testing.wires import (
-    Answer,
+    WireAnswer,
     WireServer,
     openai_answer,
     openai_call,
@@ -114,7 +114,7 @@ async def test_an_own_server_is_tried_stored_used_and_forgotten(
             "source": "file",
             "base_url": f"{own.url}/v1",
         }
-        own.play(Answer(openai_answer(["Growl."])))
+        own.play(WireAnswer(openai_answer(["Growl."])))
         frames = await server.run((await server.new_session())["id"], "hello", model="mine:bear")
         assert "Growl." in "".join(frame.data for frame in frames if frame.event == "text.delta")
         asked = own.requests[-1]
@@ -433,7 +433,7 @@ async def test_a_turn_asks_at_the_chosen_limit(
         await server.http.put("/api/keys/mine", json={"base_url": f"{own.url}/v1"})
         await server.http.patch("/api/settings", json={"steps_max": 1, "model": "mine:bear"})
         wish = openai_call(0, "{}", "call_1", "look")
-        own.play(Answer(sse(wish, openai_delta("tool_calls"), b"[DONE]")))
+        own.play(WireAnswer(sse(wish, openai_delta("tool_calls"), b"[DONE]")))
         frames = await server.run((await server.new_session())["id"], "look around")
         asked = [frame.json["event"] for frame in frames if frame.event == "question.asked"]
         assert [(one["topic"], "1 steps" in one["text"]) for one in asked] == [("limit", True)]

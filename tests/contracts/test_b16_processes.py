@@ -102,14 +102,14 @@ async def test_b16_killed_during_a_commit_every_turn_reaches_the_provider_once(
     assert len(keys_before) == (0 if moment in BEFORE_THE_PROVIDER else 1)
 
     async with open_store(store_url, data_dir=data_dir) as store:
-        still_owed = [owing.turns for owing in await store.ledger.owing()]
+        still_owed = [owing.turns for owing in await store.ledger.list_owing()]
         assert still_owed == ([] if moment is Moment.MEMORY_SETTLED else [2])
         memory = memory_into(store, taken)
         # A plain commit opens no handle; the engine's start-up does.
         assert (await memory.commit(OWNER, session.id)).turns == 0
         async with open_harness(store, clock=SystemClock(), memory=memory):
             pass  # start-up and shutdown both settle
-        assert await store.ledger.owing() == []
+        assert await store.ledger.list_owing() == []
     assert words_taken(taken) == ["one", "two"]
     assert len({line["key"] for line in taken_in(taken)}) == 1, "every attempt had the same key"
 
@@ -137,7 +137,7 @@ async def test_b10_b16_what_another_process_commits_is_left_to_it_until_it_is_de
                 other.kill()
                 await store.workers.take_over("wrk_none")
         await memory.commit_session(OWNER, session.id)
-        assert await store.ledger.owing() == []
+        assert await store.ledger.list_owing() == []
         await memory.close()
     assert words_taken(taken) == ["one"]
     assert len({line["key"] for line in taken_in(taken)}) == 1, "every attempt had the same key"
@@ -156,7 +156,7 @@ async def test_b02_killed_while_completing_a_turn_is_completed_and_owed_or_neith
         assert first.process.wait() == KILLED
     async with open_store(store_url, data_dir=data_dir) as store:
         _, (turn,), _ = await store.transcript.export(OWNER, session.id)
-        owed = sum(owing.turns for owing in await store.ledger.owing())
+        owed = sum(owing.turns for owing in await store.ledger.list_owing())
         assert owed == (1 if turn.state == "completed" else 0)
         assert (turn.state == "completed") == (moment is Moment.END_COMMITTED)
         # Resumed where it was not completed; in the end it is taken in, once.
@@ -196,5 +196,5 @@ async def test_b16_d03_two_processes_share_a_store_and_the_survivor_settles_for_
                 other.kill()
             await store.workers.take_over("wrk_none")
             await memory.commit_due()
-        assert await store.ledger.owing() == []
+        assert await store.ledger.list_owing() == []
     assert words_taken(taken) == ["here first", "there", "here again", "and again"]

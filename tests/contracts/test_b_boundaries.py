@@ -14,7 +14,7 @@ from everturn.domain.store_values import Request
 from everturn.engine.agent_cache import CacheBounds
 from everturn.memory import Memory
 from everturn.store import Store
-from everturn.testing import FakeClock, HoldingProbe, Say, ScriptedModel, Trouble, within
+from everturn.testing import FakeClock, HoldingProbe, ModelFails, Say, ScriptedModel, within
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.memory import RecordingProvider
 from tests import acting
@@ -69,7 +69,7 @@ async def test_b01_the_text_of_an_abandoned_attempt_is_not_handed_over(
     handle = RecordingProvider()
     memory = memory_over(store, clock, opened=[handle])
     model = ScriptedModel(
-        [Say("You love spam, "), Trouble(ModelOverloaded("busy"))], "You love tea.", clock=clock
+        [Say("You love spam, "), ModelFails(ModelOverloaded("busy"))], "You love tea.", clock=clock
     )
     settings = quiet_settings()
     async with open_harness(store, clock=clock, memory=memory, model=model, settings=settings) as h:
@@ -97,7 +97,7 @@ async def test_b11_shutdown_settles_everything_and_closes_each_handle_once(
     assert sorted(handle.words) == ["one", "three", "two"]
     assert [len(segment.turns) for segment in handle.calls if segment.session_id == first.id] == [2]
     assert handle.closed == 1
-    assert await store.ledger.owing() == []
+    assert await store.ledger.list_owing() == []
     assert memory.tracked == 0
 
 
@@ -111,7 +111,7 @@ async def test_b11_shutdown_is_not_held_up_by_a_hanging_provider_and_all_stays_o
             session = await h.new_session()
             await h.run(session, "one")
             group.start_soon(clock_passes, clock, handle, 7.0)
-    (owing,) = await store.ledger.owing()
+    (owing,) = await store.ledger.list_owing()
     assert (owing.session_id, owing.turns) == (session.id, 1)
     assert handle.calls == []
 
@@ -129,7 +129,7 @@ async def test_b11_a_commit_of_a_left_session_that_hangs_is_given_up_before_its_
             await handle.entered()
             group.start_soon(passes_when_asked, clock, 7.0)
     assert (handle.closed, handle.was_closed_at_work, handle.calls) == (1, False, [])
-    (owing,) = await store.ledger.owing()
+    (owing,) = await store.ledger.list_owing()
     assert (owing.turns, owing.is_under_way) == (1, False)
 
 
@@ -330,7 +330,7 @@ async def test_b17_deleting_a_session_whose_commit_failed_leaves_nothing(
             await h.engine.delete(OWNER, session.id)
             assert memory.tracked == 1
     assert memory.tracked == 0
-    assert await store.ledger.owing() == []
+    assert await store.ledger.list_owing() == []
 
 
 async def test_b17_a_turn_that_is_cancelled_while_its_agent_is_built_leaves_no_handle(

@@ -73,7 +73,7 @@ async def test_b01_a_private_session_owes_nothing(store: Store, clock: Clock) ->
     turn = await said(store, memory, session.id, "a secret")
     assert not await memory.mark_completed(ME, session.id, turn)
     assert not await owes(memory, session.id)
-    assert await store.ledger.owing(ME) == []
+    assert await store.ledger.list_owing(ME) == []
     assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NOTHING
     assert handle.calls == []
 
@@ -100,7 +100,7 @@ async def test_b01_a_turn_of_another_session_cannot_be_marked(store: Store, cloc
     await acting.answered(store, session.id, "mine", "I see.")
     held = await acting.answered(store, other.id, "not mine", "I see.")
     assert not await memory.mark_completed(ME, session.id, held.turn.id)
-    assert await store.ledger.owing(ME) == []
+    assert await store.ledger.list_owing(ME) == []
 
 
 async def test_b01_words_of_an_imported_session_are_not_handed_over(store: Store, clock: Clock) -> None:
@@ -126,7 +126,7 @@ async def test_b01_a_session_that_becomes_private_is_not_committed(store: Store,
     await said(store, memory, session.id, "on reflection a secret")
     await store.sessions.change(ME, session.id, SessionPatch(private=True))
     assert not await owes(memory, session.id)
-    assert await store.ledger.owing(ME) == []
+    assert await store.ledger.list_owing(ME) == []
     assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.NOTHING
     assert handle.calls == []
 
@@ -138,11 +138,11 @@ async def test_b01_a_turn_is_not_owed_while_it_is_undone(store: Store, clock: Cl
     await said(store, memory, session.id, "kept")
     await said(store, memory, session.id, "undone")
     await store.transcript.undo(ME, session.id, Request())
-    assert [owing.turns for owing in await store.ledger.owing(ME)] == [1]
+    assert [owing.turns for owing in await store.ledger.list_owing(ME)] == [1]
     assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert handle.words == ["kept"]
     assert not await owes(memory, session.id)
-    assert await store.ledger.owing(ME) == []
+    assert await store.ledger.list_owing(ME) == []
     await store.transcript.redo(ME, session.id, Request())
     assert await owes(memory, session.id)
     await memory.commit(ME, session.id)
@@ -160,7 +160,7 @@ async def test_b01_clearing_keeps_its_turns_owed_and_not_those_undone_before(
         await said(store, memory, session.id, text)
     await store.transcript.undo(ME, session.id, Request())
     await store.transcript.clear(ME, session.id, Request())
-    assert [owing.turns for owing in await store.ledger.owing(ME)] == [2]
+    assert [owing.turns for owing in await store.ledger.list_owing(ME)] == [2]
     await said(store, memory, session.id, "anew")
     assert (await memory.commit(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert handle.words == ["one", "two", "anew"]
@@ -780,7 +780,7 @@ async def test_b16_a_retry_comes_later_each_time_and_by_itself(store: Store, clo
     assert await memory.commit_due() == 0, "it is not idle yet"
     await clock.advance(10)
     assert await memory.commit_due() == 0
-    (owing,) = await store.ledger.owing(ME)
+    (owing,) = await store.ledger.list_owing(ME)
     assert (owing.attempts, owing.retry_at) == (1, clock.now_ms() + 30_000)
     assert "the provider is away" in (owing.error or "")
     await clock.advance(29)
@@ -788,7 +788,7 @@ async def test_b16_a_retry_comes_later_each_time_and_by_itself(store: Store, clo
     assert len(handle.calls) == 1
     await clock.advance(1)
     await memory.commit_due()
-    (owing,) = await store.ledger.owing(ME)
+    (owing,) = await store.ledger.list_owing(ME)
     assert (owing.attempts, owing.retry_at) == (2, clock.now_ms() + 60_000)
     await clock.advance(60)
     assert await memory.commit_due() == 1
@@ -841,7 +841,7 @@ async def test_b17_nothing_is_kept_about_settled_and_deleted_sessions(store: Sto
         else:
             assert (await memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert memory.tracked == 0
-    assert await store.ledger.owing(ME) == []
+    assert await store.ledger.list_owing(ME) == []
 
 
 async def test_b17_a_session_that_is_deleted_during_its_commit_leaves_nothing(
@@ -863,4 +863,4 @@ async def test_b17_a_session_that_is_deleted_during_its_commit_leaves_nothing(
             await store.sessions.delete(ME, session.id)
     assert done[0].outcome is CommitOutcome.COMMITTED
     assert memory.tracked == 0
-    assert await store.ledger.owing(ME) == []
+    assert await store.ledger.list_owing(ME) == []

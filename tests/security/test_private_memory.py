@@ -62,7 +62,7 @@ def _python_of_a_user() -> tuple[str, dict[str, Any]]:
     options |= {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
     for python in (sys.executable, "/usr/bin/python3"):
         try:
-            tried = subprocess.run([python, "-c", "import everturn.cli.frame"], check=False, **options)
+            tried = subprocess.run([python, "-c", "import everturn.cli.common"], check=False, **options)
         except PermissionError:
             continue  # in a folder that only root can enter
         if tried.returncode == 0:

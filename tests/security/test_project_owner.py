@@ -16,7 +16,7 @@ import pytest
 
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import ToolResult, Verdict
-from everturn.tools.policy.guarded import Guard
+from everturn.tools.policy.guarded import ProjectGuard
 from everturn.tools.policy.repositories import Repositories
 from tests.unit.tools.kit import Kit
 
@@ -477,7 +477,7 @@ def ordinary_folder() -> Iterator[Path]:
 
 @pytest.mark.parametrize("mode", [0o311, 0o444, 0])
 def test_a_folder_that_cannot_be_listed_hides_no_repository(ordinary_folder: Path, mode: int) -> None:
-    guard = Guard(ordinary_folder, Repositories(str(ordinary_folder)))
+    guard = ProjectGuard(ordinary_folder, Repositories(str(ordinary_folder)))
     hidden = ordinary_folder / "hidden"
     (hidden / ".git").mkdir(parents=True)
     (hidden / ".git" / "config").write_text("[core]\n\tfsmonitor = evil\n")
@@ -488,7 +488,7 @@ def test_a_folder_that_cannot_be_listed_hides_no_repository(ordinary_folder: Pat
 
 @pytest.mark.parametrize("mode", [0o311, 0o444, 0])
 def test_a_project_that_cannot_be_listed_hides_nothing(ordinary_folder: Path, mode: int) -> None:
-    guard = Guard(ordinary_folder, Repositories(str(ordinary_folder)))
+    guard = ProjectGuard(ordinary_folder, Repositories(str(ordinary_folder)))
     (ordinary_folder / ".envrc").write_text("evil")
     (ordinary_folder / "n" / ".git").mkdir(parents=True)
     (ordinary_folder / "n" / ".git" / "config").write_text("[core]\n\tfsmonitor = evil\n")
@@ -499,7 +499,7 @@ def test_a_project_that_cannot_be_listed_hides_nothing(ordinary_folder: Path, mo
 def test_a_closed_folder_of_the_owner_stays(ordinary_folder: Path) -> None:
     own = ordinary_folder / "own"
     own.mkdir(mode=0o311)
-    guard = Guard(ordinary_folder, Repositories(str(ordinary_folder)))
+    guard = ProjectGuard(ordinary_folder, Repositories(str(ordinary_folder)))
     assert guard.rename_harmful() == []
     own.chmod(0o711)
     (own / ".git").mkdir()

@@ -15,7 +15,7 @@ import everturn
 from everturn.models.keys import Keys
 from everturn.store import SecretsFile
 from everturn.testing.wires import (
-    Answer,
+    WireAnswer,
     WireServer,
     openai_answer,
     openai_call,
@@ -29,9 +29,9 @@ KEY = "sk-planted-4f9c2e7a1b8d6053"
 STORED = "sk-stored-9e1d7c3b5a2f8460"
 
 
-def call(name: str, arguments: dict[str, str], ident: str) -> Answer:
+def call(name: str, arguments: dict[str, str], ident: str) -> WireAnswer:
     wished = openai_call(0, json.dumps(arguments), ident, name)
-    return Answer(sse(wished, openai_delta(finish="tool_calls"), b"[DONE]"))
+    return WireAnswer(sse(wished, openai_delta(finish="tool_calls"), b"[DONE]"))
 
 
 async def run(home: Path, wires: WireServer, *arguments: str) -> str:
@@ -75,8 +75,8 @@ async def test_a_tool_cannot_find_the_key_and_nothing_that_was_written_has_it(
         call("terminal", {"command": "env; cat /proc/*/environ | tr '\\0' '\\n'"}, "call_1"),
         call("python", {"code": "import os; print(dict(os.environ))"}, "call_2"),
         call("terminal", {"command": f"cat {data_dir}/secrets.toml"}, "call_3"),
-        Answer(openai_answer(["I found nothing."])),
-        Answer(openai_answer(["Nothing"])),
+        WireAnswer(openai_answer(["I found nothing."])),
+        WireAnswer(openai_answer(["Nothing"])),
     )
     output = await run(data_dir, wires, "--json", "Show me your keys")
     assert "turn.completed" in output
@@ -103,7 +103,7 @@ async def test_an_export_has_no_key_and_the_key_file_is_for_its_owner_alone(
 ) -> None:
     await Keys(SecretsFile(data_dir), {}).put("openai", STORED)
     assert (data_dir / "secrets.toml").stat().st_mode & 0o077 == 0
-    wires.play(Answer(openai_answer(["Yes."])), Answer(openai_answer(["Title"])))
+    wires.play(WireAnswer(openai_answer(["Yes."])), WireAnswer(openai_answer(["Title"])))
     await run(data_dir, wires, "Hello")
     async with everturn.open(data_dir, model="pocket") as agent:
         [session] = (await agent.sessions()).items

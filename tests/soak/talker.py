@@ -10,18 +10,26 @@ import json
 import re
 from typing import Any
 
-from everturn.testing.wires import Answer, Request, WireServer, openai_answer, openai_call, openai_delta, sse
+from everturn.testing.wires import (
+    WireAnswer,
+    WireRequest,
+    WireServer,
+    openai_answer,
+    openai_call,
+    openai_delta,
+    sse,
+)
 
 EFFECTS = "effects"  # the file in a workspace
 _PAUSE_S = 0.005
 
 
 class Talker(WireServer):
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: WireRequest) -> WireAnswer:
         self.requests.clear()  # they would grow with the soak
         if not request.path.endswith("/chat/completions"):
-            return Answer([b'{"data": []}'], headers={"content-type": "application/json"})
-        return Answer(_spoken(request.json["messages"]), pause_s=_PAUSE_S)
+            return WireAnswer([b'{"data": []}'], headers={"content-type": "application/json"})
+        return WireAnswer(_spoken(request.json["messages"]), pause_s=_PAUSE_S)
 
 
 def _spoken(messages: list[dict[str, Any]]) -> list[bytes]:

@@ -15,7 +15,7 @@ import click
 from rich.markup import escape
 
 from everturn.cli import unfinished
-from everturn.cli.frame import console, home_option, printable, run, with_store
+from everturn.cli.common import console, home_option, printable, run, with_store
 from everturn.config import FILE, Config, home_of, read_config
 from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
 from everturn.store import Store, copy_tree, open_store, restore_database
@@ -84,7 +84,7 @@ async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Pa
     except (EverturnError, OSError) as error:
         raise Stopped(
             f"The backup was not made, and nothing of it is left: {_why(error)}",
-            hint=error.hint if isinstance(error, _Ended) else "Free space, or name a folder elsewhere.",
+            hint=error.hint if isinstance(error, _Signalled) else "Free space, or name a folder elsewhere.",
         ) from error
 
 
@@ -96,7 +96,7 @@ def _refuse_place(home: Path, folder: Path) -> None:
             raise Invalid(f"{folder} lies in {home / name}, which is copied.", hint="Name another folder.")
 
 
-class _Ended(Stopped):
+class _Signalled(Stopped):
     """A signal asked the command to end."""
 
 
@@ -127,7 +127,7 @@ class _Signals:
 
     def check(self) -> None:
         if self._is_ended:
-            raise _Ended("it was ended by a signal.", hint="Make it again when there is time.")
+            raise _Signalled("it was ended by a signal.", hint="Make it again when there is time.")
 
 
 # The parts beside the database and its files. Keys are left out, because backups are moved around.

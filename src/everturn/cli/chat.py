@@ -16,7 +16,7 @@ from rich.console import Console
 
 from everturn.cli import prompts
 from everturn.cli.client import Client, ServerRefused, WireEvent
-from everturn.cli.frame import console, print_error, run
+from everturn.cli.common import console, print_error, run
 from everturn.cli.screen import Screen
 from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.errors import EverturnError

@@ -10,7 +10,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from everturn.cli.frame import console, home_option, open_config_secrets, printable, with_store
+from everturn.cli.common import console, home_option, open_config_secrets, printable, with_store
 from everturn.config import Config
 from everturn.domain.errors import EverturnError
 from everturn.domain.secrets import SecretsPlace

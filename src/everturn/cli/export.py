@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from everturn.cli.frame import OWNER, console, hint_at_sessions, home_option, with_store
+from everturn.cli.common import OWNER, console, hint_at_sessions, home_option, with_store
 from everturn.config import Config
 from everturn.store import Store
 from everturn.store.files.disk import Disk, write_atomically

@@ -57,7 +57,7 @@ def everturn() -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run a command; errors of ours are printed with what to do, and give exit code 1."""
-    from everturn.cli.frame import keep_memory_private, report_errors
+    from everturn.cli.common import keep_memory_private, report_errors
 
     with report_errors():
         keep_memory_private()

@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 from rich.table import Column, Table
 
-from everturn.cli.frame import OWNER, console, home_option, make_registry, open_config_secrets, with_store
+from everturn.cli.common import OWNER, console, home_option, make_registry, open_config_secrets, with_store
 from everturn.config import Config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
@@ -122,7 +122,7 @@ def pending(home: Path | None) -> None:
     async def work(built: BuiltMemory, store: Store) -> tuple[list[Owing], str, str]:
         # A killed server could not release its commit, and no other server may have done so since.
         await store.workers.take_over("")
-        owing, settled = await store.ledger.standing(OWNER)
+        owing, settled = await store.ledger.read_status(OWNER)
         last = _time(settled["at"]) if settled else "never"
         notice = await store.records.get(OWNER, "memory", "notice")
         return owing, last, str(notice or "")
@@ -155,7 +155,7 @@ def commit(session_id: str | None, home: Path | None) -> None:
         await store.workers.take_over("")  # else the commit of a killed server still counts as running
         if session_id is not None:
             await store.sessions.get(OWNER, session_id)  # raises NotFound if there is none
-        owing = await store.ledger.owing(OWNER) if session_id is None else []
+        owing = await store.ledger.list_owing(OWNER) if session_id is None else []
         for each in [session_id] if session_id is not None else [known.session_id for known in owing]:
             done = await built.memory.commit_session(OWNER, each)
             turns += done.turns

@@ -14,7 +14,7 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Column, Table
 
-from everturn.cli.frame import (
+from everturn.cli.common import (
     OWNER,
     console,
     home_option,

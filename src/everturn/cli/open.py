@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from everturn.cli.frame import home_option
+from everturn.cli.common import home_option
 from everturn.config import Config, read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid

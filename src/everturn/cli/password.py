@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from everturn.cli.frame import console, home_option, with_store
+from everturn.cli.common import console, home_option, with_store
 from everturn.domain.errors import Invalid
 from everturn.web import open_accounts
 from everturn.web.access.passwords import PASSWORD_LENGTH_MIN

@@ -105,22 +105,22 @@ async def password(why: str, interrupts: Interrupts) -> str:
             sys.stdout.write("\n")
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PromptAnswer(msgspec.Struct, frozen=True):
     """``arguments``: the changed arguments of an approved call; None if unchanged."""
 
     answer: str
     arguments: str | None = None
 
 
-async def ask_user(ask: Ask, out: Console) -> Answer:
+async def ask_user(ask: Ask, out: Console) -> PromptAnswer:
     """Ask until there is an answer. Runs the prompt in a thread, so that streams go on."""
     with echo(True):
         if ask.topic == AskTopic.APPROVAL:
             return await _approval(ask, out)
-        return Answer(await _question(ask, out))
+        return PromptAnswer(await _question(ask, out))
 
 
-async def _approval(ask: Ask, out: Console) -> Answer:
+async def _approval(ask: Ask, out: Console) -> PromptAnswer:
     _forget_typed()
     what = "command" if ask.name == "terminal" else "call"
     out.print(Text(f"\nRun this {what}? ", "yellow") + Text("  ") + exact(ask.name), soft_wrap=True)
@@ -131,7 +131,7 @@ async def _approval(ask: Ask, out: Console) -> Answer:
     while True:
         key = await _key(options, is_changed=arguments is not None)
         if key != _EDIT:
-            return Answer(_KEYS[key], arguments if key == "y" else None)
+            return PromptAnswer(_KEYS[key], arguments if key == "y" else None)
         try:
             editor = find_editor(os.environ) if can_ask() else []
             changed = await edit_arguments(arguments or ask.arguments, editor, _input)

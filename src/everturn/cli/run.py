@@ -15,7 +15,7 @@ from rich.console import Console
 
 from everturn.app import App, open_app
 from everturn.cli import prompts
-from everturn.cli.frame import (
+from everturn.cli.common import (
     OWNER,
     check_model,
     console,

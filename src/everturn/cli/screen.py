@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.text import Text
 
-from everturn.cli.frame import printable
+from everturn.cli.common import printable
 from everturn.domain import events as ev
 from everturn.domain.messages import Summary
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from everturn.app import open_app, open_web
-from everturn.cli.frame import check_model, home_option, run
+from everturn.cli.common import check_model, home_option, run
 from everturn.cli.heap import trim_heap_regularly
 from everturn.config import Config, read_config
 from everturn.domain.errors import ModelKeyMissing

@@ -8,7 +8,7 @@ import click
 import msgspec
 from rich.progress import track
 
-from everturn.cli.frame import OWNER, console, home_option, printable, with_store
+from everturn.cli.common import OWNER, console, home_option, printable, with_store
 from everturn.config import Config
 from everturn.domain.errors import BadImport
 from everturn.domain.media import describe_file

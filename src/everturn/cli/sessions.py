@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from everturn.cli.frame import OWNER, home_option, with_store
+from everturn.cli.common import OWNER, home_option, with_store
 from everturn.config import Config
 from everturn.domain.sessions import Session
 from everturn.store import Store

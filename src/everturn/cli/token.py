@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 from rich.table import Column, Table
 
-from everturn.cli.frame import OWNER, console, home_option, with_store
+from everturn.cli.common import OWNER, console, home_option, with_store
 from everturn.web import Scope, open_accounts
 
 _MORE = ("Label", "Scopes", "Created", "Last used")

@@ -107,11 +107,11 @@ class Ledger(Protocol):
         Return how many turns of the session are still owed."""
         ...
 
-    async def failed(self, begun: Begun, holder: str, error: str, retry_at: int) -> None:
+    async def record_failure(self, begun: Begun, holder: str, error: str, retry_at: int) -> None:
         """Record why the commit failed and when to try again. Its turns stay owed, under the same key."""
         ...
 
-    async def owing(
+    async def list_owing(
         self,
         owner: str = "",
         *,
@@ -125,11 +125,11 @@ class Ledger(Protocol):
         idle since then, or to be retried. ``is_elsewhere`` False leaves out what another live worker saw."""
         ...
 
-    async def standing(self, owner: str) -> tuple[list[Owing], JsonObject | None]:
+    async def read_status(self, owner: str) -> tuple[list[Owing], JsonObject | None]:
         """What is owed and what was committed last, read at one moment."""
         ...
 
-    async def recalled(self, owner: str, session_id: str) -> Recalled: ...
+    async def get_recalled(self, owner: str, session_id: str) -> Recalled: ...
 
     async def keep_recalled(self, owner: str, session_id: str, text: str) -> str:
         """Store what was recalled for the session; return what is stored. The first call wins."""

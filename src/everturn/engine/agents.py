@@ -185,7 +185,7 @@ class Agents:
         says, that is dropped here, and so the agent is built anew."""
         if memory is None:
             return Recalled()
-        known = await memory.ledger.recalled(session.owner, session.id)
+        known = await memory.ledger.get_recalled(session.owner, session.id)
         entry = self._cache.peek(key_of(session, profile))
         warm = entry.agent if entry is not None else None
         if warm is None or warm.handle is None:
@@ -199,7 +199,7 @@ class Agents:
         if await memory.holds(handle, session.owner, "\n".join(filter(None, (recalled, known.text)))):
             return known
         await memory.ledger.drop_recalled(session.owner)
-        return await memory.ledger.recalled(session.owner, session.id)
+        return await memory.ledger.get_recalled(session.owner, session.id)
 
     async def history(self, session: Session, turn: Turn) -> list[Message]:
         return await load_history(self._services, session, turn)

@@ -37,7 +37,7 @@ _log = logging.getLogger("everturn.engine")
 READS_AT_ONCE_MAX = 8
 
 
-class Question(msgspec.Struct, frozen=True):
+class NewAsk(msgspec.Struct, frozen=True):
     """Something to ask the user, an approval or a question: the ask and the event that shows it."""
 
     ask: Ask
@@ -75,7 +75,7 @@ class Calls:
         self._was_tainted = is_tainted
         self._workspace: Path | None = None
 
-    async def run(self, states: Sequence[CallState]) -> list[Question]:
+    async def run(self, states: Sequence[CallState]) -> list[NewAsk]:
         """Run the calls in order until one needs the user.
 
         Returns the questions of that call and of the later ones, so that the user is asked once. No later
@@ -124,7 +124,7 @@ class Calls:
         may_run = ruling.verdict is Verdict.ALLOW or (ruling.verdict is Verdict.ASK and run.is_approved)
         return _Ready(state, tool, call, run, ruling) if may_run else None
 
-    async def _resolve_call(self, state: CallState) -> Question | None:
+    async def _resolve_call(self, state: CallState) -> NewAsk | None:
         tool = self._agent.tools.get(state.call.name)
         move = next_for_call(state, tool.spec if tool else None)
         if isinstance(move, GiveResult):
@@ -144,7 +144,7 @@ class Calls:
 
     async def _judge_and_run(
         self, state: CallState, tool: Tool, call: ToolCall, run: RunCall
-    ) -> Question | None:
+    ) -> NewAsk | None:
         ruling = await self._services.toolbox.rule(call, tool.spec)
         if ruling.verdict is Verdict.DENY:
             text = f"This call is not allowed: {ruling.reason}"
@@ -156,7 +156,7 @@ class Calls:
             await self._services.toolbox.remember(call, state.decision)
         return await self._run(_Ready(state, tool, call, run, ruling))
 
-    async def _question_ahead(self, state: CallState) -> Question | None:
+    async def _question_ahead(self, state: CallState) -> NewAsk | None:
         """The question that this later call will ask, so that the user is asked once for all."""
         tool = self._agent.tools.get(state.call.name)
         move = next_for_call(state, tool.spec if tool else None)
@@ -172,13 +172,13 @@ class Calls:
 
     # --- running -----------------------------------------------------------------------------------
 
-    async def _run(self, ready: _Ready) -> Question | None:
+    async def _run(self, ready: _Ready) -> NewAsk | None:
         await self._start([ready])
         return await self._perform(ready)
 
-    async def _run_together(self, several: Sequence[_Ready]) -> list[Question]:
+    async def _run_together(self, several: Sequence[_Ready]) -> list[NewAsk]:
         """Run calls concurrently. The first error of our own code cancels the others and is raised as is."""
-        questions: list[Question] = []
+        questions: list[NewAsk] = []
         failures: list[Exception] = []
         await self._start(several)
         async with anyio.create_task_group() as group:
@@ -204,7 +204,7 @@ class Calls:
         await self._services.probe.reach(Moment.TOOL_STARTED, self._turn.id)
         await self._services.may_start()
 
-    async def _perform(self, ready: _Ready) -> Question | None:
+    async def _perform(self, ready: _Ready) -> NewAsk | None:
         """Run a call whose start is in the journal, and journal its result."""
         state, tool, call = ready.state, ready.tool, ready.call
         result = await self._run_tool(tool, call)
@@ -230,7 +230,7 @@ class Calls:
         return None
 
     async def _run_tool(self, tool: Tool, call: ToolCall) -> ToolResult | ToolQuestion:
-        output = LiveOutput(self._services, self._log, call.id)
+        output = OutputBatcher(self._services, self._log, call.id)
         timeout_s = tool.spec.timeout_s
         result: ToolResult | ToolQuestion = ToolResult(
             f"{call.name} took longer than {timeout_s:g} seconds and was ended.", Outcome.ERROR
@@ -326,7 +326,7 @@ class Calls:
 
     # --- asking ------------------------------------------------------------------------------------
 
-    def _approval(self, state: CallState, ruling: Ruling) -> Question:
+    def _approval(self, state: CallState, ruling: Ruling) -> NewAsk:
         digest = digest_of(state.call.name, state.call.arguments)
         ask = new_ask(
             self._services,
@@ -348,14 +348,14 @@ class Calls:
             ruling.label,
             ruling.options,
         )
-        return Question(ask, payload)
+        return NewAsk(ask, payload)
 
-    def _ask(self, state: CallState, topic: AskTopic, text: str, choices: tuple[str, ...]) -> Question:
+    def _ask(self, state: CallState, topic: AskTopic, text: str, choices: tuple[str, ...]) -> NewAsk:
         ask = new_ask(self._services, self._turn, topic, text, choices, call=state.call)
-        return Question(ask, ev.QuestionAsked(ask.id, text, choices, topic, state.call.id))
+        return NewAsk(ask, ev.QuestionAsked(ask.id, text, choices, topic, state.call.id))
 
 
-class LiveOutput:
+class OutputBatcher:
     """Journals a tool's output while it runs, limited in events per second and in bytes."""
 
     def __init__(self, services: TurnServices, log: TurnLog, call_id: str) -> None:

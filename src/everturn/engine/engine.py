@@ -31,7 +31,7 @@ from everturn.engine.agents import Agents, WarmAgent
 from everturn.engine.arguments import find_misfit
 from everturn.engine.calls import parse_arguments
 from everturn.engine.lease import lease_of
-from everturn.engine.loop import Ended
+from everturn.engine.loop import LoopResult
 from everturn.engine.maintenance import Maintenance
 from everturn.engine.preferences import read_preferences
 from everturn.engine.runner import Runner
@@ -339,7 +339,7 @@ class Engine:
 
     # --- after a turn ------------------------------------------------------------------------------
 
-    async def _turn_ended(self, claim: Claim, ended: Ended) -> None:
+    async def _turn_ended(self, claim: Claim, ended: LoopResult) -> None:
         """Start what follows a completed turn: title, memory, compaction. Other ends need nothing."""
         turn, memory = ended.turn, self._memory
         if turn.state is TurnState.COMPLETED and turn.kind is TurnKind.COMPACTION and memory is not None:
@@ -355,7 +355,7 @@ class Engine:
         if ended.is_crowded:
             self._start_background(f"compact {turn.session_id}", self._compact_crowded, turn)
 
-    async def _make_title(self, ended: Ended) -> None:
+    async def _make_title(self, ended: LoopResult) -> None:
         turn = ended.turn
         session = await self.store.sessions.get(turn.owner, turn.session_id)
         if not self._titler.wants_title(session):

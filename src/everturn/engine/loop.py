@@ -19,7 +19,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim
 from everturn.domain.turns import Failure, Turn, TurnKind
 from everturn.engine.agents import Agents, BoundAgent, is_tainted
-from everturn.engine.calls import Calls, Question, new_ask
+from everturn.engine.calls import Calls, NewAsk, new_ask
 from everturn.engine.compaction import Compactor
 from everturn.engine.resume import (
     AbandonAttempt,
@@ -38,7 +38,7 @@ from everturn.engine.turn_log import TurnLog
 from everturn.engine.workspace import Workspace
 
 
-class Ended(msgspec.Struct, frozen=True):
+class LoopResult(msgspec.Struct, frozen=True):
     """How the loop left the turn: ended, waiting for the user, or handed over (``turn.state`` says which).
 
     The other fields are set only for a completed turn; its title, its compaction and memory need them.
@@ -70,13 +70,13 @@ class TurnLoop:
         self._history: Sequence[Message] = ()
         self._agent: BoundAgent | None = None
 
-    async def run(self) -> Ended:
+    async def run(self) -> LoopResult:
         """Run the turn until it waits or ends. Raises Fenced when another worker has it."""
         spent = check_budget(self._log.progress, self._log.now_ms(), self._services.settings)
         if spent is not None:
             await self._log.writer.quiet()
             turn = await self._services.store.turns.interrupt(self._turn.id, self._claim.epoch, spent)
-            return Ended(turn)
+            return LoopResult(turn)
         if self._turn.kind is TurnKind.COMPACTION:
             return await self._compact()
         return await self._answer()
@@ -91,14 +91,14 @@ class TurnLoop:
 
     # --- an answer ---------------------------------------------------------------------------------
 
-    async def _answer(self) -> Ended:
+    async def _answer(self) -> LoopResult:
         question = await Workspace(self._services, self._claim).question()
         if question is not None:
             return await self._wait([question])
         async with self._agents.bind(self._claim, self._services.default_model) as self._agent:
             return await self._answer_with(self._agent)
 
-    async def _answer_with(self, agent: BoundAgent) -> Ended:
+    async def _answer_with(self, agent: BoundAgent) -> LoopResult:
         session = self._claim.session
         self._history = await agent.history()
         steps = ModelSteps(self._services, self._log, session, self._turn, agent, self._history)
@@ -114,7 +114,7 @@ class TurnLoop:
             if ended is not None:
                 return ended
 
-    async def _move(self, steps: ModelSteps, calls: Calls) -> Ended | None:
+    async def _move(self, steps: ModelSteps, calls: Calls) -> LoopResult | None:
         """Do the next thing; return the end, or None to go on."""
         move = next_move(self._log.fold(), self._log.progress, self._log.now_ms(), self._services.settings)
         match move:
@@ -128,17 +128,19 @@ class TurnLoop:
             case AskWhether():
                 ask = new_ask(self._services, self._turn, move.topic, move.text, move.choices)
                 return await self._wait(
-                    [Question(ask, ev.QuestionAsked(ask.id, move.text, move.choices, move.topic))]
+                    [NewAsk(ask, ev.QuestionAsked(ask.id, move.text, move.choices, move.topic))]
                 )
             case Fail(failure):
                 return await self._fail(failure)
             case Stop(by):
-                return Ended(await self._services.store.turns.cancel(self._turn.owner, self._turn.id, by=by))
+                return LoopResult(
+                    await self._services.store.turns.cancel(self._turn.owner, self._turn.id, by=by)
+                )
             case Complete():
                 return await self._complete()
         return None
 
-    async def _run_calls(self, calls: Calls, wished: Sequence[CallState]) -> Ended | None:
+    async def _run_calls(self, calls: Calls, wished: Sequence[CallState]) -> LoopResult | None:
         questions = await calls.run(wished)
         return await self._wait(questions) if questions else None
 
@@ -157,7 +159,7 @@ class TurnLoop:
 
     # --- ends --------------------------------------------------------------------------------------
 
-    async def _complete(self) -> Ended | None:
+    async def _complete(self) -> LoopResult | None:
         """Fold the journal and end the turn. None if a steering message came in first: the turn goes on."""
         await self._log.writer.quiet()
         await self._services.probe.reach(Moment.WRITER_QUIET, self._turn.id)
@@ -177,7 +179,7 @@ class TurnLoop:
         if self._agent is not None:
             self._agent.update_baseline(completed, [*self._history, *folded.messages])
         own = [message for message in self._history if message.turn_id == self._turn.id]
-        return Ended(
+        return LoopResult(
             completed.turn,
             messages=(*own, *folded.messages),
             model=folded.models[-1] if folded.models else "",
@@ -191,12 +193,12 @@ class TurnLoop:
             return False
         return steps.input_tokens > steps.window * self._services.settings.compact_at
 
-    async def _fail(self, failure: Failure) -> Ended:
+    async def _fail(self, failure: Failure) -> LoopResult:
         await self._log.writer.quiet()
         await self._services.probe.reach(Moment.WRITER_QUIET, self._turn.id)
-        return Ended(await self._services.store.turns.fail(self._turn.id, self._claim.epoch, failure))
+        return LoopResult(await self._services.store.turns.fail(self._turn.id, self._claim.epoch, failure))
 
-    async def _wait(self, questions: Sequence[Question]) -> Ended:
+    async def _wait(self, questions: Sequence[NewAsk]) -> LoopResult:
         """Ask, durably, and release the turn. It is claimed again when it was answered."""
         await self._log.writer.quiet()
         turn = await self._services.store.turns.wait(
@@ -208,15 +210,15 @@ class TurnLoop:
             worked_ms=self._log.progress.works_ms(self._log.now_ms()),
         )
         await self._services.probe.reach(Moment.ASK_COMMITTED, self._turn.id)
-        return Ended(turn)
+        return LoopResult(turn)
 
-    async def _hand_over(self) -> Ended:
+    async def _hand_over(self) -> LoopResult:
         await self._log.writer.quiet()
-        return Ended(await self._services.store.turns.hand_over(self._turn.id, self._claim.epoch))
+        return LoopResult(await self._services.store.turns.hand_over(self._turn.id, self._claim.epoch))
 
     # --- a compaction ------------------------------------------------------------------------------
 
-    async def _compact(self) -> Ended:
+    async def _compact(self) -> LoopResult:
         """Run a turn without a message: it holds the session's slot while it shortens the context."""
         done = self._log.fold().messages
         if any(message.role is Role.USER for message in done):

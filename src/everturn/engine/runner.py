@@ -28,7 +28,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.store_values import Accepted, Claim, Submission
 from everturn.domain.turns import Failure
 from everturn.engine.agents import Agents
-from everturn.engine.loop import Ended, TurnLoop
+from everturn.engine.loop import LoopResult, TurnLoop
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 from everturn.engine.turn_writer import TurnWriter
@@ -72,7 +72,7 @@ class Runner:
         services: TurnServices,
         agents: Agents,
         worker: str,
-        on_end: Callable[[Claim, Ended], Awaitable[None]],
+        on_end: Callable[[Claim, LoopResult], Awaitable[None]],
     ) -> None:
         self._services = services
         self._agents = agents
@@ -335,7 +335,7 @@ class Runner:
         if not self._owners[owner]:
             del self._owners[owner]
 
-    async def _run_loop(self, running: RunningTurn) -> Ended | None:
+    async def _run_loop(self, running: RunningTurn) -> LoopResult | None:
         """Run the loop and its writer. If the loop fails, release or end the turn."""
         claim, services = running.claim, self._services
         writer = TurnWriter(
@@ -350,7 +350,7 @@ class Runner:
             on_durable=running.mark_durable,
         )
         running.log = TurnLog(claim, writer, services.clock)
-        result: Ended | None = None
+        result: LoopResult | None = None
         error: Exception | None = None
         async with anyio.create_task_group() as group:
             # The writer is outside the scope: a turn that is released still makes its last events durable.

@@ -9,7 +9,7 @@ from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic, InstructionsAnswer
 from everturn.domain.store_values import Claim
 from everturn.engine.agents import instructions_of
-from everturn.engine.calls import Question, new_ask
+from everturn.engine.calls import NewAsk, new_ask
 from everturn.engine.services import TurnServices
 
 _TOPIC = AskTopic.INSTRUCTIONS
@@ -22,7 +22,7 @@ class Workspace:
         self._services = services
         self._claim = claim
 
-    async def question(self) -> Question | None:
+    async def question(self) -> NewAsk | None:
         """What to ask before the turn can go on; None if there is nothing, or it was decided.
 
         An answer to it is in the turn's journal, so that it is kept exactly once however often the turn
@@ -30,7 +30,7 @@ class Workspace:
         """
         return await self._about_folder() or await self._about_servers()
 
-    async def _about_folder(self) -> Question | None:
+    async def _about_folder(self) -> NewAsk | None:
         session, toolbox = self._claim.session, self._services.toolbox
         told = await instructions_of(self._services, session)
         if not told.is_there or told.is_trusted or told.is_declined:
@@ -47,7 +47,7 @@ class Workspace:
             )
         return None
 
-    async def _about_servers(self) -> Question | None:
+    async def _about_servers(self) -> NewAsk | None:
         session, turn, toolbox = self._claim.session, self._claim.turn, self._services.toolbox
         for told in await toolbox.untrusted(session.owner, session.id, turn.profile or session.profile):
             answer = await self._find_answer(told.digest)
@@ -59,10 +59,10 @@ class Workspace:
                 )
         return None
 
-    def _ask(self, question: str, about: str, digest: str) -> Question:
+    def _ask(self, question: str, about: str, digest: str) -> NewAsk:
         text = f"{question}\n\n{about}"
         ask = new_ask(self._services, self._claim.turn, _TOPIC, text, _CHOICES, digest=digest)
-        return Question(ask, ev.QuestionAsked(ask.id, text, _CHOICES, _TOPIC))
+        return NewAsk(ask, ev.QuestionAsked(ask.id, text, _CHOICES, _TOPIC))
 
     async def _find_answer(self, digest: str) -> str | None:
         """The answer that was given in this turn about this very content."""

@@ -183,10 +183,10 @@ class Commits:
         self, owner: str, session_id: str, given: MemoryProvider | None, own: _UnderWay
     ) -> CommitResult:
         for _ in range(_RACES_MAX):
-            moment = self._handles.moment
+            use_count = self._handles.use_count
             found = await self.ledger.next(owner, session_id, self._holder)
             if found is None:
-                self._handles.drop_idle(session_id, moment)
+                self._handles.drop_idle(session_id, use_count)
                 return NOTHING
             if found.is_held:  # guard: b10
                 return _BUSY
@@ -237,7 +237,7 @@ class Commits:
                 lambda: handle.commit(begun.segment),
             )
             await self._probe.reach(Moment.MEMORY_RETURNED, session_id)
-            moment = self._handles.moment
+            use_count = self._handles.use_count
             left = await self.ledger.settle(begun)
             is_recorded = True
         except ProviderFailed as error:
@@ -253,14 +253,14 @@ class Commits:
                         begun, "It was interrupted; whether it was taken in is unknown."
                     )
         if not left:  # guard: b04 always
-            self._handles.drop_idle(session_id, moment)
+            self._handles.drop_idle(session_id, use_count)
         await self._probe.reach(Moment.MEMORY_SETTLED, session_id)
         return CommitResult(CommitOutcome.COMMITTED, turns=len(begun.segment.turns), left=left)
 
     async def _record_failure(self, begun: Begun, error: str) -> None:
         retry_at = self._clock.now_ms() + round(1000 * self._backoff_s(begun.attempts))
         try:
-            await self.ledger.failed(begun, self._holder, error, retry_at)
+            await self.ledger.record_failure(begun, self._holder, error, retry_at)
         except EverturnError as trouble:
             # The commit is durable as begun and our hold expires: it is retried anyway, only later.
             _log.warning("commit of %s: %s", begun.segment.session_id, trouble.message)

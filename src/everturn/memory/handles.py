@@ -4,8 +4,8 @@ A handle is an opened provider: an agent has one, and an embedding program may b
 stores the handle's name with every owed turn; this module finds the object for the name.
 
 While the store is asked what is owed, a handle may see another turn. So every use of a handle is counted. A
-caller reads the count (``moment``) before it asks the store, passes it when it drops handles because of the
-answer, and a handle that was used since then is kept. This has nothing to do with ``domain.probe.Moment``.
+caller reads ``use_count`` before it asks the store and passes it when it drops handles because of the answer.
+A handle that was used since then is kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from everturn.domain.memory import MemoryProvider
 class _Known(msgspec.Struct):
     name: str
     handle: MemoryProvider
-    sessions: dict[str, int] = msgspec.field(default_factory=dict)  # session id -> moment of its last use
+    sessions: dict[str, int] = msgspec.field(default_factory=dict)  # session id -> count at its last use
     is_attached: bool = False  # an agent keeps it, even if it serves no session
 
 
@@ -36,7 +36,7 @@ class Handles:
         self._names: dict[int, str] = {}  # by identity, good while ``_known`` holds the object
         self._current: dict[str, str] = {}  # session id -> name
         self._held: Counter[tuple[str, str]] = Counter()  # (name, session id) of what is being marked
-        self._moment = 0
+        self._use_count = 0
 
     def __len__(self) -> int:
         """The number of tracked handles and sessions."""
@@ -106,25 +106,25 @@ class Handles:
                 del self._held[known.name, session_id]
 
     @property
-    def moment(self) -> int:
+    def use_count(self) -> int:
         """The number of uses so far. A handle that is used later has a larger one."""
-        return self._moment
+        return self._use_count
 
-    def drop_idle(self, session_id: str, moment: int) -> None:
-        """Drop handles of the session that were not used since ``moment``, except its own."""
+    def drop_idle(self, session_id: str, use_count: int) -> None:
+        """Drop handles of the session that were not used since this count, except its own."""
         for name in self._serving(session_id):
             if (
                 self._current.get(session_id) != name  # guard: b08
-                and self._is_older(session_id, name, moment)  # guard: b05
+                and self._is_older(session_id, name, use_count)  # guard: b05
             ):
                 self._drop(session_id, name)
 
-    def release_session(self, session_id: str, moment: int) -> None:
+    def release_session(self, session_id: str, use_count: int) -> None:
         """Like ``drop_idle``, and drop the session's own handle too: the session is at rest."""
         name = self._current.get(session_id)
-        if name is not None and self._is_older(session_id, name, moment):
+        if name is not None and self._is_older(session_id, name, use_count):
             del self._current[session_id]
-        self.drop_idle(session_id, moment)
+        self.drop_idle(session_id, use_count)
 
     def forget(self, session_id: str) -> None:
         """Drop everything about a session that was deleted."""
@@ -157,16 +157,16 @@ class Handles:
         return self._known[name]
 
     def _use(self, known: _Known, session_id: str) -> None:
-        self._moment += 1
-        known.sessions[session_id] = self._moment
+        self._use_count += 1
+        known.sessions[session_id] = self._use_count
 
     def _serving(self, session_id: str) -> list[str]:
         return [name for name, known in self._known.items() if session_id in known.sessions]
 
-    def _is_older(self, session_id: str, name: str, moment: int) -> bool:
+    def _is_older(self, session_id: str, name: str, use_count: int) -> bool:
         used = self._known[name].sessions[session_id]
         return (
-            used <= moment  # guard: b05
+            used <= use_count  # guard: b05
             and (name, session_id) not in self._held  # guard: b05
         )
 

@@ -74,13 +74,13 @@ class Memory(Commits):
         turns = 0
         done = NOTHING
         for _ in range(_SEGMENTS_MAX):
-            moment = self._handles.moment
+            use_count = self._handles.use_count
             done = await self.commit(owner, session_id)
             if done.outcome is CommitOutcome.NO_HANDLE:  # guard: b16
                 done = await self._commit_with_spare(owner, session_id)
             turns += done.turns
             if done.outcome is CommitOutcome.NOTHING:
-                self._handles.release_session(session_id, moment)
+                self._handles.release_session(session_id, use_count)
                 return CommitResult(CommitOutcome.COMMITTED if turns else CommitOutcome.NOTHING, turns=turns)
             if done.outcome is not CommitOutcome.COMMITTED:
                 break
@@ -131,7 +131,7 @@ class Memory(Commits):
         """
         rounds = _CommitRounds()
         while new := rounds.new(
-            await self.ledger.owing(handle=name, limit=self.settings.owing_max + len(rounds.stuck))
+            await self.ledger.list_owing(handle=name, limit=self.settings.owing_max + len(rounds.stuck))
         ):
             await self._commit_each(new, self.commit, rounds)
 
@@ -194,7 +194,7 @@ class Memory(Commits):
 
     async def _owing(self, quiet_since: int | None = None, more: int = 0) -> list[Owing]:
         """Sessions that owe turns to handles of this process or of no living one."""
-        return await self.ledger.owing(
+        return await self.ledger.list_owing(
             worker=self._worker,
             limit=self.settings.owing_max + more,
             quiet_since=quiet_since,

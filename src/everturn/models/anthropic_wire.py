@@ -35,7 +35,7 @@ from everturn.models import failures
 from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps, unique_calls
 from everturn.models.history_cache import HistoryCache
 from everturn.models.sse import EventTooLong, SseReader
-from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
+from everturn.models.wire import Price, RequestSender, ResponseBytes, Target, digest, encode, no_price
 
 VERSION = "2023-06-01"
 _CLOSE_TIMEOUT_S = 0.25
@@ -147,7 +147,7 @@ class AnthropicModel:
         cache: HistoryCache | None = None,
     ) -> None:
         self._target = target
-        self._caller = Caller(target, client, clock)
+        self._caller = RequestSender(target, client, clock)
         self._price = price
         self._generation = generation_of(target.model)
         self._history_cache = cache or HistoryCache()
@@ -196,7 +196,7 @@ class AnthropicModel:
             yield chunks
 
     async def _chunks(
-        self, answer: Answer, request: ModelRequest, body: bytes
+        self, answer: ResponseBytes, request: ModelRequest, body: bytes
     ) -> AsyncGenerator[Chunk, None]:
         if answer.media_type not in ("text/event-stream", ""):
             raise ModelRefused(
@@ -247,7 +247,7 @@ async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
 class _Reading:
     """One answer, assembled from its events."""
 
-    def __init__(self, caller: Caller, name: str, lost_space: str) -> None:
+    def __init__(self, caller: RequestSender, name: str, lost_space: str) -> None:
         self._caller = caller
         self._name = name
         self._lost_space = lost_space

@@ -32,7 +32,7 @@ from everturn.models.history import unique_calls
 from everturn.models.history_cache import HistoryCache
 from everturn.models.openai_request import fields_of, has_called, without
 from everturn.models.sse import EventTooLong, SseReader
-from everturn.models.wire import Answer, Caller, Price, Target, digest, encode, no_price
+from everturn.models.wire import Price, RequestSender, ResponseBytes, Target, digest, encode, no_price
 
 # Usage and [DONE] usually follow the finish at once. A server that keeps the stream open must not hold up the
 # turn; one that closes in time keeps its connection usable.
@@ -139,7 +139,7 @@ class OpenAIModel:
         cache: HistoryCache | None = None,
     ) -> None:
         self._target = target
-        self._caller = Caller(target, client, clock)
+        self._caller = RequestSender(target, client, clock)
         self._price = price
         self._refusals = refusals or Refusals(clock)
         self._history_cache = cache or HistoryCache()
@@ -185,7 +185,7 @@ class OpenAIModel:
             yield await stack.enter_async_context(aclosing(chunks))
 
     async def _chunks(
-        self, answer: Answer, request: ModelRequest, body: bytes, *, is_toolless: bool
+        self, answer: ResponseBytes, request: ModelRequest, body: bytes, *, is_toolless: bool
     ) -> AsyncGenerator[Chunk, None]:
         if is_toolless:
             yield ProgressChunk(f"{self.name} takes no tools here, and answers without them")
@@ -235,7 +235,7 @@ class OpenAIModel:
 class _Reading:
     """One answer, assembled from its events."""
 
-    def __init__(self, caller: Caller, name: str) -> None:
+    def __init__(self, caller: RequestSender, name: str) -> None:
         self._caller = caller
         self._name = name
         self._sse = SseReader()

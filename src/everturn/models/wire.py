@@ -56,7 +56,7 @@ class Target(msgspec.Struct, frozen=True):
     thinks: bool = False  # ask for reasoning if the provider requires that
 
 
-class Caller:
+class RequestSender:
     """Posts a request and returns the answer's bytes; every failure becomes a ModelTrouble."""
 
     def __init__(self, target: Target, client: httpx2.AsyncClient, clock: Clock) -> None:
@@ -67,7 +67,7 @@ class Caller:
         self._timeout = httpx2.Timeout(target.idle_timeout_s, connect=target.connect_timeout_s, pool=None)
 
     @asynccontextmanager
-    async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[Answer]:
+    async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[ResponseBytes]:
         """Send the request and wait for the response headers. Raises ModelTrouble.
 
         Leaving the context closes the connection unless the whole answer was read.
@@ -93,7 +93,7 @@ class Caller:
                     raise await self._refusal(response)
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 raise failures.from_transport(self.target.name, error, has_begun=False) from error
-            yield Answer(self.target.name, response)
+            yield ResponseBytes(self.target.name, response)
 
     async def _refusal(self, response: httpx2.Response) -> ModelTrouble:
         body = b""
@@ -118,7 +118,7 @@ class Caller:
         return redact(text, (self.target.key,) if self.target.key else ())
 
 
-class Answer:
+class ResponseBytes:
     """The bytes of an answer whose headers have arrived."""
 
     def __init__(self, who: str, response: httpx2.Response) -> None:

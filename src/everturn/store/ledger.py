@@ -63,10 +63,10 @@ class Ledger:
     async def settle(self, begun: Begun) -> int:
         return await self._db.write(_settle, begun)
 
-    async def failed(self, begun: Begun, holder: str, error: str, retry_at: int) -> None:
-        await self._db.write(_failed, begun, holder, error, retry_at)
+    async def record_failure(self, begun: Begun, holder: str, error: str, retry_at: int) -> None:
+        await self._db.write(_record_failure, begun, holder, error, retry_at)
 
-    async def owing(
+    async def list_owing(
         self,
         owner: str = "",
         *,
@@ -76,13 +76,13 @@ class Ledger:
         quiet_since: int | None = None,
         is_elsewhere: bool = True,
     ) -> list[Owing]:
-        return await self._db.read(_owing, owner, worker, handle, limit, quiet_since, is_elsewhere)
+        return await self._db.read(_list_owing, owner, worker, handle, limit, quiet_since, is_elsewhere)
 
-    async def standing(self, owner: str) -> tuple[list[Owing], JsonObject | None]:
-        return await self._db.read(_standing, owner)
+    async def read_status(self, owner: str) -> tuple[list[Owing], JsonObject | None]:
+        return await self._db.read(_read_status, owner)
 
-    async def recalled(self, owner: str, session_id: str) -> Recalled:
-        return await self._db.read(_recalled, owner, session_id)
+    async def get_recalled(self, owner: str, session_id: str) -> Recalled:
+        return await self._db.read(_get_recalled, owner, session_id)
 
     async def keep_recalled(self, owner: str, session_id: str, text: str) -> str:
         return await self._db.write(_keep_recalled, owner, session_id, text)
@@ -294,7 +294,7 @@ def _settle(tx: Tx, begun: Begun) -> Script[int]:
     return len((yield from OWED_OPEN.all(session.no)))
 
 
-def _failed(tx: Tx, begun: Begun, holder: str, error: str, retry_at: int) -> Script[None]:
+def _record_failure(tx: Tx, begun: Begun, holder: str, error: str, retry_at: int) -> Script[None]:
     session = yield from _lock_if_there(tx, begun.segment.owner, begun.segment.session_id)
     if session is not None:
         yield q("commit_failed", session.no, holder, tx.now, retry_at, error)
@@ -310,7 +310,7 @@ def _lock_if_there(tx: Tx, owner: str, session_id: str) -> Script[SessionRow | N
 # --- lists --------------------------------------------------------------------------------------------
 
 
-def _owing(
+def _list_owing(
     tx: Tx, owner: str, worker: str, handle: str, limit: int, quiet_since: int | None, is_elsewhere: bool
 ) -> Script[list[Owing]]:
     since = -1 if quiet_since is None else quiet_since
@@ -335,8 +335,8 @@ def _owing_of(row: OwingColumns, now: int) -> Owing:
     )
 
 
-def _standing(tx: Tx, owner: str) -> Script[tuple[list[Owing], JsonObject | None]]:
-    owing = yield from _owing(tx, owner, "", "", _OWING_MAX, None, True)
+def _read_status(tx: Tx, owner: str) -> Script[tuple[list[Owing], JsonObject | None]]:
+    owing = yield from _list_owing(tx, owner, "", "", _OWING_MAX, None, True)
     kind, name = _SETTLED
     settled = yield from RECORD.first(owner, kind, name)
     return owing, None if settled is None else msgspec.json.decode(settled, type=JsonObject)
@@ -345,7 +345,7 @@ def _standing(tx: Tx, owner: str) -> Script[tuple[list[Owing], JsonObject | None
 # --- recall -------------------------------------------------------------------------------------------
 
 
-def _recalled(tx: Tx, owner: str, session_id: str) -> Script[Recalled]:
+def _get_recalled(tx: Tx, owner: str, session_id: str) -> Script[Recalled]:
     session = yield from get_session(tx, owner, session_id)
     text = yield from RECALL.first(session.no)
     return Recalled(text, (yield from _count_forgotten(owner)))

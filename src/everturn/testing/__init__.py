@@ -8,12 +8,12 @@ from everturn.testing.models import (
     CallTool,
     Chunks,
     Cut,
+    ModelFails,
     Pause,
     Say,
     ScriptedModel,
     ScriptedModels,
     Think,
-    Trouble,
 )
 from everturn.testing.probe import HoldingProbe, KillingProbe, RecordingProbe
 from everturn.testing.tools import CountingTool, FakeTool, FakeToolbox, count_effects
@@ -29,13 +29,13 @@ __all__ = [
     "FakeToolbox",
     "HoldingProbe",
     "KillingProbe",
+    "ModelFails",
     "Pause",
     "RecordingProbe",
     "Say",
     "ScriptedModel",
     "ScriptedModels",
     "Think",
-    "Trouble",
     "count_effects",
     "within",
 ]

@@ -69,7 +69,7 @@ class Wait(msgspec.Struct, frozen=True):
     event: Any
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class ModelFails(msgspec.Struct, frozen=True):
     """Fail here: before the stream opens if it is the first step of an answer, else inside it."""
 
     error: Any
@@ -93,7 +93,7 @@ class End(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
 
 
-ScriptStep = Union[Say, Chunks, Think, CallTool, Pause, Wait, Trouble, Cut, Preparing, End]
+ScriptStep = Union[Say, Chunks, Think, CallTool, Pause, Wait, ModelFails, Cut, Preparing, End]
 Answer = Union[str, ModelTrouble, ScriptStep, Sequence[ScriptStep]]
 
 
@@ -138,7 +138,7 @@ class ScriptedModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
         self.requests.append(request)
         steps = self._next_answer()
-        if steps and isinstance(steps[0], Trouble) and not steps[0].opens:
+        if steps and isinstance(steps[0], ModelFails) and not steps[0].opens:
             raise steps[0].error
         self.open_streams += 1
         try:
@@ -175,7 +175,7 @@ class ScriptedModel:
                     await self._clock.sleep(seconds)
                 case Wait(event):
                     await event.wait()
-                case Trouble(error):
+                case ModelFails(error):
                     raise error
                 case Cut():
                     raise StreamCut(f"The stream of {self._name} ended without its end marker.")
@@ -219,7 +219,7 @@ def _steps(answer: Answer) -> list[ScriptStep]:
     if isinstance(answer, str):
         return [Say(answer)]
     if isinstance(answer, ModelTrouble):
-        return [Trouble(answer)]
+        return [ModelFails(answer)]
     if isinstance(answer, (list, tuple)):
         return list(answer)
     return [answer]  # type: ignore[list-item]  # what is left is one step

@@ -27,7 +27,7 @@ _PORT = anyio.abc.SocketAttribute.local_port
 
 
 @dataclass
-class Answer:
+class WireAnswer:
     """``ending``: whole | cut (the body is complete, but the stream in it is not) | drop (the connection
     closes inside the body) | reset | hang (nothing more is sent until the client disconnects)."""
 
@@ -40,7 +40,7 @@ class Answer:
 
 
 @dataclass
-class Request:
+class WireRequest:
     method: str
     path: str
     headers: dict[str, str]
@@ -54,17 +54,17 @@ class Request:
 class WireServer:
     def __init__(self, port: int) -> None:
         self.port = port
-        self.requests: list[Request] = []
+        self.requests: list[WireRequest] = []
         self.connections = 0
         self._came = anyio.Event()  # one more request
-        self._script: deque[Answer] = deque()
-        self._routes: dict[str, Answer] = {}
+        self._script: deque[WireAnswer] = deque()
+        self._routes: dict[str, WireAnswer] = {}
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def asked(self, words: str) -> Request:
+    async def asked(self, words: str) -> WireRequest:
         """Wait for the first request whose body contains these words; return it."""
         with within(f"a request contains {words!r}"):
             while True:
@@ -73,14 +73,14 @@ class WireServer:
                         return request
                 await self._came.wait()
 
-    def play(self, *answers: Answer) -> None:
+    def play(self, *answers: WireAnswer) -> None:
         self._script.extend(answers)
 
     def route(self, path: str, value: Json, status: int = 200) -> None:
         """Answer every request for this path with the same JSON."""
         self._routes[path] = refuse(status, value)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: WireRequest) -> WireAnswer:
         """What this request gets: its path's answer, else the next one of the script."""
         routed = self._routes.get(request.path)
         return routed or (self._script.popleft() if self._script else refuse(599, "no script"))
@@ -110,7 +110,7 @@ class WireServer:
         }
         length = int(headers.get("content-length", "0"))
         body = await reader.receive_exactly(length) if length else b""
-        self.requests.append(Request(method, path, headers, body))
+        self.requests.append(WireRequest(method, path, headers, body))
         self._came.set()
         self._came = anyio.Event()
         answer = self.answer(self.requests[-1])
@@ -119,7 +119,7 @@ class WireServer:
         await self._send(answer, stream)
         return answer.ending in ("whole", "cut")
 
-    async def _send(self, answer: Answer, stream: anyio.abc.SocketStream) -> None:
+    async def _send(self, answer: WireAnswer, stream: anyio.abc.SocketStream) -> None:
         lines = [f"HTTP/1.1 {answer.status} Scripted", "transfer-encoding: chunked"]
         lines += [f"{name}: {value}" for name, value in answer.headers.items()]
         await stream.send(("\r\n".join(lines) + "\r\n\r\n").encode())
@@ -160,9 +160,9 @@ async def served(kind: type[Kind]) -> AsyncIterator[Kind]:
 # --- what to say -----------------------------------------------------------------------------------
 
 
-def refuse(status: int, value: Json, **headers: str) -> Answer:
+def refuse(status: int, value: Json, **headers: str) -> WireAnswer:
     head = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
-    return Answer([json.dumps(value).encode()], status, head)
+    return WireAnswer([json.dumps(value).encode()], status, head)
 
 
 def sse(*events: Json, end: bytes = b"\n\n") -> list[bytes]:

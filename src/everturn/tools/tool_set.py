@@ -13,7 +13,7 @@ from everturn.tools.profiles import Profile
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.schema import Action
 from everturn.tools.session_tools import AskUser, SearchSessions, Todo
-from everturn.tools.terminal.runner import ContextOf, Doors, GatedRunner, Runner
+from everturn.tools.terminal.runner import CommandRunner, ContextOf, Doors, GatedRunner
 from everturn.tools.terminal.terminal_tools import NetworkPython, NetworkTerminal, Python, Terminal
 from everturn.tools.web.fetch import Fetcher
 from everturn.tools.web.fetch_tool import WebFetch
@@ -54,7 +54,7 @@ class ToolSet:
 def plain_tools(
     sandbox: Sandbox, fetcher: Fetcher, search: Search, clock: Clock, context_of: ContextOf
 ) -> tuple[Action, ...]:
-    runner = Runner(sandbox, clock, context_of)
+    runner = CommandRunner(sandbox, clock, context_of)
     files = FileSearch(sandbox, clock)
     return (
         *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),

@@ -18,7 +18,7 @@ from everturn.web.access.peers import OwnerCheck, never_owner
 from everturn.web.access.visitor import Proxies, Visitor
 from everturn.web.http import problems
 from everturn.web.http.asgi import Message, Receive, Scope, Send
-from everturn.web.http.guard import API_POLICY, HEADERS, Guard
+from everturn.web.http.guard import API_POLICY, HEADERS, RequestGuard
 from everturn.web.http.page_files import PageFiles
 from everturn.web.http.problems import BadRequest, NoRoute, Stopping
 from everturn.web.http.routing import (
@@ -79,7 +79,7 @@ class Web:
         self.streams = streams
         self.log = log
         self._lifespan = lifespan
-        self._guard = Guard(settings.hosts)
+        self._guard = RequestGuard(settings.hosts)
         self._proxies = Proxies(settings.trusted_proxies)
         self._bodies = BodyReader(settings.body_bytes_max, settings.body_timeout_s)
         self._page = PageFiles(settings.page)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from everturn.cli.frame import OWNER
+from everturn.cli.common import OWNER
 from everturn.cli.memory import memory
 from everturn.domain.fold import fold
 from everturn.domain.store_values import Submission

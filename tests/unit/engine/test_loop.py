@@ -19,7 +19,7 @@ from everturn.domain.messages import Outcome, Result, Role
 from everturn.domain.model import Abilities
 from everturn.domain.tool import ToolQuestion, ToolResult, Verdict
 from everturn.domain.turns import TurnState, Usage
-from everturn.testing import CallTool, FakeTool, Pause, Say, ScriptedModel, ScriptedModels, Think, Trouble
+from everturn.testing import CallTool, FakeTool, ModelFails, Pause, Say, ScriptedModel, ScriptedModels, Think
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
 from everturn.testing.models import End, Preparing
 
@@ -358,7 +358,9 @@ async def test_transient_trouble_is_retried_visibly(store, clock, error):
 
 
 async def test_a_cut_stream_is_asked_again_and_its_text_is_kept_aside(store, clock):
-    async with open_harness(store, [Say("Half an ans"), Trouble(CUT)], "A whole answer.", clock=clock) as h:
+    async with open_harness(
+        store, [Say("Half an ans"), ModelFails(CUT)], "A whole answer.", clock=clock
+    ) as h:
         session = await h.new_session()
         accepted = await h.send(session)
         await clock.someone_sleeps(9.0)
@@ -375,7 +377,7 @@ async def test_a_cut_stream_is_asked_again_and_its_text_is_kept_aside(store, clo
 
 async def test_a_model_that_can_goes_on_from_its_own_words(store, clock):
     model = ScriptedModel(
-        [Say("Half an ans"), Trouble(CUT)], "wer.", abilities=Abilities(continues=True), clock=clock
+        [Say("Half an ans"), ModelFails(CUT)], "wer.", abilities=Abilities(continues=True), clock=clock
     )
     async with open_harness(store, model=model, clock=clock) as h:
         session = await h.new_session()
@@ -414,7 +416,7 @@ async def test_after_its_attempts_the_next_model_of_the_chain_answers(store, clo
 
 async def test_a_half_answer_of_one_model_is_not_continued_by_another(store, clock):
     can = Abilities(continues=True)
-    first = ScriptedModel([Say("Half"), Trouble(ModelRefused("no credit"))], name="a:first", abilities=can)
+    first = ScriptedModel([Say("Half"), ModelFails(ModelRefused("no credit"))], name="a:first", abilities=can)
     second = ScriptedModel("Whole.", name="b:second", abilities=can)
     settings = quiet_settings(fallback_models=("b:second",))
     async with open_harness(

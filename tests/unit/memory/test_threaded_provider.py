@@ -102,7 +102,7 @@ async def test_a_plug_in_that_blocks_its_thread_is_given_up_in_time_and_all_stay
     assert "did not commit within 120 s" in results[0].error
     (state,) = memory.states()
     assert (state.state, state.failures) == ("silent", 1)
-    (owing,) = await store.ledger.owing()
+    (owing,) = await store.ledger.list_owing()
     assert owing.turns == 1
     assert "did not commit" in (owing.error or "")
 
@@ -143,7 +143,7 @@ async def test_a_close_that_blocks_holds_up_shutdown_only_for_its_time(
     ):
         await h.run(await h.new_session())
         group.start_soon(pass_time)
-    assert await store.ledger.owing() == []
+    assert await store.ledger.list_owing() == []
 
 
 async def test_a_commit_with_a_spare_handle_that_blocks_holds_up_the_end_only_for_a_drain_s_time(
@@ -162,7 +162,7 @@ async def test_a_commit_with_a_spare_handle_that_blocks_holds_up_the_end_only_fo
                 await clock.advance(memory.settings.drain_s)
         assert memory.status()["under_way"] == 1
         group.cancel_scope.cancel()
-    assert [owing.turns for owing in await store.ledger.owing()] == [1]
+    assert [owing.turns for owing in await store.ledger.list_owing()] == [1]
 
 
 class Raising(RecordingProvider):
@@ -218,7 +218,7 @@ async def test_a_plug_in_that_raises_an_interrupt_an_exit_or_a_cancellation_ends
         done = await memory.commit(OWNER, session.id)
         assert done.outcome is CommitOutcome.FAILED
         assert type(error).__name__ in done.error
-    (owing,) = await store.ledger.owing()
+    (owing,) = await store.ledger.list_owing()
     assert owing.turns == 2
 
 
@@ -278,7 +278,7 @@ async def test_a_provider_that_is_not_installed_any_more_leaves_all_owed(
     done = await memory.commit_session(ME, session_id)
     assert done.outcome is CommitOutcome.NO_HANDLE
     assert "blocking" in done.error
-    assert len(await store.ledger.owing()) == 1
+    assert len(await store.ledger.list_owing()) == 1
 
 
 async def test_a_plug_in_is_found_by_its_entry_point_and_serves_a_turn(

@@ -25,7 +25,7 @@ from everturn.domain.turns import Usage
 from everturn.models.anthropic_wire import AnthropicModel, generation_of
 from everturn.models.wire import Target
 from everturn.testing.wires import (
-    Answer,
+    WireAnswer,
     WireServer,
     anthropic_answer,
     anthropic_block,
@@ -70,7 +70,7 @@ async def test_text_and_usage(model: AnthropicModel, server: WireServer) -> None
         input_tokens=5, cache_read_input_tokens=100, cache_creation_input_tokens=20, output_tokens=1
     )
     server.play(
-        Answer(
+        WireAnswer(
             sse(start, {"type": "ping"}, *anthropic_text(0, "Good ", "day."), *anthropic_end(output_tokens=9))
         )
     )
@@ -92,7 +92,7 @@ async def test_the_price_knows_what_was_written_to_the_cache(
 
     target = Target("anthropic:m", "claude-sonnet-4-5", server.url)
     start = anthropic_start(input_tokens=5, cache_creation_input_tokens=20)
-    server.play(Answer(sse(start, *anthropic_text(0, "x"), *anthropic_end())))
+    server.play(WireAnswer(sse(start, *anthropic_text(0, "x"), *anthropic_end())))
     chunks = await collect(AnthropicModel(target, client, SystemClock(), price), asks())
     assert finish_of(chunks).usage.cost_usd == 0.5
 
@@ -100,7 +100,7 @@ async def test_the_price_knows_what_was_written_to_the_cache(
 async def test_text_is_whole_however_the_bytes_are_torn(model: AnthropicModel, server: WireServer) -> None:
     whole = b"".join(anthropic_answer(["naïve ", "日本語 ", "👩‍👩‍👧‍👦"]))
     for size in (1, 2, 3, 7, 64):
-        server.play(Answer([whole[at : at + size] for at in range(0, len(whole), size)]))
+        server.play(WireAnswer([whole[at : at + size] for at in range(0, len(whole), size)]))
         assert text_of(await collect(model, asks())) == "naïve 日本語 👩‍👩‍👧‍👦"
 
 
@@ -113,7 +113,7 @@ async def test_line_endings_comments_and_kinds_of_the_future(
         *anthropic_text(0, "ab"),
         *anthropic_end(),
     ]
-    server.play(Answer([b": keep-alive\r\n\r\n", *sse(*events, end=b"\r\n\r\n")]))
+    server.play(WireAnswer([b": keep-alive\r\n\r\n", *sse(*events, end=b"\r\n\r\n")]))
     assert text_of(await collect(model, asks())) == "ab"
 
 
@@ -135,7 +135,7 @@ async def test_parallel_calls_with_split_arguments(model: AnthropicModel, server
         *anthropic_block(3, {"type": "tool_use", "id": "toolu_3", "name": "add", "input": {"b": 2}}),
         *anthropic_end("tool_use"),
     ]
-    server.play(Answer(sse(*events)))
+    server.play(WireAnswer(sse(*events)))
     chunks = await collect(model, asks(tools=TOOLS))
     assert text_of(chunks) == "Let me."
     assert finish_of(chunks).reason == "calls"
@@ -160,7 +160,7 @@ async def test_thinking_goes_back_with_its_signature(model: AnthropicModel, serv
         *anthropic_text(2, "42"),
         *anthropic_end(),
     ]
-    server.play(Answer([b"".join(sse(*events))]))
+    server.play(WireAnswer([b"".join(sse(*events))]))
     chunks = await collect(model, asks())
     assert (thought_of(chunks), text_of(chunks)) == ("hm ok", "42")
     reasoning = finish_of(chunks).reasoning
@@ -187,7 +187,7 @@ async def test_servers_that_speak_like_it(model: AnthropicModel, server: WireSer
         *anthropic_end("tool_use"),
         b"[DONE]",
     ]
-    server.play(Answer([b"".join(sse(*events))]))
+    server.play(WireAnswer([b"".join(sse(*events))]))
     chunks = await collect(model, asks())
     assert (thought_of(chunks), text_of(chunks)) == ("hm", "ok")
     assert finish_of(chunks).calls == (Call("t1", "add", "{}"),)
@@ -198,7 +198,7 @@ async def test_servers_that_speak_like_it(model: AnthropicModel, server: WireSer
     [("end_turn", "stop"), ("max_tokens", "length"), ("refusal", "filtered"), ("stop_sequence", "stop")],
 )
 async def test_reasons_of_the_end(model: AnthropicModel, server: WireServer, said: str, means: str) -> None:
-    server.play(Answer(anthropic_answer(["x"], said)))
+    server.play(WireAnswer(anthropic_answer(["x"], said)))
     assert finish_of(await collect(model, asks())).reason == means
 
 
@@ -214,7 +214,7 @@ async def test_a_stream_without_its_proper_end_is_cut(
     model: AnthropicModel, server: WireServer, tail: list[bytes]
 ) -> None:
     events = sse(anthropic_start(), *anthropic_text(0, "partial"))
-    server.play(Answer([*events, *tail], ending="cut"))
+    server.play(WireAnswer([*events, *tail], ending="cut"))
     text, error = await collect_until_trouble(model, asks())
     assert (text, type(error)) == ("partial", StreamCut)
 
@@ -234,7 +234,7 @@ async def test_an_error_event_keeps_the_text_before_it(
     model: AnthropicModel, server: WireServer, kind: str, raises: type[ModelTrouble]
 ) -> None:
     error = {"type": "error", "error": {"type": kind, "message": f"said with {KEY}"}}
-    server.play(Answer([b"".join(sse(anthropic_start(), *anthropic_text(0, "partial")[:2], error))]))
+    server.play(WireAnswer([b"".join(sse(anthropic_start(), *anthropic_text(0, "partial")[:2], error))]))
     text, raised = await collect_until_trouble(model, asks())
     assert (text, type(raised)) == ("partial", raises)
     assert KEY not in str(raised)
@@ -242,7 +242,7 @@ async def test_an_error_event_keeps_the_text_before_it(
 
 @pytest.mark.parametrize("ending", ["drop", "reset"])
 async def test_a_broken_connection(model: AnthropicModel, server: WireServer, ending: str) -> None:
-    server.play(Answer(sse(anthropic_start()), ending=ending))
+    server.play(WireAnswer(sse(anthropic_start()), ending=ending))
     _, error = await collect_until_trouble(model, asks())
     assert isinstance(error, ModelDropped)
 
@@ -250,14 +250,15 @@ async def test_a_broken_connection(model: AnthropicModel, server: WireServer, en
 async def test_garbage_is_a_cut_and_keeps_the_text_before_it(
     model: AnthropicModel, server: WireServer
 ) -> None:
-    server.play(Answer([b"".join(sse(anthropic_start(), *anthropic_text(0, "before"), b"{not json}"))]))
+    server.play(WireAnswer([b"".join(sse(anthropic_start(), *anthropic_text(0, "before"), b"{not json}"))]))
     text, error = await collect_until_trouble(model, asks())
     assert (text, type(error)) == ("before", StreamCut)
 
 
 async def test_silence_is_a_timeout(server: WireServer, client: httpx2.AsyncClient) -> None:
     server.play(
-        Answer(is_silent=True), Answer(sse(anthropic_start(), *anthropic_text(0, "par")), ending="hang")
+        WireAnswer(is_silent=True),
+        WireAnswer(sse(anthropic_start(), *anthropic_text(0, "par")), ending="hang"),
     )
     model = make(server, client, idle_timeout_s=0.05)
     assert [type((await collect_until_trouble(model, asks()))[1]) for _ in range(2)] == [ModelTimeout] * 2
@@ -267,7 +268,7 @@ async def test_silence_is_a_timeout(server: WireServer, client: httpx2.AsyncClie
 async def test_after_its_stop_an_answer_is_whole(
     model: AnthropicModel, server: WireServer, ending: str
 ) -> None:
-    server.play(Answer([b"".join(anthropic_answer(["all"]))], ending=ending))
+    server.play(WireAnswer([b"".join(anthropic_answer(["all"]))], ending=ending))
     assert text_of(await collect(model, asks())) == "all"
 
 
@@ -275,7 +276,7 @@ async def test_a_whole_answer_leaves_the_connection_for_the_next_step(
     model: AnthropicModel, server: WireServer
 ) -> None:
     for _ in range(3):
-        server.play(Answer(anthropic_answer(["x"])))
+        server.play(WireAnswer(anthropic_answer(["x"])))
         await collect(model, asks())
     assert server.connections == 1
 
@@ -364,7 +365,7 @@ async def test_going_on_from_a_prefix_neither_doubles_nor_loses_the_space(
 ) -> None:
     model = make(server, client, continues_by="last")
     for texts in (["  two"], [" ", " two"], ["two"]):
-        server.play(Answer(anthropic_answer(texts)))
+        server.play(WireAnswer(anthropic_answer(texts)))
         assert text_of(await collect(model, asks(prefix="One  "))) == "two"
         assert server.requests[-1].json["messages"][-1] == {"role": "assistant", "content": "One"}
 

@@ -5,7 +5,7 @@ import pytest
 
 from everturn.domain.model import Abilities
 from everturn.models.discovery import Discovery, FoundModel
-from everturn.testing.wires import Answer, WireServer, wire_server
+from everturn.testing.wires import WireAnswer, WireServer, wire_server
 
 pytestmark = pytest.mark.anyio
 
@@ -88,7 +88,7 @@ async def test_other_programs_on_the_same_ports_are_not_taken_for_models(client:
     async with wire_server() as other, wire_server() as page:
         for path in ("/api/tags", "/api/v0/models", "/props"):
             other.route(path, {"hello": "world"})
-        page.play(Answer([b"<html>"], headers={"content-type": "text/html"}), Answer(status=404))
+        page.play(WireAnswer([b"<html>"], headers={"content-type": "text/html"}), WireAnswer(status=404))
         assert await Discovery(client, {"ollama": other.url, "lmstudio": other.url}).find() == ()
         assert await Discovery(client, {"llamacpp": page.url}).find() == ()
 

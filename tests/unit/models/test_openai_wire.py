@@ -28,7 +28,7 @@ from everturn.models.openai_wire import OpenAIModel
 from everturn.models.wire import Target
 from everturn.testing import FakeClock
 from everturn.testing.wires import (
-    Answer,
+    WireAnswer,
     WireServer,
     openai_answer,
     openai_call,
@@ -73,7 +73,7 @@ async def test_text_and_usage(model: OpenAIModel, server: WireServer) -> None:
         "prompt_tokens_details": {"cached_tokens": 20},
         "completion_tokens_details": {"reasoning_tokens": 2},
     }
-    server.play(Answer(openai_answer(["Good ", "day."], **usage)))  # type: ignore[arg-type]
+    server.play(WireAnswer(openai_answer(["Good ", "day."], **usage)))  # type: ignore[arg-type]
     chunks = await collect(model, asks())
     assert text_of(chunks) == "Good day."
     assert finish_of(chunks).reason == "stop"
@@ -84,7 +84,7 @@ async def test_text_and_usage(model: OpenAIModel, server: WireServer) -> None:
 
 
 async def test_each_read_is_given_out_at_once(server: WireServer, client: httpx2.AsyncClient) -> None:
-    server.play(Answer(sse(openai_delta(content="first")), ending="hang"))
+    server.play(WireAnswer(sse(openai_delta(content="first")), ending="hang"))
     async with make(server, client).stream(asks()) as chunks:
         with anyio.fail_after(60):
             assert await anext(chunks) == TextChunk("first")  # type: ignore[call-overload]
@@ -93,13 +93,13 @@ async def test_each_read_is_given_out_at_once(server: WireServer, client: httpx2
 async def test_text_is_whole_however_the_bytes_are_torn(model: OpenAIModel, server: WireServer) -> None:
     whole = b"".join(openai_answer(["naïve ", "日本語 ", "👩‍👩‍👧‍👦"]))
     for size in (1, 2, 3, 7, 64):
-        server.play(Answer([whole[at : at + size] for at in range(0, len(whole), size)]))
+        server.play(WireAnswer([whole[at : at + size] for at in range(0, len(whole), size)]))
         assert text_of(await collect(model, asks())) == "naïve 日本語 👩‍👩‍👧‍👦"
 
 
 async def test_line_endings_and_comments(model: OpenAIModel, server: WireServer) -> None:
     events = sse(openai_delta(content="a"), openai_delta("stop", content="b"), b"[DONE]", end=b"\r\n\r\n")
-    server.play(Answer([b": OPENROUTER PROCESSING\r\n\r\n", *events]))
+    server.play(WireAnswer([b": OPENROUTER PROCESSING\r\n\r\n", *events]))
     assert text_of(await collect(model, asks())) == "ab"
 
 
@@ -114,7 +114,7 @@ async def test_parallel_calls_with_split_arguments(model: OpenAIModel, server: W
         openai_delta("tool_calls"),
         b"[DONE]",
     )
-    server.play(Answer(events))
+    server.play(WireAnswer(events))
     finish = finish_of(await collect(model, asks(tools=TOOLS)))
     assert finish.reason == "calls"
     assert finish.calls == (Call("call_a", "add", '{"a": 1}'), Call("call_b", "write", '{"path":"é.txt"}'))
@@ -130,7 +130,7 @@ async def test_calls_of_servers_that_do_not_count(
         openai_call(index, '{"a":2}', "x2", "add"),
         openai_delta("stop"),
     )
-    server.play(Answer(events))
+    server.play(WireAnswer(events))
     finish = finish_of(await collect(model, asks()))
     assert finish.calls == (Call("x1", "add", '{"a":1}'), Call("x2", "add", '{"a":2}'))
     assert finish.reason == "calls"  # whatever the server calls it
@@ -144,7 +144,7 @@ async def test_calls_without_number_or_id(model: OpenAIModel, server: WireServer
         openai_call(index, "2}"),
         openai_delta("tool_calls"),
     )
-    server.play(Answer(events))
+    server.play(WireAnswer(events))
     calls = finish_of(await collect(model, asks())).calls
     assert [call.arguments for call in calls] == ['{"a":1}', '{"a":2}']
     assert len({call.id for call in calls}) == 2
@@ -160,7 +160,7 @@ async def test_a_name_that_is_said_again_at_the_end_is_no_second_call(
         openai_call(index, "", name="add"),
         openai_delta("tool_calls"),
     )
-    server.play(Answer(events))
+    server.play(WireAnswer(events))
     assert finish_of(await collect(model, asks())).calls == (Call("x1", "add", '{"a":1}'),)
 
 
@@ -174,7 +174,7 @@ async def test_an_empty_object_that_comes_before_the_arguments_is_none_of_them(
         openai_call(0, "1}"),
         openai_delta("tool_calls"),
     )
-    server.play(Answer(events))
+    server.play(WireAnswer(events))
     assert finish_of(await collect(model, asks())).calls == (Call("x1", "add", '{"a":1}'),)
 
 
@@ -186,7 +186,7 @@ async def test_calls_of_two_tools_without_arguments_are_two(
     events = sse(
         *(openai_call(index, arguments, name=name) for name in ("add", "write")), openai_delta("stop")
     )
-    server.play(Answer(events))
+    server.play(WireAnswer(events))
     calls = finish_of(await collect(model, asks())).calls
     assert [(call.name, call.arguments) for call in calls] == [("add", "{}"), ("write", "{}")]
 
@@ -194,14 +194,14 @@ async def test_calls_of_two_tools_without_arguments_are_two(
 async def test_a_name_and_an_id_that_every_piece_repeats(model: OpenAIModel, server: WireServer) -> None:
     pieces = [openai_call(0, piece, "x1", "add") for piece in ("", '{"a":', "1}")]
     pieces[0]["choices"][0]["delta"]["tool_calls"][0]["id"] = "x1"
-    server.play(Answer(sse(*pieces, openai_delta("tool_calls"))))
+    server.play(WireAnswer(sse(*pieces, openai_delta("tool_calls"))))
     assert finish_of(await collect(model, asks())).calls == (Call("x1", "add", '{"a":1}'),)
 
 
 async def test_an_id_that_is_a_number(model: OpenAIModel, server: WireServer) -> None:
     event = openai_call(0, "{}", "x", "add")
     event["choices"][0]["delta"]["tool_calls"][0]["id"] = 7
-    server.play(Answer(sse(event, openai_delta("tool_calls"))))
+    server.play(WireAnswer(sse(event, openai_delta("tool_calls"))))
     assert finish_of(await collect(model, asks())).calls == (Call("7", "add", "{}"),)
 
 
@@ -211,7 +211,7 @@ async def test_missing_and_repeated_call_ids_are_made_unique(model: OpenAIModel,
     seen = []
     for asked in (request, request, earlier):
         server.play(
-            Answer(
+            WireAnswer(
                 sse(
                     openai_call(0, "", name="add"),
                     openai_call(1, "{}", "call_0", "add"),
@@ -231,7 +231,7 @@ async def test_arguments_that_come_as_an_object(model: OpenAIModel, server: Wire
     event = openai_delta(
         "tool_calls", tool_calls=[{"id": "c", "function": {"name": "add", "arguments": {"b": 1}}}]
     )
-    server.play(Answer(sse(event, b"[DONE]")))
+    server.play(WireAnswer(sse(event, b"[DONE]")))
     assert finish_of(await collect(model, asks())).calls == (Call("c", "add", '{"b":1}'),)
 
 
@@ -240,7 +240,7 @@ async def test_reasoning_is_kept_apart_and_in_order(
     model: OpenAIModel, server: WireServer, field: str
 ) -> None:
     server.play(
-        Answer(
+        WireAnswer(
             [
                 b"".join(
                     sse(
@@ -266,7 +266,7 @@ async def test_reasoning_details_are_joined_and_go_back(model: OpenAIModel, serv
         {"type": "reasoning.encrypted", "index": 1, "data": "xyz"},
     ]
     events = [openai_delta(reasoning=piece.get("text", ""), reasoning_details=[piece]) for piece in pieces]
-    server.play(Answer(sse(*events, openai_delta("stop", content="so"))))
+    server.play(WireAnswer(sse(*events, openai_delta("stop", content="so"))))
     (thought,) = finish_of(await collect(model, asks())).reasoning
     details = thought.opaque["details"]
     assert details[0] == {"type": "reasoning.text", "index": 0, "text": "think hard", "signature": "s1"}
@@ -280,7 +280,7 @@ async def test_typed_content_parts(model: OpenAIModel, server: WireServer) -> No
         {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
         {"type": "text", "text": "yes"},
     ]
-    server.play(Answer(sse(openai_delta("stop", content=content))))
+    server.play(WireAnswer(sse(openai_delta("stop", content=content))))
     chunks = await collect(model, asks())
     assert (thought_of(chunks), text_of(chunks)) == ("hm", "yes")
 
@@ -301,7 +301,7 @@ async def test_a_server_that_does_not_stream(model: OpenAIModel, server: WireSer
     [("stop", "stop"), ("length", "length"), ("content_filter", "filtered"), ("eos_token", "stop")],
 )
 async def test_reasons_of_the_end(model: OpenAIModel, server: WireServer, said: str, means: str) -> None:
-    server.play(Answer(openai_answer(["x"], said)))
+    server.play(WireAnswer(openai_answer(["x"], said)))
     assert finish_of(await collect(model, asks())).reason == means
 
 
@@ -321,7 +321,7 @@ async def test_reasons_of_the_end(model: OpenAIModel, server: WireServer, said: 
 async def test_a_stream_without_its_proper_end_is_cut(
     model: OpenAIModel, server: WireServer, tail: list[bytes]
 ) -> None:
-    server.play(Answer([*sse(openai_delta(content="partial")), *tail], ending="cut"))
+    server.play(WireAnswer([*sse(openai_delta(content="partial")), *tail], ending="cut"))
     text, error = await collect_until_trouble(model, asks())
     assert text == "partial"
     assert isinstance(error, StreamCut)
@@ -331,7 +331,7 @@ async def test_a_stream_without_its_proper_end_is_cut(
 async def test_a_broken_connection_keeps_the_text(
     model: OpenAIModel, server: WireServer, ending: str
 ) -> None:
-    server.play(Answer(sse(openai_delta(content="partial")), ending=ending))
+    server.play(WireAnswer(sse(openai_delta(content="partial")), ending=ending))
     text, error = await collect_until_trouble(model, asks())
     assert isinstance(error, ModelDropped)
     assert error.is_transient
@@ -343,7 +343,7 @@ async def test_a_broken_connection_keeps_the_text(
 async def test_after_its_finish_an_answer_is_whole_whatever_the_connection_does(
     model: OpenAIModel, server: WireServer, ending: str
 ) -> None:
-    server.play(Answer([b"".join(sse(openai_delta("stop", content="all"), b"[DONE]"))], ending=ending))
+    server.play(WireAnswer([b"".join(sse(openai_delta("stop", content="all"), b"[DONE]"))], ending=ending))
     chunks = await collect(model, asks())
     assert text_of(chunks) == "all"
     assert finish_of(chunks).reason == "stop"
@@ -351,7 +351,7 @@ async def test_after_its_finish_an_answer_is_whole_whatever_the_connection_does(
 
 async def test_garbage_is_a_cut_and_keeps_the_text_before_it(model: OpenAIModel, server: WireServer) -> None:
     for garbage in (b"data: {not json}\n\n", b"data: \xff\xfe\n\n", b'data: {"choices": 7}\n\n'):
-        server.play(Answer([sse(openai_delta(content="before"))[0] + garbage]))
+        server.play(WireAnswer([sse(openai_delta(content="before"))[0] + garbage]))
         text, error = await collect_until_trouble(model, asks())
         assert (text, type(error)) == ("before", StreamCut)
 
@@ -371,13 +371,13 @@ async def test_garbage_is_a_cut_and_keeps_the_text_before_it(model: OpenAIModel,
 async def test_an_error_in_the_middle_of_the_stream(
     model: OpenAIModel, server: WireServer, error: Any, kind: type[ModelTrouble]
 ) -> None:
-    server.play(Answer([b"".join(sse(openai_delta(content="partial"), {"error": error}))]))
+    server.play(WireAnswer([b"".join(sse(openai_delta(content="partial"), {"error": error}))]))
     text, raised = await collect_until_trouble(model, asks())
     assert (text, type(raised)) == ("partial", kind)
 
 
 async def test_a_finish_that_is_an_error(model: OpenAIModel, server: WireServer) -> None:
-    server.play(Answer(sse(openai_delta("error", content="par"), b"[DONE]")))
+    server.play(WireAnswer(sse(openai_delta("error", content="par"), b"[DONE]")))
     text, raised = await collect_until_trouble(model, asks())
     assert (text, type(raised)) == ("par", ModelOverloaded)
 
@@ -385,7 +385,7 @@ async def test_a_finish_that_is_an_error(model: OpenAIModel, server: WireServer)
 async def test_a_finish_that_says_why_it_is_an_error(model: OpenAIModel, server: WireServer) -> None:
     event = openai_delta("error", content="half")
     event["choices"][0]["error"] = {"code": 429, "message": "the provider behind it is busy"}
-    server.play(Answer(sse(event)))
+    server.play(WireAnswer(sse(event)))
     text, error = await collect_until_trouble(model, asks())
     assert text == "half"
     assert isinstance(error, RateLimited)
@@ -394,24 +394,24 @@ async def test_a_finish_that_says_why_it_is_an_error(model: OpenAIModel, server:
 
 async def test_a_failure_that_is_the_event_itself(model: OpenAIModel, server: WireServer) -> None:
     failure = {"object": "error", "message": "maximum context length is 4096 tokens", "code": 400}
-    server.play(Answer(sse(failure, b"[DONE]")))
+    server.play(WireAnswer(sse(failure, b"[DONE]")))
     with pytest.raises(ContextTooLong):
         await collect(model, asks())
 
 
 async def test_a_failure_in_a_field_of_its_own(model: OpenAIModel, server: WireServer) -> None:
     failure = b'error: {"code":400,"message":"the request exceeds the available context size"}\n\n'
-    server.play(Answer([failure, b"data: [DONE]\n\n"]))
+    server.play(WireAnswer([failure, b"data: [DONE]\n\n"]))
     with pytest.raises(ContextTooLong):
         await collect(model, asks())
 
 
 async def test_a_finish_that_is_empty_is_none(model: OpenAIModel, server: WireServer) -> None:
     events = sse(openai_delta("", content="Good "), openai_delta("", content="day."), openai_delta("stop"))
-    server.play(Answer([b"data:\n\n", *events]))
+    server.play(WireAnswer([b"data:\n\n", *events]))
     chunks = await collect(model, asks())
     assert (text_of(chunks), finish_of(chunks).reason) == ("Good day.", "stop")
-    server.play(Answer(sse(openai_delta("", content="Good "))))
+    server.play(WireAnswer(sse(openai_delta("", content="Good "))))
     assert isinstance((await collect_until_trouble(model, asks()))[1], StreamCut)
 
 
@@ -423,7 +423,7 @@ async def test_what_follows_a_finish_belongs_to_the_answer(model: OpenAIModel, s
         openai_usage(prompt_tokens=3, completion_tokens=2),
         b"[DONE]",
     )
-    server.play(Answer(events))
+    server.play(WireAnswer(events))
     chunks = await collect(model, asks())
     assert text_of(chunks) == "Good day."
     assert finish_of(chunks).calls == (Call("c1", "add", "{}"),)
@@ -447,16 +447,16 @@ async def test_a_stream_that_goes_on_after_a_finish_can_be_cut(
     events = sse(openai_delta("stop", content="Good "), more)
     pieces = [b"".join(events)] if is_in_one_read else events
     said = "Good " if "tool_calls" in more["choices"][0]["delta"] else "Good day"
-    server.play(Answer(pieces, ending="drop"))
+    server.play(WireAnswer(pieces, ending="drop"))
     text, error = await collect_until_trouble(model, asks())
     assert (text, type(error)) == (said, ModelDropped)
-    server.play(Answer([*pieces, *sse({"error": {"message": "busy", "code": 503}})]))
+    server.play(WireAnswer([*pieces, *sse({"error": {"message": "busy", "code": 503}})]))
     text, error = await collect_until_trouble(model, asks())
     assert (text, type(error)) == (said, ModelOverloaded)
-    server.play(Answer([*pieces, b'data: {"choices":[{"delta":{"con']))
+    server.play(WireAnswer([*pieces, b'data: {"choices":[{"delta":{"con']))
     text, error = await collect_until_trouble(model, asks())
     assert (text, type(error)) == (said, StreamCut)
-    server.play(Answer([*pieces, b"data: [DONE]\n\n"], ending="drop"))
+    server.play(WireAnswer([*pieces, b"data: [DONE]\n\n"], ending="drop"))
     assert text_of(await collect(model, asks())) == said
 
 
@@ -464,7 +464,7 @@ async def test_a_stream_that_goes_on_after_a_finish_and_falls_silent_is_a_timeou
     server: WireServer, client: httpx2.AsyncClient
 ) -> None:
     events = sse(openai_delta("stop", content="Good "), openai_delta(content="day"))
-    server.play(Answer([b"".join(events)], ending="hang"))
+    server.play(WireAnswer([b"".join(events)], ending="hang"))
     text, error = await collect_until_trouble(make(server, client, idle_timeout_s=2.0), asks())
     assert (text, type(error)) == ("Good day", ModelTimeout)
 
@@ -475,28 +475,28 @@ async def test_a_stream_that_goes_on_after_a_finish_and_falls_silent_is_a_timeou
 async def test_what_goes_wrong_after_the_end_costs_nothing(
     model: OpenAIModel, server: WireServer, tail: Any
 ) -> None:
-    server.play(Answer([*sse(openai_delta("stop", content="all"), tail), b"data: {torn"], ending="drop"))
+    server.play(WireAnswer([*sse(openai_delta("stop", content="all"), tail), b"data: {torn"], ending="drop"))
     assert text_of(await collect(model, asks())) == "all"
 
 
 async def test_figures_that_cannot_be_read_do_not_cost_the_answer(
     model: OpenAIModel, server: WireServer
 ) -> None:
-    server.play(Answer(openai_answer(["Hi"], prompt_tokens="7", completion_tokens=2)))
+    server.play(WireAnswer(openai_answer(["Hi"], prompt_tokens="7", completion_tokens=2)))
     assert finish_of(await collect(model, asks())).usage == Usage(7, 2)
-    server.play(Answer(openai_answer(["Hi"], prompt_tokens={"text": 7}, completion_tokens=2)))
+    server.play(WireAnswer(openai_answer(["Hi"], prompt_tokens={"text": 7}, completion_tokens=2)))
     chunks = await collect(model, asks())
     assert (text_of(chunks), finish_of(chunks).usage) == ("Hi", Usage())
 
 
 async def test_no_first_byte_is_a_timeout(server: WireServer, client: httpx2.AsyncClient) -> None:
-    server.play(Answer(is_silent=True))
+    server.play(WireAnswer(is_silent=True))
     text, error = await collect_until_trouble(make(server, client, idle_timeout_s=0.05), asks())
     assert (text, type(error)) == ("", ModelTimeout)
 
 
 async def test_silence_in_the_middle_is_a_timeout(server: WireServer, client: httpx2.AsyncClient) -> None:
-    server.play(Answer(sse(openai_delta(content="partial")), ending="hang"))
+    server.play(WireAnswer(sse(openai_delta(content="partial")), ending="hang"))
     text, error = await collect_until_trouble(make(server, client, idle_timeout_s=2.0), asks())
     assert (text, type(error)) == ("partial", ModelTimeout)
 
@@ -527,7 +527,7 @@ async def test_a_server_that_sends_its_callers_elsewhere(model: OpenAIModel, ser
 
 
 async def test_a_web_page_is_refused(model: OpenAIModel, server: WireServer) -> None:
-    server.play(Answer([b"<html>"], headers={"content-type": "text/html"}))
+    server.play(WireAnswer([b"<html>"], headers={"content-type": "text/html"}))
     _, error = await collect_until_trouble(model, asks())
     assert isinstance(error, ModelRefused)
     assert "base_url" in error.hint
@@ -535,7 +535,7 @@ async def test_a_web_page_is_refused(model: OpenAIModel, server: WireServer) -> 
 
 async def test_leaving_early_closes_the_connection(model: OpenAIModel, server: WireServer) -> None:
     for _ in range(2):
-        server.play(Answer(sse(openai_delta(content="x")), ending="hang"))
+        server.play(WireAnswer(sse(openai_delta(content="x")), ending="hang"))
         async with model.stream(asks()) as chunks:
             async for _chunk in chunks:
                 break
@@ -546,7 +546,7 @@ async def test_a_whole_answer_leaves_the_connection_for_the_next_step(
     model: OpenAIModel, server: WireServer
 ) -> None:
     for _ in range(3):
-        server.play(Answer(openai_answer(["x"])))
+        server.play(WireAnswer(openai_answer(["x"])))
         await collect(model, asks())
     assert server.connections == 1
 
@@ -652,7 +652,7 @@ async def test_no_error_ever_shows_the_key(model: OpenAIModel, server: WireServe
     server.play(
         refuse(401, {"error": {"message": echo}}),
         refuse(500, echo),
-        Answer(sse({"error": {"message": echo}})),
+        WireAnswer(sse({"error": {"message": echo}})),
     )
     for _ in range(3):
         _, error = await collect_until_trouble(model, asks())
@@ -776,7 +776,7 @@ async def test_ids_of_other_providers_are_made_fit(
 async def test_what_a_server_does_not_take_is_left_out(
     model: OpenAIModel, server: WireServer, status: int, complaint: str, field: str
 ) -> None:
-    server.play(refuse(status, {"error": {"message": complaint}}), Answer(openai_answer(["Hi"])))
+    server.play(refuse(status, {"error": {"message": complaint}}), WireAnswer(openai_answer(["Hi"])))
     chunks = await collect(model, asks(tools=TOOLS, temperature=0.0, json_schema={"type": "object"}))
     first, second = (set(request.json) for request in server.requests)
     assert first - second == {field}
@@ -794,9 +794,9 @@ async def test_what_a_server_does_not_take_is_not_sent_to_it_again_for_a_while(
     server.play(
         refuse(400, {"error": {"message": "m does not support tools"}}),
         refuse(400, {"error": {"message": "temperature is not supported"}}),
-        Answer(openai_answer(["one"])),
-        Answer(openai_answer(["two"])),
-        Answer(openai_answer(["three"])),
+        WireAnswer(openai_answer(["one"])),
+        WireAnswer(openai_answer(["two"])),
+        WireAnswer(openai_answer(["three"])),
     )
     for _ in range(2):
         chunks = await collect(model, request)
@@ -816,7 +816,7 @@ async def test_a_model_whose_name_speaks_of_tools(server: WireServer, client: ht
     name = "groq-8b-tool-use"
     model = OpenAIModel(Target(f"groq:{name}", name, server.url), client, SystemClock())
     complaint = f"temperature is not supported by {name}"
-    server.play(refuse(400, {"error": {"message": complaint}}), Answer(openai_answer(["Hi"])))
+    server.play(refuse(400, {"error": {"message": complaint}}), WireAnswer(openai_answer(["Hi"])))
     await collect(model, asks(tools=TOOLS, temperature=0.0))
     assert "tools" in server.requests[1].json
     server.play(refuse(400, {"error": {"message": f"{name}: logprobs are not supported"}}))
@@ -849,7 +849,9 @@ async def test_tools_of_the_servers_own_can_be_refused_too(
     server: WireServer, client: httpx2.AsyncClient
 ) -> None:
     model = make(server, client, extra={"tools": [{"type": "web_search"}]})
-    server.play(refuse(400, {"error": {"message": "tools are not supported"}}), Answer(openai_answer(["Hi"])))
+    server.play(
+        refuse(400, {"error": {"message": "tools are not supported"}}), WireAnswer(openai_answer(["Hi"]))
+    )
     assert text_of(await collect(model, asks())) == "Hi"
 
 
@@ -863,7 +865,7 @@ async def test_a_turn_that_has_called_keeps_its_tools_or_fails(
         server.play(refusal)
         with pytest.raises(ModelRefused, match="does not support tools"):
             await collect(model, ModelRequest("", messages, TOOLS))
-    server.play(refusal, Answer(openai_answer(["Hi"])))
+    server.play(refusal, WireAnswer(openai_answer(["Hi"])))
     assert text_of(await collect(model, ModelRequest("", (*before, user("Thanks.")), TOOLS))) == "Hi"
     server.play(refusal)
     with pytest.raises(ModelRefused):  # also where it is known already
@@ -872,7 +874,7 @@ async def test_a_turn_that_has_called_keeps_its_tools_or_fails(
 
 async def test_the_limit_under_the_name_that_the_server_wants(model: OpenAIModel, server: WireServer) -> None:
     complaint = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
-    server.play(refuse(400, {"error": {"message": complaint}}), Answer(openai_answer(["Hi"])))
+    server.play(refuse(400, {"error": {"message": complaint}}), WireAnswer(openai_answer(["Hi"])))
     await collect(model, asks(output_tokens_max=9))
     assert server.requests[1].json["max_completion_tokens"] == 9
     assert "max_tokens" not in server.requests[1].json

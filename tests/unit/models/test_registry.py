@@ -17,7 +17,7 @@ from everturn.models.local import POCKET_SPEC
 from everturn.models.small_models.text_calls import TextCalls
 from everturn.models.weights import OnProgress
 from everturn.store import SecretsFile
-from everturn.testing.wires import Answer, WireServer, anthropic_answer, openai_answer, refuse
+from everturn.testing.wires import WireAnswer, WireServer, anthropic_answer, openai_answer, refuse
 from tests.unit.models.samples import TOOLS, asks, collect, finish_of, text_of
 from tests.unit.models.test_discovery import be_llamacpp, be_ollama
 
@@ -101,7 +101,7 @@ async def test_an_address_without_a_model_takes_what_is_served_there(
     server.route("/v1/models", {"data": [{"id": "served-model"}]})
     async with registry(tmp_path, OPENAI_BASE_URL=server.url + "/v1", OPENAI_API_KEY=KEY) as models:
         assert models.default == "openai:served-model"
-        server.play(Answer(openai_answer(["hi"])))
+        server.play(WireAnswer(openai_answer(["hi"])))
         assert text_of(await collect(await models.get(None), asks(output_tokens_max=5))) == "hi"
         assert server.requests[-1].headers["authorization"] == f"Bearer {KEY}"
         assert server.requests[-1].json["max_tokens"] == 5  # the plain wire, not OpenAI's own
@@ -113,7 +113,7 @@ async def test_what_a_server_does_not_take_is_known_to_the_next_step(
     async with registry(tmp_path, OPENAI_BASE_URL=server.url + "/v1", OPENAI_API_KEY=KEY) as models:
         server.play(
             refuse(400, {"error": {"message": "this model does not support tools"}}),
-            *[Answer(openai_answer(["hi"]))] * 3,
+            *[WireAnswer(openai_answer(["hi"]))] * 3,
         )
         for _ in range(2):
             await collect(await models.get("openai:m"), asks(tools=TOOLS))
@@ -167,7 +167,7 @@ async def test_the_anthropic_wire_by_name(tmp_path: Path, server: WireServer) ->
         assert isinstance(model, AnthropicModel)
         assert model.abilities.continues
         assert not (await models.get("anthropic:claude-opus-4-7")).abilities.continues
-        server.play(Answer(anthropic_answer(["hi"])))
+        server.play(WireAnswer(anthropic_answer(["hi"])))
         assert text_of(await collect(model, asks())) == "hi"
         assert server.requests[-1].headers["x-api-key"] == KEY
 
@@ -191,7 +191,7 @@ async def test_a_provider_of_ones_own(tmp_path: Path, server: WireServer) -> Non
         assert model.abilities.context_tokens == 1000
         assert model.abilities.images
         assert model.abilities.continues
-        server.play(Answer(openai_answer(["hi"])))
+        server.play(WireAnswer(openai_answer(["hi"])))
         await collect(model, asks(prefix="so ", tools=TOOLS))
     sent = server.requests[-1]
     assert sent.path == "/v1/chat/completions"
@@ -213,7 +213,7 @@ async def test_calls_in_text_for_any_model(tmp_path: Path, server: WireServer) -
     async with registry(tmp_path, table, VLLM_BASE_URL=server.url + "/v1") as models:
         model = await models.get("vllm:m")
         assert isinstance(model, TextCalls)
-        server.play(Answer(openai_answer(['{"name": "add", "arguments": {}}'])))
+        server.play(WireAnswer(openai_answer(['{"name": "add", "arguments": {}}'])))
         assert finish_of(await collect(model, asks(tools=TOOLS))).calls[0].name == "add"
 
 
@@ -283,7 +283,7 @@ async def test_trying_a_model(tmp_path: Path, server: WireServer) -> None:
     server.route("/v1/models", {"data": [{"id": "m"}]})
     async with registry(tmp_path, VLLM_BASE_URL=server.url + "/v1", VLLM_API_KEY=KEY) as models:
         server.play(
-            Answer(openai_answer(["Hello", "!"], prompt_tokens=3)),
+            WireAnswer(openai_answer(["Hello", "!"], prompt_tokens=3)),
             refuse(401, {"error": {"message": f"bad {KEY}"}}),
         )
         good = await models.test("vllm:m")

@@ -19,7 +19,7 @@ from everturn.models.small_models.task_progress import must_call
 from everturn.models.small_models.text_calls import TextCalls, ToolBrief
 from everturn.models.small_models.text_prompt import as_text
 from everturn.models.wire import Target
-from everturn.testing.wires import Answer, WireServer, openai_answer
+from everturn.testing.wires import WireAnswer, WireServer, openai_answer
 from tests.unit.models.samples import TOOLS, asks, called, collect, finish_of, message, text_of, user
 
 CALL = '{"name": "add", "arguments": {"a": 1}}'
@@ -231,7 +231,7 @@ async def test_a_model_that_no_grammar_holds_may_call_again(
     server: WireServer, client: httpx2.AsyncClient
 ) -> None:
     model = TextCalls(OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock()))
-    server.play(Answer(openai_answer([f"```json\n{CALL}\n```"])))
+    server.play(WireAnswer(openai_answer([f"```json\n{CALL}\n```"])))
     messages = (user("Add."), *called("{}", "3"), *called("{}", "3"))
     assert finish_of(await collect(model, ModelRequest("", messages, TOOLS))).calls
 
@@ -243,13 +243,13 @@ async def test_who_goes_round_is_held_to_words_and_who_owes_a_call_to_calls(
     wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())
     model = TextCalls(wire, has_grammar=True)
     messages = (user("Add."), *called("{}", "3"), *called("{}", "3"))
-    server.play(Answer(openai_answer(["It is 3."])), Answer(openai_answer([f"```json\n{CALL}\n```"])))
+    server.play(WireAnswer(openai_answer(["It is 3."])), WireAnswer(openai_answer([f"```json\n{CALL}\n```"])))
     await collect(model, ModelRequest("", messages, TOOLS))
     grammars = [server.requests[0].json["grammar"]]
     assert "You have done this before" in server.requests[0].json["messages"][-1]["content"]
     await collect(model, ModelRequest("", messages[:3], TOOLS))
     grammars.append(server.requests[1].json["grammar"])
-    server.play(Answer(openai_answer([f"```json\n{CALL}\n```"])))
+    server.play(WireAnswer(openai_answer([f"```json\n{CALL}\n```"])))
     await collect(model, ModelRequest("", (user("Write a.txt."),), TOOLS))
     grammars.append(server.requests[2].json["grammar"])
     assert grammars == [calls_grammar(()), calls_grammar(TOOLS), calls_grammar(TOOLS, has_words=False)]
@@ -263,7 +263,7 @@ async def test_a_tool_is_told_in_the_words_and_with_the_arguments_that_were_chos
 ) -> None:
     wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())
     model = TextCalls(wire, briefs={"add": ToolBrief("Sum up.", ("a",))})
-    server.play(Answer(openai_answer(["Hello."])))
+    server.play(WireAnswer(openai_answer(["Hello."])))
     await collect(model, asks(tools=TOOLS))
     body = server.requests[0].json
     assert "- add(a: any): Sum up.\n" in body["messages"][0]["content"]
@@ -276,7 +276,7 @@ async def test_hidden_tools_are_not_told_and_not_called(
 ) -> None:
     wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())
     model = TextCalls(wire, hidden=frozenset({"write"}))
-    server.play(Answer(openai_answer(["Hello."])))
+    server.play(WireAnswer(openai_answer(["Hello."])))
     await collect(model, asks(tools=TOOLS))
     system = server.requests[0].json["messages"][0]["content"]
     assert "- add(" in system
@@ -286,7 +286,7 @@ async def test_hidden_tools_are_not_told_and_not_called(
 @pytest.mark.anyio
 async def test_over_the_wire(server: WireServer, client: httpx2.AsyncClient) -> None:
     model = TextCalls(OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock()))
-    server.play(Answer(openai_answer(["Ok.\n", "```js", "on\n", CALL, "\n``", "`"], prompt_tokens=5)))
+    server.play(WireAnswer(openai_answer(["Ok.\n", "```js", "on\n", CALL, "\n``", "`"], prompt_tokens=5)))
     chunks = await collect(model, asks(tools=TOOLS))
     assert text_of(chunks) == "Ok.\n"
     finish = finish_of(chunks)
@@ -303,7 +303,7 @@ async def test_a_model_that_invents_the_result_is_stopped(
 ) -> None:
     model = TextCalls(OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock()))
     pieces = openai_answer([f"```json\n{CALL}\n```\n", "Result of add: 77"])[:2]
-    server.play(Answer(pieces, ending="hang"))
+    server.play(WireAnswer(pieces, ending="hang"))
     chunks = await collect(model, asks(tools=TOOLS))
     assert text_of(chunks) == ""
     assert finish_of(chunks).reason == "calls"

@@ -2,7 +2,7 @@ import pytest
 
 from everturn.domain.errors import ModelRefused, ModelUnknown, RateLimited, StreamCut
 from everturn.domain.model import Finish, ModelRequest, ReasoningChunk, TextChunk
-from everturn.testing import CallTool, Cut, Say, ScriptedModel, ScriptedModels, Think, Trouble
+from everturn.testing import CallTool, Cut, ModelFails, Say, ScriptedModel, ScriptedModels, Think
 
 pytestmark = pytest.mark.anyio
 REQUEST = ModelRequest(system="", messages=())
@@ -27,7 +27,9 @@ async def test_text_reasoning_and_calls_end_with_a_finish():
 
 
 async def test_trouble_before_and_inside_the_stream():
-    model = ScriptedModel(RateLimited("slow"), [Say("a"), Trouble(RateLimited("later"))], [Say("b"), Cut()])
+    model = ScriptedModel(
+        RateLimited("slow"), [Say("a"), ModelFails(RateLimited("later"))], [Say("b"), Cut()]
+    )
     with pytest.raises(RateLimited, match="slow"):
         await play(model)
     with pytest.raises(RateLimited, match="later"):

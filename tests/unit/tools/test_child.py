@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from everturn.tools.policy.guarded import Guard
+from everturn.tools.policy.guarded import ProjectGuard
 from everturn.tools.policy.repositories import Repositories
 from everturn.tools.sandbox.control_groups import Group, Hierarchy
 from everturn.tools.terminal.child import Child
@@ -26,7 +26,7 @@ class BrokenGroup(Group):
 async def test_a_control_group_that_cannot_be_removed_does_not_hide_the_result(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    guard = Guard(tmp_path, Repositories(str(tmp_path)))
+    guard = ProjectGuard(tmp_path, Repositories(str(tmp_path)))
     process = await anyio.open_process(
         ["/bin/sh", "-c", "echo evil > .envrc; exit 3"],
         cwd=tmp_path,

@@ -9,7 +9,7 @@ import pytest
 from everturn.domain.messages import Outcome
 from everturn.tools import Profile
 from everturn.tools.sandbox.control_groups import Groups
-from everturn.tools.sandbox.limits import Disk, Limits, Usage
+from everturn.tools.sandbox.limits import DiskUsage, Limits, ResourceUsage
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import View, python_program
 from tests.unit.tools.kit import Kit, open_kit, profiles_of
@@ -175,20 +175,20 @@ def test_the_default_leaves_half_of_the_machine() -> None:
 
 def test_what_is_below_the_limits_is_no_breach() -> None:
     limits = Limits(memory_mib=10, processes=5)
-    assert limits.breach(Usage(4, 10 * 1024**2)) == ""
-    assert "5" in limits.breach(Usage(5, 0))
-    assert "10 MiB of memory" in limits.breach(Usage(1, 11 * 1024**2))
+    assert limits.breach(ResourceUsage(4, 10 * 1024**2)) == ""
+    assert "5" in limits.breach(ResourceUsage(5, 0))
+    assert "10 MiB of memory" in limits.breach(ResourceUsage(1, 11 * 1024**2))
 
 
 def test_a_command_is_ended_only_for_a_disk_that_it_filled_itself() -> None:
     mib = 1024**2
     limits = Limits(disk_free_mib=1000)
-    full = Disk(free=500 * mib, taken=300 * mib, size=10**6 * mib)
-    assert "took 300 MiB of the disk" in limits.breach(Usage(disk=full))
-    innocent = Disk(free=500 * mib, taken=10 * mib, size=10**6 * mib)
-    assert limits.breach(Usage(disk=innocent)) == ""
-    small = Disk(free=500 * mib, taken=300 * mib, size=2000 * mib)  # of which a twentieth is enough
-    assert limits.breach(Usage(disk=small)) == ""
+    full = DiskUsage(free=500 * mib, taken=300 * mib, size=10**6 * mib)
+    assert "took 300 MiB of the disk" in limits.breach(ResourceUsage(disk=full))
+    innocent = DiskUsage(free=500 * mib, taken=10 * mib, size=10**6 * mib)
+    assert limits.breach(ResourceUsage(disk=innocent)) == ""
+    small = DiskUsage(free=500 * mib, taken=300 * mib, size=2000 * mib)  # of which a twentieth is enough
+    assert limits.breach(ResourceUsage(disk=small)) == ""
 
 
 def _command(pid: str) -> str:

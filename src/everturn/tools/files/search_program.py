@@ -25,7 +25,7 @@ _BINARY_PROBE_BYTES = 8192
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-class Rule(NamedTuple):
+class IgnoreRule(NamedTuple):
     """One line of a .gitignore: what it matches, and whether it includes instead of excludes."""
 
     pattern: re.Pattern[str]
@@ -78,7 +78,7 @@ def translate(glob: str) -> str:
     return out
 
 
-def rule_of(line: str, base: str) -> Rule | None:
+def rule_of(line: str, base: str) -> IgnoreRule | None:
     line = line.rstrip("\n\r")
     if line.endswith(" ") and not line.endswith("\\ "):
         line = line.rstrip(" ")
@@ -94,12 +94,14 @@ def rule_of(line: str, base: str) -> Rule | None:
         return None
     prefix = "" if is_anchored else "(?:.*/)?"
     try:
-        return Rule(re.compile(prefix + translate(line) + r"\Z", re.S), is_negated, is_for_folders, base)
+        return IgnoreRule(
+            re.compile(prefix + translate(line) + r"\Z", re.S), is_negated, is_for_folders, base
+        )
     except re.error:
         return None  # git also ignores a rule that it cannot parse
 
 
-def is_ignored(path: str, is_folder: bool, rules: list[Rule]) -> bool:
+def is_ignored(path: str, is_folder: bool, rules: list[IgnoreRule]) -> bool:
     """The last rule that matches decides."""
     for rule in reversed(rules):
         if rule.is_for_folders and not is_folder:
@@ -123,14 +125,14 @@ def open_beneath(root: int, path: str) -> int:
     return fd
 
 
-def rules_in(folder: int, base: str) -> list[Rule]:
+def rules_in(folder: int, base: str) -> list[IgnoreRule]:
     rules = []
     for name in (".gitignore", ".ignore"):
         rules += rules_of_file(folder, name, base)
     return rules
 
 
-def rules_of_file(folder: int, name: str, base: str) -> list[Rule]:
+def rules_of_file(folder: int, name: str, base: str) -> list[IgnoreRule]:
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
@@ -154,7 +156,7 @@ class Walk:
         base = "" if start in ("", ".") else start.rstrip("/") + "/"
         yield from self._folder(folder, base, rules, depth_max)
 
-    def _rules_above(self, start: str) -> list[Rule]:
+    def _rules_above(self, start: str) -> list[IgnoreRule]:
         if self._everything:
             return []
         rules = rules_of_file(self._root, ".git/info/exclude", "")
@@ -167,7 +169,7 @@ class Walk:
         return rules
 
     def _folder(
-        self, folder: int, base: str, rules: list[Rule], depth: int | None
+        self, folder: int, base: str, rules: list[IgnoreRule], depth: int | None
     ) -> Iterator[tuple[str, os.stat_result, int]]:
         try:
             if not self._everything and base:
@@ -178,7 +180,7 @@ class Walk:
             os.close(folder)
 
     def _entry(
-        self, folder: int, name: str, base: str, rules: list[Rule], depth: int | None
+        self, folder: int, name: str, base: str, rules: list[IgnoreRule], depth: int | None
     ) -> Iterator[tuple[str, os.stat_result, int]]:
         path = base + name
         try:
@@ -197,12 +199,12 @@ class Walk:
             yield from self._folder(inner, path + "/", rules, None if depth is None else depth - 1)
 
 
-def glob_filter(globs: list[str]) -> list[Rule]:
+def glob_filter(globs: list[str]) -> list[IgnoreRule]:
     """Globs as for ripgrep's -g: a leading ! excludes; of several that match, the last one decides."""
     return [rule for rule in (rule_of(glob, "") for glob in globs) if rule is not None]
 
 
-def is_wanted(path: str, globs: list[Rule]) -> bool:
+def is_wanted(path: str, globs: list[IgnoreRule]) -> bool:
     if not globs:
         return True
     for rule in reversed(globs):

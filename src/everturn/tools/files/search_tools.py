@@ -31,7 +31,7 @@ Whole = Annotated[int, msgspec.Meta(ge=1)]
 T = TypeVar("T")
 
 
-class Entry(msgspec.Struct, frozen=True):
+class FolderEntry(msgspec.Struct, frozen=True):
     path: str
     kind: Literal["file", "folder", "link"]
     size: int
@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True):
     """``is_cut``: there are more."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FolderEntry, ...]
     is_cut: bool
 
 
@@ -190,14 +190,14 @@ def inner_path(workspace: Path, path: str) -> str:
         return files.name(path)
 
 
-def _format_entry(entry: Entry) -> str:
+def _format_entry(entry: FolderEntry) -> str:
     if entry.kind == "folder":
         return f"{entry.path}/"
     # With its unit: models took a bare number for a count of lines.
     return f"{entry.path}\t{entry.size:,} bytes" if entry.kind == "file" else f"{entry.path}\t(link)"
 
 
-def _tally(entries: Sequence[Entry]) -> str:
+def _tally(entries: Sequence[FolderEntry]) -> str:
     """How many there are: small models miscount a list."""
     folders = sum(entry.kind == "folder" for entry in entries)
     counts = ((len(entries) - folders, "file"), (folders, "folder"))

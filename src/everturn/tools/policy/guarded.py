@@ -44,7 +44,7 @@ class GuardedMount(msgspec.Struct, frozen=True):
     source: str = ""  # what is mounted there; empty: what is there already
 
 
-class Guard:
+class ProjectGuard:
     """The guarded files of one project while one command runs in it."""
 
     def __init__(self, workspace: Path, repositories: Repositories, *, covers_sockets: bool = True) -> None:

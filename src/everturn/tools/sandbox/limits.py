@@ -54,7 +54,7 @@ class Limits(msgspec.Struct, frozen=True):
         most = self.processes if hard == resource.RLIM_INFINITY else min(self.processes, hard)
         resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
 
-    def breach(self, used: Usage) -> str:
+    def breach(self, used: ResourceUsage) -> str:
         """Which limit is passed, in words; empty if none is."""
         if used.tasks >= self.processes:
             return f"it ran {used.tasks} processes and threads at once, and the limit is {self.processes}"
@@ -72,7 +72,7 @@ class Limits(msgspec.Struct, frozen=True):
     def memory_breach(self) -> str:
         return f"it used more than {self.memory // _MIB} MiB of memory, with files in /tmp; that is the limit"
 
-    def _disk_free(self, disk: Disk) -> int:
+    def _disk_free(self, disk: DiskUsage) -> int:
         return min(self.disk_free_mib * _MIB, disk.size // 20)
 
     def hint(self, exit_code: int, output: bytes) -> str:
@@ -87,7 +87,7 @@ class Limits(msgspec.Struct, frozen=True):
         return ""
 
 
-class Disk(msgspec.Struct, frozen=True):
+class DiskUsage(msgspec.Struct, frozen=True):
     """The disk of the workspace, in bytes. ``taken``: how much less is free than when the command started."""
 
     free: int
@@ -95,17 +95,17 @@ class Disk(msgspec.Struct, frozen=True):
     size: int
 
 
-class Usage(msgspec.Struct, frozen=True):
+class ResourceUsage(msgspec.Struct, frozen=True):
     tasks: int = 0  # processes with their threads
     memory: int = 0  # bytes
     is_out_of_memory: bool = False  # the kernel ended a process for that
-    disk: Disk | None = None
+    disk: DiskUsage | None = None
 
 
-def disk_of(folder: Path, free_before: int | None = None) -> Disk:
+def disk_of(folder: Path, free_before: int | None = None) -> DiskUsage:
     found = os.statvfs(folder)
     free = found.f_bavail * found.f_frsize
-    return Disk(free, 0 if free_before is None else free_before - free, found.f_blocks * found.f_frsize)
+    return DiskUsage(free, 0 if free_before is None else free_before - free, found.f_blocks * found.f_frsize)
 
 
 def processes_in(pid: int) -> list[str]:
@@ -119,7 +119,7 @@ def processes_in(pid: int) -> list[str]:
         return []
 
 
-def usage_of(pid: int, processes: Sequence[str], limits: Limits) -> Usage:
+def usage_of(pid: int, processes: Sequence[str], limits: Limits) -> ResourceUsage:
     """What these processes of the sandbox use together. For sandboxes without a control group."""
     proc = Path(f"/proc/{pid}/root/proc")
     tasks = 0
@@ -133,7 +133,7 @@ def usage_of(pid: int, processes: Sequence[str], limits: Limits) -> Usage:
     if memory > limits.memory:
         # Shared pages were counted once per process. Exact figures cost more, so they are read only now.
         memory = files + sum(_own_share(proc / process / "smaps_rollup") for process in processes)
-    return Usage(tasks, memory)
+    return ResourceUsage(tasks, memory)
 
 
 def _in_memory(folder: Path) -> int:

@@ -28,7 +28,7 @@ from pathlib import Path
 import anyio
 
 from everturn.tools.files.paths import real_identity
-from everturn.tools.policy.guarded import Guard, GuardedMount, socket_covers
+from everturn.tools.policy.guarded import GuardedMount, ProjectGuard, socket_covers
 from everturn.tools.policy.repositories import Repositories
 from everturn.tools.sandbox import bubblewrap, launch, seccomp, trial
 from everturn.tools.sandbox.bubblewrap import (
@@ -150,7 +150,7 @@ class Sandbox:
         workspace = (view.workspace,) if self.is_project(view.workspace) else ()
         return tuple(GuardedMount("", str(path), real_identity(path)) for path in (*workspace, *view.real))
 
-    async def guard(self, view: View) -> Guard | None:
+    async def guard(self, view: View) -> ProjectGuard | None:
         """The guard of a project while a command runs in it, see ``guarded``.
 
         None where nothing can be written, and for a session's own workspace, where only the agent works.
@@ -159,7 +159,7 @@ class Sandbox:
             return None
         known = self._repositories(view.workspace)
         return await anyio.to_thread.run_sync(
-            lambda: Guard(view.workspace, known, covers_sockets=not view.host_network)
+            lambda: ProjectGuard(view.workspace, known, covers_sockets=not view.host_network)
         )
 
     async def _covers(self, view: View) -> tuple[GuardedMount, ...]:

@@ -14,9 +14,9 @@ import anyio
 import msgspec
 from anyio.abc import Process
 
-from everturn.tools.policy.guarded import Guard
+from everturn.tools.policy.guarded import ProjectGuard
 from everturn.tools.sandbox.control_groups import Group
-from everturn.tools.sandbox.limits import Limits, Usage, disk_of, processes_in, usage_of
+from everturn.tools.sandbox.limits import Limits, ResourceUsage, disk_of, processes_in, usage_of
 
 _log = logging.getLogger("everturn.tools")
 
@@ -33,7 +33,7 @@ class Child:
         mark: str = "",
         first: tuple[int, int] | None = None,
         workspace: Path | None = None,
-        guard: Guard | None = None,
+        guard: ProjectGuard | None = None,
     ) -> None:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the process was started without pipes")
@@ -55,21 +55,21 @@ class Child:
     def is_sandboxed(self) -> bool:
         return self._namespace is not None
 
-    async def used(self, limits: Limits) -> Usage:
+    async def used(self, limits: Limits) -> ResourceUsage:
         """What it and its descendants use now. Zero outside a sandbox, where they cannot be found."""
         if self._namespace is None:
-            return Usage()
+            return ResourceUsage()
         processes = processes_in(self._first)
         if len(processes) >= limits.processes:
             # Do not read each of them: under a fork bomb that would never end.
-            used = Usage(len(processes))
+            used = ResourceUsage(len(processes))
         elif self.group is not None and self.group.holds_memory:
-            used = Usage(len(processes), is_out_of_memory=self.group.is_out_of_memory())
+            used = ResourceUsage(len(processes), is_out_of_memory=self.group.is_out_of_memory())
         else:
             used = await anyio.to_thread.run_sync(usage_of, self._first, processes, limits)
         # Once it has ended, another process may have its number.
         if self._namespace is None or _is_over(self._namespace):
-            return Usage()
+            return ResourceUsage()
         disk = disk_of(self._workspace, self._free) if self._workspace else None
         return msgspec.structs.replace(used, disk=disk)
 

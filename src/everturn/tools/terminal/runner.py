@@ -23,7 +23,7 @@ ContextOf = Callable[[ToolCall], CallContext]
 Doors = Callable[[ToolCall], AbstractAsyncContextManager[Door]]
 
 
-class Runner:
+class CommandRunner:
     """Runs one command per call, in the surroundings of that call."""
 
     def __init__(self, sandbox: Sandbox, clock: Clock, context_of: ContextOf) -> None:
@@ -57,7 +57,7 @@ class Runner:
         return ""
 
 
-class GatedRunner(Runner):
+class GatedRunner(CommandRunner):
     """The same with a door to the network. The result names the hosts that were refused."""
 
     def __init__(self, sandbox: Sandbox, clock: Clock, context_of: ContextOf, doors: Doors) -> None:

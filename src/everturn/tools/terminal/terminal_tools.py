@@ -20,7 +20,7 @@ from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern
 from everturn.tools.sandbox.view import python_program
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.process import Command
-from everturn.tools.terminal.runner import GatedRunner, Runner
+from everturn.tools.terminal.runner import CommandRunner, GatedRunner
 
 _TIMEOUT_S_MAX = 1800
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=_TIMEOUT_S_MAX)]
@@ -66,7 +66,7 @@ class Terminal(Action):
     name = "terminal"
     timeout_s = _TIMEOUT_S_MAX + 30
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: CommandRunner) -> None:
         self._runner = runner
         self._shell = shell_program()
 
@@ -106,7 +106,7 @@ class Python(Action):
     name = "python"
     timeout_s = _TIMEOUT_S_MAX + 30
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: CommandRunner) -> None:
         self._runner = runner
 
     async def act(self, call: ToolCall, emit: Emit, code: Code, timeout_s: Timeout = 120) -> ToolResult:

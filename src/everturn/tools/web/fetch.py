@@ -40,7 +40,7 @@ _GLOBAL_IPV6 = ipaddress.ip_network("2000::/3")
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
-class Page(msgspec.Struct, frozen=True):
+class FetchedPage(msgspec.Struct, frozen=True):
     url: str
     status: int
     content_type: str
@@ -64,7 +64,7 @@ class Fetcher:
         self._context: ssl.SSLContext | None = None
         self.network = CheckedNetwork(allowed, resolve or _resolve)
 
-    async def get(self, url: str, *, stays: bool = False) -> Page:
+    async def get(self, url: str, *, stays: bool = False) -> FetchedPage:
         """Fetch a page. ``stays``: a redirect to another host is refused. Raises ToolFailed, with a text for
         the model: refused address, timeout, broken connection."""
         try:
@@ -75,10 +75,10 @@ class Fetcher:
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
             raise ToolFailed(f"{url} could not be read: {type(error).__name__} {error}".rstrip()) from error
 
-    async def _follow(self, url: httpx2.URL, *, stays: bool) -> Page:
+    async def _follow(self, url: httpx2.URL, *, stays: bool) -> FetchedPage:
         for _ in range(_REDIRECTS_MAX + 1):
             answer = await self._once(url)
-            if isinstance(answer, Page):
+            if isinstance(answer, FetchedPage):
                 return answer
             target = _checked_url(_join(url, answer))
             if stays and label_of(target) != label_of(url):
@@ -89,7 +89,7 @@ class Fetcher:
             url = target
         raise ToolFailed(f"{url} redirects more than {_REDIRECTS_MAX} times.")
 
-    async def _once(self, url: httpx2.URL) -> Page | str:
+    async def _once(self, url: httpx2.URL) -> FetchedPage | str:
         """The page, or where it has moved to."""
         timeouts = {"connect": _CONNECT_TIMEOUT_S, "read": _READ_TIMEOUT_S, "write": _READ_TIMEOUT_S}
         headers = [(b"Host", url.netloc), *((k.encode(), v.encode()) for k, v in _HEADERS.items())]
@@ -104,7 +104,7 @@ class Fetcher:
             if response.status in (301, 302, 303, 307, 308) and b"location" in fields:
                 return fields[b"location"]
             body, is_cut = await self._body(response.aiter_stream(), fields.get(b"content-encoding", ""))
-            return Page(str(url), response.status, fields.get(b"content-type", ""), body, is_cut)
+            return FetchedPage(str(url), response.status, fields.get(b"content-type", ""), body, is_cut)
 
     async def _body(self, chunks: AsyncIterator[bytes], encoding: str) -> tuple[bytes, bool]:
         """The decoded body up to the limit. Unpacked bytes count, so a zip bomb stops at the limit too."""

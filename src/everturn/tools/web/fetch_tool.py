@@ -15,7 +15,7 @@ from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.policy.hosts import is_listed
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
 from everturn.tools.schema import Action, ToolFailed
-from everturn.tools.web.fetch import Fetcher, Page, label_of
+from everturn.tools.web.fetch import FetchedPage, Fetcher, label_of
 from everturn.tools.web.readable import Readable, readable
 
 _TEXT_TYPES = re.compile(r"^(text/|application/(.*\+)?(json|xml|javascript|yaml|toml)|$)")
@@ -77,7 +77,7 @@ class WebFetch(Action):
         )
 
 
-def _text(page: Page) -> Readable:
+def _text(page: FetchedPage) -> Readable:
     kind = page.content_type.partition(";")[0].strip().lower()
     if not _TEXT_TYPES.match(kind) or b"\0" in page.body[:4096]:
         raise ToolFailed(f"{page.url} is not text ({kind or 'unknown type'}, {len(page.body):,} bytes).")
@@ -87,7 +87,7 @@ def _text(page: Page) -> Readable:
     return Readable("", text)
 
 
-def _decode(page: Page) -> str:
+def _decode(page: FetchedPage) -> str:
     named = _CHARSET.search(page.content_type.encode("latin-1", "replace")) or _CHARSET.search(
         page.body[:2048]
     )

@@ -16,7 +16,7 @@ _BYTES_MAX = 10_000_000
 _TAIL_BYTES = 400_000
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     at: int
     what: str  # signin | signin.failed | signout | token.created | approval | key.set | …
     by: str
@@ -38,7 +38,7 @@ class Audit:
 
     async def write(self, what: str, by: str, *, address: str = "", detail: str = "") -> None:
         """Durable on return."""
-        entry = Entry(self._clock.now_ms(), what, by[:200], address, detail[:500])
+        entry = AuditEntry(self._clock.now_ms(), what, by[:200], address, detail[:500])
         async with self._lock:
             await anyio.to_thread.run_sync(self._append, msgspec.json.encode(entry) + b"\n")
 
@@ -46,7 +46,7 @@ class Audit:
         """Write what a caller did. Durable on return."""
         await self.write(what, caller.name, address=caller.address, detail=detail)
 
-    async def newest(self, limit: int) -> list[Entry]:
+    async def newest(self, limit: int) -> list[AuditEntry]:
         return await anyio.to_thread.run_sync(self._tail, limit)
 
     def _append(self, line: bytes) -> None:
@@ -63,14 +63,14 @@ class Audit:
         finally:
             os.close(descriptor)
 
-    def _tail(self, limit: int) -> list[Entry]:
+    def _tail(self, limit: int) -> list[AuditEntry]:
         found = _newest(self._path)
         if len(found) < limit:  # a new file has just begun
             found += _newest(self._older)
         return found[:limit]
 
 
-def _newest(path: Path) -> list[Entry]:
+def _newest(path: Path) -> list[AuditEntry]:
     """The entries at the end of a file, newest first."""
     if not path.exists():
         return []
@@ -82,8 +82,8 @@ def _newest(path: Path) -> list[Entry]:
     return [entry for entry in map(_parsed, reversed(lines)) if entry is not None]
 
 
-def _parsed(line: bytes) -> Entry | None:
+def _parsed(line: bytes) -> AuditEntry | None:
     try:
-        return msgspec.json.decode(line, type=Entry)
+        return msgspec.json.decode(line, type=AuditEntry)
     except msgspec.DecodeError:
         return None

@@ -18,7 +18,7 @@ from everturn.web.access.accounts import (
     set_browser,
     set_cookie,
 )
-from everturn.web.access.audit import Audit, Entry
+from everturn.web.access.audit import Audit, AuditEntry
 from everturn.web.access.errors import AccessNeeded, OldPasswordWrong, ScopeMissing, Throttled, WrongPassword
 from everturn.web.access.identity import LOCAL_OWNER, Scope
 from everturn.web.access.passwords import PASSWORD_LENGTH_MIN
@@ -78,7 +78,7 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AuditPage(msgspec.Struct, frozen=True):
-    items: tuple[Entry, ...]
+    items: tuple[AuditEntry, ...]
 
 
 class AccountApi:

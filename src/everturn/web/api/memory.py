@@ -147,7 +147,7 @@ class MemoryApi:
     async def read(self, call: ApiCall[NotesQuery, Nothing]) -> Remembered:
         owner, query = call.owner, call.query
         notes, cursor = await self._page(owner, query)
-        owing, settled = await self._memory.ledger.standing(owner)
+        owing, settled = await self._memory.ledger.read_status(owner)
         said = await self._store.records.get(owner, "memory", "notice")
         troubles = await self._notebooks.problems(owner)
         return Remembered(
@@ -199,7 +199,7 @@ class MemoryApi:
 
     async def commit(self, call: ApiCall[Nothing, CommitNow]) -> CommittedNow:
         wanted = call.body.session_id
-        owing = await self._memory.ledger.owing(call.owner) if wanted is None else []
+        owing = await self._memory.ledger.list_owing(call.owner) if wanted is None else []
         turns, errors = 0, []
         for session_id in [wanted] if wanted is not None else [each.session_id for each in owing]:
             done = await self._memory.commit_session(call.owner, session_id)

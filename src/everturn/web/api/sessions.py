@@ -113,18 +113,18 @@ class OfTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turn_id: TurnId | None = None
 
 
-class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RetryTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``turn_id``: default the last turn. ``model``: another one than answered before."""
 
     turn_id: TurnId | None = None
     model: ModelName | None = None
 
 
-class Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SelectTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turn_id: TurnId
 
 
-class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EditTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: Words
     turn_id: TurnId | None = None
 
@@ -255,9 +255,9 @@ class SessionsApi:
             move("undo", self.undo, "Go back before the last turn.", Session),
             move("redo", self.redo, "Bring back what undo took away.", Session),
             move("clear", self.clear, "Begin anew; undoable.", Session),
-            move("select", self.select, "Show another answer to the same message.", Session, Select),
-            move("retry", self.retry, "Ask again.", Accepted, Retry, 202),
-            move("edit", self.edit, "Ask something else instead.", Accepted, Edit, 202),
+            move("select", self.select, "Show another answer to the same message.", Session, SelectTurn),
+            move("retry", self.retry, "Ask again.", Accepted, RetryTurn, 202),
+            move("edit", self.edit, "Ask something else instead.", Accepted, EditTurn, 202),
             move("branch", self.branch, "Copy the way to a turn into a new session.", Session, OfTurn, 201),
             move("compact", self.compact, "Summarise what is old.", Accepted, Compact, 202),
         ]
@@ -348,18 +348,18 @@ class SessionsApi:
         session_id, request = self._move(call)
         return tagged(await self._with_current(call, self._engine.clear(call.owner, session_id, request)))
 
-    async def select(self, call: ApiCall[Nothing, Select]) -> Answer:
+    async def select(self, call: ApiCall[Nothing, SelectTurn]) -> Answer:
         session_id, request = self._move(call)
         moved = self._engine.select(call.owner, session_id, call.body.turn_id, request)
         return tagged(await self._with_current(call, moved))
 
-    async def retry(self, call: ApiCall[Nothing, Retry]) -> Accepted:
+    async def retry(self, call: ApiCall[Nothing, RetryTurn]) -> Accepted:
         session_id, request = self._move(call)
         body = call.body
         moved = self._engine.retry(call.owner, session_id, body.turn_id, request, model=body.model)
         return await self._with_current(call, moved)
 
-    async def edit(self, call: ApiCall[Nothing, Edit]) -> Accepted:
+    async def edit(self, call: ApiCall[Nothing, EditTurn]) -> Accepted:
         session_id, request = self._move(call)
         # The new turn keeps the profile that was chosen for the old one, with words of this caller.
         turn = await self._turn_to_edit(call.owner, session_id, call.body.turn_id)

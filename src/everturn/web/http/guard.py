@@ -31,7 +31,7 @@ HEADERS: tuple[tuple[bytes, bytes], ...] = (
 )
 
 
-class Guard:
+class RequestGuard:
     """``hosts``: the names that people may use besides loopback names and plain addresses.
 
     A plain address is always taken: an attack that rebinds a name (DNS rebinding) needs a name.
