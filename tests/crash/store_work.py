@@ -35,6 +35,9 @@ PASSES = frozenset(
         Moment.END_COMMITTED,
         Moment.MOVE_WRITTEN,
         Moment.FILE_SYNCED,
+        Moment.BLOB_WRITTEN,
+        Moment.BLOBS_MARKED,
+        Moment.PACK_DELETED,
         Moment.HANDED_OVER,
         Moment.TAKEN_OVER,
         Moment.INDEXED,
@@ -163,6 +166,8 @@ class Life:
         unused = await self.store.files.put(ME, "unused.txt", "text/plain", b"unreferenced")
         await self.store.files.sweep(grace_ms=-60_000)
         self.note("swept", file=unused.id)
+        await self.store.blobs.put_many([b"named by nothing"])
+        await self.store.blobs.collect(grace_ms=-60_000, wait_ms=-60_000)
 
     async def take_over(self) -> None:
         """Another worker dies with a turn, and this one releases it."""

@@ -6,6 +6,7 @@ contracts: ``store`` (with ``store_values``), ``model``, ``tool``, ``memory`` (p
 
 __all__ = [
     "asks",
+    "blobs",
     "clock",
     "environ",
     "errors",

@@ -216,6 +216,13 @@ class DiskReadOnly(Retry):
     hint = "Make the data folder writable, then try again. Everything acknowledged before is safe."
 
 
+class StorageAway(Retry):
+    """The object storage that holds the bytes of files cannot be reached. The database can."""
+
+    code = "storage_away"
+    hint = "It is tried again with the next request; see whether the storage runs and [files] url is right."
+
+
 class Overloaded(Retry):
     code = "overloaded"
     status = 429
@@ -260,6 +267,31 @@ class FileMissing(Stopped):
     code = "file_missing"
     status = 404
     hint = "Run 'everturn doctor', which lists such files; a backup has the bytes if it was taken before."
+
+
+class BlobMissing(Stopped):
+    """No row names such bytes: they were never stored, or were collected because nothing named them."""
+
+    code = "blob_missing"
+    status = 404
+    hint = "Run 'everturn doctor', which lists files without bytes; a backup has them if it was taken before."
+
+    def __init__(self, sha256: str) -> None:
+        super().__init__(
+            f"The bytes {sha256[:80]} are not stored. Everything else can be read.", sha256=sha256
+        )
+
+
+class BlobDamaged(Stopped):
+    """Stored bytes are missing or not what they were. The rest of them can still be read."""
+
+    code = "blob_damaged"
+    hint = (
+        "Check the disk. A backup has the bytes if it was taken before; storing the same file again mends it."
+    )
+
+    def __init__(self, sha256: str, why: str) -> None:
+        super().__init__(f"The bytes {sha256} are damaged: {why}. Nothing else is affected.", sha256=sha256)
 
 
 class NotADatabase(Stopped):

@@ -32,6 +32,9 @@ class Moment(StrEnum):
     TITLE_MADE = "title.made"  # a title was generated, not yet written
     SUMMARY_MADE = "summary.made"  # a summary was generated, not yet written
     FILE_SYNCED = "file.synced"  # an attachment is on disk, no row names it
+    BLOB_WRITTEN = "blob.written"  # the bytes of a pack are durable, no row names them
+    BLOBS_MARKED = "blobs.marked"  # blobs that no root names are marked, their bytes are there
+    PACK_DELETED = "pack.deleted"  # the bytes of a pack are deleted, its rows are there
     SPOOL_SYNCED = "spool.synced"  # events are in the spool file, not in the database
     SPOOL_DELIVERED = "spool.delivered"  # events are in the database, the file still has them
     HANDED_OVER = "handed.over"  # shutdown released the turn

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from everturn.domain.asks import Ask
+from everturn.domain.blobs import Blobs
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
 from everturn.domain.json_types import Json, JsonObject
@@ -471,6 +472,9 @@ class Store(Protocol):
 
     @property
     def files(self) -> Files: ...
+
+    @property
+    def blobs(self) -> Blobs: ...
 
     @property
     def search(self) -> Search: ...

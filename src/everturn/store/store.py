@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import Trouble, WriteCounts
+from everturn.store.blobs.places import open_blobs
 from everturn.store.files.disk import Disk
 from everturn.store.files.files import Files
 from everturn.store.journal.hub import Hub
@@ -68,6 +69,7 @@ class Store:
             recovery_age_max_ms=settings.recovery_age_max_ms,
         )
         self.asks = Asks(db)
+        self.blobs = open_blobs(db, data_dir, disk)
         self.files = Files(db, data_dir / "files", disk)
         self.search = Search(db)
         self.workers = workers

@@ -220,7 +220,9 @@ async def test_both_stores_have_the_same_tables_and_columns(
     }
     sqlite.close()
     assert there - here == {("events", "seq")}  # PostgreSQL's heap is in arrival order by itself
-    assert here - there == {("titles", "grams")}  # SQLite's index makes the pieces itself
+    assert {pair for pair in here - there if pair[0] != "pack_bytes"} == {
+        ("titles", "grams")  # SQLite's index makes the pieces itself; its packs are files
+    }
 
 
 async def test_the_schema_repeats_the_table_of_moves(store_url: str, store: Store) -> None:

@@ -430,6 +430,46 @@ FILE: Select[[str, str], FileColumns] = Select("file_get", FileColumns)
 FILES_UNUSED: Select[[int, int], UnusedFile] = Select("files_unused", UnusedFile)
 FILES_ALL: Select[[], NamedFile] = Select("files_all", NamedFile)
 
+# --- blobs --------------------------------------------------------------------------------------------
+
+
+class FoundBlob(Columns, frozen=True):
+    sha256: str
+    size: int
+    touched_at: int
+
+
+class BlobPlace(Columns, frozen=True):
+    size: int
+    pack: str
+    place: str
+    path: str
+    start: int
+    checksums: bytes | None
+
+
+class PackedBlob(Columns, frozen=True):
+    sha256: str
+    size: int
+
+
+class DeadPack(Columns, frozen=True):
+    id: str
+    place: str
+    path: str
+    size: int
+
+
+BLOBS_FIND: Select[[str], FoundBlob] = Select("blobs_find", FoundBlob)  # a list in JSON
+BLOB_PLACE: Select[[str], BlobPlace] = Select("blob_place", BlobPlace)
+BLOBS_IN_PACK: SelectValue[[str], int] = SelectValue("blobs_in_pack")
+BLOBS_OF_PACK: Select[[str], PackedBlob] = Select("blobs_of_pack", PackedBlob)
+BLOBS_TO_MARK: SelectValue[[str, int, int], str] = SelectValue("blobs_to_mark")
+BLOBS_MARKED: SelectValue[[str, int], str] = SelectValue("blobs_marked")
+BLOBS_TO_MOVE: SelectValue[[int], str] = SelectValue("blobs_to_move")
+PACKS_TO_DELETE: Select[[int], DeadPack] = Select("packs_to_delete", DeadPack)
+PACK_PIECES: SelectValue[[str, int, int, int, int], bytes] = SelectValue("pack_pieces")
+
 # --- workers ------------------------------------------------------------------------------------------
 
 

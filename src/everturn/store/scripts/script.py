@@ -9,7 +9,7 @@ run and how a commit becomes durable.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -45,6 +45,11 @@ Script = Generator[Query, Rows, T]
 
 def q(name: str, *args: Value) -> Query:
     return Query(name, args)
+
+
+def listed(values: Iterable[str]) -> str:
+    """A list as one argument, for the macro ``in_list``."""
+    return msgspec.json.encode(list(values)).decode()
 
 
 class Select(Generic[P, S]):

@@ -21,3 +21,50 @@ CREATE TABLE secret_holders (
   key_ids TEXT NOT NULL,
   seen_at BIGINT NOT NULL
 );
+
+-- ---------------------------------------------------------------- blobs
+
+-- packs: where bytes are. A pack holds many small blobs or one large one. Its row is there before its bytes and until
+-- they are gone, so nothing that was written is forgotten. `place` is 'folder' (the data folder), 'database'
+-- (pack_bytes) or the address of an object storage; `path` is its name there. `sealed_at`: its bytes are durable; NULL
+-- while it is written. `marked_at`: no blob will use it any more; its bytes are deleted when they were marked for a while.
+CREATE TABLE packs (
+  id TEXT COLLATE "C" PRIMARY KEY,
+  place TEXT NOT NULL,
+  path TEXT NOT NULL,
+  size BIGINT NOT NULL,
+  created_at BIGINT NOT NULL,
+  sealed_at BIGINT,
+  marked_at BIGINT
+);
+CREATE INDEX packs_unsealed ON packs (created_at) WHERE sealed_at IS NULL;
+CREATE INDEX packs_marked ON packs (marked_at) WHERE marked_at IS NOT NULL;
+
+-- blobs: bytes by their hash, at `start` in a pack. `checksums`: CRC-32 of each chunk of a mebibyte, four bytes each,
+-- big-endian; empty if there is only one chunk, which the hash itself verifies; NULL if not computed yet.
+-- `touched_at`: when the blob was last stored or found; it is not collected within a day. `marked_at`: nothing named it
+-- when it was looked at: these bytes, in this place, will be deleted. Storing the same bytes again writes them to a
+-- new pack and points the row there; a mark is never taken back. `damaged_at`: a read found the bytes damaged;
+-- storing them again does the same.
+CREATE TABLE blobs (
+  sha256 TEXT COLLATE "C" PRIMARY KEY,
+  size BIGINT NOT NULL,
+  pack TEXT COLLATE "C" NOT NULL REFERENCES packs,
+  start BIGINT NOT NULL,
+  checksums BYTEA,
+  touched_at BIGINT NOT NULL,
+  marked_at BIGINT,
+  damaged_at BIGINT
+);
+CREATE INDEX blobs_of_pack ON blobs (pack);
+CREATE INDEX blobs_marked ON blobs (sha256) WHERE marked_at IS NOT NULL;
+
+-- pack_bytes: the bytes of a pack whose place is 'database', in pieces of a mebibyte; only the last one is shorter.
+-- Not compressed: most of it is, and a part of a piece can be read without the rest.
+CREATE TABLE pack_bytes (
+  pack TEXT COLLATE "C" NOT NULL REFERENCES packs ON DELETE CASCADE,
+  number BIGINT NOT NULL,
+  data BYTEA NOT NULL,
+  PRIMARY KEY (pack, number)
+);
+ALTER TABLE pack_bytes ALTER COLUMN data SET STORAGE EXTERNAL;

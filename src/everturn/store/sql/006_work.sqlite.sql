@@ -1,2 +1,39 @@
 -- Work as durable as words. schema_min stays 5: a program that knows schema 5 leaves these tables alone.
 UPDATE meta SET value = '6' WHERE name = 'schema';
+
+-- ---------------------------------------------------------------- blobs
+
+-- packs: where bytes are. A pack holds many small blobs or one large one. Its row is there before its bytes and until
+-- they are gone, so nothing that was written is forgotten. `place` is 'folder' (the data folder), 'database'
+-- (pack_bytes) or the address of an object storage; `path` is its name there. `sealed_at`: its bytes are durable; NULL
+-- while it is written. `marked_at`: no blob will use it any more; its bytes are deleted when they were marked for a while.
+CREATE TABLE packs (
+  id TEXT PRIMARY KEY,
+  place TEXT NOT NULL,
+  path TEXT NOT NULL,
+  size INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  sealed_at INTEGER,
+  marked_at INTEGER
+);
+CREATE INDEX packs_unsealed ON packs (created_at) WHERE sealed_at IS NULL;
+CREATE INDEX packs_marked ON packs (marked_at) WHERE marked_at IS NOT NULL;
+
+-- blobs: bytes by their hash, at `start` in a pack. `checksums`: CRC-32 of each chunk of a mebibyte, four bytes each,
+-- big-endian; empty if there is only one chunk, which the hash itself verifies; NULL if not computed yet.
+-- `touched_at`: when the blob was last stored or found; it is not collected within a day. `marked_at`: nothing named it
+-- when it was looked at: these bytes, in this place, will be deleted. Storing the same bytes again writes them to a
+-- new pack and points the row there; a mark is never taken back. `damaged_at`: a read found the bytes damaged;
+-- storing them again does the same.
+CREATE TABLE blobs (
+  sha256 TEXT PRIMARY KEY,
+  size INTEGER NOT NULL,
+  pack TEXT NOT NULL REFERENCES packs,
+  start INTEGER NOT NULL,
+  checksums BLOB,
+  touched_at INTEGER NOT NULL,
+  marked_at INTEGER,
+  damaged_at INTEGER
+);
+CREATE INDEX blobs_of_pack ON blobs (pack);
+CREATE INDEX blobs_marked ON blobs (sha256) WHERE marked_at IS NOT NULL;

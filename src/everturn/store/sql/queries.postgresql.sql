@@ -289,3 +289,26 @@ CREATE INDEX message_words_index ON message_words USING gin (words) WITH (gin_pe
 
 -- name: index_fill
 INSERT INTO unindexed (message_no) SELECT message_no FROM messages ON CONFLICT (message_no) DO NOTHING
+
+-- ---------------------------------------------------------------- blobs
+
+-- macro: in_list
+= ANY (ARRAY (SELECT jsonb_array_elements_text(CAST(%1 AS JSONB))))
+
+-- name: pack_bytes_add
+INSERT INTO pack_bytes (pack, number, data) VALUES ($1, $2, $3)
+
+-- name: pack_pieces
+-- Of the pieces from $2 to $3: the first one from byte $4 on, the last one up to byte $5.
+SELECT CASE
+  WHEN CAST($2 AS BIGINT) = CAST($3 AS BIGINT)
+    THEN substring(data FROM CAST($4 AS INTEGER) + 1 FOR CAST($5 AS INTEGER) - CAST($4 AS INTEGER))
+  WHEN number = $2 THEN substring(data FROM CAST($4 AS INTEGER) + 1)
+  WHEN number = $3 THEN substring(data FROM 1 FOR CAST($5 AS INTEGER))
+  ELSE data END
+FROM pack_bytes WHERE pack = $1 AND number BETWEEN $2 AND $3 ORDER BY number
+
+-- name: pack_bytes_delete
+DELETE FROM pack_bytes WHERE pack = $1
+  AND number IN (SELECT number FROM pack_bytes WHERE pack = $1 ORDER BY number LIMIT $2)
+RETURNING number

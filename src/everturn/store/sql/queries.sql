@@ -620,6 +620,77 @@ DELETE FROM files WHERE id = $1
 -- name: hash_used
 SELECT 1 FROM files WHERE sha256 = $1 LIMIT 1
 
+-- ---------------------------------------------------------------- blobs
+
+-- name: blobs_find
+SELECT sha256, size, touched_at FROM blobs WHERE sha256 {in_list:$1} AND marked_at IS NULL AND damaged_at IS NULL
+
+-- name: blobs_touch
+UPDATE blobs SET touched_at = $2 WHERE sha256 {in_list:$1} AND marked_at IS NULL RETURNING sha256
+
+-- name: blob_place
+SELECT b.size, b.pack, p.place, p.path, b.start, b.checksums FROM blobs b JOIN packs p ON p.id = b.pack
+WHERE b.sha256 = $1
+
+-- name: blob_put
+-- A row that is neither marked nor damaged has its bytes from another put, which was faster.
+INSERT INTO blobs (sha256, size, pack, start, checksums, touched_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (sha256) DO UPDATE SET pack = excluded.pack, start = excluded.start, checksums = excluded.checksums,
+  touched_at = excluded.touched_at, marked_at = NULL, damaged_at = NULL
+WHERE blobs.marked_at IS NOT NULL OR blobs.damaged_at IS NOT NULL
+
+-- name: blob_checksums
+UPDATE blobs SET checksums = $2 WHERE sha256 = $1 AND checksums IS NULL
+
+-- name: blob_damaged
+UPDATE blobs SET damaged_at = $3 WHERE sha256 = $1 AND pack = $2
+
+-- name: blobs_in_pack
+SELECT count(*) FROM blobs WHERE pack = $1
+
+-- name: blob_move
+UPDATE blobs SET pack = $3, start = $4, marked_at = NULL WHERE sha256 = $1 AND pack = $2
+
+-- name: blobs_of_pack
+SELECT sha256, size FROM blobs WHERE pack = $1
+
+-- name: blobs_to_mark
+SELECT sha256 FROM blobs WHERE sha256 > $1 AND touched_at < $2 AND marked_at IS NULL ORDER BY sha256 LIMIT $3
+
+-- name: blobs_mark
+UPDATE blobs SET marked_at = $3 WHERE sha256 {in_list:$1} AND touched_at < $2 AND marked_at IS NULL RETURNING sha256
+
+-- name: blobs_marked
+SELECT sha256 FROM blobs WHERE sha256 > $1 AND marked_at IS NOT NULL ORDER BY sha256 LIMIT $2
+
+-- name: blobs_to_move
+-- Those that are used, of packs of which more than a quarter is not.
+SELECT b.sha256 FROM blobs b WHERE b.marked_at IS NULL AND b.damaged_at IS NULL AND b.pack IN (
+  SELECT p.id FROM packs p JOIN blobs u ON u.pack = p.id AND u.marked_at IS NULL
+  WHERE p.sealed_at < $1 AND p.marked_at IS NULL GROUP BY p.id, p.size HAVING sum(u.size) * 4 < p.size * 3)
+
+-- name: blobs_forget
+DELETE FROM blobs WHERE pack = $1
+
+-- name: packs_mark_unsealed
+UPDATE packs SET marked_at = $2 WHERE sealed_at IS NULL AND created_at < $1 AND marked_at IS NULL
+
+-- name: packs_mark_unused
+UPDATE packs SET marked_at = $2 WHERE sealed_at < $1 AND marked_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM blobs b WHERE b.pack = packs.id AND b.marked_at IS NULL)
+
+-- name: packs_to_delete
+SELECT id, place, path, size FROM packs WHERE marked_at <= $1 ORDER BY id
+
+-- name: pack_insert
+INSERT INTO packs (id, place, path, size, created_at) VALUES ($1, $2, $3, 0, $4)
+
+-- name: pack_seal
+UPDATE packs SET size = $2, sealed_at = $3 WHERE id = $1 AND sealed_at IS NULL AND marked_at IS NULL RETURNING id
+
+-- name: pack_delete
+DELETE FROM packs WHERE id = $1
+
 -- ---------------------------------------------------------------- workers
 
 -- name: worker_insert

@@ -155,3 +155,8 @@ UPDATE turns SET is_ready = 1, ready_reason = $2, worker = NULL, stopped_at = co
    AND e.turn_no = turns.turn_no ORDER BY e.position DESC LIMIT 1), $3)
 WHERE worker = $1
 RETURNING id
+
+-- ---------------------------------------------------------------- blobs
+
+-- macro: in_list
+IN (SELECT value FROM json_each(%1))
