@@ -20,7 +20,7 @@ import asyncpg
 from benchmarks.printing import Report, median, percentile
 from benchmarks.store import DELTA, OWNER, TURNS, append_all, claims, session_of, text
 from everturn.domain import events as ev
-from everturn.domain.store_values import Claim, Submission
+from everturn.domain.store_values import Claim, SearchOrder, Submission
 from everturn.store import Store, open_store, sql
 from everturn.store.postgres import PostgresDatabase
 from everturn.store.scripts.rows import crc_of
@@ -159,10 +159,10 @@ async def searching(report: Report, server: PostgresServer, messages: int) -> No
             pass
         report.say("messages indexed per second", messages / (time.perf_counter() - started), "1/s")
         for label, order, query, limit in (
-            ("common word, newest first", "newest", "river", 5.0),
-            ("rare word, newest first", "newest", "needle", 5.0),
-            ("common word, by relevance", "relevance", "river", 150.0),
-            ("prefix", "newest", "riv", 50.0),
+            ("common word, newest first", SearchOrder.NEWEST, "river", 5.0),
+            ("rare word, newest first", SearchOrder.NEWEST, "needle", 5.0),
+            ("common word, by relevance", SearchOrder.RELEVANCE, "river", 150.0),
+            ("prefix", SearchOrder.NEWEST, "riv", 50.0),
         ):
             assert await store.search.find(OWNER, query, order=order)
             taken = await timed(lambda o=order, q=query: store.search.find(OWNER, q, order=o))

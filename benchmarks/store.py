@@ -26,7 +26,7 @@ from everturn.domain import events as ev
 from everturn.domain.clock import SystemClock
 from everturn.domain.fold import Fold
 from everturn.domain.ids import Ids
-from everturn.domain.store_values import Claim, Submission
+from everturn.domain.store_values import Claim, SearchOrder, Submission
 from everturn.domain.turns import FinishReason
 from everturn.store import Store, open_store
 from everturn.store.scripts.rows import crc_of
@@ -359,9 +359,9 @@ async def searching(report: Report, base: Path, messages: int) -> None:
         while await store.search.index(limit=5000):
             pass
         for label, order, query, limit in (
-            ("common word, newest first", "newest", "river", 5.0),
-            ("common word, by relevance", "relevance", "river", 150.0),
-            ("prefix", "newest", "riv", 50.0),
+            ("common word, newest first", SearchOrder.NEWEST, "river", 5.0),
+            ("common word, by relevance", SearchOrder.RELEVANCE, "river", 150.0),
+            ("prefix", SearchOrder.NEWEST, "riv", 50.0),
         ):
             taken = []
             for _ in range(30):

@@ -10,6 +10,7 @@ from typing import Literal, cast
 
 from everturn.app import App, open_app
 from everturn.config import read_config
+from everturn.domain import store_values
 from everturn.domain.asks import Ask
 from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.events import Event
@@ -19,6 +20,7 @@ from everturn.domain.sessions import Page, Session
 from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.tool import Tool, ToolCall, ToolQuestion, ToolResult, ToolSpec
 from everturn.domain.turns import Turn
+from everturn.domain.words import read_word
 from everturn.memory import CommitResult, Memory
 from everturn.tools import TOOL_NAMES, tool
 from everturn.tools.schema import FunctionTool
@@ -129,7 +131,7 @@ class Agent:
             attachments=tuple(attachments),
             model=model,
             profile=profile,
-            when_busy=when_busy,
+            when_busy=read_word(store_values.WhenBusy, when_busy, "when_busy"),
         )
         return await self._app.engine.submit(self.owner, session_id, submission)
 

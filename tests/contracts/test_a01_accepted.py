@@ -98,7 +98,7 @@ async def test_a01_a_message_with_an_unknown_attachment_is_refused_whole(store: 
         (Submission(text="ä" * 51), TextTooLong),
         (Submission(text="a\0b"), Invalid),
         (Submission(text="a\ud800b"), Invalid),
-        (Submission(text="a", when_busy="panic"), Invalid),
+        (Submission(text="a", when_busy="panic"), Invalid),  # type: ignore[arg-type]
         (Submission(text="a", key=""), Invalid),
         (Submission(text="a", key="k" * 201), Invalid),
         (Submission(text="a", attachments=("fil_x",) * 33), Invalid),

@@ -8,7 +8,7 @@ import pytest
 
 from everturn.domain.errors import Invalid
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store_values import Request
+from everturn.domain.store_values import Request, SearchOrder
 from everturn.store import Store
 from everturn.store.sessions import search
 from tests.acting import CRASHED, ME, answered, append, ask, new_session, say, start, wish, words
@@ -67,19 +67,26 @@ async def test_a06_search_finds_what_was_indexed_and_forgets_what_was_deleted(st
     assert [hit.title for hit in await store.search.find(ME, "green elephant")] == ["first"]
     assert {hit.session_id for hit in await store.search.find(ME, "green")} == {one.id, two.id}
     assert await store.search.find("another owner", "green") == []
-    for order in ("newest", "relevance"):
+    for order in SearchOrder:
         hits = await store.search.find(ME, "green", session_id=one.id, order=order)
         assert [hit.session_id for hit in hits] == [one.id]
         hit = hits[0]
         assert [hit.excerpt[start:end].lower() for start, end in hit.marks] == ["green"]
     await store.sessions.delete(ME, one.id)
     assert await store.search.find(ME, "elephant") == []
+
+
+@pytest.mark.parametrize("query", ["green", ""])
+async def test_a06_search_refuses_an_unknown_order(store: Store, query: str) -> None:
+    with pytest.raises(Invalid, match="order is 'oldest'") as refused:
+        await store.search.find(ME, query, order="oldest")  # type: ignore[arg-type]
+    assert refused.value.hint == "Use newest or relevance."
     assert await store.upkeep.check() == []
 
 
-@pytest.mark.parametrize("order", ["newest", "relevance"])
+@pytest.mark.parametrize("order", SearchOrder)
 async def test_a06_what_is_private_is_found_by_its_owner_and_not_by_other_sessions(
-    store: Store, order: str
+    store: Store, order: SearchOrder
 ) -> None:
     open_one, reader = await new_session(store, "open"), await new_session(store, "reader")
     secret = await store.sessions.create(ME, title="secret", private=True)
@@ -108,7 +115,7 @@ async def test_a06_the_best_hits_of_a_session_are_found_among_many_of_others(sto
         await answered(store, crowd.id, "owl owl owl", "owl")
     while await store.search.index():
         pass
-    hits = await store.search.find(ME, "owl", session_id=wanted.id, order="relevance", limit=2)
+    hits = await store.search.find(ME, "owl", session_id=wanted.id, order=SearchOrder.RELEVANCE, limit=2)
     assert [hit.session_id for hit in hits] == [wanted.id]
 
 
@@ -119,11 +126,11 @@ async def test_a06_hits_come_newest_first_or_best_first_as_asked(store: Store) -
     while await store.search.index():
         pass
 
-    async def first(order: str) -> str:
+    async def first(order: SearchOrder) -> str:
         return (await store.search.find(ME, "owl", order=order))[0].excerpt
 
-    assert (await first("relevance")).startswith("owl owl owl")
-    assert (await first("newest")).startswith("one owl")
+    assert (await first(SearchOrder.RELEVANCE)).startswith("owl owl owl")
+    assert (await first(SearchOrder.NEWEST)).startswith("one owl")
 
 
 async def test_a06_an_edited_message_is_found_by_its_new_words_only(store: Store) -> None:
@@ -160,9 +167,9 @@ async def test_a06_a_broken_index_makes_no_write_fail_and_is_rebuilt(store: Stor
     assert {hit.excerpt for hit in await store.search.find(ME, "blue")} == {"and a blue one"}
 
 
-@pytest.mark.parametrize("order", ["newest", "relevance"])
+@pytest.mark.parametrize("order", SearchOrder)
 async def test_a06_what_is_recent_and_what_is_not_are_found_alike_and_leave_alike(
-    store: Store, monkeypatch: pytest.MonkeyPatch, order: str
+    store: Store, monkeypatch: pytest.MonkeyPatch, order: SearchOrder
 ) -> None:
     monkeypatch.setattr(search, "RECENT_MAX", 6)
     monkeypatch.setattr(search, "RANKED_MIN", 2)

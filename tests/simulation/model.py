@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from everturn.domain.store_values import WhenBusy
+
 
 @dataclass
 class Said:
@@ -61,7 +63,7 @@ class SessionModel:
     head: str | None = None
     redo: str | None = None
     redo_all: bool = False
-    keys: dict[str, tuple[str, str]] = field(default_factory=dict)  # key -> (text, turn)
+    keys: dict[str, tuple[WhenBusy, str]] = field(default_factory=dict)  # key -> (when busy, turn)
 
     @property
     def active(self) -> TurnModel | None:

@@ -34,7 +34,7 @@ from everturn.domain.events import Event
 from everturn.domain.fold import fold
 from everturn.domain.messages import Message, Role, Summary
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store_values import Request, Submission
+from everturn.domain.store_values import Request, Submission, WhenBusy
 from everturn.domain.turns import TurnKind
 from everturn.store import Store, open_store
 from everturn.store.scripts.script import Script, Tx, q
@@ -48,7 +48,7 @@ WHICH = st.integers(min_value=0, max_value=1)  # of the two instances
 PICK = st.integers(min_value=0, max_value=1 << 16)
 NO_KEY = Request()
 LIVES = int(os.environ.get("EVERTURN_SIMULATIONS", "0"))
-BUSY = st.sampled_from(["queue", "steer", "interrupt"])
+BUSY = st.sampled_from(WhenBusy)
 pytestmark = pytest.mark.timeout(24 * 3600 if LIVES else 120)
 
 
@@ -189,10 +189,10 @@ class Life(RuleBasedStateMachine):
     @rule(
         which=WHICH,
         pick=PICK,
-        when_busy=st.sampled_from(["queue", "steer", "interrupt"]),
+        when_busy=st.sampled_from(WhenBusy),
         keyed=st.booleans(),
     )
-    def submit(self, which: int, pick: int, when_busy: str, keyed: bool) -> None:
+    def submit(self, which: int, pick: int, when_busy: WhenBusy, keyed: bool) -> None:
         model, text = self.session(pick), self.text("said")
         key = text if keyed else None
         submission = Submission(text=text, when_busy=when_busy, key=key)
@@ -200,12 +200,12 @@ class Life(RuleBasedStateMachine):
         active = model.active
         if key is not None:
             model.keys[key] = (when_busy, accepted.turn.id)
-        if when_busy == "steer" and active is not None and not active.is_compaction:
+        if when_busy is WhenBusy.STEER and active is not None and not active.is_compaction:
             assert accepted.is_steering
             active.steering.append(text)
             return
         following = active or model.claimable()
-        is_first = when_busy == "interrupt" and following is not None
+        is_first = when_busy is WhenBusy.INTERRUPT and following is not None
         if is_first and active is not None:
             self._requeue(which, model, model.end(active, "cancelled", is_sealed=False))
         elif is_first and following is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, Union
 
 import msgspec
 
-from everturn.domain.json_types import JsonObject
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Message, Reasoning
 from everturn.domain.turns import FinishReason, Usage
 
@@ -19,6 +19,19 @@ class ToolSchema(msgspec.Struct, frozen=True):
     name: str
     description: str
     parameters: JsonObject  # JSON schema of the arguments
+
+
+def properties_of(schema: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The schema of each argument. Empty where a server sent something that is no object."""
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def required_of(schema: Mapping[str, Json]) -> list[str]:
+    """The names of the required arguments. What is not a list of names, as in ``"required": "path"``, is
+    ignored: the tool itself checks its arguments."""
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 class Abilities(msgspec.Struct, frozen=True):

@@ -23,8 +23,10 @@ from everturn.domain.store_values import (
     Accepted,
     Claim,
     File,
+    FileKind,
     Finding,
     Request,
+    SearchOrder,
     Submission,
     TranscriptPage,
     Trouble,
@@ -372,7 +374,7 @@ class Files(Protocol):
         media_type: str,
         content: bytes | Path,
         *,
-        kind: str = "upload",
+        kind: FileKind = FileKind.UPLOAD,
         session_id: str | None = None,
     ) -> File: ...
 
@@ -390,7 +392,7 @@ class Search(Protocol):
         query: str,
         *,
         limit: int = 20,
-        order: str = "newest",
+        order: SearchOrder = SearchOrder.NEWEST,
         session_id: str | None = None,
         reader: str | None = None,
     ) -> list[Hit]:

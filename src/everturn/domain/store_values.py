@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from everturn.domain.events import Event
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Page, Session
 from everturn.domain.turns import ClaimReason, Turn, TurnKind, Usage
+from everturn.domain.words import Words
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -20,6 +23,24 @@ class Request(msgspec.Struct, frozen=True):
 NO_REQUEST = Request()
 
 
+class WhenBusy(StrEnum):
+    """What becomes of a message while a turn runs."""
+
+    QUEUE = "queue"  # it waits
+    STEER = "steer"  # it joins the turn
+    INTERRUPT = "interrupt"  # it ends the turn and runs next
+
+
+class SearchOrder(StrEnum):
+    NEWEST = "newest"
+    RELEVANCE = "relevance"
+
+
+class FileKind(Words):
+    UPLOAD = "upload"  # of a user
+    ARTIFACT = "artifact"  # of a tool
+
+
 class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message that a user sends."""
 
@@ -27,7 +48,7 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     attachments: tuple[str, ...] = ()  # file ids
     model: str | None = None
     profile: str | None = None
-    when_busy: str = "queue"  # queue | steer | interrupt
+    when_busy: WhenBusy = WhenBusy.QUEUE
     key: str | None = None  # idempotency key
     kind: TurnKind = TurnKind.MESSAGE
     note: str = ""  # for a compaction: its focus
@@ -84,7 +105,7 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int
     sha256: str
     created_at: int
-    kind: str = "upload"  # upload | artifact
+    kind: FileKind = FileKind.UPLOAD
     session_id: str | None = None
 
 

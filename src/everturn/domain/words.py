@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import Self, TypeVar
+
+from everturn.domain.errors import Invalid
+
+Word = TypeVar("Word", bound=StrEnum)
 
 
 class Words(StrEnum):
@@ -21,3 +25,13 @@ class Words(StrEnum):
         word._name_ = "UNKNOWN"
         word._value_ = value
         return word
+
+
+def read_word(kind: type[Word], value: str, field: str) -> Word:
+    """The member with this value. Raises Invalid, which names the field and the possible values."""
+    for word in kind:
+        if word == value:
+            return word
+    *others, last = kind
+    hint = f"Use {', '.join(others)} or {last}."
+    raise Invalid(f"{field} is {str(value)[:40]!r}, which is not a known value.", hint=hint)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from everturn.domain.json_types import Json
+from everturn.domain.model import properties_of, required_of
 
 _DEPTH_MAX = 40  # schemas of other people's servers may refer to themselves
 
@@ -74,8 +75,8 @@ class _SchemaCheck:
     def _check_fields(
         self, schema: Mapping[str, Json], value: Mapping[str, Json], at: str, depth: int
     ) -> str | None:
-        known = schema.get("properties") or {}
-        lacking = [name for name in schema.get("required") or () if name not in value]
+        known = properties_of(schema)
+        lacking = [name for name in required_of(schema) if name not in value]
         if lacking:
             return f"{_label(f'{at}.{lacking[0]}')} is missing"
         for name, one in value.items():
@@ -86,12 +87,12 @@ class _SchemaCheck:
         return None
 
     def _check_alternatives(self, schema: Mapping[str, Json], value: Json, at: str, depth: int) -> str | None:
-        for part in schema.get("allOf") or ():
+        for part in _list(schema.get("allOf")):
             found = self.look(part, value, at, depth + 1)
             if found:
                 return found
         for name in ("anyOf", "oneOf"):
-            wrong = [self.look(part, value, at, depth + 1) for part in schema.get(name) or ()]
+            wrong = [self.look(part, value, at, depth + 1) for part in _list(schema.get(name))]
             if wrong and all(wrong):
                 return wrong[0]
         return None
@@ -99,8 +100,8 @@ class _SchemaCheck:
 
 def _check_kind(schema: Mapping[str, Json], value: Json, at: str) -> str | None:
     kinds = schema.get("type")
-    wanted = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
-    known = [kind for kind in wanted if kind in _KINDS]
+    wanted = [kinds] if isinstance(kinds, str) else _list(kinds)
+    known = [kind for kind in wanted if isinstance(kind, str) and kind in _KINDS]
     if not known or any(_KINDS[kind](value) for kind in known):
         return None
     return f"{_label(at)} must be of type {' or '.join(known)}"
@@ -125,6 +126,10 @@ def _check_size(schema: Mapping[str, Json], value: Json, at: str) -> str | None:
     if isinstance(highest, (int, float)) and size > highest:
         return f"{_label(at)} must be at most {highest}{unit}"
     return None
+
+
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
 
 
 def _label(at: str) -> str:

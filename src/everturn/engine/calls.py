@@ -17,6 +17,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Call, Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
+from everturn.domain.store_values import FileKind
 from everturn.domain.tool import (
     Ruling,
     Tool,
@@ -282,7 +283,7 @@ class Calls:
             f"{call.name}-{call.id}.txt",
             "text/plain",
             full,
-            kind="artifact",
+            kind=FileKind.ARTIFACT,
             session_id=self._session.id,
         )
         return file.id, text

@@ -25,7 +25,7 @@ from everturn.domain.errors import (
     StoreTooNew,
 )
 from everturn.domain.probe import Moment
-from everturn.domain.store_values import Accepted, Claim, Submission
+from everturn.domain.store_values import Accepted, Claim, Submission, WhenBusy
 from everturn.domain.turns import Failure
 from everturn.engine.agents import Agents
 from everturn.engine.loop import LoopResult, TurnLoop
@@ -119,7 +119,7 @@ class Runner:
 
     async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
         """Accept a message. If its turn can run here now, it is claimed in the same transaction."""
-        is_interrupting = submission.when_busy == "interrupt"
+        is_interrupting = submission.when_busy == WhenBusy.INTERRUPT
         if self._group is not None and not is_interrupting and self._has_place(owner):
             heard: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
             self._accepting += 1

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from everturn.domain.store import Search
+from everturn.domain.store_values import SearchOrder
 from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement, one_line
 from everturn.tools.schema import Action, ToolFailed
@@ -80,7 +81,7 @@ class SearchSessions(Action):
         limit: Annotated[int, msgspec.Meta(ge=1, le=50)] = 10,
         newest_first: Annotated[bool, "Else the best match comes first"] = False,
     ) -> ToolResult:
-        order = "newest" if newest_first else "relevance"
+        order = SearchOrder.NEWEST if newest_first else SearchOrder.RELEVANCE
         hits = await self._search.find(call.owner, query, limit=limit, order=order, reader=call.session_id)
         others = [hit for hit in hits if hit.turn_id != call.turn_id]
         rows = [

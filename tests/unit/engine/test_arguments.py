@@ -61,6 +61,13 @@ def test_the_first_slip_is_named(given: dict[str, Any], said: str) -> None:
         {"$ref": "https://example.org/elsewhere.json"},
         {"type": "unheard of", "properties": {"a": {"if": {}, "then": {}}}},
         {"properties": {"a": True}},
+        {"required": "x"},
+        {"required": 5},
+        {"required": {"x": True}},
+        {"required": [5, None]},
+        {"properties": "x"},
+        {"allOf": 5, "anyOf": {"type": "string"}},
+        {"type": [{}]},
     ],
 )
 def test_what_is_not_known_is_let_through(schema: dict[str, Any]) -> None:

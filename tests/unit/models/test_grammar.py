@@ -138,3 +138,8 @@ def test_equal_tools_give_an_equal_grammar_and_a_huge_schema_a_short_one() -> No
 def test_names_with_quotes_and_backslashes_stay_names() -> None:
     odd = ToolSchema("od", "", {"properties": {'a"b\\c': {"enum": ['x"\\y']}}, "required": ['a"b\\c']})
     assert pattern_of(calls_grammar((odd,))).fullmatch(block(("od", {'a"b\\c': 'x"\\y'})))
+
+
+def test_a_schema_whose_required_is_no_list_requires_nothing() -> None:
+    odd = ToolSchema("odd", "", {"properties": {"a": {"type": "string"}}, "required": "abc"})
+    assert pattern_of(calls_grammar((odd,))).fullmatch(block(("odd", {})))

@@ -10,7 +10,7 @@ import pytest
 
 from everturn.domain.errors import DiskFull, Gone, Invalid, NotFound
 from everturn.domain.probe import Moment
-from everturn.domain.store_values import Submission
+from everturn.domain.store_values import FileKind, Submission
 from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk
 from everturn.testing import FakeClock, HoldingProbe
@@ -135,12 +135,12 @@ async def test_a_file_of_a_deleted_session_is_refused(store: Store) -> None:
     await start(store, session.id, "hello")
     await store.sessions.delete(ME, session.id)
     with pytest.raises(Gone):
-        await store.files.put(ME, "a.txt", "text/plain", b"a", kind="artifact", session_id=session.id)
+        await store.files.put(ME, "a.txt", "text/plain", b"a", kind=FileKind.ARTIFACT, session_id=session.id)
 
 
 async def test_an_unknown_kind_is_refused_before_anything_is_written(store: Store, data_dir: Path) -> None:
-    with pytest.raises(Invalid):
-        await store.files.put(ME, "a.txt", "text/plain", b"a", kind="picture")
+    with pytest.raises(Invalid, match="kind is 'picture'"):
+        await store.files.put(ME, "a.txt", "text/plain", b"a", kind="picture")  # type: ignore[arg-type]
     assert not (data_dir / "files").exists()
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from everturn.domain import events as ev
-from everturn.domain.store_values import Claim, Submission
+from everturn.domain.store_values import Claim, Submission, WhenBusy
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.store.journal.journal import Journal
@@ -118,7 +118,7 @@ async def test_a_message_that_interrupts_a_long_turn_reads_none_of_its_journal_i
     store: Store, turns: Turns, watched: Watched
 ) -> None:
     held, _ = await long_turn(store)
-    await turns.accept(ME, held.session.id, Submission(text="stop", when_busy="interrupt"))
+    await turns.accept(ME, held.session.id, Submission(text="stop", when_busy=WhenBusy.INTERRUPT))
     assert watched.events_read == 0
     assert (await store.turns.get(ME, held.turn.id)).state is TurnState.CANCELLED
     assert await words(store, held.session.id) == ["hello", "word " * LONG]

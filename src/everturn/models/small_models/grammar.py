@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from everturn.domain.json_types import Json, JsonObject
-from everturn.domain.model import ToolSchema
+from everturn.domain.model import ToolSchema, properties_of, required_of
 
 _CALLS_MAX = 4
 _DEPTH_MAX = 4  # of nested schemas; below that, any JSON is allowed
@@ -60,8 +60,8 @@ def _call(tool: ToolSchema) -> str:
 
 def _object(schema: JsonObject, depth: int) -> str:
     """The required arguments in their order, then any of the optional ones by name."""
-    properties: JsonObject = schema.get("properties", {})
-    required = [name for name in schema.get("required", ()) if name in properties]
+    properties = properties_of(schema)
+    required = [name for name in required_of(schema) if name in properties]
     others = sorted(name for name in properties if name not in required)
     if len(others) > _OTHERS_MAX or (depth and not required):
         return "object"  # spelled out, each pair would appear many times

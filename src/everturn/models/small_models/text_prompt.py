@@ -14,7 +14,7 @@ import msgspec
 
 from everturn.domain.json_types import Json
 from everturn.domain.messages import AnyPart, Call, Message, Outcome, Result, Role, Text
-from everturn.domain.model import ModelRequest, ToolSchema
+from everturn.domain.model import ModelRequest, ToolSchema, properties_of, required_of
 from everturn.models.history import arguments_of
 from everturn.models.small_models.task_progress import (
     find_repeats,
@@ -118,12 +118,10 @@ def _describe_tool(tool: ToolSchema) -> str:
     A JSON schema takes four times as many tokens; a small model on one core reads 30 to 100 tokens a second.
     """
     schema = tool.parameters
-    required = schema.get("required", ())
+    required = required_of(schema)
     parts = [
         f"{name}{'' if name in required else '?'}: {_kind(about)}"
-        for name, about in sorted(
-            schema.get("properties", {}).items(), key=lambda item: _place(item[0], required)
-        )
+        for name, about in sorted(properties_of(schema).items(), key=lambda item: _place(item[0], required))
     ]
     about = " ".join(tool.description.split("\n\n")[0].split())
     return f"- {tool.name}({', '.join(parts)}): {about}"

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everturn.domain.errors import Invalid, NotFound
+from everturn.domain.errors import NotFound
 from everturn.domain.probe import Moment
-from everturn.domain.store_values import File
+from everturn.domain.store_values import File, FileKind
+from everturn.domain.words import read_word
 from everturn.store.files.disk import INCOMING, Disk, hashed_path, put_file, report_errors, sync_tree
 from everturn.store.scripts.common import lock_session
 from everturn.store.scripts.queries import FILE, FILES_UNUSED, RECORDS, FileColumns
@@ -37,12 +38,11 @@ class Files:
         media_type: str,
         content: bytes | Path,
         *,
-        kind: str = "upload",
+        kind: FileKind = FileKind.UPLOAD,
         session_id: str | None = None,
     ) -> File:
         name = name.replace("/", "_").replace("\0", "_").strip()[-NAME_CHARS_MAX:] or "file"
-        if kind not in ("upload", "artifact"):
-            raise Invalid(f"A file is an upload or an artifact, not {kind[:40]!r}.")
+        kind = read_word(FileKind, kind, "kind")
         # Without the pause a sweep could find the last older row of the same bytes unused, and delete
         # them after they were synced here and before the new row names them.
         async with self.pause_sweeping():
@@ -164,7 +164,7 @@ def _file(row: FileColumns) -> File:
         size=row.size,
         sha256=row.sha256,
         created_at=row.created_at,
-        kind=row.kind,
+        kind=FileKind(row.kind),
     )
 
 

@@ -15,6 +15,8 @@ from everturn.domain.errors import Invalid
 from everturn.domain.ids import message_id
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Hit
+from everturn.domain.store_values import SearchOrder
+from everturn.domain.words import read_word
 from everturn.store.scripts.common import read_watermarks, renew_index
 from everturn.store.scripts.queries import (
     INDEX_NEXT,
@@ -54,17 +56,18 @@ class Search:
         query: str,
         *,
         limit: int = 20,
-        order: str = "newest",
+        order: SearchOrder = SearchOrder.NEWEST,
         session_id: str | None = None,
         reader: str | None = None,
     ) -> list[Hit]:
+        order = read_word(SearchOrder, order, "order")
         words = _words(query)
         if not words:
             return []
         limit = max(1, min(limit, 100))
         match = _match(self._db.dialect, words)
         asked = _Asked(match, owner, limit, session_id or "", reader or "")
-        rows = await self._db.read(_find_best if order == "relevance" else _find_newest, asked)
+        rows = await self._db.read(_find_best if order is SearchOrder.RELEVANCE else _find_newest, asked)
         return [_hit(row, words) for row in rows]
 
     async def index(self, *, limit: int = 2000) -> int:

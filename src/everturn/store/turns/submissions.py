@@ -12,7 +12,7 @@ from everturn.domain.errors import (
 )
 from everturn.domain.messages import Attachment, Text
 from everturn.domain.probe import Moment
-from everturn.domain.store_values import Accepted, Claim, Request, Submission
+from everturn.domain.store_values import Accepted, Claim, Request, Submission, WhenBusy
 from everturn.domain.turns import TurnKind, TurnState
 from everturn.store.journal.fold import JournalFold
 from everturn.store.scripts.common import (
@@ -69,15 +69,18 @@ def accept(
     refuse_stale(session, asked.version)
     files = yield from _files(tx, session, asked.attachments)
     is_active = session.active_no is not None
-    if asked.when_busy == "steer" and (yield from _can_steer(session, asked)):
+    if asked.when_busy == WhenBusy.STEER and (yield from _can_steer(session, asked)):
         accepted = yield from _steer(tx, session, asked, files)
     else:
-        is_first = is_active and asked.when_busy == "interrupt"
+        is_first = is_active and asked.when_busy == WhenBusy.INTERRUPT
         if is_first and session.active_no is not None:
             active = yield from get_turn(session.active_no)
             cancelled = endings.Ending(TurnState.CANCELLED, by="interrupt")
             yield from endings.end_active(tx, session, active, cancelled, ahead)
-        elif asked.when_busy == "interrupt" and (following := (yield from next_turn(session))) is not None:
+        elif (
+            asked.when_busy == WhenBusy.INTERRUPT
+            and (following := (yield from next_turn(session))) is not None
+        ):
             # Accepted a moment ago and about to run: this is the turn to interrupt.
             is_first = True
             yield from endings.cancel(tx, owner, following.id, "interrupt")

@@ -13,8 +13,9 @@ from everturn.domain.errors import (
 )
 from everturn.domain.fold import Folded
 from everturn.domain.messages import Message
-from everturn.domain.store_values import Accepted, Claim, Submission
+from everturn.domain.store_values import Accepted, Claim, Submission, WhenBusy
 from everturn.domain.turns import Completed, Failure, Turn, TurnKind
+from everturn.domain.words import read_word
 from everturn.store.journal.fold import read_ahead
 from everturn.store.scripts.common import (
     refuse_text,
@@ -35,7 +36,7 @@ class Turns:
     async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
         self._check(submission)
         ahead = None
-        if submission.when_busy == "interrupt":
+        if submission.when_busy == WhenBusy.INTERRUPT:
             active = await self._db.read(submissions.active_turn_of, owner, session_id)
             ahead = None if active is None else await read_ahead(self._db, active)
         return await self._db.write(submissions.accept, owner, session_id, submission, ahead)
@@ -156,10 +157,7 @@ class Turns:
         if submission.kind is TurnKind.MESSAGE and not submission.text.strip() and not submission.attachments:
             raise TextEmpty
         refuse_text(submission.text, self._text_bytes_max)
-        if submission.when_busy not in ("queue", "steer", "interrupt"):
-            raise Invalid(
-                f"when_busy is {submission.when_busy[:40]!r}.", hint="Use queue, steer or interrupt."
-            )
+        read_word(WhenBusy, submission.when_busy, "when_busy")
         if len(submission.attachments) > ATTACHMENTS_MAX:
             raise Invalid(f"A message has at most {ATTACHMENTS_MAX} attachments.", hint="Send fewer.")
         if submission.key is not None and not 0 < len(submission.key) <= KEY_CHARS_MAX:

@@ -11,6 +11,7 @@ from everturn.domain import errors as e
 from everturn.domain.media import describe_file
 from everturn.domain.sessions import Hit, Session
 from everturn.domain.store import Store
+from everturn.domain.store_values import SearchOrder
 from everturn.engine import Engine
 from everturn.store.sessions import documents
 from everturn.store.sessions.documents import Document
@@ -31,7 +32,7 @@ from everturn.web.preferences import PreferencesOf
 class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     q: Annotated[str, Meta(min_length=1, max_length=500)]
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
-    order: Literal["newest", "relevance"] = "newest"
+    order: SearchOrder = SearchOrder.NEWEST
     session: SessionId | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -10,7 +10,7 @@ from msgspec import Meta
 from everturn.domain import errors as e
 from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.store import Store
-from everturn.domain.store_values import Accepted, Submission
+from everturn.domain.store_values import Accepted, Submission, WhenBusy
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
 from everturn.web.access.audit import Audit
@@ -28,7 +28,7 @@ class Submit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attachments: Annotated[tuple[FileId, ...], Meta(max_length=50)] = ()
     model: Name | None = None
     profile: Name | None = None
-    when_busy: Literal["queue", "steer", "interrupt"] = "queue"
+    when_busy: WhenBusy = WhenBusy.QUEUE
 
 
 class EditQueued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
