@@ -28,8 +28,12 @@ app
 agent
 cli
 """
-# Inside a room: a folder imports only folders before it in its line.
-FOLDERS = {"web": "access http streams openai api"}
+# Inside a room: a folder imports only folders before it in its line. Modules beside the folders are free.
+FOLDERS = {
+    "store": "sql scripts files blobs secrets journal turns sessions sqlite postgres",
+    "tools": "policy web sandbox terminal files mcp",
+    "web": "access http streams openai api",
+}
 # May import anything; only tests and benchmarks import it.
 OPEN = "testing"
 # The package's own two files: `everturn.open` and `python -m everturn`.
@@ -108,6 +112,12 @@ def test_a_folder_inside_a_room_imports_only_folders_before_it(room: str) -> Non
         if here in places and there in places and places[there] > places[here]:
             wrong.append(str(entry))
     assert wrong == []
+
+
+@pytest.mark.parametrize("room", FOLDERS)
+def test_every_folder_inside_a_room_has_its_place(room: str) -> None:
+    found = {path.parent.name for path in (ROOT / room).glob("*/__init__.py")}
+    assert found - set(FOLDERS[room].split()) == set()
 
 
 def _folder(module: str, room: str) -> str:

@@ -13,7 +13,7 @@ from everturn.domain.errors import Invalid
 from everturn.domain.messages import Outcome
 from everturn.domain.sessions import SessionPatch
 from everturn.testing.harness import open_harness
-from everturn.tools.files.paths import FolderHandle
+from everturn.tools.paths import FolderHandle
 from everturn.tools.policy.guarded import GuardedMount
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import View

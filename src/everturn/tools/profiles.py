@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from everturn.domain.errors import Invalid
 from everturn.domain.json_types import JsonObject
+from everturn.tools.limits import Limits
 from everturn.tools.policy.hosts import HostPattern
-from everturn.tools.sandbox.limits import Limits
 
 Mebibytes = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
 Processes = Annotated[int, msgspec.Meta(ge=4, le=1_000_000)]  # the sandbox itself is two or three

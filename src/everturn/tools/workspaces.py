@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from everturn.domain.errors import Invalid
-from everturn.tools.files.sync import DiskSync
+from everturn.tools.disk_sync import DiskSync
 
 
 class Workspaces:

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from everturn.tools.files.sync import DiskSync
+from everturn.tools.disk_sync import DiskSync
 from everturn.workspace.diff import Change
 from everturn.workspace.index import Folder, Stamp
 from everturn.workspace.scan import OPEN_FOLDER, join, open_file, stamp_of

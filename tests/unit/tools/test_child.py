@@ -9,8 +9,8 @@ import pytest
 
 from everturn.tools.policy.guarded import ProjectGuard
 from everturn.tools.policy.repositories import Repositories
+from everturn.tools.sandbox.child import Child
 from everturn.tools.sandbox.control_groups import Group, Hierarchy
-from everturn.tools.terminal.child import Child
 
 pytestmark = pytest.mark.anyio
 

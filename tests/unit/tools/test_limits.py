@@ -8,8 +8,8 @@ import pytest
 
 from everturn.domain.messages import Outcome
 from everturn.tools import Profile
+from everturn.tools.limits import DiskUsage, Limits, ResourceUsage
 from everturn.tools.sandbox.control_groups import Groups
-from everturn.tools.sandbox.limits import DiskUsage, Limits, ResourceUsage
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import View, python_program
 from tests.unit.tools.kit import Kit, open_kit, profiles_of

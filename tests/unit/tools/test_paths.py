@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everturn.tools.files.paths import FolderHandle, OutsideWorkspace
-from everturn.tools.files.sync import DiskSync
+from everturn.tools.disk_sync import DiskSync
+from everturn.tools.paths import FolderHandle, OutsideWorkspace
 from everturn.tools.schema import ToolFailed
 
 

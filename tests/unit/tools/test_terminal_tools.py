@@ -9,7 +9,7 @@ import pytest
 
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import ToolResult
-from everturn.tools.files.sync import DiskSync
+from everturn.tools.disk_sync import DiskSync
 from tests.unit.tools.kit import OWNER, SESSION, Kit
 
 pytestmark = pytest.mark.anyio

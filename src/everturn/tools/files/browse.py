@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.errors import Denied, Invalid, NotFound
-from everturn.tools.files.paths import FolderHandle, OutsideWorkspace
 from everturn.tools.files.search_program import Walk
+from everturn.tools.paths import FolderHandle, OutsideWorkspace
 from everturn.tools.schema import ToolFailed
 
 FOLDER_ENTRIES_MAX = 2_000

@@ -18,7 +18,7 @@ from everturn.tools.files.edits import (
     parse_patch,
     replace_exact,
 )
-from everturn.tools.files.paths import FolderHandle, OutsideWorkspace
+from everturn.tools.paths import FolderHandle, OutsideWorkspace
 from everturn.tools.policy.guarded import guarded_part, real_name
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
 from everturn.tools.schema import Action, ToolFailed

@@ -16,7 +16,7 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.files import search_program
-from everturn.tools.files.paths import FolderHandle
+from everturn.tools.paths import FolderHandle
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement, one_line
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import View, python_program

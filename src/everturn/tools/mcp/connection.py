@@ -17,11 +17,11 @@ from everturn.domain.tool import ToolResult
 from everturn.tools.mcp.wire import Client, Definition, Sdk, load_sdk, read_definitions, result_of, transport
 from everturn.tools.policy.judgement import ArgumentValues, one_line
 from everturn.tools.profiles import McpServer
+from everturn.tools.sandbox.child import Child
 from everturn.tools.sandbox.gate import Door
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import View
 from everturn.tools.schema import ToolFailed
-from everturn.tools.terminal.child import Child
 from everturn.tools.terminal.output import Capture
 from everturn.tools.terminal.process import until_breach
 

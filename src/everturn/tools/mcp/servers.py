@@ -25,7 +25,7 @@ from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.store import Records
 from everturn.domain.tool import Emit, ToolCall, ToolResult, ToolSpec, Untrusted
-from everturn.tools.files.sync import DiskSync
+from everturn.tools.disk_sync import DiskSync
 from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, ServerDied, program_of
 from everturn.tools.mcp.wire import Definition
 from everturn.tools.policy.hosts import is_listed

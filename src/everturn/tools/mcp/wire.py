@@ -21,8 +21,8 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import ToolResult
 from everturn.tools.policy.judgement import ArgumentValues
+from everturn.tools.sandbox.child import Child
 from everturn.tools.schema import ToolFailed
-from everturn.tools.terminal.child import Child
 from everturn.tools.terminal.output import Capture, head_and_tail
 
 _TOOLS_MAX = 200

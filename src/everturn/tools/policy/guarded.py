@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from everturn.tools.files.paths import FolderHandle
+from everturn.tools.paths import FolderHandle
 from everturn.tools.policy.git_config import is_harmless, named_paths, worktrees
 from everturn.tools.policy.repositories import GIT, MARKS, Repositories, Scan, is_repository
 from everturn.tools.policy.startup_files import CONFIG, is_startup_file, startup_part

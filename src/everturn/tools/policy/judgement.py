@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.json_types import JsonObject
-from everturn.tools.sandbox.limits import Limits
+from everturn.tools.limits import Limits
 
 # The checked arguments of a call, by name. Any: each tool knows the types of its own.
 ArgumentValues = JsonObject

@@ -10,7 +10,7 @@ import anyio
 from everturn.domain.clock import Clock
 from everturn.domain.store import Records
 from everturn.domain.tool import Instructions
-from everturn.tools.files.paths import FolderHandle
+from everturn.tools.paths import FolderHandle
 from everturn.tools.schema import ToolFailed
 
 TRUST = "policy.trust"

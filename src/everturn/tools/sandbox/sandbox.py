@@ -27,7 +27,8 @@ from pathlib import Path
 
 import anyio
 
-from everturn.tools.files.paths import real_identity
+from everturn.tools.limits import Limits
+from everturn.tools.paths import real_identity
 from everturn.tools.policy.guarded import GuardedMount, ProjectGuard, socket_covers
 from everturn.tools.policy.repositories import Repositories
 from everturn.tools.sandbox import bubblewrap, launch, seccomp, trial
@@ -41,12 +42,11 @@ from everturn.tools.sandbox.bubblewrap import (
     only_if,
     through_gate,
 )
+from everturn.tools.sandbox.child import MARK, Child, first_process
 from everturn.tools.sandbox.control_groups import Groups
 from everturn.tools.sandbox.idmap import UID, IdMap, UnmappedFolders
-from everturn.tools.sandbox.limits import Limits
 from everturn.tools.sandbox.trial import SandboxState, install_hint
 from everturn.tools.sandbox.view import View, environment, user_places
-from everturn.tools.terminal.child import MARK, Child, first_process
 
 _TRIAL_TIMEOUT_S = 10
 _PROJECTS_MAX = 8  # whose folders are remembered

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from everturn.tools.sandbox.limits import Limits
+from everturn.tools.limits import Limits
 
 TMP = "/tmp"  # noqa: S108 - private inside the sandbox
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

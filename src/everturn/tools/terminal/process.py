@@ -10,10 +10,10 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.tool import Emit
-from everturn.tools.sandbox.limits import Limits
+from everturn.tools.limits import Limits
+from everturn.tools.sandbox.child import Child
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import View
-from everturn.tools.terminal.child import Child
 from everturn.tools.terminal.output import Capture, LiveOutput
 
 _LOOK_EVERY_S = 0.1  # a fork bomb makes a few hundred processes in that time

@@ -9,7 +9,7 @@ import msgspec
 
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import ToolResult
-from everturn.tools.sandbox.limits import Limits
+from everturn.tools.limits import Limits
 from everturn.tools.terminal.output import head_and_tail
 from everturn.tools.terminal.process import CommandEnd
 

@@ -11,7 +11,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.tool import Emit, ToolCall, ToolResult
-from everturn.tools.files.sync import DiskSync
+from everturn.tools.disk_sync import DiskSync
 from everturn.tools.policy.judgement import CallContext
 from everturn.tools.sandbox.gate import Door
 from everturn.tools.sandbox.sandbox import Sandbox

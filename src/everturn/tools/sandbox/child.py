@@ -14,9 +14,9 @@ import anyio
 import msgspec
 from anyio.abc import Process
 
+from everturn.tools.limits import Limits, ResourceUsage, disk_of, processes_in, usage_of
 from everturn.tools.policy.guarded import ProjectGuard
 from everturn.tools.sandbox.control_groups import Group
-from everturn.tools.sandbox.limits import Limits, ResourceUsage, disk_of, processes_in, usage_of
 
 _log = logging.getLogger("everturn.tools")
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from everturn.tools.files.sync import DiskSync, sync_upwards
+from everturn.tools.disk_sync import DiskSync, sync_upwards
 from everturn.tools.schema import ToolFailed
 
 _OPENAT2 = 437  # the same number on every architecture
