@@ -15,7 +15,7 @@ from everturn.domain.probe import Probe
 from everturn.domain.tool import Tool
 from everturn.engine import Engine, EngineSettings
 from everturn.engine import TurnProfile as EngineProfile
-from everturn.memory import NOTES, BuiltMemory, build_memory
+from everturn.memory import NOTES, BuiltMemory, build_memory, import_notes
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.weights import weights_folder
@@ -82,6 +82,7 @@ async def open_app(
         memory = build_memory(
             store, models, config.home, clock=clock, ids=ids, settings=config.memory, probe=probe
         )
+        await import_notes(memory, config.home, ids)
         toolbox = await stack.enter_async_context(
             EverturnToolbox(
                 config.home,

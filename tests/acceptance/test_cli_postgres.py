@@ -86,3 +86,41 @@ async def test_secrets_are_encrypted_shown_by_name_and_rotated(postgres_url: str
     status, said = await secrets("secrets", "rotate", key="")
     assert status == 1
     assert "no key encrypts" in said
+
+
+async def test_notes_are_imported_exported_edited_and_brought_back(postgres_url: str, tmp_path: Path) -> None:
+    async def memory(home: str, *words: str, editor: str = "") -> str:
+        done = await command(
+            tmp_path / home,
+            "memory",
+            *words,
+            EVERTURN_DATABASE_URL=postgres_url,
+            COLUMNS="200",
+            EDITOR=editor,
+            VISUAL=editor,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    own = tmp_path / "one" / "memory" / OWNER
+    own.mkdir(parents=True)
+    (own / "2025-06.md").write_text("# Mine\n\n- Keeps bees\n\nThe end.\n")
+    assert "Keeps bees" in await memory("one", "list")
+    assert (tmp_path / "one" / "memory.imported").is_dir()
+    assert "Keeps bees" in await memory("two", "list")
+    assert "in the database" in await memory("two", "where")
+
+    files = tmp_path / "files"
+    await memory("two", "export", str(files))
+    page = files / "2025-06.md"
+    assert page.read_text() == "# Mine\n\n- Keeps bees\n\nThe end.\n"
+    assert page.stat().st_mode & 0o777 == 0o600
+    page.write_text(page.read_text().replace("bees", "goats"))
+    await memory("two", "import", str(files))
+    assert "Keeps goats" in await memory("one", "list")
+
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i s/goats/sheep/ "$1"\n')
+    editor.chmod(0o700)
+    await memory("one", "edit", "2025-06.md", editor=str(editor))
+    assert "Keeps sheep" in await memory("two", "list")

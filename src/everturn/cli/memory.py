@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,10 +15,13 @@ from rich.table import Column, Table
 from everturn.cli.common import OWNER, console, home_option, make_registry, open_config_secrets, with_store
 from everturn.config import Config
 from everturn.domain.clock import SystemClock
+from everturn.domain.errors import EverturnError, Invalid, NotFound
 from everturn.domain.ids import Ids
 from everturn.domain.memory import Owing
-from everturn.memory import BuiltMemory, build_memory
+from everturn.memory import BuiltMemory, build_memory, import_notes
+from everturn.memory.notebook import FileNotebooks
 from everturn.memory.notes import Note, one_line
+from everturn.memory.pages import is_page
 from everturn.store import Store
 
 T = TypeVar("T")
@@ -30,6 +34,7 @@ def memory() -> None:
     """View, edit and delete memory notes.
 
     The notes are Markdown files that you can also edit directly; `everturn memory where` prints their folder.
+    With PostgreSQL they are in the database: export writes them to files, import brings changed files back.
     """
 
 
@@ -74,11 +79,14 @@ def add(text: tuple[str, ...], home: Path | None) -> None:
 
 
 @memory.command()
-@click.argument("ident")
+@click.argument("ident", metavar="NOTE|PAGE")
 @click.argument("text", nargs=-1)
 @home_option
 def edit(ident: str, text: tuple[str, ...], home: Path | None) -> None:
-    """Edit a note: with TEXT, or in your editor."""
+    """Edit a note (with TEXT, or in your editor) or a whole page, such as 2026-01.md."""
+    if is_page(ident):
+        _edit_page(home, ident)
+        return
 
     async def read(built: BuiltMemory, store: Store) -> str:
         return (await built.notebooks.get(OWNER, ident)).text
@@ -96,6 +104,78 @@ def edit(ident: str, text: tuple[str, ...], home: Path | None) -> None:
         return note
 
     console().print(f"Changed: {escape(one_line(_with_memory(home, work).text))}")
+
+
+def _edit_page(home: Path | None, page: str) -> None:
+    async def read(built: BuiltMemory, store: Store) -> bytes:
+        contents = await built.notebooks.contents(OWNER)
+        if page not in contents:
+            raise NotFound("page", page)
+        return contents[page]
+
+    before = _with_memory(home, read)
+    new = click.edit(before.decode("utf-8", "surrogateescape"), extension=".md")
+    if new is None:
+        console().print("Nothing was changed.")
+        return
+
+    async def work(built: BuiltMemory, store: Store) -> None:
+        changed = {page: new.encode("utf-8", "surrogateescape")}
+        try:
+            await built.notebooks.replace(OWNER, changed, {page: before})
+        except EverturnError as error:
+            error.hint = f"Your text is in {_keep(page, changed[page])}."
+            raise
+        await store.ledger.drop_recalled(OWNER)
+
+    _with_memory(home, work)
+    console().print(f"Changed: {page}")
+
+
+def _keep(page: str, content: bytes) -> Path:
+    """Put what the user wrote and could not be saved into the current folder."""
+    kept = Path(f"{page}.not-saved").absolute()
+    kept.write_bytes(content)
+    return kept
+
+
+@memory.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@home_option
+def export(folder: Path, home: Path | None) -> None:
+    """Write the pages of notes to FOLDER as Markdown files."""
+
+    async def work(built: BuiltMemory, store: Store) -> dict[str, bytes]:
+        return await built.notebooks.contents(OWNER)
+
+    if folder.is_dir() and any(folder.iterdir()):
+        raise Invalid(f"{folder} is not empty. Nothing was written.", hint="Name a new folder.")
+    contents = _with_memory(home, work)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for page, content in contents.items():
+        descriptor = os.open(folder / page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    pages_are = "1 page is" if len(contents) == 1 else f"{len(contents)} pages are"
+    console().print(f"{pages_are} in {escape(str(folder))}.", soft_wrap=True)
+
+
+@memory.command("import")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@home_option
+def import_(folder: Path, home: Path | None) -> None:
+    """Replace pages of notes by the Markdown files of FOLDER. Pages without a file stay as they are."""
+    files = [path for path in sorted(folder.iterdir()) if is_page(path.name) and path.is_file()]
+    contents = {path.name: path.read_bytes() for path in files}
+    if not contents:
+        raise Invalid(f"There are no Markdown files in {folder}. Nothing was changed.")
+
+    async def work(built: BuiltMemory, store: Store) -> None:
+        await built.notebooks.replace(OWNER, contents)
+        await store.ledger.drop_recalled(OWNER)
+
+    _with_memory(home, work, makes_one=True)
+    console().print(f"Imported: {', '.join(contents)}")
 
 
 @memory.command()
@@ -181,10 +261,14 @@ def commit(session_id: str | None, home: Path | None) -> None:
 def where(home: Path | None) -> None:
     """Print the notes folder."""
 
-    async def work(built: BuiltMemory, store: Store) -> Path:
-        return built.notebooks.folder_of(OWNER)
+    async def work(built: BuiltMemory, store: Store) -> Path | None:
+        books = built.notebooks
+        return books.folder_of(OWNER) if isinstance(books, FileNotebooks) else None
 
-    click.echo(_with_memory(home, work))
+    folder = _with_memory(home, work)
+    click.echo(
+        folder or "The notes are in the database. 'everturn memory export FOLDER' writes them to files."
+    )
 
 
 def _with_memory(
@@ -198,6 +282,7 @@ def _with_memory(
             built = build_memory(
                 store, models, config.home, clock=clock, ids=Ids(clock), settings=config.memory
             )
+            await import_notes(built, config.home, Ids(clock))
             return await work(built, store)
 
     return with_store(home, inside, makes_one=makes_one)

@@ -6,7 +6,7 @@ handle. docs/memory.md explains the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -140,6 +140,33 @@ class Ledger(Protocol):
         ...
 
     async def spend(self, owner: str, purpose: str, model: str, usage: Usage) -> None: ...
+
+
+class StoredPage(msgspec.Struct, frozen=True):
+    """A page of notes as the store has it. ``is_whole``: its content has the hash that the store names."""
+
+    sha256: str
+    content: bytes
+    is_whole: bool = True
+
+
+class NotePages(Protocol):
+    """The pages of notes in the store, by owner and name (PostgreSQL)."""
+
+    async def hashes(self, owner: str) -> dict[str, str]:
+        """The names of the owner's pages, with the hashes of their contents."""
+        ...
+
+    async def read(self, owner: str, names: Sequence[str]) -> dict[str, StoredPage]: ...
+
+    async def replace(
+        self, owner: str, expected: Mapping[str, str], changes: Mapping[str, bytes | None]
+    ) -> bool:
+        """Write pages and delete those that are None, in one transaction, if the hashes are as expected.
+
+        False, and nothing is written, if they are not: another process has changed the notes.
+        """
+        ...
 
 
 class MemoryProvider(Protocol):

@@ -15,7 +15,7 @@ from everturn.domain.blobs import Blobs
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
 from everturn.domain.json_types import Json, JsonObject
-from everturn.domain.memory import Ledger
+from everturn.domain.memory import Ledger, NotePages
 from everturn.domain.messages import Message
 from everturn.domain.sessions import Deletion, Hit, Overview, Page, Session, SessionPatch
 from everturn.domain.store_values import (
@@ -489,6 +489,11 @@ class Store(Protocol):
 
     @property
     def ledger(self) -> Ledger: ...
+
+    @property
+    def notes(self) -> NotePages | None:
+        """The pages of memory; None if they are files of the data folder."""
+        ...
 
     @property
     def upkeep(self) -> Upkeep: ...

@@ -4,7 +4,7 @@ Imports domain, store, models and tools. Called by engine, web and cli. Start wi
 ``builtin`` is the provider that keeps notes.
 """
 
-from everturn.memory.assembly import BuiltMemory, build_memory
+from everturn.memory.assembly import BuiltMemory, build_memory, import_notes
 from everturn.memory.commits import CommitOutcome, CommitResult
 from everturn.memory.memory import DrainResult, Memory
 from everturn.memory.provider_monitor import ProviderFailed
@@ -22,4 +22,5 @@ __all__ = [
     "ProviderFailed",
     "Providers",
     "build_memory",
+    "import_notes",
 ]

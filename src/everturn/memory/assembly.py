@@ -13,11 +13,14 @@ from everturn.domain.model import Models
 from everturn.domain.probe import Probe
 from everturn.domain.store import Store
 from everturn.memory.builtin import NotesProvider
+from everturn.memory.folder_import import import_folder
 from everturn.memory.memory import Memory
-from everturn.memory.notebook import Notebooks
+from everturn.memory.notebook import FileNotebooks, Notebooks, StoredNotebooks
 from everturn.memory.providers import Providers
 from everturn.memory.settings import NOTES, MemorySettings
 from everturn.memory.tool import MemoryTool
+
+_FOLDER = "memory"
 
 
 class BuiltMemory(msgspec.Struct, frozen=True):
@@ -36,12 +39,12 @@ def build_memory(
     settings: MemorySettings | None = None,
     probe: Probe | None = None,
 ) -> BuiltMemory:
-    """Build memory on an open store; the notes are kept in ``home``/memory. Starts no task.
+    """Build memory on an open store; with SQLite the notes are files in ``home``/memory. Starts no task.
 
     Raises Invalid if the provider is not installed, so that the start fails and not every turn.
     """
     used = settings or MemorySettings()
-    notebooks = Notebooks(home / "memory", ids)
+    notebooks = _notebooks(store, home, ids)
 
     def open_notes() -> NotesProvider:
         return NotesProvider(notebooks, models, store.records, store.ledger, clock=clock, settings=used)
@@ -55,3 +58,14 @@ def build_memory(
         )
     memory = Memory(store.ledger, providers, clock=clock, ids=ids, settings=used, probe=probe)
     return BuiltMemory(memory, notebooks, MemoryTool(notebooks, store.ledger, clock))
+
+
+async def import_notes(built: BuiltMemory, home: Path, ids: Ids) -> None:
+    """With PostgreSQL, bring the notes of this data folder into the store, once, before they are used."""
+    if isinstance(built.notebooks, StoredNotebooks):
+        await import_folder(built.notebooks, home / _FOLDER, ids)
+
+
+def _notebooks(store: Store, home: Path, ids: Ids) -> Notebooks:
+    rows = store.notes
+    return FileNotebooks(home / _FOLDER, ids) if rows is None else StoredNotebooks(rows, ids)

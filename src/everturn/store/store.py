@@ -17,6 +17,7 @@ from everturn.store.files.files import Files
 from everturn.store.journal.hub import Hub
 from everturn.store.journal.journal import Journal
 from everturn.store.ledger import Ledger
+from everturn.store.notes import Notes
 from everturn.store.records import Records
 from everturn.store.scripts.script import Database
 from everturn.store.sessions.search import Search
@@ -75,6 +76,8 @@ class Store:
         self.workers = workers
         self.records = Records(db)
         self.ledger = Ledger(db)
+        # With SQLite the notes are files of the data folder.
+        self.notes = Notes(db) if db.dialect == "postgresql" else None
         self.upkeep = Upkeep(db, self.files, data_dir / "files", self.search, copy_database)
 
     @property

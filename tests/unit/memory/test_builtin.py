@@ -20,6 +20,7 @@ from everturn.domain.store_values import Request
 from everturn.domain.turns import Usage
 from everturn.engine import Preferences, write_preferences
 from everturn.memory import BuiltMemory, CommitOutcome, MemorySettings, build_memory
+from everturn.memory.notebook import FileNotebooks
 from everturn.memory.notes import turn_source
 from everturn.store import Store
 from everturn.store.files.disk import Disk
@@ -338,12 +339,14 @@ class Failing(Disk):
         super().rename(source, target)
 
 
+@pytest.mark.parametrize("store_kind", ["sqlite"], indirect=True)  # with PostgreSQL it is one transaction
 @pytest.mark.parametrize("name", [".taking", "2025-06.md", ".taken"])
 async def test_a_commit_that_stops_anywhere_between_notes_and_their_mark_is_noted_once(
     store: Store, clock: FakeClock, tmp_path: Path, name: str
 ) -> None:
     model = ScriptedModel(PASSED, clock=clock, then=facts("The user sings.", "The user dances."))
     built = built_over(store, clock, tmp_path, model)
+    assert isinstance(built.notebooks, FileNotebooks)
     built.notebooks._disk = Failing(name)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
@@ -406,10 +409,12 @@ async def test_two_that_extract_the_same_turns_at_once_note_them_once(
     assert await books.new_turns(ME, "ses_1:trn_1:trn_3", ["trn_1", "trn_2", "trn_3"]) == ["trn_3"]
 
 
+@pytest.mark.parametrize("store_kind", ["sqlite"], indirect=True)
 async def test_what_an_older_release_has_taken_in_by_key_is_not_taken_in_again(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
     books = built_over(store, clock, tmp_path, ScriptedModel(clock=clock)).notebooks
+    assert isinstance(books, FileNotebooks)
     folder = books.folder_of(ME)
     folder.mkdir(parents=True)
     (folder / ".taken").write_text("ses_1:trn_1:trn_2\n")
@@ -515,9 +520,9 @@ async def test_what_was_learnt_in_one_session_is_known_in_the_next_and_gone_once
         await h.run(second, "And in spring?")
         assert chat.requests[-1].messages[0] == chat.requests[-2].messages[0], "frozen for the session"
         # The user deletes the fact in an editor. It is not sent again, not even in the same session.
-        page = next(built.notebooks.folder_of(OWNER).glob("*.md"))
-        kept = [line for line in page.read_text().splitlines() if "bees" not in line]
-        page.write_text("\n".join(kept))
+        [(page, content)] = (await built.notebooks.contents(OWNER)).items()
+        kept = [line for line in content.splitlines() if b"bees" not in line]
+        await built.notebooks.replace(OWNER, {page: b"\n".join(kept)})
         await h.run(second, "And in summer?")
         assert "keeps bees" not in str(chat.requests[-1])
         third = await h.new_session()
@@ -581,9 +586,8 @@ async def test_what_was_deleted_while_nothing_ran_is_not_sent_by_the_next_proces
         session = await h.new_session()
         await h.run(session, "What do my bees need?")
         assert "Keeps bees" in model.requests[-1].messages[0].text
-    page = built.notebooks.folder_of(OWNER) / note.page
-    page.unlink()
     again = built_over(store, clock, tmp_path, model, extraction_model="scripted:absent")
+    await again.notebooks.replace(OWNER, {note.page: b""})
     async with open_harness(store, clock=clock, model=model, memory=again.memory) as h:
         await h.run(session, "And now?")
         assert "Keeps bees" not in str(model.requests[-1])

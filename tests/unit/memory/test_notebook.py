@@ -14,7 +14,7 @@ import pytest
 
 from everturn.domain.errors import Invalid, NotFound, Overloaded
 from everturn.domain.ids import Ids
-from everturn.memory.notebook import Notebooks
+from everturn.memory.notebook import FileNotebooks
 from everturn.memory.notes import BY_USER, read_page, turn_source
 from everturn.testing import FakeClock, within
 
@@ -23,8 +23,8 @@ OWNER = "ada"
 
 
 @pytest.fixture
-def books(tmp_path: Path, clock: FakeClock) -> Notebooks:
-    return Notebooks(tmp_path / "memory", Ids(clock))
+def books(tmp_path: Path, clock: FakeClock) -> FileNotebooks:
+    return FileNotebooks(tmp_path / "memory", Ids(clock))
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def page(tmp_path: Path) -> Path:
 
 
 async def test_a_fact_is_readable_markdown_with_where_it_came_from(
-    books: Notebooks, page: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, clock: FakeClock
 ) -> None:
     note = await books.remember(OWNER, "Prefers  tea\nto coffee.", clock.now_ms(), "from ses_1 trn_1")
     lines = page.read_text().splitlines()
@@ -43,17 +43,17 @@ async def test_a_fact_is_readable_markdown_with_where_it_came_from(
     assert await books.notes(OWNER) == [note]
 
 
-async def test_the_same_fact_is_noted_once(books: Notebooks, clock: FakeClock) -> None:
+async def test_the_same_fact_is_noted_once(books: FileNotebooks, clock: FakeClock) -> None:
     first = await books.remember(OWNER, "Prefers tea.", clock.now_ms())
     assert await books.remember(OWNER, "prefers TEA.", clock.now_ms()) == first
     assert len(await books.notes(OWNER)) == 1
 
 
 async def test_many_that_note_the_same_fact_at_once_note_it_once(tmp_path: Path, clock: FakeClock) -> None:
-    processes = [Notebooks(tmp_path / "memory", Ids(clock)) for _ in range(4)]
+    processes = [FileNotebooks(tmp_path / "memory", Ids(clock)) for _ in range(4)]
     noted: set[str] = set()
 
-    async def note(books: Notebooks) -> None:
+    async def note(books: FileNotebooks) -> None:
         noted.add((await books.remember(OWNER, "Prefers tea.", clock.now_ms())).id)
 
     async with anyio.create_task_group() as group:
@@ -63,7 +63,7 @@ async def test_many_that_note_the_same_fact_at_once_note_it_once(tmp_path: Path,
 
 
 async def test_what_the_user_writes_into_the_file_is_a_note(
-    books: Notebooks, page: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, clock: FakeClock
 ) -> None:
     await books.remember(OWNER, "Prefers tea.", clock.now_ms())
     page.write_text(page.read_text() + "\nSome words of mine.\n\n* Plays the viola\n  on Sundays.\n")
@@ -76,7 +76,7 @@ async def test_what_the_user_writes_into_the_file_is_a_note(
 
 
 async def test_editing_and_forgetting_leave_the_rest_of_the_file_alone(
-    books: Notebooks, page: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, clock: FakeClock
 ) -> None:
     tea = await books.remember(OWNER, "Prefers tea.", clock.now_ms())
     page.write_text(page.read_text() + "\n## My heading\n\n- Plays the viola\n\nThe end.\n")
@@ -95,7 +95,7 @@ async def test_editing_and_forgetting_leave_the_rest_of_the_file_alone(
 
 
 async def test_a_deleted_note_is_not_found_however_it_was_deleted(
-    books: Notebooks, page: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, clock: FakeClock
 ) -> None:
     await books.remember(OWNER, "Lives in Lisbon.", clock.now_ms())
     await books.remember(OWNER, "Works in Lisbon.", clock.now_ms())
@@ -110,7 +110,7 @@ async def test_a_deleted_note_is_not_found_however_it_was_deleted(
     assert await books.find(OWNER, "Lisbon", 5) == []
 
 
-async def test_two_owners_never_share_a_note(books: Notebooks, clock: FakeClock, tmp_path: Path) -> None:
+async def test_two_owners_never_share_a_note(books: FileNotebooks, clock: FakeClock, tmp_path: Path) -> None:
     await books.remember(OWNER, "Lives in Lisbon.", clock.now_ms())
     for other in ("eve", "../ada", "ada/../ada", "ADA", ".", ".."):
         assert await books.notes(other) == []
@@ -122,7 +122,7 @@ async def test_two_owners_never_share_a_note(books: Notebooks, clock: FakeClock,
 
 @pytest.mark.parametrize("text", ["", "  \n ", "x" * 2001])
 async def test_a_note_that_is_empty_or_too_long_is_refused(
-    books: Notebooks, clock: FakeClock, text: str
+    books: FileNotebooks, clock: FakeClock, text: str
 ) -> None:
     with pytest.raises(Invalid):
         await books.remember(OWNER, text, clock.now_ms())
@@ -130,7 +130,7 @@ async def test_a_note_that_is_empty_or_too_long_is_refused(
 
 
 async def test_two_processes_see_each_others_notes(tmp_path: Path, clock: FakeClock) -> None:
-    mine, theirs = Notebooks(tmp_path, Ids(clock)), Notebooks(tmp_path, Ids(clock))
+    mine, theirs = FileNotebooks(tmp_path, Ids(clock)), FileNotebooks(tmp_path, Ids(clock))
     await mine.remember(OWNER, "One.", clock.now_ms())
     await theirs.remember(OWNER, "Two.", clock.now_ms())
     await mine.remember(OWNER, "Three.", clock.now_ms())
@@ -138,7 +138,7 @@ async def test_two_processes_see_each_others_notes(tmp_path: Path, clock: FakeCl
 
 
 @pytest.mark.parametrize("query", ['"', "AND OR NOT", "a:b*", "NEAR(", "(", "", "the of", "\x00", "日本"])
-async def test_any_prompt_is_a_query(books: Notebooks, clock: FakeClock, query: str) -> None:
+async def test_any_prompt_is_a_query(books: FileNotebooks, clock: FakeClock, query: str) -> None:
     await books.remember(OWNER, "Lives in Lisbon.", clock.now_ms())
     assert await books.find(OWNER, query, 5) == []
 
@@ -152,12 +152,12 @@ def folder(page: Path) -> Path:
     return page.parent
 
 
-async def texts(books: Notebooks) -> list[str]:
+async def texts(books: FileNotebooks) -> list[str]:
     return [note.text for note in await books.notes(OWNER)]
 
 
 async def test_bytes_that_are_no_text_stay_in_the_file_and_out_of_the_notes(
-    books: Notebooks, page: Path, folder: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, folder: Path, clock: FakeClock
 ) -> None:
     before = b"- caf\xe9 at noon\n\n\xff\xfe raw \x00 bytes\n\n- tea\x00 at five\n"
     page.write_bytes(before)
@@ -171,7 +171,7 @@ async def test_bytes_that_are_no_text_stay_in_the_file_and_out_of_the_notes(
 
 
 async def test_the_line_ends_of_windows_and_odd_separators_are_kept(
-    books: Notebooks, page: Path, folder: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, folder: Path, clock: FakeClock
 ) -> None:
     page.write_bytes(b"\xef\xbb\xbf- first\r\n- second\r\n\r\nA\x0cpage\xe2\x80\xa8break.\r\n")
     assert await texts(books) == ["first", "second"]
@@ -185,7 +185,7 @@ async def test_the_line_ends_of_windows_and_odd_separators_are_kept(
 
 
 async def test_what_is_no_page_is_left_out_and_said_and_the_rest_is_read(
-    books: Notebooks, page: Path, folder: Path, tmp_path: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, folder: Path, tmp_path: Path, clock: FakeClock
 ) -> None:
     await books.remember(OWNER, "Prefers tea.", clock.now_ms())
     (tmp_path / "outside.md").write_text("- The user loves spam.\n")
@@ -209,7 +209,7 @@ async def test_what_is_no_page_is_left_out_and_said_and_the_rest_is_read(
 
 @pytest.mark.parametrize("kind", ["link", "huge"])
 async def test_nothing_is_noted_in_a_file_that_is_not_read_and_the_file_stays_as_it_is(
-    books: Notebooks, page: Path, folder: Path, tmp_path: Path, clock: FakeClock, kind: str
+    books: FileNotebooks, page: Path, folder: Path, tmp_path: Path, clock: FakeClock, kind: str
 ) -> None:
     outside = tmp_path / "outside.md"
     outside.write_text("- x\n" * (1 if kind == "link" else 600_000))
@@ -226,7 +226,7 @@ async def test_nothing_is_noted_in_a_file_that_is_not_read_and_the_file_stays_as
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 async def test_a_file_that_may_not_be_read_is_said_and_read_once_it_may(
-    books: Notebooks, page: Path, folder: Path
+    books: FileNotebooks, page: Path, folder: Path
 ) -> None:
     page.write_text("- Prefers tea.\n")
     page.chmod(0)
@@ -238,7 +238,7 @@ async def test_a_file_that_may_not_be_read_is_said_and_read_once_it_may(
 
 
 async def test_a_page_that_is_renamed_or_copied_keeps_its_notes_and_what_is_forgotten_is_gone_from_both(
-    books: Notebooks, page: Path, folder: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, folder: Path, clock: FakeClock
 ) -> None:
     tea = await books.remember(OWNER, "Prefers tea.", clock.now_ms())
     page.rename(folder / "drinks.md")
@@ -259,7 +259,7 @@ def locked_by_another_process(page: Path) -> Iterator[None]:
 
 
 async def test_who_reads_does_not_wait_for_a_process_that_was_stopped_while_it_had_the_lock(
-    books: Notebooks, page: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, clock: FakeClock
 ) -> None:
     await books.remember(OWNER, "Prefers tea.", clock.now_ms())
     book = books._open[OWNER]
@@ -282,7 +282,7 @@ async def test_who_reads_does_not_wait_for_a_process_that_was_stopped_while_it_h
 
 
 async def test_who_gives_up_waiting_for_the_lock_is_not_held_by_it(
-    books: Notebooks, page: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, clock: FakeClock
 ) -> None:
     await books.remember(OWNER, "Prefers tea.", clock.now_ms())
     with locked_by_another_process(page), within("the one who was cancelled is gone"):
@@ -299,7 +299,7 @@ async def test_who_gives_up_waiting_for_the_lock_is_not_held_by_it(
 async def test_notes_that_another_process_holds_for_long_are_refused_in_words(
     tmp_path: Path, clock: FakeClock
 ) -> None:
-    books = Notebooks(tmp_path, Ids(clock), lock_wait_s=0.01)
+    books = FileNotebooks(tmp_path, Ids(clock), lock_wait_s=0.01)
     page = books.folder_of(OWNER) / "2025-06.md"
     page.parent.mkdir()
     with locked_by_another_process(page), pytest.raises(Overloaded, match="Nothing was noted"):
@@ -308,7 +308,7 @@ async def test_notes_that_another_process_holds_for_long_are_refused_in_words(
 
 
 async def test_what_is_forgotten_after_a_crash_among_the_steps_of_a_commit_does_not_come_back(
-    books: Notebooks, page: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, clock: FakeClock
 ) -> None:
     note = await books.remember(OWNER, "Prefers tea.", clock.now_ms(), turn_source("ses_1", "trn_1"))
     # The notes were written, and then the process died, before it could say which turns they came from.

@@ -195,7 +195,7 @@ async def test_processes_that_start_together_make_the_tables_once(
 
 
 # Derived for the search, or files of the data folder in SQLite's case.
-POSTGRES_ONLY = {"message_words", "unindexed", "secrets", "secret_holders"}
+POSTGRES_ONLY = {"message_words", "unindexed", "secrets", "secret_holders", "notes"}
 
 
 async def test_both_stores_have_the_same_tables_and_columns(

@@ -600,6 +600,23 @@ class HolderColumns(Columns, frozen=True):
 SECRETS_ALL: Select[[], SealedColumns] = Select("secrets_all", SealedColumns)
 SECRET_HOLDERS: Select[[int], HolderColumns] = Select("secret_holders", HolderColumns)
 
+# --- notes (PostgreSQL) -------------------------------------------------------------------------------
+
+
+class NoteHash(Columns, frozen=True):
+    page: str
+    sha256: str
+
+
+class NotePage(Columns, frozen=True):
+    page: str
+    sha256: str
+    content: bytes
+
+
+NOTE_HASHES: Select[[str], NoteHash] = Select("note_hashes", NoteHash)
+NOTE_PAGES: Select[[str, list[str]], NotePage] = Select("note_pages", NotePage)
+
 # --- upkeep -------------------------------------------------------------------------------------------
 
 

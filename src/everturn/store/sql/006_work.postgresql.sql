@@ -68,3 +68,16 @@ CREATE TABLE pack_bytes (
   PRIMARY KEY (pack, number)
 );
 ALTER TABLE pack_bytes ALTER COLUMN data SET STORAGE EXTERNAL;
+
+-- ---------------------------------------------------------------- notes
+
+-- notes: the pages of memory, Markdown as the user wrote it. `sha256` is the hash of `content`: it tells which pages
+-- have changed, and finds damage. Names that begin with a dot are no pages: '.taken' lists the turns that are noted.
+CREATE TABLE notes (
+  owner TEXT NOT NULL,
+  page TEXT NOT NULL,
+  content BYTEA NOT NULL,
+  sha256 TEXT NOT NULL,
+  changed_at BIGINT NOT NULL,
+  PRIMARY KEY (owner, page)
+);

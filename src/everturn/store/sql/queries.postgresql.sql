@@ -202,6 +202,26 @@ DELETE FROM secret_holders WHERE id = $1 OR seen_at < (extract(epoch FROM clock_
 SELECT id, machine, key_ids FROM secret_holders
 WHERE seen_at >= (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT - $1::BIGINT ORDER BY machine, id
 
+-- ---------------------------------------------------------------- notes
+
+-- Held until the commit: what a change was based on is compared and replaced in one step.
+-- name: notes_lock
+SELECT pg_advisory_xact_lock(6009013, hashtext($1))
+
+-- name: note_hashes
+SELECT page, sha256 FROM notes WHERE owner = $1 ORDER BY page
+
+-- name: note_pages
+SELECT page, sha256, content FROM notes WHERE owner = $1 AND page = ANY ($2::TEXT[]) ORDER BY page
+
+-- name: note_page_put
+INSERT INTO notes (owner, page, content, sha256, changed_at) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (owner, page) DO UPDATE SET content = excluded.content, sha256 = excluded.sha256,
+  changed_at = excluded.changed_at
+
+-- name: note_page_delete
+DELETE FROM notes WHERE owner = $1 AND page = $2
+
 -- ---------------------------------------------------------------- search
 
 -- macro: matching
