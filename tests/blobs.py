@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everturn.store import Store
-from everturn.store.scripts.queries import BLOB_PLACE
+from everturn.store.scripts.queries import BLOB_PLACE, PACKS_ALL
 from everturn.store.scripts.script import Script, Tx
 
 
@@ -16,3 +16,12 @@ async def place_of(store: Store, sha256: str) -> tuple[str, int]:
         return found.path, found.start
 
     return await store.database.read(place)
+
+
+async def packs_of(store: Store) -> list[tuple[str, int]]:
+    """Path and size of each pack that has a row."""
+
+    def packs(tx: Tx) -> Script[list[tuple[str, int]]]:
+        return [(pack.path, pack.size) for pack in (yield from PACKS_ALL.all())]
+
+    return await store.database.read(packs)

@@ -24,7 +24,7 @@ from everturn.store.scripts.queries import (
     BLOBS_TO_MARK,
     BLOBS_TO_MOVE,
     PACKS_TO_DELETE,
-    DeadPack,
+    PackColumns,
     PackedBlob,
 )
 from everturn.store.scripts.script import Database, Script, Tx, listed, q
@@ -59,7 +59,8 @@ class Collector:
         if marked:
             await self._db.probe.reach(Moment.BLOBS_MARKED)
         await self._move_used(live)
-        await self._db.write(_mark_packs, self._touched_before, self._marked_before, self._now)
+        if await self._db.read(_has_packs_to_mark, self._touched_before, self._marked_before):
+            await self._db.write(_mark_packs, self._touched_before, self._marked_before, self._now)
         return await self._delete(live, marked)
 
     async def _mark(self, live: set[bytes]) -> int:
@@ -126,13 +127,17 @@ def _to_move(tx: Tx, before: int) -> Script[list[str]]:
     return (yield from BLOBS_TO_MOVE.all(before))
 
 
+def _has_packs_to_mark(tx: Tx, created_before: int, sealed_before: int) -> Script[bool]:
+    return bool((yield q("packs_to_mark", created_before, sealed_before)))
+
+
 def _mark_packs(tx: Tx, created_before: int, sealed_before: int, now: int) -> Script[None]:
     """Two statements, because the second must not take for empty a pack that is sealed at this moment."""
     yield q("packs_mark_unsealed", created_before, now)
     yield q("packs_mark_unused", sealed_before, now)
 
 
-def _to_delete(tx: Tx, before: int) -> Script[list[DeadPack]]:
+def _to_delete(tx: Tx, before: int) -> Script[list[PackColumns]]:
     return (yield from PACKS_TO_DELETE.all(before))
 
 

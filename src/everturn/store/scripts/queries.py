@@ -453,7 +453,7 @@ class PackedBlob(Columns, frozen=True):
     size: int
 
 
-class DeadPack(Columns, frozen=True):
+class PackColumns(Columns, frozen=True):
     id: str
     place: str
     path: str
@@ -467,7 +467,8 @@ BLOBS_OF_PACK: Select[[str], PackedBlob] = Select("blobs_of_pack", PackedBlob)
 BLOBS_TO_MARK: SelectValue[[str, int, int], str] = SelectValue("blobs_to_mark")
 BLOBS_MARKED: SelectValue[[str, int], str] = SelectValue("blobs_marked")
 BLOBS_TO_MOVE: SelectValue[[int], str] = SelectValue("blobs_to_move")
-PACKS_TO_DELETE: Select[[int], DeadPack] = Select("packs_to_delete", DeadPack)
+PACKS_TO_DELETE: Select[[int], PackColumns] = Select("packs_to_delete", PackColumns)
+PACKS_ALL: Select[[], PackColumns] = Select("packs_all", PackColumns)
 PACK_PIECES: SelectValue[[str, int, int, int, int], bytes] = SelectValue("pack_pieces")
 
 # --- workers ------------------------------------------------------------------------------------------

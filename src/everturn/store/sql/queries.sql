@@ -672,6 +672,10 @@ SELECT b.sha256 FROM blobs b WHERE b.marked_at IS NULL AND b.damaged_at IS NULL 
 -- name: blobs_forget
 DELETE FROM blobs WHERE pack = $1
 
+-- name: packs_to_mark
+SELECT 1 FROM packs WHERE marked_at IS NULL AND (sealed_at IS NULL AND created_at < $1
+  OR sealed_at < $2 AND NOT EXISTS (SELECT 1 FROM blobs b WHERE b.pack = packs.id AND b.marked_at IS NULL)) LIMIT 1
+
 -- name: packs_mark_unsealed
 UPDATE packs SET marked_at = $2 WHERE sealed_at IS NULL AND created_at < $1 AND marked_at IS NULL
 
@@ -681,6 +685,9 @@ UPDATE packs SET marked_at = $2 WHERE sealed_at < $1 AND marked_at IS NULL
 
 -- name: packs_to_delete
 SELECT id, place, path, size FROM packs WHERE marked_at <= $1 ORDER BY id
+
+-- name: packs_all
+SELECT id, place, path, size FROM packs ORDER BY id
 
 -- name: pack_insert
 INSERT INTO packs (id, place, path, size, created_at) VALUES ($1, $2, $3, 0, $4)
