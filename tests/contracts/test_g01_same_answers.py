@@ -1,0 +1,194 @@
+"""G01: two servers with data folders of their own on one PostgreSQL give the same answers.
+
+Every endpoint that can be read is asked on both. What differs by design is named here, with the reason.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from everturn.store.secrets.key_ring import new_key
+from everturn.testing.ports import free_port
+from tests.acceptance.command_line import environment
+from tests.golden.make_folder import provider, wait_until_ready
+
+PATIENCE_S = 60.0
+SETTLED_S = 15.0
+KEY = "sk-planted-0123456789"
+# Paths whose answers may differ, and why.
+DIFFERENT = {
+    "/metrics": "figures of one process",
+    "/api/health": "figures of one process: open streams, commit times",
+    "/api/audit": "a log of each machine, a file that can be kept and shipped when the database cannot",
+    "/api/sessions/{session}/files": "the workspace is a folder of the machine that runs the turn",
+    "/api/sessions/{session}/text": "the workspace is a folder of the machine that runs the turn",
+    "/api/files/{file}": "the bytes of uploads are in the data folder",
+    "/api/artifacts/{file}": "the bytes of artifacts are in the data folder",
+}
+# Fields that say something about the process that answers.
+OF_ONE_PROCESS = {"/api/memory": {"providers"}}  # how its own calls of the memory provider went
+# Streams have no end: they are compared in a test of their own.
+STREAMS = {"/api/sessions/{session}/events", "/api/events"}
+# What a query needs to find something.
+QUERIES = {"/api/search": {"q": "rivers"}, "/api/sessions/{session}/text": {"path": "made.txt"}}
+
+Pair = tuple[httpx2.Client, httpx2.Client]
+
+
+@contextmanager
+def server(home: Path, **environ: str) -> Iterator[httpx2.Client]:
+    port = free_port()
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "everturn", "serve", "--port", str(port)],
+        env=environment(home, None, **environ),
+    )
+    try:
+        with httpx2.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S, trust_env=False
+        ) as client:
+            wait_until_ready(client)
+            yield client
+    finally:
+        serving.terminate()
+        try:
+            serving.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            serving.kill()
+            serving.wait()
+
+
+@pytest.fixture
+def pair(postgres_url: str, tmp_path: Path) -> Iterator[Pair]:
+    """Two servers that share a database and a secret key, and nothing else."""
+    with ExitStack() as stack:
+        given = {
+            "EVERTURN_DATABASE_URL": postgres_url,
+            "EVERTURN_SECRET_KEY": new_key(),
+            "OPENAI_BASE_URL": f"http://127.0.0.1:{stack.enter_context(provider())}/v1",
+            "EVERTURN_MODEL": "openai:old-model",
+        }
+        one, two = (stack.enter_context(server(tmp_path / name, **given)) for name in ("one", "two"))
+        yield one, two
+
+
+def send(client: httpx2.Client, method: str, path: str, **body: Any) -> Any:
+    answer = client.request(method, path, json=body or None)
+    assert answer.status_code < 300, f"{method} {path}: {answer.text}"
+    return answer.json() if answer.content else None
+
+
+def wait_for(client: httpx2.Client, path: str, is_so: Any) -> Any:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while True:
+        found = client.get(path).json()
+        if is_so(found):
+            return found
+        assert time.monotonic() < give_up_at, f"{path} stays {found}"
+        time.sleep(0.05)
+
+
+def live(pair: Pair) -> dict[str, str]:
+    """Fill the store through both servers; return ids for the paths."""
+    one, two = pair
+    send(one, "PUT", "/api/keys/openai", key=KEY)
+    session = send(one, "POST", "/api/sessions", title="About rivers")["id"]
+    upload = one.post("/api/uploads", files={"file": ("a.txt", b"attached", "text/plain")})
+    assert upload.status_code < 300, upload.text
+    file = upload.json()["id"]
+    accepted = send(two, "POST", f"/api/sessions/{session}/turns", text="Tell me of rivers.")
+    turn = accepted["turn"]["id"]
+    wait_for(one, f"/api/turns/{turn}", lambda found: found["state"] == "completed")
+    send(two, "PUT", "/api/memory", text="Likes rivers.")
+    send(two, "PATCH", "/api/settings", steps_max=7)
+    send(one, "POST", "/api/tokens", label="phone")
+    other = send(two, "POST", "/api/sessions", title="Archived")["id"]
+    send(two, "PATCH", f"/api/sessions/{other}", archived=True)
+    send(two, "POST", f"/api/sessions/{other}/turns", text="Please ask first.")
+    wait_for(one, f"/api/approvals?session={other}", lambda found: found["items"])
+    queued = send(one, "POST", f"/api/sessions/{other}/turns", text="This one waits.")["turn"]["id"]
+    trust(pair, send(one, "POST", "/api/sessions", title="Trusted")["id"])
+    return {"session": session, "turn": turn, "file": file, "other": other, "queued": queued}
+
+
+def trust(pair: Pair, session: str) -> None:
+    """Let a session run without asking, from an approval that the other server raised."""
+    one, two = pair
+    turn = send(one, "POST", f"/api/sessions/{session}/turns", text="Please ask first.")["turn"]["id"]
+    [ask] = wait_for(two, f"/api/approvals?session={session}", lambda found: found["items"])["items"]
+    send(two, "POST", f"/api/approvals/{ask['id']}", decision="trust")
+    wait_for(two, f"/api/turns/{turn}", lambda found: found["state"] == "completed")
+    assert send(one, "GET", "/api/policy")["trusted"]
+
+
+def readable(document: dict[str, Any]) -> list[str]:
+    return sorted(path for path, methods in document["paths"].items() if "get" in methods)
+
+
+def test_g01_every_endpoint_that_can_be_read_answers_the_same_on_both_servers(pair: Pair) -> None:
+    ids = live(pair)
+    document = pair[0].get("/openapi.json").json()
+    paths = [path for path in readable(document) if path not in STREAMS]
+    assert set(DIFFERENT) | STREAMS <= set(readable(document)), "an exception names a path that is not there"
+    differing = [path for path in paths if path not in DIFFERENT and not become_same(pair, path, ids)]
+    assert not differing
+
+
+def become_same(pair: Pair, path: str, ids: dict[str, str]) -> bool:
+    """Whether both give the same answer, once what follows a turn's end has been written."""
+    if "/queue" in path:
+        ids = {**ids, "session": ids["other"], "turn": ids["queued"]}
+    give_up_at = time.monotonic() + SETTLED_S
+    while True:
+        first, second = (read(client, path, ids) for client in pair)
+        if first == second:
+            return True
+        if time.monotonic() > give_up_at:
+            print(f"{path}\n  {first}\n  {second}")
+            return False
+        time.sleep(0.2)
+
+
+def read(client: httpx2.Client, path: str, ids: dict[str, str]) -> Any:
+    answer = client.get(path.format_map(ids), params=QUERIES.get(path))
+    assert answer.status_code < 400, f"{path}: {answer.text}"
+    if path not in OF_ONE_PROCESS:
+        return answer.text
+    return {name: value for name, value in answer.json().items() if name not in OF_ONE_PROCESS[path]}
+
+
+def test_g01_a_key_saved_through_one_server_is_used_by_the_other_at_once(pair: Pair) -> None:
+    one, two = pair
+    session = send(two, "POST", "/api/sessions")["id"]
+    send(one, "PUT", "/api/keys/openai", key=KEY)
+    [state] = [key for key in send(two, "GET", "/api/settings")["keys"] if key["name"] == "openai"]
+    assert (state["has_key"], state["source"]) == (True, "store")
+    turn = send(two, "POST", f"/api/sessions/{session}/turns", text="Hello")["turn"]["id"]
+    ended = wait_for(two, f"/api/turns/{turn}", lambda found: found["state"] not in ("queued", "running"))
+    assert ended["state"] == "completed", ended
+    send(two, "DELETE", "/api/keys/openai")
+    [state] = [key for key in send(one, "GET", "/api/settings")["keys"] if key["name"] == "openai"]
+    assert not state["has_key"]
+
+
+def test_g01_both_servers_stream_the_same_events(pair: Pair) -> None:
+    ids = live(pair)
+    heard = []
+    for client in pair:
+        lines = []
+        with client.stream("GET", f"/api/sessions/{ids['session']}/events?after=0") as stream:
+            for line in stream.iter_lines():
+                if line.startswith(("id:", "event:", "data:")):
+                    lines.append(line)
+                if line.startswith("data:") and lines[-2:-1] == ["event: turn.completed"]:
+                    break
+        heard.append(lines)
+    assert heard[0] == heard[1]
