@@ -17,10 +17,19 @@ from typing import Protocol
 import asyncpg
 import pytest
 
-from everturn.domain.errors import Invalid, SecretKeyWrong, SecretUnreadable, StoreRefused, WrongState
+from everturn.domain.errors import (
+    Invalid,
+    OutcomeUnknown,
+    SecretKeyWrong,
+    SecretUnreadable,
+    StoreAway,
+    StoreRefused,
+    WrongState,
+)
 from everturn.domain.secrets import Secret, Secrets, SecretsPlace
 from everturn.store import KeyRing, SecretsFile, SecretsTable, open_secrets, open_store, read_key_ring
-from everturn.store.secrets.key_ring import new_key
+from everturn.store.secrets.key_ring import Sealed, new_key
+from everturn.testing.postgres_proxy import PostgresProxy
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -197,6 +206,47 @@ async def test_g03_a_running_server_notices_a_change_by_itself(open_on: Open) ->
     first, second = await open_on("a", OLD), await open_on("b", OLD, follows=True)
     await first.change({"keys/openai": TEXT})
     await until("the other server knows the key", lambda: second.get("keys/openai") == Secret(TEXT))
+
+
+@only_postgres
+async def test_g03_while_the_database_is_away_what_is_at_hand_is_used_and_nothing_is_stored(
+    store_url: str, proxy: PostgresProxy, tmp_path: Path
+) -> None:
+    async with (
+        open_store(proxy.address(store_url), data_dir=tmp_path) as store,
+        open_secrets(store, tmp_path, KeyRing((OLD,)), follows=False) as secrets,
+    ):
+        await secrets.change({"keys/openai": TEXT})
+        proxy.go_away()
+        await secrets.refresh()
+        assert secrets.get("keys/openai") == Secret(TEXT)
+        with pytest.raises(StoreAway):
+            await secrets.change({"keys/openai": "other"})
+        assert secrets.get("keys/openai") == Secret(TEXT)
+        proxy.come_back()
+
+
+@only_postgres
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_g03_after_a_commit_with_an_unknown_outcome_the_secret_is_what_the_store_has(
+    store_url: str, proxy: PostgresProxy, tmp_path: Path, is_stored: bool
+) -> None:
+    async with (
+        open_store(proxy.address(store_url), data_dir=tmp_path) as store,
+        open_secrets(store, tmp_path, KeyRing((OLD,)), follows=False) as secrets,
+    ):
+        await secrets.change({"keys/openai": "before"})
+        proxy.lose_commit(is_stored=is_stored)
+        try:
+            await secrets.change({"keys/openai": TEXT})
+        except (StoreAway, OutcomeUnknown):
+            expected = {Secret("before"), Secret(TEXT)}
+        else:
+            expected = {Secret(TEXT)}
+        await secrets.refresh()
+        assert secrets.get("keys/openai") in expected
+        [row] = await rows(store_url)
+        assert KeyRing((OLD,)).open(Sealed(**dict(row))) == secrets.get("keys/openai")
 
 
 # --- importing -----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from everturn.cli import unfinished
 from everturn.cli.common import console, home_option, printable, run, with_store
 from everturn.config import FILE, Config, home_of, read_config
 from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
-from everturn.store import Store, copy_tree, open_store, restore_database
+from everturn.store import Store, copy_tree, is_postgres, open_store, restore_database
 from everturn.store.files.copy_tree import DEPTH_MAX
 from everturn.store.files.disk import Disk, sync_tree
 
@@ -35,6 +35,7 @@ def backup(target: Path | None, home: Path | None) -> None:
 
     Included: sessions, attachments, memory, the sessions' workspaces (links are copied as links),
     config.toml. Not included: keys (secrets.toml), model weights, your own folders in which a session works.
+    With PostgreSQL, stored secrets are included as they are there: encrypted, and without the secret key.
     config.toml is copied as it is, with a password or database_url in it: protect the backup accordingly.
 
     TARGET is a folder that does not exist yet; default: backups/<time> in the data folder. Only you can read
@@ -185,8 +186,8 @@ def _say_left_out(left_out: list[str]) -> None:
 def restore(source: Path, home: Path | None) -> None:
     """Restore a backup into an empty data folder (and an empty PostgreSQL database), and check it.
 
-    A backup contains no keys: set them again in the environment, or store them in the settings. Only you can
-    read the data folder (0700).
+    A backup contains no keys: set them again in the environment, or store them in the settings. Secrets that
+    were encrypted in PostgreSQL need the secret key that they had. Only you can read the data folder (0700).
     """
     target = home_of(os.environ) if home is None else home
     if unfinished.is_unfinished(source):
@@ -201,7 +202,10 @@ def restore(source: Path, home: Path | None) -> None:
         restoration.finish()
     found = run(_findings(config))
     console().print(f"Restored into [bold]{escape(str(target))}[/bold]; {found} finding(s).", soft_wrap=True)
-    console().print("A backup holds no API keys. Set them again.")
+    if is_postgres(config.database_url or ""):
+        console().print("Stored secrets are encrypted: start the servers with the secret key that they had.")
+    else:
+        console().print("A backup holds no API keys. Set them again.")
     _say_address(config)
     _say_left_out(left_out)
 
