@@ -78,6 +78,19 @@ describe("what may enter the page", () => {
     expect(dom("![x](/api/files/fil_1)").querySelector("img")?.getAttribute("src")).toBe("./api/files/fil_1");
   });
 
+  it("finds math that interrupts a paragraph, and math after a blank line", () => {
+    const found = (text: string) => [...dom(text).querySelectorAll(".math")].map((node) => node.getAttribute("data-tex"));
+    expect(found("One\n$$\na\n$$\ntwo")).toEqual(["a"]);
+    expect(found("One\n\n$$\na\n\nb\n$$\n\ntwo \\(c\\)")).toEqual(["a\n\nb", "c"]);
+  });
+
+  // Linear, this is a fraction of a second; when every paragraph looked through all that follow, it was a minute.
+  it("reads a long answer of many paragraphs in time that grows with its length", { timeout: 25_000 }, () => {
+    const count = 40_000;
+    const text = "Lorem ipsum dolor sit amet, consectetur adipiscing.\n\n".repeat(count);
+    expect(cut(text, noCut, true).frozen).toHaveLength(count);
+  });
+
   it("knows math from money", () => {
     expect(dom("It costs $5 and $6.").querySelector(".math")).toBeNull();
     expect(dom("So $x^2$ is").querySelector(".math")?.getAttribute("data-tex")).toBe("x^2");

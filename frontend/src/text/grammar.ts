@@ -30,7 +30,12 @@ function math(tex: string, isBlock: boolean): string {
 const blockMath = {
   name: "blockMath",
   level: "block" as const,
-  start: (text: string) => text.match(/\$\$|\\\[/)?.index,
+  // Asked at every paragraph, with all the text after it: only what stands before the next blank line matters, and
+  // to look farther would make the cost of a long answer grow with the square of its length.
+  start(text: string) {
+    const found = /\$\$|\\\[|\n[ \t]*\n/.exec(text);
+    return found?.[0].startsWith("\n") ? undefined : found?.index;
+  },
   tokenizer(text: string) {
     const found = /^\$\$([\s\S]+?)\$\$(?:\n|$)/.exec(text) ?? /^\\\[([\s\S]+?)\\\](?:\n|$)/.exec(text);
     return found ? { type: "blockMath", raw: found[0], text: found[1]!.trim() } : undefined;
