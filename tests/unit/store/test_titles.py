@@ -82,7 +82,7 @@ async def test_the_search_follows_every_change_of_title_and_tags(store: Store, b
     assert await found(store, "made") == ["made up"]
     await answered(store, session.id, "a", "A")
     branch = await store.transcript.branch(ME, session.id, None, Request(key="b"))
-    assert await found(store, "made") == ["made up", "made up"]
+    assert await found(store, "made") == ["made up (2)", "made up"]
     await store.sessions.delete(ME, branch.id)
     imported = await store.transcript.import_session(ME, *await store.transcript.export(ME, session.id))
     assert len(await found(store, "made")) == 2
@@ -90,6 +90,30 @@ async def test_the_search_follows_every_change_of_title_and_tags(store: Store, b
         await store.sessions.delete(ME, each.id)
     assert await found(store, "made") == []
     assert await store.upkeep.check() == []
+
+
+async def test_a_branch_is_told_from_its_origin_and_from_other_branches(store: Store) -> None:
+    session = await new_session(store, "Plan")
+    await answered(store, session.id, "a", "A")
+    second = await store.transcript.branch(ME, session.id, None, Request(key="1"))
+    third = await store.transcript.branch(ME, session.id, None, Request(key="2"))
+    fourth = await store.transcript.branch(ME, second.id, None, Request(key="3"))
+    assert [second.title, third.title, fourth.title] == ["Plan (2)", "Plan (3)", "Plan (4)"]
+    await store.sessions.delete(ME, third.id)
+    again = await store.transcript.branch(ME, session.id, None, Request(key="4"))
+    assert again.title == "Plan (3)"
+    repeated = await store.transcript.branch(ME, session.id, None, Request(key="1"))
+    assert repeated.title == "Plan (2)"
+
+
+@pytest.mark.parametrize(
+    ("title", "copied"),
+    [("", ""), ("In 2024 (2024)", "In 2024 (2024) (2)"), ("x" * 200, "x" * 194 + " (2)")],
+)
+async def test_what_a_branch_is_called(store: Store, title: str, copied: str) -> None:
+    session = await new_session(store, title)
+    await answered(store, session.id, "a", "A")
+    assert (await store.transcript.branch(ME, session.id, None, Request(key="1"))).title == copied
 
 
 async def test_pages_narrowed_and_sorted_are_the_same_by_index_and_by_looking(

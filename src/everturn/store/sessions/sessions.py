@@ -40,6 +40,7 @@ from everturn.store.scripts.rows import SessionRow, session_of, to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.sessions.titles import (
     GRAM_CHARS,
+    TITLE_CHARS_MAX,
     candidates,
     delete_title,
     needle_of,
@@ -48,7 +49,6 @@ from everturn.store.sessions.titles import (
 )
 from everturn.store.turns.endings import end_for_deletion
 
-TITLE_CHARS_MAX = 200
 TAGS_MAX = 32
 LIST_LIMIT_MAX = 200
 LOOK_MAX = 2_000  # sessions that are looked through before the index is asked

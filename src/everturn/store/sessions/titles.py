@@ -7,7 +7,9 @@ looking through the newest sessions, which is tried first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
+from itertools import count
 
 import msgspec
 
@@ -17,12 +19,26 @@ from everturn.store.sessions.search import plain
 
 _tags: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
 
+TITLE_CHARS_MAX = 200
 GRAM_CHARS = 3
+_COPY_NUMBER = re.compile(r" \(\d{1,2}\)$")
 _GRAMS_MAX = 24  # of a query: more would not make the candidates fewer
 
 
 def needle_of(query: str) -> str:
     return " ".join(plain(query).replace("\0", " ").split())
+
+
+def origin_title(title: str) -> str:
+    """The title without the number that makes it a copy's."""
+    return _COPY_NUMBER.sub("", title)
+
+
+def copy_title(title: str, taken: Collection[str]) -> str:
+    """A numbered title for a copy of the session, so that lists tell the two apart."""
+    origin = origin_title(title)[: TITLE_CHARS_MAX - len(" (999)")]
+    numbered = (f"{origin} ({number})" for number in count(2))
+    return next(title for title in numbered if title not in taken)
 
 
 def title_text(title: str, tags: Sequence[str]) -> str:

@@ -41,6 +41,7 @@ from everturn.store.scripts.queries import (
     PATH,
     PATH_PAGE,
     SESSION_INSERT,
+    SESSION_LIST_TITLED,
     SUMMARIES_OF_SESSION,
     TURN,
     TURN_IDS,
@@ -54,13 +55,14 @@ from everturn.store.scripts.rows import (
     TurnRow,
     message_columns,
     message_of,
+    session_of,
     to_json,
     turn_of,
 )
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.import_numbers import refuse_event_numbers
 from everturn.store.sessions.imports import Imported, import_session, refuse_broken, rename_covered
-from everturn.store.sessions.titles import put_title, title_text
+from everturn.store.sessions.titles import copy_title, needle_of, origin_title, put_title, title_text
 from everturn.store.turns.details import with_siblings
 from everturn.store.turns.endings import NewTurn, queue_turn
 from everturn.store.turns.queue import queued_turns
@@ -68,6 +70,9 @@ from everturn.store.turns.submissions import repeat_answer
 
 PAGE_MESSAGES_MAX = 500
 _WHOLE_PATH = 1 << 30
+_NEWEST = 1 << 62
+_COPIES_MAX = 100
+_COPIES_LOOK_MAX = 500  # sessions among which the copies of a title are looked for
 
 
 class Transcript:
@@ -425,12 +430,13 @@ def _rename_covers(copy: SessionRow, names: Mapping[str, str]) -> Script[None]:
 
 def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
     value = session.session
+    title = yield from _copy_title(session.owner, value.title)
     session_no = yield from SESSION_INSERT.only(
         tx.ids.session(),
         session.owner,
         value.key,
         tx.now,
-        value.title,
+        title,
         int(value.is_title_given),
         int(value.private),
         value.project,
@@ -438,5 +444,15 @@ def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
         value.model,
     )
     yield q("tail_insert", session_no, session.owner, tx.now)
-    yield from put_title(tx, session_no, title_text(value.title, ()))
+    yield from put_title(tx, session_no, title_text(title, ()))
     return (yield from get_session_by_no(session_no))
+
+
+def _copy_title(owner: str, title: str) -> Script[str]:
+    """Numbered after the copies among the newest sessions: to look farther would make the write slow."""
+    if not title:
+        return ""
+    # Archived or not, from the newest on, pinned or not, with any tag.
+    narrowed = (owner, -1, _NEWEST, _NEWEST, _COPIES_MAX, -1, "")
+    rows = yield from SESSION_LIST_TITLED.all(*narrowed, needle_of(origin_title(title)), _COPIES_LOOK_MAX)
+    return copy_title(title, {session_of(row).session.title for row in rows})
