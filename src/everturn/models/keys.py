@@ -20,7 +20,7 @@ from everturn.domain.secrets import Secret, Secrets, SecretsState
 REDACTED = "[key]"
 ENVIRONMENT = "environment"
 # What keys of the known providers look like; also catches the half-masked ones that errors echo.
-_KEY_SHAPE = re.compile(r"\b(?:(?:sk|pk|rk|gsk|xai|hf|key)[-_]|AIza)[-_*.A-Za-z0-9]{6,}")
+_KEY_SHAPE = re.compile(r"\b(?:(?:sk|pk|rk|gsk|xai|hf|key)[-_]|AIza)[-_*.A-Za-z0-9]{5,}[-_*A-Za-z0-9]")
 _PROVIDER_SHAPE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 # Kinds of secrets.
 _KEYS = "keys"

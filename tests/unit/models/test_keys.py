@@ -88,4 +88,5 @@ async def test_redaction(tmp_path: Path) -> None:
     assert keys.redact("key=AIzaSyB1234567 is wrong") == "key=[key] is wrong"
     text = keys.redact(f"{KEY} and sk-proj-AbCd1234efgh and sk-ab*****yz and ask-me about skills")
     assert text == "[key] and [key] and [key] and ask-me about skills"
+    assert keys.redact("Incorrect key: sk-bad*****9999. Find yours.") == "Incorrect key: [key]. Find yours."
     assert redact("nothing here", (Secret("a"),)) == "nothing here"  # too short to be a key
