@@ -5,6 +5,7 @@ import type { Session } from "../src/api/types";
 import { nameOf } from "../src/state/servers";
 import { argumentsFrom, diffsOf, fieldsOf } from "../src/state/tools";
 import { readDiff } from "../src/text/diff";
+import { failureText } from "../src/text/failure";
 import { count, duration, money, when } from "../src/text/format";
 import { excerpt } from "../src/text/hits";
 import { readRoute, writeRoute } from "../src/app/route";
@@ -84,6 +85,36 @@ describe("small things", () => {
     const pieces = excerpt(text, [[at, at + 3]]);
     expect(pieces[0]!.text.length).toBeLessThanOrEqual(25);
     expect(pieces[1]).toEqual({ text: "hit", isMarked: true });
+  });
+  it("an excerpt reads as the message is drawn, and its hits stay marked", () => {
+    const shown = (text: string, hit: string) => {
+      const at = text.indexOf(hit);
+      return excerpt(text, [[at, at + hit.length]]).map((piece) => (piece.isMarked ? `{${piece.text}}` : piece.text)).join("");
+    };
+    expect(shown("# Plan\n\nHere is **bold zebra** and `code`.", "zebra")).toBe("Plan Here is bold {zebra} and code.");
+    expect(shown("| a | b |\n|---|---|\n| 1 | zebra |\n", "zebra")).toBe("a b 1 {zebra}");
+    expect(shown("- see [the zebra](https://example.com/a)\n- [x] *two*", "zebra")).toBe("see the {zebra} two");
+    expect(shown("```python\nprint('zebra')\n```", "zebra")).toBe("print('{zebra}')");
+    expect(shown("2 * 3 * 4 and 2*3*4, snake_case_name, zebra", "zebra")).toBe("…2*3*4, snake_case_name, {zebra}");
+    expect(shown("what does `**kwargs` mean?", "**kwargs"), "what was looked for").toBe("what does {**kwargs} mean?");
+  });
+  it("a failure says what the provider said, once", () => {
+    const failure = (code: string, message: string, hint = "") => failureText({ code, message, hint });
+    expect(failure("model_overloaded", "openai:gpt answered 500: Internal server error")).toEqual({
+      head: "The model returned an error (500).",
+      text: "Internal server error. Your message is saved.",
+    });
+    expect(failure("model_overloaded", "openai:gpt answered 502").text).toBe("Your message is saved.");
+    expect(failure("model_silent", "openai:gpt answered nothing: no text and no tool call.", "Retry, or choose another model.")).toEqual({
+      head: "The model returned an empty answer.",
+      text: "Retry, or choose another model. Your message is saved.",
+    });
+    // A model that cannot be reached has returned nothing, not even an error.
+    expect(failure("model_dropped", "openai:gpt cannot be reached.", "Check the connection")).toEqual({
+      head: "The answer failed.",
+      text: "openai:gpt cannot be reached. Check the connection. Your message is saved.",
+    });
+    expect(failureText(null).head).toBe("The answer failed.");
   });
   it("routes read back as they were written", () => {
     for (const hash of ["#/", "#/s/ses_1", "#/s/ses_1/msg_2-0001", "#/settings/memory"]) expect(writeRoute(readRoute(hash))).toBe(hash);

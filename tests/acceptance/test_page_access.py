@@ -146,3 +146,33 @@ async def test_a_right_password_waits_for_its_turn(data_dir: Path) -> None:
         await page.get_by_label("Password").fill("correct horse battery")
         await page.get_by_label("Password").press("Enter")
         await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+@on_page
+@pytest.mark.timeout(180)
+async def test_signing_in_at_one_tab_opens_the_others_too(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        context = await house.context()
+        first = await house.open(context=context)
+        await say(first, "hello")
+        await expect(first.locator('article[data-state="completed"]')).to_have_count(1)
+        second = await house.open(context=context)
+        await second.goto(first.url)
+        await expect(second.locator("article")).to_have_count(1)
+        await house.stop()
+        house.extra["EVERTURN_PASSWORD"] = "correct horse battery"
+        await house.start()
+        drafts = "Your drafts stay where they are."
+        for page in (first, second):
+            await expect(page.get_by_role("dialog")).to_contain_text(drafts)
+        stranger = await (await house.context()).new_page()
+        await stranger.goto(house.url)
+        await expect(stranger.get_by_label("Password")).to_be_visible()
+        await expect(stranger.get_by_text(drafts)).to_have_count(0)
+        await first.get_by_label("Password").fill("correct horse battery")
+        await first.get_by_label("Password").press("Enter")
+        for page in (first, second):
+            await expect(page.get_by_role("dialog")).to_have_count(0)
+        await say(second, "and again")
+        await expect(second.locator('article[data-state="completed"]')).to_have_count(2)
+        await expect(stranger.get_by_role("dialog")).to_be_visible()

@@ -463,7 +463,9 @@ async def test_what_a_command_printed_is_there_after_stop_and_reload(data_dir: P
             await expect(page.locator('article[data-state="cancelled"] .out')).to_contain_text(
                 "compiled 40 of 100"
             )
-            await expect(page.locator(".card.doubt .under")).to_contain_text("never reported back")
+            await expect(page.locator(".card.doubt .under")).to_contain_text(
+                "You stopped it while it was running"
+            )
             await page.reload()
         assert house.complaints == []
 

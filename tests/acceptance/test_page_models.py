@@ -53,6 +53,18 @@ async def test_no_network_is_not_called_a_refusal(data_dir: Path) -> None:
         )
 
 
+async def test_a_model_that_cannot_be_reached_has_not_returned_an_error(data_dir: Path) -> None:
+    async with open_house(data_dir, starts=False) as house:
+        house.extra["OPENAI_BASE_URL"] = f"http://127.0.0.1:{free_port()}/v1"
+        await house.start()
+        page = await house.open()
+        await say(page, "hello there")
+        note = page.locator(".note.bad")
+        await expect(note).to_contain_text("The answer failed. openai:test-model cannot be reached.")
+        await expect(note).to_contain_text("Check the connection")
+        await expect(note).not_to_contain_text("returned an error")
+
+
 async def test_an_error_that_asks_for_another_model_offers_one(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         house.provider.models = ["test-model", "other-model"]
@@ -61,7 +73,7 @@ async def test_an_error_that_asks_for_another_model_offers_one(data_dir: Path) -
         page = await house.open()
         await say(page, "hello there")
         note = page.locator(".note.bad")
-        await expect(note).to_contain_text("The model returned an error.")
+        await expect(note).to_contain_text("The model returned an error (404).")
         await expect(note).to_contain_text("does not exist. Choose another model")
         await note.get_by_role("button", name="Choose model").click()
         await page.get_by_role("menuitem", name="other-model").click()

@@ -40,7 +40,13 @@ export class Connection {
     clearTimeout(this.chipTimer);
     if (state === "open") {
       this.isReconnecting = false;
-      if (was !== "open") void this.reconnected();
+      if (was === "open") return;
+      // The stream is shared by all tabs: another one has signed in.
+      if (this.isSignedOut) {
+        this.isSignedOut = false;
+        void this.listener.onSignedIn();
+      }
+      void this.reconnected();
     } else if (state === "signed_out") {
       this.isSignedOut = true;
     } else {

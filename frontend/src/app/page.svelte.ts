@@ -327,6 +327,13 @@ export class Page {
     this.go({ at: "session", id: session.id });
   }
 
+  /** Archive the session, or take it back out. It is gone from the list then: say so, and offer to undo it. */
+  async archive(session: Session, isArchived: boolean): Promise<void> {
+    if (!(await this.sessions.change(session, { archived: isArchived }))) return;
+    const undo = () => void this.sessions.change(session, { archived: !isArchived });
+    this.toasts.show(isArchived ? words.archived : words.unarchived, { label: words.undoNow, run: undo });
+  }
+
   async duplicate(session: Session): Promise<void> {
     const copy = await this.api.post<Session>(`api/sessions/${session.id}/branch`, { key: freshKey() });
     this.sessions.put(copy);

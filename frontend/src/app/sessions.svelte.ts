@@ -39,6 +39,12 @@ export class Sessions {
     return this.list.deleted.has(id);
   }
 
+  /** The archived ones: these rows, read earlier, and what has become known since. */
+  archived(read: readonly Session[]): Session[] {
+    const known = lists.put(this.list, read);
+    return [...known.rows.values()].filter((row) => row.archived && !known.hidden.has(row.id));
+  }
+
   put(...rows: Session[]): void {
     this.update(lists.put(this.list, rows));
   }
@@ -130,11 +136,14 @@ export class Sessions {
     }
   }
 
-  async change(session: Session, change: Record<string, unknown>): Promise<void> {
+  /** Returns whether the server has taken the change. */
+  async change(session: Session, change: Record<string, unknown>): Promise<boolean> {
     try {
       this.put(await this.api.patch<Session>(`api/sessions/${session.id}`, { body: change }));
+      return true;
     } catch (error) {
       this.complain(error);
+      return false;
     }
   }
 

@@ -23,14 +23,53 @@ export function pieces(text: string, query: string): Piece[] {
   return cutAt(text, marks);
 }
 
+// Marks of Markdown that are nothing to read: fences and table rules, what begins a line, emphasis, links, cells.
+const syntax = new RegExp(
+  [
+    "^[ \\t]*(?:```|~~~).*$",
+    "^[ \\t]*\\|?[ \\t:|-]*-{3}[ \\t:|-]*$",
+    "^[ \\t]*(?:#{1,6}[ \\t]+|>[ \\t]?|[-*+][ \\t]+(?:\\[[ xX]\\][ \\t]+)?)",
+    "\\*\\*|~~|`+|(?<![\\w*])\\*(?=[^\\s*])|(?<=[^\\s*])\\*(?![\\w*])",
+    "!?\\[(?=[^\\]\\n]*\\]\\([^)\\s]*\\))|\\]\\([^)\\s]*\\)",
+    "\\|",
+    "\\s+",
+  ].join("|"),
+  "gm",
+);
+
+/** The text as it reads once it is drawn, on one line. A mark stays on its words. */
+export function readable(text: string, marks: [number, number][]): { text: string; marks: [number, number][] } {
+  const places = new Array<number>(text.length + 1);
+  let out = "";
+  let at = 0;
+  const take = (end: number, shown?: string): void => {
+    for (; at < end; at += 1) {
+      places[at] = out.length;
+      if (shown === undefined) out += text[at];
+    }
+    if (shown && out && !out.endsWith(" ")) out += shown;
+  };
+  for (const found of text.matchAll(syntax)) {
+    const end = found.index + found[0].length;
+    // What was looked for is shown as it was found.
+    if (marks.some(([from, to]) => from < end && found.index < to)) continue;
+    take(found.index);
+    take(end, /^[\s|]/.test(found[0]) ? " " : "");
+  }
+  take(text.length);
+  places[at] = out.length;
+  return { text: out.trimEnd(), marks: marks.map(([from, to]) => [places[from]!, places[to]!]) };
+}
+
 /** An excerpt that begins at most 24 characters before its first hit, with a whole word. */
-export function excerpt(text: string, marks: [number, number][]): Piece[] {
+export function excerpt(found: string, hits: [number, number][]): Piece[] {
+  const { text, marks } = readable(found, hits);
   const first = Math.min(...marks.map(([start]) => start), text.length);
   let from = marks.length && first > leadMax ? first - leadMax : 0;
   const gap = from ? text.slice(from - 1, first).search(/\s/) : -1;
   if (gap >= 0) from += gap;
   const moved = marks.map(([start, end]): [number, number] => [start - from + (from ? 1 : 0), end - from + (from ? 1 : 0)]);
-  return cutAt(`${from ? "…" : ""}${text.slice(from)}`.replace(/\n/g, " "), moved);
+  return cutAt(`${from ? "…" : ""}${text.slice(from)}`, moved);
 }
 
 function cutAt(text: string, marks: [number, number][]): Piece[] {

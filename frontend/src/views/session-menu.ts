@@ -23,7 +23,7 @@ export function sessionItems(page: Page, session: Session): MenuItem[] {
     { label: words.rename, icon: "pencil", run: () => rename(page, session, isOpen) },
     { label: session.pinned ? words.unpin : words.pin, icon: session.pinned ? "pin-off" : "pin", run: () => void page.sessions.change(session, { pinned: !session.pinned }) },
     { label: words.tagsMenu, icon: "tag", run: () => retag(page, session, isOpen) },
-    { label: session.archived ? words.unarchive : words.archive, icon: "archive", run: () => void page.sessions.change(session, { archived: !session.archived }) },
+    { label: session.archived ? words.unarchive : words.archive, icon: "archive", run: () => void page.archive(session, !session.archived) },
     { label: session.private ? words.makeRemembered : words.makePrivate, icon: "lock", run: () => void page.sessions.change(session, { private: !session.private }) },
     { label: words.duplicate, icon: "git-branch", run: () => void page.attempt(() => page.duplicate(session)) },
     { isLine: true },

@@ -141,12 +141,14 @@ def from_event(who: str, error: Json, redact: Redact) -> ModelTrouble:
 def from_transport(who: str, error: httpx2.HTTPError | httpx2.InvalidURL, *, has_begun: bool) -> ModelTrouble:
     """The error for a failed connection. The library's messages contain no key."""
     if isinstance(error, httpx2.ConnectTimeout):
-        return ModelTimeout(f"{who} did not take the connection in time.", hint=_AWAY_HINT)
+        return ModelTimeout(
+            f"{who} did not take the connection in time.", hint=_AWAY_HINT, remedy=Remedy.CHOOSE_MODEL
+        )
     if isinstance(error, httpx2.TimeoutException):
         what = "fell silent in the middle of its answer" if has_begun else "did not begin to answer in time"
         return ModelTimeout(f"{who} {what}.")
     if isinstance(error, httpx2.ConnectError):
-        return ModelDropped(f"{who} cannot be reached.", hint=_AWAY_HINT)
+        return ModelDropped(f"{who} cannot be reached.", hint=_AWAY_HINT, remedy=Remedy.CHOOSE_MODEL)
     if isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL)):
         return ModelRefused(f"The address of {who} is not one.", hint="Check base_url in config.toml.")
     when = "in the middle of its answer" if has_begun else "before it answered"
@@ -190,7 +192,7 @@ def cut(who: str, why: str) -> StreamCut:
     return StreamCut(f"The answer of {who} was cut off: {why}.")
 
 
-_AWAY_HINT = "Is the server running, and is its address right? 'everturn models' shows what is reachable."
+_AWAY_HINT = "Check the connection and the provider's address, or choose another model."
 
 
 def _read(body: bytes) -> Complaint:
