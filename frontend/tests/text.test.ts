@@ -91,10 +91,12 @@ describe("small things", () => {
       const at = text.indexOf(hit);
       return excerpt(text, [[at, at + hit.length]]).map((piece) => (piece.isMarked ? `{${piece.text}}` : piece.text)).join("");
     };
-    expect(shown("# Plan\n\nHere is **bold zebra** and `code`.", "zebra")).toBe("Plan Here is bold {zebra} and code.");
-    expect(shown("| a | b |\n|---|---|\n| 1 | zebra |\n", "zebra")).toBe("a b 1 {zebra}");
-    expect(shown("- see [the zebra](https://example.com/a)\n- [x] *two*", "zebra")).toBe("see the {zebra} two");
-    expect(shown("```python\nprint('zebra')\n```", "zebra")).toBe("print('{zebra}')");
+    expect(shown("# Plan  Here is **bold zebra** and `code`.", "zebra")).toBe("Plan Here is bold {zebra} and code.");
+    expect(shown("| a | b | |---|---| | 1 | zebra | ", "zebra")).toBe("a b 1 {zebra}");
+    expect(shown("| a | b | | --- | :-: | | 1 | zebra", "zebra")).toBe("a b 1 {zebra}");
+    expect(shown("- see [the zebra](https://example.com/a) - a *two*", "zebra")).toBe("see the {zebra} - a two");
+    expect(shown("```python print('zebra') ``` ", "zebra")).toBe("print('{zebra}')");
+    expect(shown("cat a|grep b || zebra --- --all -- #5", "zebra")).toBe("cat a|grep b || {zebra} --all -- #5");
     expect(shown("2 * 3 * 4 and 2*3*4, snake_case_name, zebra", "zebra")).toBe("…2*3*4, snake_case_name, {zebra}");
     expect(shown("what does `**kwargs` mean?", "**kwargs"), "what was looked for").toBe("what does {**kwargs} mean?");
   });

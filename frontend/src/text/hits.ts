@@ -23,18 +23,20 @@ export function pieces(text: string, query: string): Piece[] {
   return cutAt(text, marks);
 }
 
-// Marks of Markdown that are nothing to read: fences and table rules, what begins a line, emphasis, links, cells.
+// Marks of Markdown that are nothing to read: fences, table rules, headings, emphasis, links, cells. An excerpt
+// comes on one line, so " - " may begin an item or stand between two words: it stays.
 const syntax = new RegExp(
   [
-    "^[ \\t]*(?:```|~~~).*$",
-    "^[ \\t]*\\|?[ \\t:|-]*-{3}[ \\t:|-]*$",
-    "^[ \\t]*(?:#{1,6}[ \\t]+|>[ \\t]?|[-*+][ \\t]+(?:\\[[ xX]\\][ \\t]+)?)",
+    "(?:```|~~~)\\w*",
+    "(?<![^\\s|])(?::?-{3,}:?|:-+:?|-+:)(?![^\\s|])",
+    "(?<!\\S)#{1,6}(?=\\s)",
+    "^\\s*(?:>|[-*+](?=\\s))",
     "\\*\\*|~~|`+|(?<![\\w*])\\*(?=[^\\s*])|(?<=[^\\s*])\\*(?![\\w*])",
-    "!?\\[(?=[^\\]\\n]*\\]\\([^)\\s]*\\))|\\]\\([^)\\s]*\\)",
-    "\\|",
+    "!?\\[(?=[^\\]]*\\]\\([^)\\s]*\\))|\\]\\([^)\\s]*\\)",
+    "(?<!\\S)\\|(?!\\S)|(?<!\\S)\\|(?=:?-)|(?<=-:?)\\|(?!\\S)|(?<=-:?)\\|(?=:?-)",
     "\\s+",
   ].join("|"),
-  "gm",
+  "g",
 );
 
 /** The text as it reads once it is drawn, on one line. A mark stays on its words. */
