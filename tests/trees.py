@@ -8,9 +8,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from everturn.domain.trees import Kind
 from everturn.workspace import Change, Folder, IgnoreRules, Limits, Restore, Restored, Scan, Tree, decode_tree
 from everturn.workspace.scan import Source
-from everturn.workspace.trees import Kind
 
 Content = dict[bytes, tuple[str, int, bytes]]  # path -> kind, mode, bytes
 

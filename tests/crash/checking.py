@@ -138,6 +138,12 @@ class After:
             if session.version == note["version"]:
                 assert session.head == note.get("head", session.head)
                 assert session.title == note.get("title", session.title)
+        for note in self._of("checkpoint"):
+            made = await self.store.checkpoints.of_turn(ME, note["turn"])
+            assert note["id"] in [checkpoint.id for checkpoint in made]
+            for sha256 in note["blobs"]:
+                data = b"".join([piece async for piece in self.store.blobs.read(sha256)])
+                assert hashlib.sha256(data).hexdigest() == sha256
         for note in self._of("branched"):
             await self.store.sessions.get(ME, note["copy"])
 

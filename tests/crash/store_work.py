@@ -20,6 +20,7 @@ from everturn.domain.sessions import SessionPatch
 from everturn.domain.store_values import Claim, Request, Submission
 from everturn.store import Store
 from tests.acting import CRASHED, ME, answer, append, ask, claim, complete, wish
+from tests.checkpoints import new_checkpoint, put_tree
 from tests.crash.notes import Notes
 
 OpenStore = Callable[[], AbstractAsyncContextManager[Store]]
@@ -38,6 +39,8 @@ PASSES = frozenset(
         Moment.BLOB_WRITTEN,
         Moment.BLOBS_MARKED,
         Moment.PACK_DELETED,
+        Moment.CHECKPOINT_WRITTEN,
+        Moment.CHECKPOINT_COMMITTED,
         Moment.HANDED_OVER,
         Moment.TAKEN_OVER,
         Moment.INDEXED,
@@ -131,8 +134,15 @@ class Life:
         self.note("answered", session=session_id, ask=question.id, answer="yes, do")
         again = await claim(self.store)
         number = await self.work(again, [ev.ToolStarted(1, "call_1", "look", "{}")])
+        await self.checkpoint(again)
         number = await self.work(again, [ev.ToolFinished("call_1", "look", Outcome.OK, "seen")], number)
         await self.finish(again, await self.work(again, answer("I have looked", step=2), number))
+
+    async def checkpoint(self, held: Claim) -> None:
+        """The tool of this turn has written a file."""
+        tree, hashes = await put_tree(self.store, {b"made.txt": b"made by a tool"})
+        made = await self.store.checkpoints.put(new_checkpoint(held, tree))
+        self.note("checkpoint", session=held.session.id, turn=held.turn.id, id=made.id, blobs=hashes)
 
     async def steer_and_cancel(self, session_id: str) -> None:
         await self.say(session_id, "count to a million")

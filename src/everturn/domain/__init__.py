@@ -7,6 +7,7 @@ contracts: ``store`` (with ``store_values``), ``model``, ``tool``, ``memory`` (p
 __all__ = [
     "asks",
     "blobs",
+    "checkpoints",
     "clock",
     "environ",
     "errors",
@@ -25,6 +26,7 @@ __all__ = [
     "store",
     "store_values",
     "tool",
+    "trees",
     "turns",
     "words",
 ]

@@ -294,6 +294,13 @@ class BlobDamaged(Stopped):
         super().__init__(f"The bytes {sha256} are damaged: {why}. Nothing else is affected.", sha256=sha256)
 
 
+class TreeUnreadable(Stopped):
+    code = "tree_unreadable"
+    hint = (
+        "It was written by a newer version of Everturn, or it is damaged. Everything else can still be read."
+    )
+
+
 class NotADatabase(Stopped):
     code = "not_a_database"
     hint = "Name another file, or restore a backup with 'everturn restore'."

@@ -35,6 +35,10 @@ class Moment(StrEnum):
     BLOB_WRITTEN = "blob.written"  # the bytes of a pack are durable, no row names them
     BLOBS_MARKED = "blobs.marked"  # blobs that no root names are marked, their bytes are there
     PACK_DELETED = "pack.deleted"  # the bytes of a pack are deleted, its rows are there
+    CHECKPOINT_WRITTEN = (
+        "checkpoint.written"  # bytes are durable, the row is in the transaction, not committed
+    )
+    CHECKPOINT_COMMITTED = "checkpoint.committed"  # the row is durable, no event names it
     SPOOL_SYNCED = "spool.synced"  # events are in the spool file, not in the database
     SPOOL_DELIVERED = "spool.delivered"  # events are in the database, the file still has them
     HANDED_OVER = "handed.over"  # shutdown released the turn

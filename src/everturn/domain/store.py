@@ -12,6 +12,7 @@ from typing import Protocol
 
 from everturn.domain.asks import Ask
 from everturn.domain.blobs import Blobs
+from everturn.domain.checkpoints import Checkpoints
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
 from everturn.domain.json_types import Json, JsonObject
@@ -477,6 +478,9 @@ class Store(Protocol):
 
     @property
     def blobs(self) -> Blobs: ...
+
+    @property
+    def checkpoints(self) -> Checkpoints: ...
 
     @property
     def search(self) -> Search: ...

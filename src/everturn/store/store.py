@@ -12,6 +12,7 @@ from msgspec import Meta
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import Trouble, WriteCounts
 from everturn.store.blobs.places import open_blobs
+from everturn.store.checkpoints import Checkpoints
 from everturn.store.files.disk import Disk
 from everturn.store.files.files import Files
 from everturn.store.journal.hub import Hub
@@ -72,6 +73,8 @@ class Store:
         self.asks = Asks(db)
         self.blobs = open_blobs(db, data_dir, disk)
         self.files = Files(db, data_dir / "files", disk)
+        self.checkpoints = Checkpoints(db, self.blobs)
+        self.blobs.add_roots(self.checkpoints.roots)
         self.search = Search(db)
         self.workers = workers
         self.records = Records(db)

@@ -1,15 +1,15 @@
 """Workspaces as values: scan a folder into trees of blobs, compare two trees, restore one.
 
-Imports domain, store and tools. Called by engine, web and cli. Start with ``trees``, then ``scan`` and
+Imports domain, store and tools. Called by engine, web and cli. Start with ``domain/trees``, then ``scan`` and
 ``restore``.
 """
 
+from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Reason, Tree, decode_tree, encode_tree, shown
 from everturn.workspace.diff import Change, diff, find_conflicts
 from everturn.workspace.ignore import IgnoreRules
 from everturn.workspace.index import Folder, load_index, save_index
 from everturn.workspace.restore import Restore, Restored
 from everturn.workspace.scan import Limits, Scan, left_out
-from everturn.workspace.trees import EMPTY_TREE, Entry, Kind, Reason, Tree, decode_tree, encode_tree, shown
 
 __all__ = [
     "EMPTY_TREE",

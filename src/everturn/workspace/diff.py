@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from everturn.workspace.trees import Entry, Kind, Tree
+from everturn.domain.trees import Entry, Kind, Tree
 
 Load = Callable[[str], Tree]  # the tree with this hash
 

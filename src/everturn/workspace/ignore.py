@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from everturn.workspace.trees import Reason
+from everturn.domain.trees import Reason
 
 DEPENDENCY_FOLDERS: Final = frozenset(
     {b"node_modules", b"bower_components", b".venv", b"venv", b".tox", b".nox", b"site-packages"}

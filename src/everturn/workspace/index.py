@@ -13,7 +13,7 @@ from typing import Final, Union
 
 import msgspec
 
-from everturn.workspace.trees import Entry
+from everturn.domain.trees import Entry
 
 # mtime_ns, ctime_ns, inode, size, mode. Empty: the file must be hashed again whatever its stamp.
 Stamp = tuple[int, ...]

@@ -19,11 +19,11 @@ from typing import Final
 
 import msgspec
 
+from everturn.domain.trees import MODE_BITS, Entry, Kind, Reason, hash_bytes
 from everturn.tools.disk_sync import DiskSync
 from everturn.workspace.diff import Change
 from everturn.workspace.index import Folder, Stamp
 from everturn.workspace.scan import OPEN_FOLDER, join, open_file, stamp_of
-from everturn.workspace.trees import MODE_BITS, Entry, Kind, Reason, hash_bytes
 
 Fetch = Callable[[str], Iterable[bytes]]  # the bytes of a blob, in pieces
 _BATCH_FILES: Final = 2000  # written before one sync and the renames that follow it

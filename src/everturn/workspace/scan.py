@@ -19,9 +19,9 @@ from typing import BinaryIO, Final, Union
 
 import msgspec
 
+from everturn.domain.trees import MODE_BITS, Entry, Kind, Reason, Tree, encode_tree, hash_bytes
 from everturn.workspace.ignore import IgnoreRules, is_cache
 from everturn.workspace.index import Folder, Stamp
-from everturn.workspace.trees import MODE_BITS, Entry, Kind, Reason, Tree, encode_tree, hash_bytes
 
 Source = Union[bytes, Callable[[], BinaryIO]]
 # Stores each source and returns (sha256, size) of what it read. On return the bytes are durable.

@@ -400,6 +400,34 @@ ASKS_OPEN: Select[[str, str], AskColumns] = Select("asks_open", AskColumns)
 ASKS_OPEN_OF_TURN: SelectValue[[int], int] = SelectValue("asks_open_of_turn")
 ASKS_EXPIRED: Select[[int], ExpiredAsk] = Select("asks_expired", ExpiredAsk)
 
+# --- checkpoints --------------------------------------------------------------------------------------
+
+
+class CheckpointColumns(Columns, frozen=True):
+    checkpoint_no: int
+    id: str
+    session_id: str
+    turn_id: str
+    call_id: str | None
+    epoch: int
+    created_at: int
+    before: str
+    tree: str
+    body: str  # JSON
+
+
+class CheckpointTree(Columns, frozen=True):
+    checkpoint_no: int
+    tree: str
+
+
+CHECKPOINT_INSERT: SelectValue[[str, int, int, str | None, int, int, str, str, str], int] = SelectValue(
+    "checkpoint_insert"
+)
+CHECKPOINT_LAST: Select[[int], CheckpointColumns] = Select("checkpoint_last", CheckpointColumns)
+CHECKPOINTS_OF_TURN: Select[[int], CheckpointColumns] = Select("checkpoints_of_turn", CheckpointColumns)
+CHECKPOINT_TREES: Select[[int, int], CheckpointTree] = Select("checkpoint_trees", CheckpointTree)
+
 # --- files --------------------------------------------------------------------------------------------
 
 

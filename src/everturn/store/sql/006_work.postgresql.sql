@@ -81,3 +81,31 @@ CREATE TABLE notes (
   changed_at BIGINT NOT NULL,
   PRIMARY KEY (owner, page)
 );
+
+-- ---------------------------------------------------------------- checkpoints
+
+-- checkpoints: what a session's workspace held after a step. `tree` is the blob of its folder, `before` that of the
+-- checkpoint before it. A row is written after its bytes are durable and before the event that names it, by the worker
+-- that holds the turn (`epoch`). `call_id` NULL: what was found before the turn's first call. `body`: JSON, the first of
+-- the changes and of what was left out, and how many there are.
+CREATE TABLE checkpoints (
+  checkpoint_no BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  id TEXT COLLATE "C" NOT NULL UNIQUE,
+  session_no BIGINT NOT NULL REFERENCES sessions ON DELETE CASCADE,
+  turn_no BIGINT NOT NULL REFERENCES turns ON DELETE CASCADE,
+  call_id TEXT,
+  epoch BIGINT NOT NULL,
+  created_at BIGINT NOT NULL,
+  before TEXT NOT NULL,
+  tree TEXT NOT NULL,
+  body TEXT NOT NULL
+);
+CREATE INDEX checkpoints_of_turn ON checkpoints (turn_no, checkpoint_no);
+CREATE INDEX checkpoints_of_session ON checkpoints (session_no);
+
+-- workspaces: the checkpoint that a session's folder was last seen to hold.
+CREATE TABLE workspaces (
+  session_no BIGINT PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
+  checkpoint_no BIGINT NOT NULL REFERENCES checkpoints ON DELETE CASCADE
+);
+CREATE INDEX workspaces_checkpoint ON workspaces (checkpoint_no);

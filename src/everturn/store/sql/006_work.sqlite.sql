@@ -37,3 +37,31 @@ CREATE TABLE blobs (
 );
 CREATE INDEX blobs_of_pack ON blobs (pack);
 CREATE INDEX blobs_marked ON blobs (sha256) WHERE marked_at IS NOT NULL;
+
+-- ---------------------------------------------------------------- checkpoints
+
+-- checkpoints: what a session's workspace held after a step. `tree` is the blob of its folder, `before` that of the
+-- checkpoint before it. A row is written after its bytes are durable and before the event that names it, by the worker
+-- that holds the turn (`epoch`). `call_id` NULL: what was found before the turn's first call. `body`: JSON, the first of
+-- the changes and of what was left out, and how many there are.
+CREATE TABLE checkpoints (
+  checkpoint_no INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  session_no INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
+  turn_no INTEGER NOT NULL REFERENCES turns ON DELETE CASCADE,
+  call_id TEXT,
+  epoch INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  before TEXT NOT NULL,
+  tree TEXT NOT NULL,
+  body TEXT NOT NULL
+);
+CREATE INDEX checkpoints_of_turn ON checkpoints (turn_no, checkpoint_no);
+CREATE INDEX checkpoints_of_session ON checkpoints (session_no);
+
+-- workspaces: the checkpoint that a session's folder was last seen to hold.
+CREATE TABLE workspaces (
+  session_no INTEGER PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
+  checkpoint_no INTEGER NOT NULL REFERENCES checkpoints ON DELETE CASCADE
+);
+CREATE INDEX workspaces_checkpoint ON workspaces (checkpoint_no);

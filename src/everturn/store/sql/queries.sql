@@ -620,6 +620,32 @@ DELETE FROM files WHERE id = $1
 -- name: hash_used
 SELECT 1 FROM files WHERE sha256 = $1 LIMIT 1
 
+-- ---------------------------------------------------------------- checkpoints
+
+-- macro: checkpoint_columns
+c.checkpoint_no, c.id, s.id AS session_id, t.id AS turn_id, c.call_id, c.epoch, c.created_at, c.before, c.tree, c.body
+
+-- name: checkpoint_insert
+INSERT INTO checkpoints (id, session_no, turn_no, call_id, epoch, created_at, before, tree, body)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING checkpoint_no
+
+-- name: workspace_put
+INSERT INTO workspaces (session_no, checkpoint_no) VALUES ($1, $2)
+ON CONFLICT (session_no) DO UPDATE SET checkpoint_no = excluded.checkpoint_no
+
+-- name: checkpoint_last
+-- What the session's workspace was last seen to hold.
+SELECT {checkpoint_columns} FROM workspaces w JOIN checkpoints c ON c.checkpoint_no = w.checkpoint_no
+JOIN sessions s ON s.session_no = c.session_no JOIN turns t ON t.turn_no = c.turn_no WHERE w.session_no = $1
+
+-- name: checkpoints_of_turn
+SELECT {checkpoint_columns} FROM checkpoints c
+JOIN sessions s ON s.session_no = c.session_no JOIN turns t ON t.turn_no = c.turn_no
+WHERE c.turn_no = $1 ORDER BY c.checkpoint_no
+
+-- name: checkpoint_trees
+SELECT checkpoint_no, tree FROM checkpoints WHERE checkpoint_no > $1 ORDER BY checkpoint_no LIMIT $2
+
 -- ---------------------------------------------------------------- blobs
 
 -- name: blobs_find

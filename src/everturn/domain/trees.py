@@ -2,7 +2,7 @@
 
 Each folder is one tree, stored as a blob. It names its files, links and folders by the hash of their bytes,
 so a folder that did not change is stored once, however many checkpoints share it. What a checkpoint leaves
-out is an entry too: whoever compares or restores a tree can tell "was not there" from "was not looked at".
+out is an entry too, so that comparing or restoring a tree can tell "was not there" from "was not looked at".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from everturn.domain.errors import Stopped
+from everturn.domain.errors import TreeUnreadable
 
 MODE_BITS: Final = 0o777  # not setuid, setgid and sticky: a restored file must not give rights to anybody
 _VERSION: Final = 1
@@ -70,13 +70,6 @@ class Tree(msgspec.Struct, frozen=True, array_like=True):
     entries: tuple[Entry, ...] = ()
     unlisted: int = 0
     version: int = _VERSION
-
-
-class TreeUnreadable(Stopped):
-    code = "tree_unreadable"
-    hint = (
-        "It was written by a newer version of Everturn, or it is damaged. Everything else can still be read."
-    )
 
 
 _encoder = msgspec.msgpack.Encoder()

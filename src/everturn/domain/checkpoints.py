@@ -1,0 +1,89 @@
+"""Checkpoints: what a session's workspace held after a step, and the contract of the store that keeps
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, Protocol
+
+import msgspec
+
+from everturn.domain.trees import Reason
+
+LISTED_MAX: Final = 200  # changes, and paths left out, that a checkpoint lists; it counts the rest
+
+
+class ChangeKind(StrEnum):
+    ADDED = "added"
+    CHANGED = "changed"
+    DELETED = "deleted"
+
+
+class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file or link that differs from the checkpoint before. ``size`` is the new one, in bytes."""
+
+    path: str
+    what: ChangeKind
+    size: int = 0
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A path that the checkpoint does not hold, and why."""
+
+    path: str
+    reason: Reason
+
+
+class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a checkpoint is about: the first changes and paths left out, and how many there are of each."""
+
+    changed: tuple[FileChange, ...] = ()
+    changed_total: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+    left_out_total: int = 0
+
+
+class NewCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint to be stored. Its tree and everything that the tree names is in the blobs already.
+
+    ``before``: the tree of the session's last checkpoint. ``call_id`` None: changes that were found before
+    the turn's first call.
+    """
+
+    turn_id: str
+    epoch: int
+    before: str
+    tree: str
+    changes: Changes
+    call_id: str | None = None
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    id: str
+    session_id: str
+    turn_id: str
+    call_id: str | None
+    epoch: int
+    created_at: int
+    before: str
+    tree: str
+    changes: Changes
+
+
+class Checkpoints(Protocol):
+    async def put(self, new: NewCheckpoint) -> Checkpoint:
+        """Store a checkpoint; from now on the session's workspace counts as holding it.
+
+        On return it is durable. Raises Fenced if the worker no longer holds the turn; then nothing was
+        stored.
+        """
+        ...
+
+    async def last(self, owner: str, session_id: str) -> Checkpoint | None:
+        """What the session's workspace was last seen to hold. Raises NotFound, Gone."""
+        ...
+
+    async def of_turn(self, owner: str, turn_id: str) -> Sequence[Checkpoint]:
+        """The turn's checkpoints, oldest first. Raises NotFound."""
+        ...

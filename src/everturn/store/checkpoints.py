@@ -1,0 +1,131 @@
+"""Checkpoints: rows that name a tree in the blobs, fenced like every write of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from everturn.domain.blobs import Blobs
+from everturn.domain.checkpoints import Changes, Checkpoint, NewCheckpoint
+from everturn.domain.errors import NotFound
+from everturn.domain.probe import Moment
+from everturn.domain.trees import Kind, decode_tree
+from everturn.store.scripts.common import find_turn, get_session
+from everturn.store.scripts.queries import (
+    CHECKPOINT_INSERT,
+    CHECKPOINT_LAST,
+    CHECKPOINT_TREES,
+    CHECKPOINTS_OF_TURN,
+    CheckpointColumns,
+    CheckpointTree,
+)
+from everturn.store.scripts.rows import to_json
+from everturn.store.scripts.script import Database, Script, Tx, q
+from everturn.store.turns.endings import lock_held_turn
+
+_BATCH = 500
+_changes = msgspec.json.Decoder(Changes)
+
+
+class Checkpoints:
+    def __init__(self, db: Database, blobs: Blobs) -> None:
+        self._db = db
+        self._blobs = blobs
+
+    async def put(self, new: NewCheckpoint) -> Checkpoint:
+        return await self._db.write(_put, new)
+
+    async def last(self, owner: str, session_id: str) -> Checkpoint | None:
+        return await self._db.read(_last, owner, session_id)
+
+    async def of_turn(self, owner: str, turn_id: str) -> list[Checkpoint]:
+        return await self._db.read(_of_turn, owner, turn_id)
+
+    async def roots(self) -> AsyncIterator[Sequence[str]]:
+        """Every blob that a checkpoint names: its trees, and the files and links in them.
+
+        Raises what reading a tree raises: while one cannot be read, nobody knows what it names, and nothing
+        may be collected.
+        """
+        seen: set[str] = set()
+        after = 0
+        while rows := await self._db.read(_trees, after):
+            after = rows[-1].checkpoint_no
+            for row in rows:
+                async for hashes in self._named_by(row.tree, seen):
+                    yield hashes
+
+    async def _named_by(self, root: str, seen: set[str]) -> AsyncIterator[Sequence[str]]:
+        """The trees below this one that were not seen yet, and what they name."""
+        waiting = [root]
+        while waiting:
+            sha256 = waiting.pop()
+            if sha256 in seen:
+                continue
+            seen.add(sha256)
+            data = b"".join([piece async for piece in self._blobs.read(sha256)])
+            entries = decode_tree(data, sha256).entries
+            waiting += [entry.sha256 for entry in entries if entry.kind is Kind.FOLDER]
+            yield [sha256, *(entry.sha256 for entry in entries if entry.kind in (Kind.FILE, Kind.LINK))]
+
+
+def _put(tx: Tx, new: NewCheckpoint) -> Script[Checkpoint]:
+    session, turn = yield from lock_held_turn(tx, new.turn_id, new.epoch)
+    checkpoint_id = tx.ids.make("chk")
+    number = yield from CHECKPOINT_INSERT.only(
+        checkpoint_id,
+        session.no,
+        turn.no,
+        new.call_id,
+        new.epoch,
+        tx.now,
+        new.before,
+        new.tree,
+        to_json(new.changes),
+    )
+    yield q("workspace_put", session.no, number)
+    tx.probe.pass_by(Moment.CHECKPOINT_WRITTEN, new.turn_id)
+    tx.moments.append((Moment.CHECKPOINT_COMMITTED, new.turn_id))
+    return Checkpoint(
+        checkpoint_id,
+        session.id,
+        turn.id,
+        new.call_id,
+        new.epoch,
+        tx.now,
+        new.before,
+        new.tree,
+        new.changes,
+    )
+
+
+def _last(tx: Tx, owner: str, session_id: str) -> Script[Checkpoint | None]:
+    session = yield from get_session(tx, owner, session_id)
+    row = yield from CHECKPOINT_LAST.first(session.no)
+    return None if row is None else _checkpoint_of(row)
+
+
+def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[Checkpoint]]:
+    turn = yield from find_turn(turn_id)
+    if turn is None or turn.turn.owner != owner:
+        raise NotFound("turn", turn_id)
+    return [_checkpoint_of(row) for row in (yield from CHECKPOINTS_OF_TURN.all(turn.no))]
+
+
+def _trees(tx: Tx, after: int) -> Script[list[CheckpointTree]]:
+    return (yield from CHECKPOINT_TREES.all(after, _BATCH))
+
+
+def _checkpoint_of(row: CheckpointColumns) -> Checkpoint:
+    return Checkpoint(
+        row.id,
+        row.session_id,
+        row.turn_id,
+        row.call_id,
+        row.epoch,
+        row.created_at,
+        row.before,
+        row.tree,
+        _changes.decode(row.body),
+    )
