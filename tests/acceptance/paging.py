@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import anyio.abc
 import anyio.streams.buffered
 import httpx2
 from anyio.streams.text import TextReceiveStream
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
 from everturn.testing.ports import free_port
 
@@ -39,6 +40,12 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # The last such flag counts, so Playwright's own list is repeated. The last two are the suggestions under the
+    # address bar: pages of the browser itself in each window, which take as long as the page under test.
+    "--disable-features=AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,HttpsUpgrades,"
+    "HttpsFirstBalancedModeAutoEnable,LensOverlay,MediaRouter,PaintHolding,ThirdPartyStoragePartitioning,"
+    "AvoidCorsURLLoaderRestartOnRedirect,OptimizationHints,NetworkTimeServiceQuerying,AimEnabled,"
+    "PreconnectToSearch,WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 )
 _PORT = anyio.abc.SocketAttribute.local_port
 
@@ -185,10 +192,11 @@ class Provider:
 class House:
     """A server process that can be killed and comes back, and the browser that looks at it."""
 
-    def __init__(self, home: Path, provider: Provider, browser: Browser, group: anyio.abc.TaskGroup) -> None:
+    browser: Browser
+
+    def __init__(self, home: Path, provider: Provider, group: anyio.abc.TaskGroup) -> None:
         self.home = home
         self.provider = provider
-        self.browser = browser
         self.port = free_port()
         self.extra: dict[str, str] = {}
         self._group = group
@@ -285,6 +293,64 @@ async def _drain(out: TextReceiveStream) -> None:
         return
 
 
+class Chromium:
+    """A browser that the tests of a module share: starting one takes longer than most tests."""
+
+    def __init__(self, playwright: Playwright) -> None:
+        self._playwright = playwright
+        self._browser: Browser | None = None
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[Browser]:
+        """The browser without any context. Those that the caller makes are closed afterwards."""
+        if self._browser is None or not self._browser.is_connected():
+            self._browser = await launch(self._playwright)
+        browser = self._browser
+        try:
+            yield browser
+        finally:
+            with anyio.move_on_after(PATIENCE_S, shield=True) as closing:
+                for context in browser.contexts:
+                    await context.close()
+            if closing.cancelled_caught:  # a page hangs: the next test gets another browser
+                self._browser = None
+                await browser.close()
+
+
+_SHARED: ContextVar[Chromium | None] = ContextVar("_SHARED", default=None)
+
+
+@asynccontextmanager
+async def share_chromium() -> AsyncIterator[None]:
+    """Let every ``open_house`` in here that needs no flags use the same browser."""
+    async with async_playwright() as playwright:
+        token = _SHARED.set(Chromium(playwright))
+        try:
+            yield
+        finally:
+            _SHARED.reset(token)
+
+
+async def launch(playwright: Playwright, *flags: str) -> Browser:
+    return await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
+
+
+@asynccontextmanager
+async def open_browser(*flags: str) -> AsyncIterator[Browser]:
+    """The shared browser if there is one and it has the flags, which are none; else one of our own."""
+    shared = _SHARED.get()
+    if shared is not None and not flags:
+        async with shared.lend() as browser:
+            yield browser
+        return
+    async with async_playwright() as playwright:
+        browser = await launch(playwright, *flags)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
 @asynccontextmanager
 async def open_house(home: Path, *flags: str, starts: bool = True) -> AsyncIterator[House]:
     async with AsyncExitStack() as stack:
@@ -296,16 +362,12 @@ async def open_house(home: Path, *flags: str, starts: bool = True) -> AsyncItera
         )  # after Playwright has ended, or that would be cancelled too
         provider = Provider(listener.extra(_PORT))
         group.start_soon(listener.serve, provider.serve, name="provider")
-        playwright = await stack.enter_async_context(async_playwright())
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
-        house = House(home, provider, browser, group)
-        try:
-            if starts:
-                await house.start()
-            yield house
-        finally:
-            await browser.close()
-            await house.stop()
+        house = House(home, provider, group)
+        stack.push_async_callback(house.stop)
+        house.browser = await stack.enter_async_context(open_browser(*flags))
+        if starts:
+            await house.start()
+        yield house
 
 
 async def say(page: Page, text: str) -> None:

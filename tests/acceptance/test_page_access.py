@@ -18,7 +18,7 @@ from playwright.async_api import expect
 from tests.acceptance.command_line import command
 from tests.acceptance.paging import PAGE, PATIENCE_S, House, open_house, say
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("chromium")]
 as_root = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="only root can forward as another user"
 )

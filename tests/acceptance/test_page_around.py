@@ -12,17 +12,18 @@ from pathlib import Path
 
 import anyio
 import pytest
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import expect
 
 from everturn.domain.clock import SystemClock
 from everturn.store import open_store
 from everturn.testing import within
 from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.web_server import run_web
-from tests.acceptance.paging import CHROMIUM, FLAGS, PAGE, PATIENCE_S, Gate, Tool, open_house, say
+from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, Tool, open_browser, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 MCP_EXAMPLE = Path(__file__).parents[1] / "unit/tools/mcp_example.py"
@@ -257,9 +258,8 @@ async def test_a_full_disk_is_told_in_the_sidebar_and_nothing_typed_is_lost(
     async with (
         open_store(data_dir=platter.root, vfs=vfs.name) as store,
         run_web(store, tmp_path, clock=SystemClock(), settings={"page": PAGE.parent}) as server,
-        async_playwright() as playwright,
+        open_browser() as browser,
     ):
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         page = await browser.new_page(viewport={"width": 1280, "height": 860})
         await page.goto(server.url)
         foot = page.locator(".side .foot")
@@ -271,7 +271,6 @@ async def test_a_full_disk_is_told_in_the_sidebar_and_nothing_typed_is_lost(
         platter.heal()
         await expect(foot).to_contain_text("All saved")
         await expect(page.locator(".you .say")).to_have_text("written to a full disk")
-        await browser.close()
 
 
 async def test_usage_is_drawn_model_by_model(data_dir: Path) -> None:

@@ -16,6 +16,7 @@ from tests.acceptance.seeding import many_sessions
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 SCRIPT = re.compile(r"assets/index-[\w-]+\.js")

@@ -16,6 +16,7 @@ COMMAND = "echo compiled 40 of 100; sleep 60"
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 

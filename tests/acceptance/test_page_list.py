@@ -15,6 +15,7 @@ from tests.acceptance.seeding import many_sessions
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 COUNT = 351

@@ -11,6 +11,7 @@ from tests.acceptance.paging import PAGE, Gate, Tool, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 DONE = 'article[data-state="completed"]'

@@ -14,6 +14,7 @@ from tests.acceptance.paging import PAGE, PATIENCE_S, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 

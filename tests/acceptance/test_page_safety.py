@@ -16,6 +16,7 @@ from tests.acceptance.paging import PAGE, Gate, Tool, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 FRONTEND = Path(__file__).parents[2] / "frontend"

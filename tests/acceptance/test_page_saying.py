@@ -14,6 +14,7 @@ from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, Tool, attach,
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 ASKING = Tool("terminal", {"command": "$TOOL --version"})  # what cannot be read is asked about

@@ -14,6 +14,7 @@ from tests.acceptance.seeding import long_session
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 TURNS = 2_500

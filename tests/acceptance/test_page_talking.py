@@ -13,6 +13,7 @@ from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, Think, Tool, 
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 
