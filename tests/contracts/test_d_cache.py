@@ -18,7 +18,7 @@ from everturn.domain.store_values import Request, Submission
 from everturn.domain.tool import ToolResult
 from everturn.domain.turns import FinishReason, Usage
 from everturn.engine import EngineSettings
-from everturn.engine.agent_cache import AgentCache, CacheBounds, CacheEntry
+from everturn.engine.agent_cache import AgentCache, CacheBounds, CacheEntry, VersionSpan
 from everturn.engine.agents import WarmAgent, _signature, key_of
 from everturn.engine.settings import TurnProfile
 from everturn.memory import Memory
@@ -374,7 +374,7 @@ async def test_d07_a_pending_entry_is_visible_and_neither_reused_evicted_nor_reb
         assert not bench.cache.evict("a", "asked")
         await clock.advance(100)
         bench.cache.look()
-        bench.cache.refresh(entry, "s", seen=1, before=1, after=2, history=())
+        bench.cache.refresh(entry, "s", VersionSpan(seen=1, before=1, after=2), history=())
         assert not entry.baselines
         await bench.turn("b")  # one too many: it is b that has to go
         assert bench.cache.peek("a") is entry
@@ -468,7 +468,7 @@ async def test_d08_an_entry_without_a_recorded_session_is_checked_strictly_until
     assert entry.is_foreign("s", 8)
     assert entry.is_foreign("other", 3), "of which session it was is unknown, so any other version is foreign"
     assert await history_of(bench, entry, "s", 8) == "loaded"
-    bench.cache.refresh(entry, "s", seen=8, before=8, after=9, history=[_message("kept")])
+    bench.cache.refresh(entry, "s", VersionSpan(seen=8, before=8, after=9), history=[_message("kept")])
     assert not entry.is_foreign("s", 9)
     assert entry.is_foreign("s", 10)
     assert not entry.is_foreign("other", 3), "a baseline now belongs to its session alone"
@@ -480,7 +480,7 @@ async def test_d08_an_entry_without_any_baseline_is_reused_and_left_alone(clock:
     entry = bench.cache.put("a", "same", "old release")
     assert await bench.turn("a") == "old release"
     assert not entry.is_foreign("s", 5)
-    bench.cache.refresh(entry, "s", seen=5, before=5, after=6, history=[_message("kept")])
+    bench.cache.refresh(entry, "s", VersionSpan(seen=5, before=5, after=6), history=[_message("kept")])
     assert not entry.baselines
     assert not entry.is_foreign("s", 99)
     assert await bench.turn("a") == "old release"
@@ -494,7 +494,7 @@ async def test_d08_an_unknown_version_reuses_and_never_invents_a_mismatch(
     await bench.turn("a")
     entry = bench.cache.peek("a")
     assert entry is not None
-    bench.cache.refresh(entry, "s", seen=1, before=1, after=2, history=[_message("kept")])
+    bench.cache.refresh(entry, "s", VersionSpan(seen=1, before=1, after=2), history=[_message("kept")])
     assert not entry.is_foreign("s", unknown)
     assert await history_of(bench, entry, "s", unknown) == "kept"
 
@@ -504,9 +504,9 @@ async def test_d03_a_write_that_came_while_our_turn_ran_is_noticed_by_the_next(c
     await bench.turn("a")
     entry = bench.cache.peek("a")
     assert entry is not None
-    bench.cache.refresh(entry, "s", seen=1, before=1, after=2, history=[_message("kept")])
+    bench.cache.refresh(entry, "s", VersionSpan(seen=1, before=1, after=2), history=[_message("kept")])
     # The next turn began at 2; another process wrote 3; our own end is 4.
-    bench.cache.refresh(entry, "s", seen=2, before=3, after=4, history=[_message("lacks 3")])
+    bench.cache.refresh(entry, "s", VersionSpan(seen=2, before=3, after=4), history=[_message("lacks 3")])
     assert await history_of(bench, entry, "s", 4) == "loaded"
 
 
@@ -527,8 +527,8 @@ async def test_d09_bytes_are_bounded_histories_going_before_agents(clock: FakeCl
     await bench.turn("a", size=500)
     entry = bench.cache.peek("a")
     assert entry is not None
-    bench.cache.refresh(entry, "s1", seen=1, before=1, after=2, history=[_message("x" * 800)])
-    bench.cache.refresh(entry, "s2", seen=1, before=1, after=2, history=[_message("y" * 800)])
+    bench.cache.refresh(entry, "s1", VersionSpan(seen=1, before=1, after=2), history=[_message("x" * 800)])
+    bench.cache.refresh(entry, "s2", VersionSpan(seen=1, before=1, after=2), history=[_message("y" * 800)])
     assert list(entry.baselines) == ["s2"]
     await bench.turn("b", size=1_900)
     await bench.work_off()

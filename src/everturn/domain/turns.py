@@ -46,6 +46,14 @@ class TurnKind(StrEnum):
     COMPACTION = "compaction"
 
 
+class WriterPosition(msgspec.Struct, frozen=True):
+    """Where the writer of a turn is: the last event that it numbered, in which epoch."""
+
+    turn_id: str
+    epoch: int
+    number: int
+
+
 class ClaimReason(Words):
     """Why a turn can be claimed."""
 

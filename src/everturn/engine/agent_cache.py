@@ -42,6 +42,14 @@ class CacheBounds(msgspec.Struct, frozen=True, kw_only=True):
     provider_tokens_min: int = 1024
 
 
+class VersionSpan(msgspec.Struct, frozen=True):
+    """A transcript's versions around a turn: when the turn began, when its end was written, and after it."""
+
+    seen: int
+    before: int
+    after: int
+
+
 class Baseline(msgspec.Struct, frozen=True):
     """A session as this process left it."""
 
@@ -272,26 +280,21 @@ class AgentCache(Generic[A]):
         self,
         entry: CacheEntry[A],
         session_id: str,
+        versions: VersionSpan,
         *,
-        seen: int,
-        before: int,
-        after: int,
         history: Sequence[Message],
         given: Shown | None = None,
     ) -> None:
-        """Make the end of a turn that completed here the session's new baseline.
-
-        ``seen`` is the transcript's version that the turn began with, ``before`` the one that its end
-        found. If they differ, another process wrote while the turn ran, and our history is out of date.
-        """
+        """Make the end of a turn that completed here the session's new baseline, unless another process wrote
+        while the turn ran: then our history is out of date."""
         if entry.is_pending or not entry.is_tracked:
             return
-        if seen != before:  # guard: d03
+        if versions.seen != versions.before:  # guard: d03
             entry.drop(session_id)
             return
         kept = tuple(history)
         size = _size_after(entry.baselines.get(session_id), kept)
-        entry.keep(session_id, Baseline(after, kept, size, given))
+        entry.keep(session_id, Baseline(versions.after, kept, size, given))
         entry.version_of_any = None
         self._trim()
 

@@ -19,7 +19,7 @@ from everturn.domain.sessions import Session
 from everturn.domain.store_values import Claim
 from everturn.domain.tool import Instructions, Tool
 from everturn.domain.turns import Completed, Turn, Usage
-from everturn.engine.agent_cache import AgentCache, CacheEntry
+from everturn.engine.agent_cache import AgentCache, CacheEntry, VersionSpan
 from everturn.engine.context import Prefix, Shown, estimate_tokens, show
 from everturn.engine.services import TurnServices
 from everturn.memory import Memory
@@ -41,6 +41,14 @@ class WarmAgent(msgspec.Struct, frozen=True):
         return estimate_tokens(Prefix(self.system, self.schemas))
 
 
+class TurnMaterial(msgspec.Struct, frozen=True):
+    """What was gathered for one turn. ``recalled``: the text of memory for this session."""
+
+    warm: WarmAgent
+    tools: Mapping[str, Tool]
+    recalled: str
+
+
 class BoundAgent:
     """A warm agent bound to one turn."""
 
@@ -48,24 +56,20 @@ class BoundAgent:
         self,
         cache: AgentCache[WarmAgent],
         entry: CacheEntry[WarmAgent],
-        warm: WarmAgent,
         services: TurnServices,
-        session: Session,
-        turn: Turn,
-        tools: Mapping[str, Tool],
-        recalled: str,
-        own: Message | None,
+        claim: Claim,
+        material: TurnMaterial,
     ) -> None:
         self._cache = cache
         self._entry = entry
-        self._warm = warm
         self._services = services
-        self._session = session
-        self._turn = turn
-        self._own = own
-        self._recalled = recalled
-        self._given: Shown | None = entry.last_shown(session.id)
-        self.tools = tools
+        self._session = claim.session
+        self._turn = claim.turn
+        self._own = claim.message
+        self._warm = material.warm
+        self._recalled = material.recalled
+        self._given: Shown | None = entry.last_shown(claim.session.id)
+        self.tools = material.tools
 
     @property
     def handle(self) -> MemoryProvider | None:
@@ -114,15 +118,12 @@ class BoundAgent:
 
     def update_baseline(self, completed: Completed, history: Sequence[Message]) -> None:
         """Make the turn's end the new baseline of its session. Those of other sessions stay."""
-        self._cache.refresh(
-            self._entry,
-            self._session.id,
+        versions = VersionSpan(
             seen=self._session.transcript_version,
             before=completed.version_before,
             after=completed.version_after,
-            history=history,
-            given=self._given,
         )
+        self._cache.refresh(self._entry, self._session.id, versions, history=history, given=self._given)
 
     def missed_cache(self, model: Model, usage: Usage) -> bool:
         """Record a model call; True if the provider should have had its prefix in its cache."""
@@ -176,9 +177,8 @@ class Agents:
             warm = entry.agent or plain
             recalled = await self._recall(session, turn, memory, warm, known, is_new)
             by_name = {tool.spec.name: tool for tool in tools}
-            yield BoundAgent(
-                self._cache, entry, warm, services, session, turn, by_name, recalled, claim.message
-            )
+            material = TurnMaterial(warm, by_name, recalled)
+            yield BoundAgent(self._cache, entry, services, claim, material)
 
     async def _read_recalled(self, session: Session, profile: str | None, memory: Memory | None) -> Recalled:
         """What was recalled for the session before. If the user has deleted something of what a warm agent

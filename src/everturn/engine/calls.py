@@ -45,6 +45,16 @@ class NewAsk(msgspec.Struct, frozen=True):
     payload: ev.Payload
 
 
+class AskWording(msgspec.Struct, frozen=True):
+    """What the user is shown. ``digest``: of the content that the answer is about."""
+
+    topic: AskTopic
+    text: str
+    choices: tuple[str, ...]
+    digest: str = ""
+    label: str = ""
+
+
 class _Ready(msgspec.Struct, frozen=True):
     """A call that may run now."""
 
@@ -329,16 +339,8 @@ class Calls:
 
     def _approval(self, state: CallState, ruling: Ruling) -> NewAsk:
         digest = digest_of(state.call.name, state.call.arguments)
-        ask = new_ask(
-            self._services,
-            self._turn,
-            AskTopic.APPROVAL,
-            ruling.question,
-            ruling.options,
-            call=state.call,
-            digest=digest,
-            label=ruling.label,
-        )
+        wording = AskWording(AskTopic.APPROVAL, ruling.question, ruling.options, digest, ruling.label)
+        ask = new_ask(self._services, self._turn, wording, state.call)
         payload = ev.ApprovalRequested(
             ask.id,
             state.call.id,
@@ -352,7 +354,7 @@ class Calls:
         return NewAsk(ask, payload)
 
     def _ask(self, state: CallState, topic: AskTopic, text: str, choices: tuple[str, ...]) -> NewAsk:
-        ask = new_ask(self._services, self._turn, topic, text, choices, call=state.call)
+        ask = new_ask(self._services, self._turn, AskWording(topic, text, choices), state.call)
         return NewAsk(ask, ev.QuestionAsked(ask.id, text, choices, topic, state.call.id))
 
 
@@ -392,17 +394,7 @@ class OutputBatcher:
             await self._log.offer(ev.ToolOutput(self._call_id, text))
 
 
-def new_ask(
-    services: TurnServices,
-    turn: Turn,
-    topic: AskTopic,
-    text: str,
-    choices: tuple[str, ...],
-    *,
-    call: Call | None = None,
-    digest: str = "",
-    label: str = "",
-) -> Ask:
+def new_ask(services: TurnServices, turn: Turn, wording: AskWording, call: Call | None = None) -> Ask:
     """An ask of this turn, about ``call`` if one is given. Not stored yet."""
     now = services.clock.now_ms()
     lasts_s = services.settings.ask_expires_s
@@ -410,16 +402,16 @@ def new_ask(
         id=services.ids.ask(),
         session_id=turn.session_id,
         turn_id=turn.id,
-        topic=topic,
+        topic=wording.topic,
         created_at=now,
-        text=text,
-        choices=choices,
+        text=wording.text,
+        choices=wording.choices,
         expires_at=None if lasts_s is None else now + round(lasts_s * 1000),
         call_id=None if call is None else call.id,
         name="" if call is None else call.name,
         arguments="" if call is None else call.arguments,
-        digest=digest,
-        label=label,
+        digest=wording.digest,
+        label=wording.label,
     )
 
 

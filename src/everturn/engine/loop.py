@@ -19,7 +19,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim
 from everturn.domain.turns import Failure, Turn, TurnKind
 from everturn.engine.agents import Agents, BoundAgent, is_tainted
-from everturn.engine.calls import Calls, NewAsk, new_ask
+from everturn.engine.calls import AskWording, Calls, NewAsk, new_ask
 from everturn.engine.compaction import Compactor
 from everturn.engine.resume import (
     AbandonAttempt,
@@ -126,7 +126,8 @@ class TurnLoop:
             case RunCalls(wished):
                 return await self._run_calls(calls, wished)
             case AskWhether():
-                ask = new_ask(self._services, self._turn, move.topic, move.text, move.choices)
+                wording = AskWording(move.topic, move.text, move.choices)
+                ask = new_ask(self._services, self._turn, wording)
                 return await self._wait(
                     [NewAsk(ask, ev.QuestionAsked(ask.id, move.text, move.choices, move.topic))]
                 )

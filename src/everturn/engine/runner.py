@@ -26,12 +26,12 @@ from everturn.domain.errors import (
 )
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Accepted, Claim, Submission, WhenBusy
-from everturn.domain.turns import Failure
+from everturn.domain.turns import Failure, WriterPosition
 from everturn.engine.agents import Agents
 from everturn.engine.loop import LoopResult, TurnLoop
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
-from everturn.engine.turn_writer import TurnWriter
+from everturn.engine.turn_writer import TurnWriter, WriterLimits
 
 _log = logging.getLogger("everturn.engine")
 _NOT_OURS = (Fenced, Gone, NotFound)  # another worker has the turn, or the session is deleted
@@ -340,12 +340,9 @@ class Runner:
         claim, services = running.claim, self._services
         writer = TurnWriter(
             services.store.journal,
-            claim.turn.id,
-            claim.epoch,
-            claim.number,
+            WriterPosition(claim.turn.id, claim.epoch, claim.number),
             clock=services.clock,
-            outstanding_bytes_max=services.settings.outstanding_bytes_max,
-            retry_s=services.settings.store_retry_s,
+            limits=WriterLimits(services.settings.outstanding_bytes_max, services.settings.store_retry_s),
             on_failure=running.scope.cancel,
             on_durable=running.mark_durable,
         )

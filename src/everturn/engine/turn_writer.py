@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from everturn.domain import events as ev
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Retry, Stopped
 from everturn.domain.events import Payload
 from everturn.domain.store import Journal
+from everturn.domain.turns import WriterPosition
 
 _EVENT_BYTES = 100  # what an event weighs beside its text, for the bound
 
@@ -18,6 +21,11 @@ class WriterClosed(Stopped):
     """The turn's writer has ended and writes nothing more."""
 
     code = "writer_closed"
+
+
+class WriterLimits(msgspec.Struct, frozen=True):
+    outstanding_bytes_max: int  # offered and not in the journal yet; with more, callers wait
+    retry_s: float  # between two attempts while the store cannot take a batch
 
 
 class TurnWriter:
@@ -36,23 +44,20 @@ class TurnWriter:
     def __init__(
         self,
         journal: Journal,
-        turn_id: str,
-        epoch: int,
-        number: int,
+        position: WriterPosition,
         *,
         clock: Clock,
-        outstanding_bytes_max: int,
-        retry_s: float,
+        limits: WriterLimits,
         on_failure: Callable[[], None],
         on_durable: Callable[[], None],
     ) -> None:
         self._journal = journal
-        self._turn_id = turn_id
-        self._epoch = epoch
-        self._number = number  # the last number that was given
+        self._turn_id = position.turn_id
+        self._epoch = position.epoch
+        self._number = position.number  # the last number that was given
         self._clock = clock
-        self._bytes_max = outstanding_bytes_max
-        self._retry_s = retry_s
+        self._bytes_max = limits.outstanding_bytes_max
+        self._retry_s = limits.retry_s
         self._on_failure = on_failure
         self._on_durable = on_durable
         self._waiting: list[Payload] = []

@@ -9,7 +9,7 @@ from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic, InstructionsAnswer
 from everturn.domain.store_values import Claim
 from everturn.engine.agents import instructions_of
-from everturn.engine.calls import NewAsk, new_ask
+from everturn.engine.calls import AskWording, NewAsk, new_ask
 from everturn.engine.services import TurnServices
 
 _TOPIC = AskTopic.INSTRUCTIONS
@@ -61,7 +61,7 @@ class Workspace:
 
     def _ask(self, question: str, about: str, digest: str) -> NewAsk:
         text = f"{question}\n\n{about}"
-        ask = new_ask(self._services, self._claim.turn, _TOPIC, text, _CHOICES, digest=digest)
+        ask = new_ask(self._services, self._claim.turn, AskWording(_TOPIC, text, _CHOICES, digest))
         return NewAsk(ask, ev.QuestionAsked(ask.id, text, _CHOICES, _TOPIC))
 
     async def _find_answer(self, digest: str) -> str | None:

@@ -12,7 +12,8 @@ from everturn.store.secrets.file import SecretsFile
 from everturn.store.secrets.key_ring import KeyRing, read_key_ring
 from everturn.store.secrets.secrets import open_secrets
 from everturn.store.secrets.table import SecretsTable
-from everturn.store.store import Store, StoreSettings
+from everturn.store.settings import StoreSettings
+from everturn.store.store import Store
 
 __all__ = [
     "KeyRing",

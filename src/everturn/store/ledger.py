@@ -50,7 +50,7 @@ class Ledger:
     async def owe(
         self, owner: str, session_id: str, turn_id: str | None, provider: str, handle: str, worker: str
     ) -> bool:
-        return await self._db.write(_owe, owner, session_id, turn_id, provider, handle, worker)
+        return await self._db.write(_owe, owner, session_id, turn_id, _Observer(provider, handle, worker))
 
     async def next(self, owner: str, session_id: str, holder: str) -> NextCommit | None:
         return await self._db.read(_next, owner, session_id, holder)
@@ -58,7 +58,7 @@ class Ledger:
     async def begin(
         self, owner: str, session_id: str, found: NextCommit, handle: str, holder: str, held_ms: int
     ) -> Begun | None:
-        return await self._db.write(_begin, owner, session_id, found, handle, holder, held_ms)
+        return await self._db.write(_begin, owner, session_id, found, _Hold(handle, holder, held_ms))
 
     async def settle(self, begun: Begun) -> int:
         return await self._db.write(_settle, begun)
@@ -76,7 +76,8 @@ class Ledger:
         quiet_since: int | None = None,
         is_elsewhere: bool = True,
     ) -> list[Owing]:
-        return await self._db.read(_list_owing, owner, worker, handle, limit, quiet_since, is_elsewhere)
+        wanted = _OwingFilter(owner, worker, handle, limit, quiet_since, is_elsewhere)
+        return await self._db.read(_list_owing, wanted)
 
     async def read_status(self, owner: str) -> tuple[list[Owing], JsonObject | None]:
         return await self._db.read(_read_status, owner)
@@ -94,6 +95,31 @@ class Ledger:
         await self._db.write(_spend, owner, purpose, model, to_json(usage))
 
 
+class _Observer(msgspec.Struct, frozen=True):
+    """The handle that saw a turn, with its provider and the worker it belongs to."""
+
+    provider: str
+    handle: str
+    worker: str
+
+
+class _Hold(msgspec.Struct, frozen=True):
+    """Which handle takes a commit, and which process holds it for how long."""
+
+    handle: str
+    holder: str
+    held_ms: int
+
+
+class _OwingFilter(msgspec.Struct, frozen=True):
+    owner: str = ""
+    worker: str = ""
+    handle: str = ""
+    limit: int = _OWING_MAX
+    quiet_since: int | None = None
+    is_elsewhere: bool = True
+
+
 # --- owing --------------------------------------------------------------------------------------------
 
 
@@ -103,9 +129,7 @@ def owe(tx: Tx, session: SessionRow, turn_no: int, provider: str, handle: str, w
     return bool(rows)
 
 
-def _owe(
-    tx: Tx, owner: str, session_id: str, turn_id: str | None, provider: str, handle: str, worker: str
-) -> Script[bool]:
+def _owe(tx: Tx, owner: str, session_id: str, turn_id: str | None, seen_by: _Observer) -> Script[bool]:
     """Owe a turn on request. The engine does not need this: ``endings.complete`` calls ``owe`` itself."""
     session = yield from _lock_if_there(tx, owner, session_id)
     if session is None:
@@ -122,7 +146,7 @@ def _owe(
         or turn.turn.kind is not TurnKind.MESSAGE  # guard: b01
     ):
         return False
-    return (yield from owe(tx, session, turn.no, provider, handle, worker))
+    return (yield from owe(tx, session, turn.no, seen_by.provider, seen_by.handle, seen_by.worker))
 
 
 # --- one commit ---------------------------------------------------------------------------------------
@@ -203,11 +227,9 @@ def _is_held(commit: CommitColumns, holder: str, now: int) -> bool:
     )
 
 
-def _begin(
-    tx: Tx, owner: str, session_id: str, found: NextCommit, handle: str, holder: str, held_ms: int
-) -> Script[Begun | None]:
+def _begin(tx: Tx, owner: str, session_id: str, found: NextCommit, hold: _Hold) -> Script[Begun | None]:
     session = yield from _lock_if_there(tx, owner, session_id)
-    plan = None if session is None else (yield from _plan(tx, session, holder))
+    plan = None if session is None else (yield from _plan(tx, session, hold.holder))
     if session is None or plan is None:
         return None
     if plan.is_held:  # guard: b10
@@ -218,19 +240,20 @@ def _begin(
         session.no,
         owner,
         plan.provider,
-        handle,
+        hold.handle,
         plan.from_turn,
         plan.to_turn,
         to_json(plan.numbers),
-        holder,
-        tx.now + held_ms,
+        hold.holder,
+        tx.now + hold.held_ms,
         tx.now,
     )
-    if handle != plan.handle:  # guard: b05
+    if hold.handle != plan.handle:  # guard: b05
         # From now on the turns are owed to this handle. Its worker is the holder, unless that is a process
         # without a worker, whose id starts with "mem_".
-        worker = holder if holder.startswith("wrk_") else ""
-        yield Query("owed_handle", many=[(row.turn_no, plan.provider, handle, worker) for row in plan.rows])
+        worker = hold.holder if hold.holder.startswith("wrk_") else ""
+        turns = [(row.turn_no, plan.provider, hold.handle, worker) for row in plan.rows]
+        yield Query("owed_handle", many=turns)
     messages = yield from _select_spoken(plan.rows)
     tx.probe.pass_by(Moment.MEMORY_BEGUN, session_id)
     segment = Segment(
@@ -310,11 +333,16 @@ def _lock_if_there(tx: Tx, owner: str, session_id: str) -> Script[SessionRow | N
 # --- lists --------------------------------------------------------------------------------------------
 
 
-def _list_owing(
-    tx: Tx, owner: str, worker: str, handle: str, limit: int, quiet_since: int | None, is_elsewhere: bool
-) -> Script[list[Owing]]:
-    since = -1 if quiet_since is None else quiet_since
-    rows = yield from OWING.all(owner, worker, limit, since, tx.now, handle, int(is_elsewhere))
+def _list_owing(tx: Tx, wanted: _OwingFilter) -> Script[list[Owing]]:
+    rows = yield from OWING.all(
+        wanted.owner,
+        wanted.worker,
+        wanted.limit,
+        -1 if wanted.quiet_since is None else wanted.quiet_since,
+        tx.now,
+        wanted.handle,
+        int(wanted.is_elsewhere),
+    )
     return [_owing_of(row, tx.now) for row in rows]
 
 
@@ -336,7 +364,7 @@ def _owing_of(row: OwingColumns, now: int) -> Owing:
 
 
 def _read_status(tx: Tx, owner: str) -> Script[tuple[list[Owing], JsonObject | None]]:
-    owing = yield from _list_owing(tx, owner, "", "", _OWING_MAX, None, True)
+    owing = yield from _list_owing(tx, _OwingFilter(owner))
     kind, name = _SETTLED
     settled = yield from RECORD.first(owner, kind, name)
     return owing, None if settled is None else msgspec.json.decode(settled, type=JsonObject)

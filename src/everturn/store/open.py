@@ -14,10 +14,12 @@ from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import StoreRefused
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
+from everturn.store.context import StoreContext
 from everturn.store.files.disk import Disk, explain_error, make_folder, report_errors
 from everturn.store.journal.hub import Hub
+from everturn.store.settings import StoreSettings
 from everturn.store.sqlite import SqliteDatabase
-from everturn.store.store import Store, StoreSettings
+from everturn.store.store import Store
 from everturn.store.turns.workers import Workers
 
 _SQLITE = b"SQLite format 3\0"  # how such a file begins
@@ -43,33 +45,27 @@ async def open_store(
     disk = disk or Disk()
     await asyncio.to_thread(_make_data_folder, disk, folder)
     clock = clock or SystemClock()
-    ids = ids or Ids(clock)
-    probe = probe or Probe()
-    settings = settings or StoreSettings()
-    hub = Hub()
+    context = StoreContext(
+        clock=clock,
+        ids=ids or Ids(clock),
+        probe=probe or Probe(),
+        disk=disk,
+        hub=Hub(),
+        settings=settings or StoreSettings(),
+    )
     address = str(url) if url else ""
     if is_postgres(address):
-        async with _postgres().open_postgres(
-            address, folder, clock=clock, ids=ids, probe=probe, hub=hub, disk=disk, settings=settings
-        ) as store:
+        async with _postgres().open_postgres(address, folder, context) as store:
             yield store
         return
     if "://" in address and not address.startswith("sqlite://"):
         raise StoreRefused(f"The address {address.split('://')[0]}://… names no database we know.")
     path = _file_of(address, folder)
-    db = SqliteDatabase(path, clock=clock, ids=ids, probe=probe, hub=hub, vfs=vfs)
+    db = SqliteDatabase(path, context, vfs=vfs)
     workers = Workers(db, path.parent)
     try:
         await db.open()
-        yield Store(
-            db,
-            hub,
-            data_dir=folder,
-            disk=disk,
-            settings=settings,
-            workers=workers,
-            copy_database=db.copy_to,
-        )
+        yield Store(db, context, data_dir=folder, workers=workers, copy_database=db.copy_to)
     finally:
         await db.close()
         workers.close()

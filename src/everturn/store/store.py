@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta
 
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import Trouble, WriteCounts
 from everturn.store.blobs.places import open_blobs
 from everturn.store.checkpoints import Checkpoints
-from everturn.store.files.disk import Disk
+from everturn.store.context import StoreContext
 from everturn.store.files.files import Files
 from everturn.store.journal.hub import Hub
 from everturn.store.journal.journal import Journal
@@ -30,33 +26,19 @@ from everturn.store.turns.workers import Workers
 from everturn.store.upkeep import Upkeep
 
 
-class StoreSettings(msgspec.Struct, frozen=True):
-    """Fields with a description are settings of config.toml; the others are fixed bounds."""
-
-    text_bytes_max: Annotated[int, Meta(description="Largest text of one message.")] = 1_000_000
-    recovery_attempts_max: int = 3
-    recovery_age_max_ms: int = 24 * 3600 * 1000
-    lease_s: Annotated[
-        float,
-        Meta(description="PostgreSQL: a server not heard of for this long loses its turns to the others."),
-    ] = 15.0
-    direct_url: Annotated[str | None, Meta(description="The same as database_direct_url.")] = None
-
-
 class Store:
     """The nouns over one database."""
 
     def __init__(
         self,
         db: Database,
-        hub: Hub,
+        context: StoreContext,
         *,
         data_dir: Path,
-        disk: Disk,
-        settings: StoreSettings,
         workers: Workers,
         copy_database: Callable[[Path], Awaitable[None]],
     ) -> None:
+        hub, disk, settings = context.hub, context.disk, context.settings
         self._db = db
         self._hub = hub
         self.data_dir = data_dir

@@ -3,7 +3,8 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.errors import Fenced, StoreAway
-from everturn.engine.turn_writer import TurnWriter, WriterClosed
+from everturn.domain.turns import WriterPosition
+from everturn.engine.turn_writer import TurnWriter, WriterClosed, WriterLimits
 from everturn.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -43,12 +44,9 @@ def writer_of(journal, clock=None, bound=1 << 20):
     failed = []
     writer = TurnWriter(
         journal,
-        "trn_1",
-        3,
-        1,
+        WriterPosition("trn_1", epoch=3, number=1),
         clock=clock or FakeClock(),
-        outstanding_bytes_max=bound,
-        retry_s=0.2,
+        limits=WriterLimits(outstanding_bytes_max=bound, retry_s=0.2),
         on_failure=lambda: failed.append(True),
         on_durable=lambda: None,
     )

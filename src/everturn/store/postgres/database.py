@@ -10,7 +10,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import asyncpg
 
-from everturn.domain.clock import Clock
 from everturn.domain.errors import (
     DiskFull,
     EverturnError,
@@ -21,14 +20,13 @@ from everturn.domain.errors import (
     StoreTooNew,
 )
 from everturn.domain.events import Event
-from everturn.domain.ids import Ids
-from everturn.domain.probe import Moment, Probe
+from everturn.domain.probe import Moment
 from everturn.store import sql
-from everturn.store.journal.hub import Hub
+from everturn.store.context import StoreContext
 from everturn.store.journal.journal import deliver_late
 from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explain_error, prepare
 from everturn.store.postgres.copy import copy_out
-from everturn.store.postgres.flusher import Flusher
+from everturn.store.postgres.flusher import Flusher, FlusherCallbacks
 from everturn.store.postgres.notifications import ChangeNotifier
 from everturn.store.postgres.transactions import READ_ENDS, READS, DeferredProbe, ScriptRunner, begin_write
 from everturn.store.scripts.script import Append, Rows, Script, StoredEvents, Tx, Value
@@ -62,38 +60,35 @@ class PostgresDatabase:
     def __init__(
         self,
         address: str,
-        *,
-        clock: Clock,
-        ids: Ids,
-        probe: Probe,
-        hub: Hub,
-        lease_s: float,
-        direct_address: str | None = None,
+        context: StoreContext,
     ) -> None:
         self._address = address
         self._connector = Connector(address)
-        self.clock = clock
-        self.ids = ids
-        self.probe = probe
-        self._hub = hub
+        self.clock = context.clock
+        self.ids = context.ids
+        self.probe = context.probe
+        self._hub = context.hub
         self._queries = sql.queries("postgresql")
         # Gone before the lease is: a take-over must not wait for the locks of the one it takes over from.
-        self.idle_ms = round(lease_s * IDLE_OF_LEASE * 1000)
+        self.idle_ms = round(context.settings.lease_s * IDLE_OF_LEASE * 1000)
         self._begin = begin_write(self.idle_ms)
         self._idle: list[asyncpg.Connection] = []
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
         self._under_way: set[asyncio.Task[object]] = set()
-        self._notifier = ChangeNotifier(hub, self._rows, direct_address, ids.make("prc"))
+        self._notifier = ChangeNotifier(
+            self._hub, self._rows, context.settings.direct_url, self.ids.make("prc")
+        )
         self.flusher = Flusher(
             self._connector,
             self._queries,
             f"{self._begin}; SELECT everturn_begin({SCHEMA})",
-            clock=clock,
-            probe=probe,
-            publish=self._publish,
-            look=hub.look,
-            deliver_late=self._deliver_late,
-            report_health=self._report_health,
+            context,
+            FlusherCallbacks(
+                publish=self._publish,
+                look=self._hub.look,
+                deliver_late=self._deliver_late,
+                report_health=self._report_health,
+            ),
         )
         self._is_open = False
 

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 import asyncpg
+import msgspec
 
-from everturn.domain.clock import Clock
 from everturn.domain.errors import (
     EverturnError,
     Fenced,
@@ -27,7 +27,8 @@ from everturn.domain.errors import (
     WrongState,
 )
 from everturn.domain.events import Event
-from everturn.domain.probe import Moment, Probe
+from everturn.domain.probe import Moment
+from everturn.store.context import StoreContext
 from everturn.store.journal.appends import EventRun, FactsCache, TurnFacts, TurnNow, plan
 from everturn.store.journal.spool import Spool, SpoolRecord
 from everturn.store.postgres.connection import LOST, Connector, explain_error
@@ -61,29 +62,33 @@ class AppendItem:
         self.error: EverturnError | None = None
 
 
+class FlusherCallbacks(msgspec.Struct, frozen=True):
+    """What the flusher reports to the database. ``look``: others may have written; readers read again."""
+
+    publish: Publish
+    look: Callable[[], None]
+    deliver_late: DeliverLate
+    report_health: Callable[[EverturnError | None], None]
+
+
 class Flusher:
     def __init__(
         self,
         connector: Connector,
         queries: dict[str, str],
         begin: str,
-        *,
-        clock: Clock,
-        probe: Probe,
-        publish: Publish,
-        look: Callable[[], None],
-        deliver_late: DeliverLate,
-        report_health: Callable[[EverturnError | None], None],
+        context: StoreContext,
+        callbacks: FlusherCallbacks,
     ) -> None:
         self._connector = connector
         self._queries = queries
         self._begin = begin
-        self._clock = clock
-        self._probe = probe
-        self._publish = publish
-        self._look = look
-        self._deliver_late = deliver_late
-        self._report_health = report_health
+        self._clock = context.clock
+        self._probe = context.probe
+        self._publish = callbacks.publish
+        self._look = callbacks.look
+        self._deliver_late = callbacks.deliver_late
+        self._report_health = callbacks.report_health
         self._known = FactsCache(FACTS_MAX)
         self._items: deque[AppendItem] = deque()
         self._has_items = asyncio.Event()

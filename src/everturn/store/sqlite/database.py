@@ -12,12 +12,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import apsw
 
-from everturn.domain.clock import Clock
 from everturn.domain.errors import DiskFull, StoreBroken
-from everturn.domain.ids import Ids
-from everturn.domain.probe import Probe
 from everturn.store import sql
-from everturn.store.journal.hub import Hub
+from everturn.store.context import StoreContext
 from everturn.store.scripts.script import Append, Script, Tx
 from everturn.store.sqlite.connection import explain_error, open_connection, prepare
 from everturn.store.sqlite.writer import CHECKPOINT_PAGES, AppendItem, ScriptItem, ScriptRunner, Writer
@@ -36,14 +33,12 @@ class SqliteDatabase:
 
     dialect = "sqlite"
 
-    def __init__(
-        self, path: Path, *, clock: Clock, ids: Ids, probe: Probe, hub: Hub, vfs: str | None = None
-    ) -> None:
+    def __init__(self, path: Path, context: StoreContext, *, vfs: str | None = None) -> None:
         self.path = path
-        self.clock = clock
-        self.ids = ids
-        self.probe = probe
-        self._hub = hub
+        self.clock = context.clock
+        self.ids = context.ids
+        self.probe = context.probe
+        self._context = context
         self._vfs = vfs
         self._queries = _number_parameters(sql.queries("sqlite"))
         self._readers: queue.SimpleQueue[tuple[apsw.Connection, ScriptRunner]] = queue.SimpleQueue()
@@ -55,17 +50,7 @@ class SqliteDatabase:
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
         connection = await loop.run_in_executor(self._pool, lambda: prepare(self.path, vfs=self._vfs))
-        self._writer = Writer(
-            connection,
-            self.path,
-            self._queries,
-            clock=self.clock,
-            ids=self.ids,
-            probe=self.probe,
-            publish=self._hub.publish,
-            notice_others=self._hub.look,
-            report_health=self._hub.report_health,
-        )
+        self._writer = Writer(connection, self.path, self._queries, self._context)
         for _ in range(READERS):
             reader = open_connection(self.path, vfs=self._vfs, is_reader=True)
             self._connections.append(reader)

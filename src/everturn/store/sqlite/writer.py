@@ -20,7 +20,6 @@ from zlib import crc32
 
 import apsw
 
-from everturn.domain.clock import Clock
 from everturn.domain.errors import (
     EverturnError,
     Invalid,
@@ -29,8 +28,8 @@ from everturn.domain.errors import (
     StoreTooNew,
     WrongState,
 )
-from everturn.domain.ids import Ids
-from everturn.domain.probe import Moment, Probe
+from everturn.domain.probe import Moment
+from everturn.store.context import StoreContext
 from everturn.store.journal.appends import EventRun, FactsCache, TurnFacts, TurnNow, plan
 from everturn.store.scripts.schema_range import refuse_newer
 from everturn.store.scripts.script import Append, IndexBroken, Query, Rows, Script, StoredEvents, Tx, Value
@@ -146,17 +145,7 @@ class Writer:
     """Owns the write connection; callers submit items."""
 
     def __init__(
-        self,
-        connection: apsw.Connection,
-        path: Path,
-        queries: dict[str, str],
-        *,
-        clock: Clock,
-        ids: Ids,
-        probe: Probe,
-        publish: Callable[[list[StoredEvents], list[tuple[str, str]]], None],
-        notice_others: Callable[[], None],
-        report_health: Callable[[EverturnError | None], None],
+        self, connection: apsw.Connection, path: Path, queries: dict[str, str], context: StoreContext
     ) -> None:
         self._connection = connection
         self._path = path
@@ -164,12 +153,10 @@ class Writer:
         self._file = _file_at(self._place)
         self._runs = ScriptRunner(connection, queries)
         self._queries = queries
-        self._clock = clock
-        self._ids = ids
-        self._probe = probe
-        self._publish = publish
-        self._notice_others = notice_others
-        self._report_health = report_health
+        self._clock = context.clock
+        self._ids = context.ids
+        self._probe = context.probe
+        self._hub = context.hub
         self._loop = asyncio.get_running_loop()
         self._items: queue.SimpleQueue[AnyItem | None] = (
             queue.SimpleQueue()
@@ -406,12 +393,12 @@ class Writer:
     def _begin_trouble(self, error: EverturnError) -> None:
         self._has_trouble = True
         self._tried_at = time.monotonic()
-        self._on_loop(self._report_health, error)
+        self._on_loop(self._hub.report_health, error)
 
     def _end_trouble(self) -> None:
         if self._has_trouble:
             self._has_trouble = False
-            self._on_loop(self._report_health, None)
+            self._on_loop(self._hub.report_health, None)
 
     def _try_again(self) -> None:
         """Test whether writes are stored again, so that no caller has to fail to find out.
@@ -458,7 +445,7 @@ class Writer:
             if item.tx is not None and item.tx.changed:
                 changed.update(item.tx.changed)
         if stored or changed:
-            self._publish(stored, list(changed.items()))
+            self._hub.publish(stored, list(changed.items()))
         for item in batch:
             if item.future.done():
                 continue  # the caller was cancelled; the write stands
@@ -480,7 +467,7 @@ class Writer:
             return
         if version != self._noticed_version:
             self._noticed_version = version
-            self._on_loop(self._notice_others)
+            self._on_loop(self._hub.look)
 
     def _read_data_version(self) -> int:
         version: int = self._connection.execute("PRAGMA data_version").get
