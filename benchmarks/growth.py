@@ -31,6 +31,7 @@ from everturn.app import App, open_app
 from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
+from everturn.domain.sessions import SessionFilter
 from everturn.domain.store_values import SearchOrder, Submission
 from everturn.store import Store, open_store
 from everturn.store.sessions.titles import grams_of, titles_of
@@ -170,7 +171,7 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
         "two rare letters": "yz",
         "no match": "xyzzy",
     }.items():
-        await figure(f"q= {name}", partial(store.sessions.list, OWNER, query=query), 20)
+        await figure(f"q= {name}", partial(store.sessions.list, OWNER, SessionFilter(query=query)), 20)
     for order, limit_ms in ((SearchOrder.NEWEST, 10.0), (SearchOrder.RELEVANCE, 150.0)):
         for name, query in {
             "common word": common,

@@ -26,7 +26,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import Abilities, Chunk, Finish, ModelRequest, TextChunk
-from everturn.domain.sessions import Session
+from everturn.domain.sessions import NewSession, Session
 from everturn.domain.turns import FinishReason, Turn, TurnState
 from everturn.engine import Engine, EngineSettings
 from everturn.store import open_store
@@ -79,7 +79,7 @@ async def _server(folder: Path, pipe: Connection, sessions: int, messages: int) 
     settings = WebSettings(home=folder, port=0, page=folder / "no-page", grace_s=0.0)
     async with open_store(data_dir=folder, clock=clock, ids=ids) as store:
         await asyncio.gather(
-            *(store.sessions.create(LOCAL_OWNER, title=f"Session {n}") for n in range(sessions))
+            *(store.sessions.create(LOCAL_OWNER, NewSession(title=f"Session {n}")) for n in range(sessions))
         )
         long = await store.transcript.import_session(LOCAL_OWNER, *long_session(ids, clock, messages))
         engine_settings = EngineSettings(makes_titles=False)

@@ -20,6 +20,7 @@ import asyncpg
 from benchmarks.printing import Report, median, percentile
 from benchmarks.store import DELTA, OWNER, TURNS, append_all, claims, session_of, text
 from everturn.domain import events as ev
+from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Claim, SearchOrder, Submission
 from everturn.store import Store, open_store, sql
 from everturn.store.postgres import PostgresDatabase
@@ -134,7 +135,9 @@ async def timed(act) -> float:  # type: ignore[no-untyped-def]
 async def lists(report: Report, server: PostgresServer, sessions: int) -> None:
     async with fresh(server) as (store, _):
         for index in range(0, sessions, 100):
-            await asyncio.gather(*(store.sessions.create(OWNER, title=f"S {index + i}") for i in range(100)))
+            await asyncio.gather(
+                *(store.sessions.create(OWNER, NewSession(title=f"S {index + i}")) for i in range(100))
+            )
         taken = await timed(lambda: store.sessions.list(OWNER, limit=50))
         report.at_most(f"session list, {sessions:,} sessions, first page, p50", taken, "ms", 5)
 

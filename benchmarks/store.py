@@ -26,6 +26,7 @@ from everturn.domain import events as ev
 from everturn.domain.clock import SystemClock
 from everturn.domain.fold import Fold
 from everturn.domain.ids import Ids
+from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Claim, SearchOrder, Submission
 from everturn.domain.turns import FinishReason
 from everturn.store import Store, open_store
@@ -333,7 +334,7 @@ async def lists(report: Report, base: Path, sessions: int) -> None:
         for index in range(0, sessions, 500):
             await asyncio.gather(
                 *(
-                    store.sessions.create(OWNER, title=f"Session {index + i}")
+                    store.sessions.create(OWNER, NewSession(title=f"Session {index + i}"))
                     for i in range(min(500, sessions - index))
                 )
             )

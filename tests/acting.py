@@ -9,7 +9,7 @@ from everturn.domain.asks import Ask
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import fold
 from everturn.domain.messages import Call, Message, Outcome, Text
-from everturn.domain.sessions import Session
+from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store_values import Accepted, Claim, Submission
 from everturn.domain.turns import Failure, FinishReason, Turn
 from everturn.store import Store
@@ -20,7 +20,7 @@ CRASHED = Failure("crashed", "The server stopped.")
 
 
 async def new_session(store: Store, title: str = "") -> Session:
-    return await store.sessions.create(ME, title=title)
+    return await store.sessions.create(ME, NewSession(title=title))
 
 
 async def say(store: Store, session_id: str, text: str, **more: object) -> Accepted:

@@ -16,7 +16,7 @@ from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.events import Event
 from everturn.domain.memory import MemoryProvider
 from everturn.domain.messages import Message
-from everturn.domain.sessions import Page, Session
+from everturn.domain.sessions import NewSession, Page, Session
 from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.tool import Tool, ToolCall, ToolQuestion, ToolResult, ToolSpec
 from everturn.domain.turns import Turn
@@ -92,12 +92,7 @@ class Agent:
         """
         return await self._app.engine.create_session(
             self.owner,
-            title=title,
-            key=key,
-            private=private,
-            project=project,
-            profile=profile,
-            model=model,
+            NewSession(title=title, key=key, private=private, project=project, profile=profile, model=model),
             leaving=leaving,
         )
 

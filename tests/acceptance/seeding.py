@@ -10,7 +10,7 @@ import msgspec
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Call, Message, Result, Role, Text
-from everturn.domain.sessions import Session, SessionPatch
+from everturn.domain.sessions import NewSession, Session, SessionPatch
 from everturn.domain.turns import Turn, TurnState
 from everturn.store import open_store
 
@@ -64,7 +64,8 @@ async def many_sessions(data_dir: Path, count: int, pinned: tuple[int, ...] = ()
     """So many empty sessions, newest first; those at the given places are pinned."""
     async with open_store(None, data_dir=data_dir) as store:
         made = [
-            (await store.sessions.create("local", title=f"Session {number}")).id for number in range(count)
+            (await store.sessions.create("local", NewSession(title=f"Session {number}"))).id
+            for number in range(count)
         ]
         made.reverse()
         for place in pinned:

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 import everturn
-from everturn.domain.sessions import SessionPatch
+from everturn.domain.sessions import NewSession, SessionPatch
 from everturn.engine import Preferences, write_preferences
 from everturn.store import open_store
 from everturn.testing.wires import (
@@ -113,7 +113,8 @@ async def test_sessions_are_listed_newest_first_with_whole_ids(data_dir: Path, w
 async def test_sessions_all_adds_archived_ones_but_neither_deleted_nor_ephemeral_ones(data_dir: Path) -> None:
     async with open_store(data_dir=data_dir) as store:
         kept, archived, deleted = [
-            await store.sessions.create("local", title=title) for title in ("Kept", "Archived", "Deleted")
+            await store.sessions.create("local", NewSession(title=title))
+            for title in ("Kept", "Archived", "Deleted")
         ]
         await store.sessions.change("local", archived.id, SessionPatch(archived=True))
         await store.sessions.mark_deleted("local", deleted.id, due_at=1 << 50)

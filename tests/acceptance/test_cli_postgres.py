@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Submission
 from everturn.store import open_store
 from everturn.testing.postgres_server import PostgresServer
@@ -20,7 +21,7 @@ async def test_a_backup_of_postgresql_is_restored_into_an_empty_one_only(
 ) -> None:
     home, copy = tmp_path / "home", tmp_path / "copy"
     async with open_store(postgres_url, data_dir=home) as store:
-        session = await store.sessions.create(OWNER, title="Kept")
+        session = await store.sessions.create(OWNER, NewSession(title="Kept"))
         file = await store.files.put(OWNER, "a.txt", "text/plain", b"bytes")
         await store.turns.accept(OWNER, session.id, Submission(text="hello", attachments=(file.id,)))
     done = await command(home, "backup", str(copy), EVERTURN_DATABASE_URL=postgres_url, COLUMNS="200")

@@ -15,6 +15,7 @@ import pytest
 from everturn.domain.asks import AskTopic, DoubtAnswer, InstructionsAnswer, LimitAnswer
 from everturn.domain.errors import RateLimited
 from everturn.domain.events import QuestionAsked
+from everturn.domain.sessions import SessionFilter
 from everturn.domain.tool import Instructions, Verdict
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
@@ -46,7 +47,7 @@ def asking(text: str = "hi") -> list:
 async def nothing_is_left(server: Running) -> None:
     for query in ("", "?archived=true"):
         assert (await server.http.get(f"/api/sessions{query}")).json()["items"] == []
-    page = await server.store.sessions.list("local", archived=None)
+    page = await server.store.sessions.list("local", SessionFilter(archived=None))
     assert page.items == ()
     assert await server.store.records.list("system", "deletion") == {}
 

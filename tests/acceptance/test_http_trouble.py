@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from everturn.domain.sessions import NewSession
 from everturn.store import Store, open_store
 from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.postgres_proxy import PostgresProxy
@@ -100,7 +101,7 @@ async def test_a_database_that_is_away_is_said_and_streams_outlive_it(
                 proxy.come_back()
                 assert (await next_of(frames, "store.mended")).json == {"kind": "store.mended"}
                 assert (await server.http.get("/readyz")).status_code == 200
-                await store.sessions.create("local", title="from elsewhere")
+                await store.sessions.create("local", NewSession(title="from elsewhere"))
                 assert (await next_of(frames, "session.created")).json["session"]["title"] == "from elsewhere"
                 await server.send(session_id)
                 assert (await next_of(frames, "turn.completed")).json["session_id"] == session_id

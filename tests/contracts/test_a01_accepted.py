@@ -15,6 +15,7 @@ from everturn.domain.errors import (
     TextTooLong,
 )
 from everturn.domain.probe import Moment
+from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Accepted, Request, Submission
 from everturn.store import Store, StoreSettings
 from everturn.testing import HoldingProbe
@@ -129,8 +130,12 @@ async def test_a01_a_repeated_creation_is_the_same_session_after_the_preference_
     store: Store,
 ) -> None:
     request = Request(key="k")
-    first = await store.sessions.create(ME, title="One", preferred_profile="careful", request=request)
-    again = await store.sessions.create(ME, title="One", preferred_profile="bold", request=request)
+    first = await store.sessions.create(
+        ME, NewSession(title="One", preferred_profile="careful"), request=request
+    )
+    again = await store.sessions.create(
+        ME, NewSession(title="One", preferred_profile="bold"), request=request
+    )
     assert (again.id, again.profile) == (first.id, "careful")
     with pytest.raises(KeyReused):
-        await store.sessions.create(ME, title="One", profile="bold", request=request)
+        await store.sessions.create(ME, NewSession(title="One", profile="bold"), request=request)

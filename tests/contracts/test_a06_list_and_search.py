@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from everturn.domain.errors import Invalid
-from everturn.domain.sessions import SessionPatch
+from everturn.domain.sessions import NewSession, SessionFilter, SessionPatch
 from everturn.domain.store_values import Request, SearchOrder
 from everturn.store import Store
 from everturn.store.sessions import search
@@ -89,7 +89,7 @@ async def test_a06_what_is_private_is_found_by_its_owner_and_not_by_other_sessio
     store: Store, order: SearchOrder
 ) -> None:
     open_one, reader = await new_session(store, "open"), await new_session(store, "reader")
-    secret = await store.sessions.create(ME, title="secret", private=True)
+    secret = await store.sessions.create(ME, NewSession(title="secret", private=True))
     for _ in range(3):  # newer than what may be found, and more of it than is asked for
         await answered(store, open_one.id, "an owl", "An owl.")
     for _ in range(6):
@@ -235,7 +235,9 @@ async def test_a06_a_broken_title_index_makes_no_write_fail_and_is_rebuilt(
     await store.upkeep.repair()
     assert await store.upkeep.check() == []
     for query, titles in (("elephant", ["a blue elephant"]), ("red fox", ["a red fox"]), ("green", [])):
-        assert [found.title for found in (await store.sessions.list(ME, query=query)).items] == titles
+        assert [
+            found.title for found in (await store.sessions.list(ME, SessionFilter(query=query))).items
+        ] == titles
 
 
 async def test_a06_titles_that_are_not_searched_are_found_and_repaired(store: Store, store_url: str) -> None:
@@ -245,7 +247,9 @@ async def test_a06_titles_that_are_not_searched_are_found_and_repaired(store: St
     assert (session.id in finding.detail, finding.is_repairable) == (True, True)
     await store.upkeep.repair()
     assert await store.upkeep.check() == []
-    assert [found.id for found in (await store.sessions.list(ME, query="green")).items] == [session.id]
+    assert [found.id for found in (await store.sessions.list(ME, SessionFilter(query="green"))).items] == [
+        session.id
+    ]
 
 
 async def test_a06_a_damaged_list_is_rebuilt_from_the_truth(store: Store, store_url: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import EverturnError, Gone, NotFound
 from everturn.domain.probe import Moment
+from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Submission
 from everturn.store import Store, open_store
 from everturn.testing import HoldingProbe
@@ -48,7 +49,7 @@ async def rows_naming(url: str, word: str) -> list[str]:
 
 async def full_session(store: Store) -> str:
     """A session that has left something everywhere."""
-    session = await store.sessions.create(ME, title=SECRET, key=SECRET)
+    session = await store.sessions.create(ME, NewSession(title=SECRET, key=SECRET))
     await answered(store, session.id, f"about {SECRET}", f"{SECRET} indeed")
     await store.search.index()
     held = await start(store, session.id, f"more {SECRET}")

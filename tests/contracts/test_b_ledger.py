@@ -11,7 +11,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import StoreAway
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.probe import Moment
-from everturn.domain.sessions import SessionPatch
+from everturn.domain.sessions import NewSession, SessionPatch
 from everturn.domain.store_values import Request
 from everturn.memory import CommitOutcome, Memory
 from everturn.store import Store
@@ -68,7 +68,7 @@ async def test_b01_a_running_turn_cannot_be_marked_as_completed(store: Store, cl
 
 async def test_b01_a_private_session_owes_nothing(store: Store, clock: Clock) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider()
-    session = await store.sessions.create(ME, private=True)
+    session = await store.sessions.create(ME, NewSession(private=True))
     memory.register(session.id, handle)
     turn = await said(store, memory, session.id, "a secret")
     assert not await memory.mark_completed(ME, session.id, turn)
@@ -82,7 +82,7 @@ async def test_b01_what_was_said_while_the_session_was_private_is_not_owed_later
     store: Store, clock: Clock
 ) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider()
-    session = await store.sessions.create(ME, private=True)
+    session = await store.sessions.create(ME, NewSession(private=True))
     memory.register(session.id, handle)
     await said(store, memory, session.id, "a secret")
     unmarked = await acting.answered(store, session.id, "another secret", "I see.")

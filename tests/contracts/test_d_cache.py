@@ -13,7 +13,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import ModelRequest, ToolSchema
-from everturn.domain.sessions import Session, SessionPatch
+from everturn.domain.sessions import NewSession, Session, SessionPatch
 from everturn.domain.store_values import Request, Submission
 from everturn.domain.tool import ToolResult
 from everturn.domain.turns import FinishReason, Usage
@@ -96,7 +96,7 @@ async def test_d01_two_owners_never_share_an_agent_though_their_keys_are_equal(
     async with engine(store, clock, memory=memory) as h:
         mine = await h.new_session(key=KEY)
         await h.run(mine)
-        theirs = await h.engine.create_session("eve", key=KEY)
+        theirs = await h.engine.create_session("eve", NewSession(key=KEY))
         await h.engine.submit("eve", theirs.id, Submission(text="hello"))
         with within("Eve's turn completes"):
             async for batch in h.engine.follow("eve", theirs.id, 0):

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from everturn.domain.errors import StoreTooNew
+from everturn.domain.sessions import NewSession
 from everturn.store import Store, open_store
 from everturn.store.postgres.connection import SCHEMA as POSTGRES_SCHEMA
 from everturn.store.sqlite.connection import SCHEMA as SQLITE_SCHEMA
@@ -55,11 +56,11 @@ def test_g04_both_stores_know_the_same_schema() -> None:
 async def test_g04_a_newer_schema_that_this_version_may_write_is_opened_and_written(
     store: Store, store_url: str, data_dir: Path, set_schema: SetMeta
 ) -> None:
-    await store.sessions.create(OWNER, title="before")
+    await store.sessions.create(OWNER, NewSession(title="before"))
     await set_schema(SQLITE_SCHEMA + 3, SQLITE_SCHEMA)
-    await store.sessions.create(OWNER, title="a program that was running goes on")
+    await store.sessions.create(OWNER, NewSession(title="a program that was running goes on"))
     async with open_store(store_url, data_dir=data_dir / "second") as second:
-        await second.sessions.create(OWNER, title="after")
+        await second.sessions.create(OWNER, NewSession(title="after"))
         listed = [session.title for session in (await second.sessions.list(OWNER)).items]
     assert listed == ["after", "a program that was running goes on", "before"]
 
@@ -67,10 +68,10 @@ async def test_g04_a_newer_schema_that_this_version_may_write_is_opened_and_writ
 async def test_g04_a_schema_that_this_version_may_not_write_is_refused_and_says_what_to_do(
     store: Store, store_url: str, data_dir: Path, set_schema: SetMeta
 ) -> None:
-    session = await store.sessions.create(OWNER, title="before")
+    session = await store.sessions.create(OWNER, NewSession(title="before"))
     await set_schema(SQLITE_SCHEMA + 3, SQLITE_SCHEMA + 1)
     with pytest.raises(StoreTooNew):
-        await store.sessions.create(OWNER, title="a program that was running stops writing")
+        await store.sessions.create(OWNER, NewSession(title="a program that was running stops writing"))
     with pytest.raises(StoreTooNew) as refused:
         async with open_store(store_url, data_dir=data_dir / "second"):
             pass

@@ -12,6 +12,7 @@ from everturn.domain.errors import Gone
 from everturn.domain.events import Event
 from everturn.domain.fold import fold
 from everturn.domain.messages import Call, Message, Result
+from everturn.domain.sessions import SessionFilter
 from everturn.domain.store_values import Submission
 from everturn.domain.turns import ENDED, Turn
 from everturn.store import Store
@@ -189,7 +190,7 @@ async def all_sessions(store: Store) -> list[str]:
     found: list[str] = []
     cursor: str | None = None
     while True:
-        page = await store.sessions.list(ME, limit=200, cursor=cursor, archived=None)
+        page = await store.sessions.list(ME, SessionFilter(archived=None), limit=200, cursor=cursor)
         found += [session.id for session in page.items]
         cursor = page.cursor
         if cursor is None:

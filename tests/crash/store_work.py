@@ -16,7 +16,7 @@ import msgspec
 from everturn.domain import events as ev
 from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
-from everturn.domain.sessions import SessionPatch
+from everturn.domain.sessions import NewSession, SessionPatch
 from everturn.domain.store_values import Claim, Request, Submission
 from everturn.store import Store
 from tests.acting import CRASHED, ME, answer, append, ask, claim, complete, wish
@@ -72,7 +72,7 @@ class Life:
         await self.leave_things_open()
 
     async def session(self, title: str) -> str:
-        session = await self.store.sessions.create(ME, title=title)
+        session = await self.store.sessions.create(ME, NewSession(title=title))
         self.note("session", session=session.id, title=title)
         return session.id
 

@@ -11,7 +11,7 @@ import pytest
 
 from everturn.domain.errors import Invalid
 from everturn.domain.messages import Outcome
-from everturn.domain.sessions import SessionPatch
+from everturn.domain.sessions import NewSession, SessionPatch
 from everturn.testing.harness import open_harness
 from everturn.tools.paths import FolderHandle
 from everturn.tools.policy.guarded import GuardedMount
@@ -104,7 +104,7 @@ async def test_a_session_keeps_the_real_path_of_the_folder_that_was_named(store,
     link = inner.parents[2] / "link"
     link.symlink_to(inner)
     async with open_harness(store, clock=clock) as h:
-        session = await h.engine.create_session(OWNER, project=str(link))
+        session = await h.engine.create_session(OWNER, NewSession(project=str(link)))
         assert session.project == str(inner)
         patch = SessionPatch(project=str(link))
         changed = await h.engine.change_session(OWNER, session.id, patch)

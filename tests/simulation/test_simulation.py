@@ -33,7 +33,7 @@ from everturn.domain.errors import Busy, Fenced, Gone, KeyReused, NotFound, Noth
 from everturn.domain.events import Event
 from everturn.domain.fold import fold
 from everturn.domain.messages import Message, Role, Summary
-from everturn.domain.sessions import SessionPatch
+from everturn.domain.sessions import NewSession, SessionPatch
 from everturn.domain.store_values import Request, Submission, WhenBusy
 from everturn.domain.turns import TurnKind
 from everturn.store import Store, open_store
@@ -123,7 +123,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def create(self, which: int) -> None:
-        session = self.run(self.stores[which].sessions.create(ME, title=self.text("title")))
+        session = self.run(self.stores[which].sessions.create(ME, NewSession(title=self.text("title"))))
         self.sessions[session.id] = SessionModel(session.id, session.title)
 
     @rule(which=WHICH, pick=PICK, is_stale=st.booleans())

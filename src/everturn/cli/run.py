@@ -33,7 +33,7 @@ from everturn.domain import events as ev
 from everturn.domain.asks import Ask
 from everturn.domain.errors import EverturnError, Invalid, NothingToDo, WrongState
 from everturn.domain.media import describe_file
-from everturn.domain.sessions import Session
+from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
 from everturn.engine import Engine
@@ -133,7 +133,7 @@ async def _run(
         files = [await _attach(app, path) for path in attached]
         if session_id is None:
             folder = str(project) if project is not None else None
-            session_id = (await app.engine.create_session(OWNER, project=folder)).id
+            session_id = (await app.engine.create_session(OWNER, NewSession(project=folder))).id
             # Not written by the model: this process ends with the turn and would not wait for a title.
             title = title_from(asked.text or attached[0].name, TITLE_CHARS_MAX)
             await app.store.sessions.set_title(OWNER, session_id, title)

@@ -10,7 +10,7 @@ import msgspec
 
 from everturn.cli.common import OWNER, home_option, with_store
 from everturn.config import Config
-from everturn.domain.sessions import Session
+from everturn.domain.sessions import Session, SessionFilter
 from everturn.store import Store
 
 _PAGE = 200
@@ -39,7 +39,7 @@ async def _newest(store: Store, config: Config, limit: int, is_all: bool) -> lis
     while len(found) < limit:
         wanted = min(_PAGE, limit - len(found))
         page = await store.sessions.list(
-            OWNER, limit=wanted, cursor=cursor, archived=None if is_all else False
+            OWNER, SessionFilter(archived=None if is_all else False), limit=wanted, cursor=cursor
         )
         found += page.items
         cursor = page.cursor

@@ -51,6 +51,35 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     transcript_version: int = 0  # the version at which the transcript last changed
 
 
+class NewSession(msgspec.Struct, frozen=True):
+    """The session that a request asks for.
+
+    ``preferred_profile`` is used if ``profile`` is None. It is not part of the request itself, so a repeated
+    request is still recognised after the preference has changed.
+    """
+
+    title: str = ""
+    key: str = ""
+    private: bool = False
+    project: str | None = None
+    profile: str | None = None
+    model: str | None = None
+    preferred_profile: str | None = None
+
+
+class SessionFilter(msgspec.Struct, frozen=True):
+    """Which sessions a list shows. None: a session may be either; without a tag, it may have any."""
+
+    query: str = ""
+    archived: bool | None = False
+    pinned: bool | None = None
+    tag: str | None = None
+
+
+NEW_SESSION = NewSession()
+ORDINARY_SESSIONS = SessionFilter()
+
+
 class SessionPatch(msgspec.Struct, frozen=True, omit_defaults=True):
     """Changes to a session. A field that is UNSET stays as it is."""
 

@@ -18,7 +18,18 @@ from everturn.domain.fold import Folded
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.memory import Ledger, NotePages
 from everturn.domain.messages import Message
-from everturn.domain.sessions import Deletion, Hit, Overview, Page, Session, SessionPatch
+from everturn.domain.sessions import (
+    NEW_SESSION,
+    ORDINARY_SESSIONS,
+    Deletion,
+    Hit,
+    NewSession,
+    Overview,
+    Page,
+    Session,
+    SessionFilter,
+    SessionPatch,
+)
 from everturn.domain.store_values import (
     NO_REQUEST,
     Accepted,
@@ -39,21 +50,8 @@ from everturn.domain.turns import Completed, Failure, Turn
 
 class Sessions(Protocol):
     async def create(
-        self,
-        owner: str,
-        *,
-        title: str = "",
-        key: str = "",
-        private: bool = False,
-        project: str | None = None,
-        profile: str | None = None,
-        model: str | None = None,
-        preferred_profile: str | None = None,
-        request: Request = NO_REQUEST,
-    ) -> Session:
-        """``preferred_profile`` is used if ``profile`` is None. It is not part of the request itself, so a
-        repeated request is still recognised after the preference has changed."""
-        ...
+        self, owner: str, new: NewSession = NEW_SESSION, *, request: Request = NO_REQUEST
+    ) -> Session: ...
 
     async def get(self, owner: str, session_id: str) -> Session:
         """Raises NotFound, and Gone if the session is deleted, as all user requests about a session do."""
@@ -62,13 +60,10 @@ class Sessions(Protocol):
     async def list(
         self,
         owner: str,
+        wanted: SessionFilter = ORDINARY_SESSIONS,
         *,
         limit: int = 50,
         cursor: str | None = None,
-        query: str = "",
-        archived: bool | None = False,
-        pinned: bool | None = None,
-        tag: str | None = None,
     ) -> Page[Session]:
         """Ordinary sessions that are not deleted, newest activity first."""
         ...

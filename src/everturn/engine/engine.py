@@ -21,7 +21,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
 from everturn.domain.model import Model, Models
 from everturn.domain.probe import Moment, Probe
-from everturn.domain.sessions import Page, Session, SessionPatch
+from everturn.domain.sessions import NEW_SESSION, NewSession, Page, Session, SessionPatch
 from everturn.domain.store import Store
 from everturn.domain.store_values import NO_REQUEST, Accepted, Claim, Request, Submission, TranscriptPage
 from everturn.domain.tool import Toolbox
@@ -212,32 +212,17 @@ class Engine:
     async def create_session(
         self,
         owner: str,
+        new: NewSession = NEW_SESSION,
         *,
-        title: str = "",
-        key: str = "",
-        private: bool = False,
-        project: str | None = None,
-        profile: str | None = None,
-        model: str | None = None,
-        preferred_profile: str | None = None,
         leaving: str | None = None,
         request: Request = NO_REQUEST,
     ) -> Session:
         """A new session. What the session ``leaving`` owes to memory is committed in the background."""
         self._refuse_when_stopped()
-        if project is not None:
-            project = await anyio.to_thread.run_sync(real_folder, project)
-        session = await self.store.sessions.create(
-            owner,
-            title=title,
-            key=key,
-            private=private,
-            project=project,
-            profile=profile,
-            model=model,
-            preferred_profile=preferred_profile,
-            request=request,
-        )
+        if new.project is not None:
+            project = await anyio.to_thread.run_sync(real_folder, new.project)
+            new = msgspec.structs.replace(new, project=project)
+        session = await self.store.sessions.create(owner, new, request=request)
         if leaving and self._memory is not None:
             self._start_memory_task(f"leave {leaving}", self._memory.commit_session, owner, leaving)
         return session

@@ -16,7 +16,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
 from everturn.domain.model import Models
 from everturn.domain.probe import Probe
-from everturn.domain.sessions import Session
+from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.turns import ENDED, Turn, TurnState
@@ -45,8 +45,8 @@ class Harness:
         self.toolbox = toolbox
         self.clock = clock
 
-    async def new_session(self, **more: Any) -> Session:
-        return await self.engine.create_session(OWNER, **more)
+    async def new_session(self, *, leaving: str | None = None, **more: Any) -> Session:
+        return await self.engine.create_session(OWNER, NewSession(**more), leaving=leaving)
 
     async def send(self, session: Session, text: str = "hello", **more: Any) -> Accepted:
         return await self.engine.submit(OWNER, session.id, Submission(text=text, **more))

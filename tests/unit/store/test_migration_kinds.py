@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 
 from everturn.domain.errors import Gone, StoreAway
+from everturn.domain.sessions import SessionFilter
 from everturn.store import Store, open_store, sql
 from everturn.testing.postgres_server import PostgresServer
 
@@ -98,7 +99,9 @@ async def check(store: Store) -> None:
 
 
 async def listed(store: Store, *, archived: bool | None) -> list[str]:
-    return [session.id for session in (await store.sessions.list(OWNER, archived=archived)).items]
+    return [
+        session.id for session in (await store.sessions.list(OWNER, SessionFilter(archived=archived))).items
+    ]
 
 
 async def test_sessions_of_schema_4_keep_their_list_their_deletion_and_its_undo(

@@ -28,7 +28,7 @@ from everturn.domain.errors import (
 )
 from everturn.domain.fold import fold
 from everturn.domain.probe import Moment, Probe
-from everturn.domain.sessions import SessionPatch
+from everturn.domain.sessions import NewSession, SessionFilter, SessionPatch
 from everturn.domain.store_values import Claim, Request, Submission
 from everturn.domain.turns import MOVES, Failure
 from everturn.store import Store, StoreSettings, open_store, sql
@@ -381,7 +381,7 @@ async def test_an_append_without_a_worker_is_refused_while_the_database_is_away(
 
 async def test_a_cancelled_caller_leaves_its_write_whole(store: Store, probe: HoldingProbe) -> None:
     probe.hold(Moment.BATCH_WRITTEN)
-    write = asyncio.create_task(store.sessions.create(OWNER, title="stays"))
+    write = asyncio.create_task(store.sessions.create(OWNER, NewSession(title="stays")))
     await probe.reached(Moment.BATCH_WRITTEN)
     write.cancel()
     await asyncio.gather(write, return_exceptions=True)
@@ -861,7 +861,7 @@ async def test_a_backup_of_an_older_schema_restores_into_a_database_without_tabl
         await connection.close()
         await restore_postgres(address, tmp_path)
         async with open_store(address, data_dir=tmp_path / "restored") as restored:
-            listed = await restored.sessions.list(OWNER, query="long ago")
+            listed = await restored.sessions.list(OWNER, SessionFilter(query="long ago"))
             assert [found.id for found in listed.items] == ["ses_old"]
             assert await restored.upkeep.check() == []
 

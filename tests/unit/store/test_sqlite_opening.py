@@ -223,7 +223,7 @@ from everturn.store import open_store
 async def main(folder):
     sys.stdin.readline()
     async with open_store(data_dir=folder) as store:
-        await store.sessions.create("local", title="from one of them")
+        await store.sessions.create("local")
 
 asyncio.run(main(sys.argv[1]))
 """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from everturn.domain.sessions import SessionPatch
+from everturn.domain.sessions import NewSession, SessionFilter, SessionPatch
 from everturn.domain.store_values import Request
 from everturn.store import Store
 from everturn.store.sessions import sessions
@@ -16,8 +17,9 @@ from tests.acting import ME, answered, new_session
 pytestmark = pytest.mark.anyio
 
 
-async def found(store: Store, query: str, **more: object) -> list[str]:
-    return [session.title for session in (await store.sessions.list(ME, query=query, **more)).items]  # type: ignore[arg-type]
+async def found(store: Store, query: str, **more: Any) -> list[str]:
+    page = await store.sessions.list(ME, SessionFilter(query=query, **more))
+    return [session.title for session in page.items]
 
 
 @pytest.fixture(params=["newest", "index"])
@@ -54,7 +56,7 @@ async def test_any_part_of_a_title_is_found(
     every = ["A trip to Rome", "Élan vital", "東京旅行計画", 'Say "hi" AND OR NOT * ^ :', "100% _sure_"]
     for title in every:
         await new_session(store, title)
-    await store.sessions.create("another owner", title="A trip to Rome")
+    await store.sessions.create("another owner", NewSession(title="A trip to Rome"))
     if len(query) < 3 and by == "index":
         return  # one or two letters are looked for among the newest
     assert await found(store, query) == (every[::-1] if titles is None else titles)
@@ -139,7 +141,7 @@ async def test_pages_narrowed_and_sorted_are_the_same_by_index_and_by_looking(
     assert await found(store, "needle", archived=None) == [f"needle {number}" for number in range(11, -1, -1)]
     pages, cursor = [], None
     while True:
-        page = await store.sessions.list(ME, query="needle", limit=3, cursor=cursor)
+        page = await store.sessions.list(ME, SessionFilter(query="needle"), limit=3, cursor=cursor)
         pages.append([session.title for session in page.items])
         cursor = page.cursor
         if cursor is None:

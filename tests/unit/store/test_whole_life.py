@@ -9,7 +9,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import Gone
 from everturn.domain.fold import fold
-from everturn.domain.sessions import SessionPatch
+from everturn.domain.sessions import SessionFilter, SessionPatch
 from everturn.domain.store_values import Claim, Request, Submission
 from everturn.domain.turns import FinishReason, Turn, TurnState
 from everturn.store import Store
@@ -76,7 +76,9 @@ async def test_a_session_lives_from_its_first_message_to_its_deletion(store: Sto
     branch = await store.transcript.branch(OWNER, session.id, None, Request(key="b"))
     assert [m.text for m in await store.transcript.context(OWNER, branch.id)] == ["Hello there", "Hm"]
     renamed = await store.sessions.change(OWNER, branch.id, SessionPatch(title="Élan", tags=("a", "b")))
-    assert [s.id for s in (await store.sessions.list(OWNER, query="an", tag="b")).items] == [renamed.id]
+    assert [s.id for s in (await store.sessions.list(OWNER, SessionFilter(query="an", tag="b"))).items] == [
+        renamed.id
+    ]
 
     events = await store.journal.after(OWNER, session.id, 0)
     assert [event.position for event in events] == list(range(1, len(events) + 1))

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from everturn.domain.errors import Invalid
+from everturn.domain.sessions import NewSession
 from everturn.domain.tool import ToolQuestion, ToolResult, Verdict
 from everturn.tools import TOOL_NAMES, Profile, tool
 from tests.unit.tools.kit import OWNER, SESSION, Kit, open_kit, profiles_of
@@ -119,7 +120,7 @@ async def test_past_sessions_are_searched_for_this_owner_only(kit: Kit) -> None:
     from everturn.domain.store_values import Submission
 
     for owner, words in ((OWNER, "the zigbee mesh is slow"), ("boris", "zigbee secrets of boris")):
-        session = await kit.store.sessions.create(owner, title=f"Talk of {owner}")
+        session = await kit.store.sessions.create(owner, NewSession(title=f"Talk of {owner}"))
         await kit.store.turns.accept(owner, session.id, Submission(text=words))
     await kit.store.search.index()
     result = await kit.run("search_sessions", query="zigbee")

@@ -7,7 +7,18 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from everturn.domain.errors import Gone, Invalid, KeyReused, NotFound, WrongState
-from everturn.domain.sessions import Deletion, Overview, Page, Session, SessionKind, SessionPatch
+from everturn.domain.sessions import (
+    NEW_SESSION,
+    ORDINARY_SESSIONS,
+    Deletion,
+    NewSession,
+    Overview,
+    Page,
+    Session,
+    SessionFilter,
+    SessionKind,
+    SessionPatch,
+)
 from everturn.domain.store_values import NO_REQUEST, Request
 from everturn.store.scripts.common import (
     add_change_event,
@@ -63,19 +74,13 @@ class Sessions:
     async def create(
         self,
         owner: str,
+        new: NewSession = NEW_SESSION,
         *,
-        title: str = "",
-        key: str = "",
-        private: bool = False,
-        project: str | None = None,
-        profile: str | None = None,
-        model: str | None = None,
-        preferred_profile: str | None = None,
         request: Request = NO_REQUEST,
     ) -> Session:
-        title = _clean_title(title)
-        asked = _New(title, key, private, project, profile, model)
-        return await self._db.write(_create, owner, asked, preferred_profile, request)
+        title = _clean_title(new.title)
+        asked = _AskedFor(title, new.key, new.private, new.project, new.profile, new.model)
+        return await self._db.write(_create, owner, asked, new.preferred_profile, request)
 
     async def get(self, owner: str, session_id: str) -> Session:
         row = await self._db.read(shown_session, owner, session_id)
@@ -84,17 +89,13 @@ class Sessions:
     async def list(
         self,
         owner: str,
+        wanted: SessionFilter = ORDINARY_SESSIONS,
         *,
         limit: int = 50,
         cursor: str | None = None,
-        query: str = "",
-        archived: bool | None = False,
-        pinned: bool | None = None,
-        tag: str | None = None,
     ) -> Page[Session]:
         limit = max(1, min(limit, LIST_LIMIT_MAX))
         start = _FAR if cursor is None else _from_cursor(cursor)
-        wanted = _Wanted(query, archived, pinned, tag)
         return await self._db.read(_list, owner, wanted, start, limit)
 
     async def overview(self, owner: str, *, limit: int, also: Collection[str] = ()) -> Overview:
@@ -129,7 +130,9 @@ class Sessions:
         await self._db.write(_delete, owner, session_id, is_purge)
 
 
-class _New(msgspec.Struct, frozen=True):
+class _AskedFor(msgspec.Struct, frozen=True):
+    """What the digest of a creation covers. Digests are stored: a field more would make repeats look new."""
+
     title: str
     key: str
     private: bool
@@ -139,7 +142,7 @@ class _New(msgspec.Struct, frozen=True):
 
 
 def _create(
-    tx: Tx, owner: str, asked: _New, preferred_profile: str | None, request: Request
+    tx: Tx, owner: str, asked: _AskedFor, preferred_profile: str | None, request: Request
 ) -> Script[Session]:
     digest = digest_of("create", asked)
     if request.key is not None:
@@ -170,21 +173,14 @@ def _create(
     return (yield from get_session(tx, owner, session_id)).session
 
 
-class _Wanted(msgspec.Struct, frozen=True):
-    """Which sessions a list is to hold; None: whichever."""
-
-    query: str = ""
-    archived: bool | None = False
-    pinned: bool | None = None
-    tag: str | None = None
-
-
-def _list(tx: Tx, owner: str, wanted: _Wanted, start: tuple[int, int], limit: int) -> Script[Page[Session]]:
+def _list(
+    tx: Tx, owner: str, wanted: SessionFilter, start: tuple[int, int], limit: int
+) -> Script[Page[Session]]:
     return _page((yield from _matching(tx, owner, wanted, start, limit)), limit)
 
 
 def _matching(
-    tx: Tx, owner: str, wanted: _Wanted, start: tuple[int, int], limit: int
+    tx: Tx, owner: str, wanted: SessionFilter, start: tuple[int, int], limit: int
 ) -> Script[list[tuple[Session, int]]]:
     archived, needle = wanted.archived, needle_of(wanted.query)
     flag = -1 if archived is None else int(archived)
@@ -220,7 +216,7 @@ def _waiting(tx: Tx, owner: str) -> Script[list[Session]]:
 
 
 def _overview(tx: Tx, owner: str, limit: int, also: tuple[str, ...]) -> Script[Overview]:
-    page = _page((yield from _matching(tx, owner, _Wanted(), _FAR, limit)), limit)
+    page = _page((yield from _matching(tx, owner, SessionFilter(), _FAR, limit)), limit)
     on_page = {session.id for session in page.items}
     others = yield from rows_of(tx, owner, [session_id for session_id in also if session_id not in on_page])
     counts = yield from SESSION_COUNTS.only(owner)

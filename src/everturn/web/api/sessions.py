@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from everturn.domain import errors as e
 from everturn.domain.messages import Message
-from everturn.domain.sessions import Page, Session, SessionPatch
+from everturn.domain.sessions import NewSession, Page, Session, SessionFilter, SessionPatch
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Request
 from everturn.domain.turns import Turn
@@ -270,13 +270,15 @@ class SessionsApi:
         check_key(body.key)
         session = await self._engine.create_session(
             call.owner,
-            title=body.title,
-            key=body.key,
-            private=body.private,
-            project=body.project,
-            profile=body.profile,
-            preferred_profile=(await self._preferences.get(call.owner)).profile,
-            model=body.model,
+            NewSession(
+                title=body.title,
+                key=body.key,
+                private=body.private,
+                project=body.project,
+                profile=body.profile,
+                preferred_profile=(await self._preferences.get(call.owner)).profile,
+                model=body.model,
+            ),
             leaving=body.leaving,
             request=Request(key=key_from(call.headers)),
         )
@@ -286,12 +288,9 @@ class SessionsApi:
         query = call.query
         return await self._store.sessions.list(
             call.owner,
+            SessionFilter(query=query.q, archived=query.archived, pinned=query.pinned, tag=query.tag),
             limit=query.limit,
             cursor=query.cursor,
-            query=query.q,
-            archived=query.archived,
-            pinned=query.pinned,
-            tag=query.tag,
         )
 
     async def get(self, call: ApiCall[Nothing, Nothing]) -> Answer:

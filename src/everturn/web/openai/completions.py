@@ -15,7 +15,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Retry, WrongState
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Message, Outcome, Result, Role, Text
-from everturn.domain.sessions import Session
+from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Request, Submission
 from everturn.domain.turns import ENDED, Turn, TurnState
@@ -92,7 +92,7 @@ class Completions(Background):
         # The creation key makes two first requests at once end up in one session.
         preferred = (await self._preferences.get(owner)).profile
         return await self._engine.create_session(
-            owner, key=key, preferred_profile=preferred, request=Request(key=key)
+            owner, NewSession(key=key, preferred_profile=preferred), request=Request(key=key)
         )
 
     async def in_session(
