@@ -48,6 +48,7 @@ async def test_a_backup_of_postgresql_is_restored_into_an_empty_one_only(
             assert await store.upkeep.check() == []
 
 
+@pytest.mark.timeout(400)  # each command is a process, and a busy machine takes seconds to start one
 async def test_secrets_are_encrypted_shown_by_name_and_rotated(postgres_url: str, tmp_path: Path) -> None:
     async def secrets(*words: str, key: str, home: str = "home") -> tuple[int, str]:
         done = await command(
@@ -89,6 +90,7 @@ async def test_secrets_are_encrypted_shown_by_name_and_rotated(postgres_url: str
     assert "no key encrypts" in said
 
 
+@pytest.mark.timeout(400)
 async def test_notes_are_imported_exported_edited_and_brought_back(postgres_url: str, tmp_path: Path) -> None:
     async def memory(home: str, *words: str, editor: str = "") -> str:
         done = await command(

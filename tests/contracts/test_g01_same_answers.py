@@ -18,10 +18,12 @@ import pytest
 
 from everturn.store.secrets.key_ring import new_key
 from everturn.testing.ports import free_port
+from everturn.testing.postgres_server import PostgresServer
 from tests.acceptance.command_line import environment
 from tests.golden.make_folder import provider, wait_until_ready
 
-PATIENCE_S = 60.0
+pytestmark = pytest.mark.timeout(600)  # two servers start and run turns, on a machine that may be busy
+PATIENCE_S = 120.0
 SETTLED_S = 15.0
 KEY = "sk-planted-0123456789"
 # Paths whose answers may differ, and why.
@@ -66,17 +68,18 @@ def server(home: Path, **environ: str) -> Iterator[httpx2.Client]:
             serving.wait()
 
 
-@pytest.fixture
-def pair(postgres_url: str, tmp_path: Path) -> Iterator[Pair]:
+@pytest.fixture(scope="module")
+def pair(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two servers that share a database and a secret key, and nothing else."""
+    folder = tmp_path_factory.mktemp("pair")
     with ExitStack() as stack:
         given = {
-            "EVERTURN_DATABASE_URL": postgres_url,
+            "EVERTURN_DATABASE_URL": stack.enter_context(postgres.database()),
             "EVERTURN_SECRET_KEY": new_key(),
             "OPENAI_BASE_URL": f"http://127.0.0.1:{stack.enter_context(provider())}/v1",
             "EVERTURN_MODEL": "openai:old-model",
         }
-        one, two = (stack.enter_context(server(tmp_path / name, **given)) for name in ("one", "two"))
+        one, two = (stack.enter_context(server(folder / name, **given)) for name in ("one", "two"))
         yield one, two
 
 
@@ -96,8 +99,9 @@ def wait_for(client: httpx2.Client, path: str, is_so: Any) -> Any:
         time.sleep(0.05)
 
 
-def live(pair: Pair) -> dict[str, str]:
-    """Fill the store through both servers; return ids for the paths."""
+@pytest.fixture(scope="module")
+def ids(pair: Pair) -> dict[str, str]:
+    """Ids for the paths, of what was stored through both servers."""
     one, two = pair
     send(one, "PUT", "/api/keys/openai", key=KEY)
     session = send(one, "POST", "/api/sessions", title="About rivers")["id"]
@@ -133,8 +137,9 @@ def readable(document: dict[str, Any]) -> list[str]:
     return sorted(path for path, methods in document["paths"].items() if "get" in methods)
 
 
-def test_g01_every_endpoint_that_can_be_read_answers_the_same_on_both_servers(pair: Pair) -> None:
-    ids = live(pair)
+def test_g01_every_endpoint_that_can_be_read_answers_the_same_on_both_servers(
+    pair: Pair, ids: dict[str, str]
+) -> None:
     document = pair[0].get("/openapi.json").json()
     paths = [path for path in readable(document) if path not in STREAMS]
     assert set(DIFFERENT) | STREAMS <= set(readable(document)), "an exception names a path that is not there"
@@ -179,8 +184,7 @@ def test_g01_a_key_saved_through_one_server_is_used_by_the_other_at_once(pair: P
     assert not state["has_key"]
 
 
-def test_g01_both_servers_stream_the_same_events(pair: Pair) -> None:
-    ids = live(pair)
+def test_g01_both_servers_stream_the_same_events(pair: Pair, ids: dict[str, str]) -> None:
     heard = []
     for client in pair:
         lines = []
