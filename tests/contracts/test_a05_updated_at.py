@@ -71,5 +71,15 @@ async def test_a05_a_time_far_ahead_does_not_date_what_comes_after_it(store: Sto
     assert (await store.sessions.get(ME, ahead.id)).updated_at == clock.now_ms()
 
 
+async def test_a05_progress_is_dated_now_although_its_session_was_dated_far_ahead(
+    store: Store, clock: FakeClock
+) -> None:
+    session = await new_session(store)
+    held = await start(store, session.id, "hello")
+    clock.set_back(10 * 24 * 3600)
+    await append(store, held, [ev.TextDelta(1, "hi")])
+    assert (await store.sessions.get(ME, session.id)).updated_at == clock.now_ms()
+
+
 async def titles(store: Store) -> list[str]:
     return [session.title for session in (await store.sessions.list(ME)).items]

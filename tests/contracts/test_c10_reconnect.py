@@ -13,6 +13,7 @@ from everturn.store import Store, open_store
 from everturn.store.journal.hub import BACKLOG_EVENTS_MAX
 from everturn.testing import FakeClock
 from tests.acting import ME, answered, append, new_session, positions, start
+from tests.conftest import OpenAnother
 from tests.waiting import reader_waits
 
 pytestmark = pytest.mark.anyio
@@ -32,17 +33,18 @@ async def test_c10_across_a_restart_there_is_no_gap_and_no_repeat(store_url: str
         stream = second.journal.follow(ME, session.id, seen[-1])
         while len(seen) < 13:
             seen += [event.position for event in await anext(stream)]
-        await stream.aclose()  # type: ignore[attr-defined]
+        await stream.aclose()
     assert seen == list(range(1, 14))
 
 
-async def test_c10_a_reader_that_lags_behind_everything_loses_nothing(store: Store) -> None:
-    """Its backlog overflows and is dropped: it goes back to the journal."""
+@pytest.mark.parametrize("more", [100, 500])
+async def test_c10_a_reader_that_lags_behind_everything_loses_nothing(store: Store, more: int) -> None:
+    """Its backlog overflows, with the last batch or before it, and is dropped: it goes back to the journal."""
     session = await new_session(store)
     held = await start(store, session.id, "hello")
     stream = store.journal.follow(ME, session.id, 0)
     seen = [event.position for event in await anext(stream)]
-    many = BACKLOG_EVENTS_MAX + 500
+    many = BACKLOG_EVENTS_MAX + more
     async with anyio.create_task_group() as group:
         group.start_soon(_read_once, stream, seen)
         await reader_waits()
@@ -51,12 +53,34 @@ async def test_c10_a_reader_that_lags_behind_everything_loses_nothing(store: Sto
     with anyio.fail_after(60):
         while len(seen) < many + 3:
             await _read_once(stream, seen)
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     assert seen == list(range(1, many + 4)) == await positions(store, session.id)
 
 
+async def test_c10_events_of_another_process_are_not_skipped(
+    store: Store, open_another: OpenAnother, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process publishes a later event before it has noticed the other's."""
+    monkeypatch.setattr("everturn.store.sqlite.writer.OTHERS_POLL_S", 3_600.0)
+    other = await open_another()
+    session = await new_session(store)
+    held = await start(store, session.id, "hello")
+    stream = store.journal.follow(ME, session.id, 0)
+    seen = [event.position for event in await anext(stream)]
+    async with anyio.create_task_group() as group:
+        group.start_soon(_read_once, stream, seen)
+        await reader_waits()
+        number = await append(other, held, [ev.TextDelta(1, "theirs")])
+        await append(store, held, [ev.TextDelta(1, "ours")], number)
+    with anyio.fail_after(60):
+        while seen[-1] < 4:
+            await _read_once(stream, seen)
+    await stream.aclose()
+    assert seen == [1, 2, 3, 4] == await positions(store, session.id)
+
+
 async def _read_once(stream: object, seen: list[int]) -> None:
-    seen.extend(event.position for event in await anext(stream))  # type: ignore[call-overload]
+    seen.extend(event.position for event in await anext(stream))  # type: ignore[call-overload]  # a stream of events
 
 
 async def _append_many(store: Store, held: Claim, number: int, count: int) -> None:
@@ -77,7 +101,7 @@ async def test_c10_where_events_were_pruned_one_snapshot_names_its_position(
     events = await store.journal.after(ME, session.id, 3)
     (snapshot,) = events
     assert snapshot.kind == "snapshot"
-    assert snapshot.payload.position == snapshot.position  # type: ignore[union-attr]
+    assert snapshot.payload.position == snapshot.position
     following = await store.journal.after(ME, session.id, snapshot.position)
     assert [event.position for event in following] == list(range(snapshot.position + 1, 19))
     assert following[0].kind == "turn.accepted"
@@ -95,5 +119,5 @@ async def test_c10_a_cursor_from_beyond_the_end_gets_a_snapshot_and_misses_nothi
         assert (snapshot.kind, snapshot.position) == ("snapshot", position)
         await append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "a")])
         following = await anext(stream)
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     assert following[0].position == position + 1

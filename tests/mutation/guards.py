@@ -116,7 +116,7 @@ def _break(
         if (
             isinstance(node, ast.ExceptHandler)
             and node.type is not None
-            and _header_ends(node.type, line, column)
+            and node.type.end_lineno == line  # "as error" may follow
         ):
             return _replaced(text, node.type, "()")
     raise BadGuard(f"{where}: the guard marks no statement, condition or operand")

@@ -292,7 +292,7 @@ class Fold:
     def _on_tool_output(self, payload: ev.ToolOutput, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
         if call is not None and call.result is None:
-            call.printed.add(payload.text)
+            call.printed.add(payload.text)  # guard: a02
 
     def _on_tool_finished(self, payload: ev.ToolFinished, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)

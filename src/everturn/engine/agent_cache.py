@@ -118,7 +118,7 @@ class CacheEntry(Generic[A]):
         if not version or not self.is_tracked:
             return False
         baseline = self.baselines.get(session_id)
-        if baseline is not None:
+        if baseline is not None:  # guard: d04 d05
             return baseline.version != version
         return self.version_of_any is not None and self.version_of_any != version
 
@@ -188,7 +188,7 @@ class AgentCache(Generic[A]):
         reason = "new"
         while True:
             entry = self._entries.get(key)
-            if entry is None:
+            if entry is None:  # guard: d01 always
                 return await self._build(key, signature, build, reason)
             if entry.is_pending:  # guard: d07
                 # Another turn is building it. If that fails, this one builds it.
@@ -294,7 +294,7 @@ class AgentCache(Generic[A]):
             return
         kept = tuple(history)
         size = _size_after(entry.baselines.get(session_id), kept)
-        entry.keep(session_id, Baseline(versions.after, kept, size, given))
+        entry.keep(session_id, Baseline(versions.after, kept, size, given))  # guard: d02
         entry.version_of_any = None
         self._trim()
 
@@ -333,7 +333,7 @@ class AgentCache(Generic[A]):
         entry = self._entries.get(key)
         if entry is None or entry.is_pending:
             return False
-        del self._entries[key]
+        del self._entries[key]  # guard: b14
         self.counts[f"evictions_{reason}"] += 1
         entry.is_doomed = True
         self._leaving.add(entry)

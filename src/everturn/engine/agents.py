@@ -101,7 +101,7 @@ class BoundAgent:
             session.transcript_version,
             lambda: load_history(self._services, session, turn),
         )
-        if not kept or kept[-1].turn_id == turn.id:
+        if not kept or kept[-1].turn_id == turn.id:  # guard: a04
             return list(kept)
         if self._own is None or kept[-1].turn_id != turn.parent_id:
             # The turn does not follow the end of the cached history.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, TypeVarTuple
@@ -223,7 +223,7 @@ class Engine:
             project = await anyio.to_thread.run_sync(real_folder, new.project)
             new = msgspec.structs.replace(new, project=project)
         session = await self.store.sessions.create(owner, new, request=request)
-        if leaving and self._memory is not None:
+        if leaving and self._memory is not None:  # guard: b18
             self._start_memory_task(f"leave {leaving}", self._memory.commit_session, owner, leaving)
         return session
 
@@ -262,7 +262,7 @@ class Engine:
     ) -> Page[Message]:
         return (await self.page(owner, session_id, before=before, limit=limit)).messages
 
-    def follow(self, owner: str, session_id: str, after: int) -> AsyncIterator[Sequence[Event]]:
+    def follow(self, owner: str, session_id: str, after: int) -> AsyncGenerator[Sequence[Event], None]:
         """The session's durable events after this position, then those to come, in batches."""
         return self.store.journal.follow(owner, session_id, after)
 
@@ -276,7 +276,7 @@ class Engine:
         is_foreign = session.active_turn is not None and not self._runner.holds(session.active_turn)
         is_stray = session.active_state is TurnState.RUNNING and is_foreign and not self._is_stopped
         if is_stray:
-            await self._runner.take_over()
+            await self._runner.take_over()  # guard: c01
         if is_pending:
             await self.store.journal.recover(owner, session_id)
         return session, is_stray or is_pending

@@ -93,7 +93,9 @@ def next_move(folded: Folded, progress: TurnProgress, now_ms: int, settings: Eng
     if missing:
         return RunCalls(missing)
     if folded.steps and not folded.calls and not _has_new_word(folded):
-        return Complete() if _answers(folded) else Fail(_empty_answer(folded))
+        if not _answers(folded):  # guard: a10
+            return Fail(_empty_answer(folded))
+        return Complete()
     question = _limit_reached(progress, now_ms, settings) or _repeats(progress, settings)
     return question or CallModel(folded.steps + 1)
 

@@ -183,7 +183,7 @@ class Runner:
         store = self._services.store
         await store.workers.register(self.worker)
         await self._renew()
-        await store.workers.take_over(self.worker)
+        await store.workers.take_over(self.worker)  # guard: c01
         async with anyio.create_task_group() as group:
             self._group = group
             group.start_soon(self._claim_forever, name="claims")
@@ -412,7 +412,8 @@ class Runner:
         else:
             if not isinstance(error, EverturnError):
                 _log.error("turn %s failed", running.id, exc_info=error)
-            await self._retry_until_stored(running, self._services.store.turns.fail, _failure(error))
+            failure = _failure(error)
+            await self._retry_until_stored(running, self._services.store.turns.fail, failure)  # guard: a09
 
     async def _retry_until_stored(
         self, running: RunningTurn, act: Callable[..., Awaitable[object]], *args: object
@@ -433,7 +434,7 @@ class Runner:
                 if error.message != said:
                     _log.warning("turn %s could not be ended yet: %s", running.id, error.message)
                 said = error.message
-            except Exception as error:
+            except Exception as error:  # guard: a09
                 # An error here must not end the task: it would end all turns of this worker.
                 if repr(error) != said:
                     _log.exception("turn %s could not be ended yet", running.id)
@@ -452,7 +453,7 @@ class Runner:
                 await act()
             except (Retry, Stopped) as error:
                 _log.warning("%s: %s", getattr(act, "__name__", "task"), error.message)
-            except Exception:
+            except Exception:  # guard: a09
                 # The root of a task: log the error and try again. It must not end any turn.
                 _log.exception("%s failed", getattr(act, "__name__", "task"))
 

@@ -69,7 +69,7 @@ class Handles:
         before = self._current.get(session_id)
         known = self._know(handle)
         self._use(known, session_id)
-        self._current[session_id] = known.name
+        self._current[session_id] = known.name  # guard: b06
         if before is not None and before != known.name:
             # Turns may still be owed to the earlier handle: keep it until they are committed (``drop_idle``).
             self._use(self._known[before], session_id)

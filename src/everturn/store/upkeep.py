@@ -74,7 +74,7 @@ class Upkeep:
 
     async def prune(self, *, older_than_ms: int, limit: int = 200) -> int:
         before = self._db.clock.now_ms() - older_than_ms
-        if not await self._db.read(_prunable, before):
+        if not await self._db.read(_prunable, before):  # guard: a03
             return 0
         return await self._db.write(_prune, before, limit)
 

@@ -52,8 +52,8 @@ async def test_the_turn_of_a_killed_process_is_taken_over_at_once(store_url: str
         assert await store.workers.take_over("wrk_lives") == 0
 
 
-async def test_the_turn_of_a_living_worker_is_left_alone(store: Store, open_another: object) -> None:
-    other: Store = await open_another()  # type: ignore[operator]
+async def test_c01_the_turn_of_a_living_worker_is_left_alone(store: Store, open_another: object) -> None:
+    other: Store = await open_another()
     await store.workers.register("wrk_one")
     session = await new_session(store)
     held = await start(store, session.id, "hello", "wrk_one")
@@ -109,7 +109,7 @@ async def test_two_data_folders_on_one_database_see_each_other_s_locks(tmp_path:
 
 async def test_registering_again_keeps_the_lock(store: Store, open_another: object) -> None:
     """A worker that lost its lease registers again under its own name."""
-    other: Store = await open_another()  # type: ignore[operator]
+    other: Store = await open_another()
     await store.workers.register("wrk_one")
     await store.workers.register("wrk_one")
     session = await new_session(store)

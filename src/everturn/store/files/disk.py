@@ -72,7 +72,7 @@ def write_atomically(disk: Disk, target: Path, data: bytes) -> None:
         with report_errors(target):
             _copy_in(disk, temporary, data)
             disk.rename(temporary, target)
-            disk.sync_folder(target.parent)
+            disk.sync_folder(target.parent)  # guard: a15
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -91,7 +91,7 @@ def _copy_in(disk: Disk, temporary: Path, content: bytes | Path) -> tuple[str, i
                 digest.update(chunk)
                 size += len(chunk)
                 disk.write(descriptor, chunk)
-        disk.sync_file(descriptor)
+        disk.sync_file(descriptor)  # guard: a15
     finally:
         os.close(descriptor)
     return digest.hexdigest(), size

@@ -79,7 +79,7 @@ class Files:
         before = self._db.clock.now_ms() - grace_ms
         async with self._sweeping:
             await self._delete_leftovers(before)
-            if await self._db.read(_unused, before):
+            if await self._db.read(_unused, before):  # guard: a03 always
                 await self._db.write(_sweep, before)
                 await self._db.probe.reach(Moment.SWEEP_COMMITTED)
             # Also those of a sweep that was killed. Only what this database named: another one may keep its

@@ -37,7 +37,7 @@ class Follower:
         if self._count > BACKLOG_EVENTS_MAX:
             self._backlog.clear()
             self._count = 0
-            self._must_look = True
+            self._must_look = True  # guard: c10
         else:
             self._backlog.append(events)
         self._wake()

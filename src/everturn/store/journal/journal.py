@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from everturn.domain.errors import JournalCorrupt, NotFound, WrongState
 from everturn.domain.events import Event, Payload, Snapshot, encode
@@ -67,7 +67,7 @@ class Journal:
     async def of_turn(self, owner: str, turn_id: str) -> list[Event]:
         return await self._db.read(_of_turn, owner, turn_id)
 
-    async def follow(self, owner: str, session_id: str, after: int) -> AsyncIterator[Sequence[Event]]:
+    async def follow(self, owner: str, session_id: str, after: int) -> AsyncGenerator[Sequence[Event], None]:
         # Subscribing before the first read: what commits in between is in the backlog, and its position
         # says whether the read has seen it.
         follower = self._hub.follow(session_id)
@@ -78,7 +78,7 @@ class Journal:
                     yield batch
                     position = batch[-1].position
                 while (live := await follower.next()) is not None:
-                    if live[0].position > position + 1 or not _is_unbroken(live):
+                    if live[0].position > position + 1 or not _is_unbroken(live):  # guard: c10
                         break  # another process wrote in between, or two commits were published out of order
                     fresh = [event for event in live if event.position > position]
                     if fresh:
@@ -107,7 +107,7 @@ class Journal:
         if session_id in self._recovering:
             return False
         _, is_pending = await self.pending(owner, session_id)
-        if not is_pending:
+        if not is_pending:  # guard: a03
             return False
         if session_id in self._recovering:
             return False
@@ -126,9 +126,9 @@ class Journal:
 
 def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Script[list[Event]]:
     session = yield from get_session(tx, owner, session_id)
-    if position < session.pruned_through:
+    if position < session.pruned_through:  # guard: c10
         return [_snapshot(tx, session, session.pruned_through)]
-    if position > session.session.position:
+    if position > session.session.position:  # guard: c10
         # A cursor from before a backup was restored. The reader starts again from here; otherwise it would
         # skip everything up to its old position.
         return [_snapshot(tx, session, session.session.position)]

@@ -42,11 +42,11 @@ def refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Me
             checked(turn.id, "trn")
     except InvalidId as error:
         raise BadImport(error.message) from error
-    if len({turn.id for turn in turns}) < len(turns):
+    if len({turn.id for turn in turns}) < len(turns):  # guard: a15
         raise BadImport("A turn is in this document twice.")
-    if len({(message.turn_id, message.ordinal) for message in messages}) < len(messages):
+    if len({(message.turn_id, message.ordinal) for message in messages}) < len(messages):  # guard: a15
         raise BadImport("Two messages of this document have the same place in their turn.")
-    refuse_numbers(session, turns, messages)
+    refuse_numbers(session, turns, messages)  # guard: a15
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ def import_session(
     numbers = yield from _import_turns(session, turns, asked.head, renamed)
     by_turn: dict[str, list[Message]] = {}
     for message in messages:
-        if message.turn_id not in numbers:
+        if message.turn_id not in numbers:  # guard: a15
             raise BadImport(f"Message {message.id[:60]} belongs to no turn of this document.")
         own = msgspec.structs.replace(rename_covered(message, renamed), is_imported=True)
         by_turn.setdefault(message.turn_id, []).append(own)
@@ -148,7 +148,7 @@ def _import_names(tx: Tx, owner: str, asked: Session, turns: tuple[Turn, ...]) -
     for turn in turns:
         taken = taken or bool((yield q("turn_exists", turn.id)))
     taken = taken or bool((yield q("session_id_taken", asked.id)))
-    if not taken:
+    if not taken:  # guard: a15 always
         return {}
     renamed = {turn.id: tx.ids.turn() for turn in turns}
     renamed[asked.id] = tx.ids.session()
@@ -176,7 +176,7 @@ def _import_turns(
     numbers: dict[str, int] = {}
     in_tree = {head, *(turn.parent_id for turn in turns)}
     for turn in _parents_first(turns):
-        if turn.state not in ENDED:
+        if turn.state not in ENDED:  # guard: a15
             raise BadImport(f"Turn {turn.id[:60]} is {turn.state}; only ended turns can be imported.")
         parent = renamed.get(turn.parent_id or "", turn.parent_id)
         # One that was removed from the queue was never in the tree: without a parent it is no root either.

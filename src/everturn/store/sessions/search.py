@@ -71,7 +71,7 @@ class Search:
         return [_hit(row, words) for row in rows]
 
     async def index(self, *, limit: int = 2000) -> int:
-        if not await self._db.read(_next, 1):
+        if not await self._db.read(_next, 1):  # guard: a03
             return 0
         return await self._db.write(_index, limit)
 

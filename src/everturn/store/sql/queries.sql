@@ -57,11 +57,14 @@ VALUES ($1, $2, $3, 1, $4, $5, $6, 0, 0, $7, '[]', $8, $9, $10, 0) RETURNING ses
 -- %1: whose list, %2: the archived one (1) or not. Usually nothing is ahead of the clock, and this is one look
 -- at an index. More than two days ahead is a mistake, which must not be catching.
 coalesce((SELECT max(n.updated_at) + 1 FROM tails n WHERE n.owner = %1 AND n.archived = %2 AND n.is_listed = 1
-  AND n.updated_at > CAST($3 AS BIGINT) AND n.updated_at <= CAST($3 AS BIGINT) + 172800000), CAST($3 AS BIGINT))
+  AND n.updated_at > CAST($3 AS BIGINT)
+  AND n.updated_at <= CAST($3 AS BIGINT) + 172800000 -- guard: a05
+  ), CAST($3 AS BIGINT))
 
 -- macro: now_or_own
 -- For progress, which is written often: now ($3), or as it was if that is ahead of the clock.
-CASE WHEN tails.updated_at > CAST($3 AS BIGINT) AND tails.updated_at <= CAST($3 AS BIGINT) + 172800000
+CASE WHEN tails.updated_at > CAST($3 AS BIGINT)
+  AND tails.updated_at <= CAST($3 AS BIGINT) + 172800000 -- guard: a05
   THEN tails.updated_at ELSE CAST($3 AS BIGINT) END
 
 -- name: tail_insert

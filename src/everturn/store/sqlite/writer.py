@@ -288,7 +288,7 @@ class Writer:
         if run:
             self._appends.write(run, now, stored)
         self._probe.pass_by(Moment.BATCH_WRITTEN)
-        cursor.execute("COMMIT")
+        cursor.execute("COMMIT")  # guard: a02
         return stored
 
     def _isolate(self, batch: list[AnyItem], fault: StoreFault) -> None:

@@ -78,7 +78,8 @@ class Turns:
         without_owners: Sequence[str] = (),
     ) -> list[Claim]:
         # Looking first costs no write transaction when there is nothing to do (A03).
-        if not await self._db.read(claims.find_claimable, limit, session_id, tuple(without_owners)):
+        found = await self._db.read(claims.find_claimable, limit, session_id, tuple(without_owners))
+        if not found:  # guard: a03
             return []
         return await self._db.write(claims.claim, worker, limit, session_id, tuple(without_owners))
 
@@ -91,7 +92,7 @@ class Turns:
         return await self._db.read(claims.held_by, worker)
 
     async def take_steering(self, turn_id: str, epoch: int, number: int) -> list[Message]:
-        if not await self._db.read(steering.has_steering, turn_id):
+        if not await self._db.read(steering.has_steering, turn_id):  # guard: a03
             return []
         return await self._db.write(steering.take_steering, turn_id, epoch, number)
 

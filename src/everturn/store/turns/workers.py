@@ -96,7 +96,7 @@ class Workers:
 
     async def _take_over_dead(self, dead: str) -> int:
         lock = WorkerLock(self._folder / f"{dead}.lock")
-        if not lock.try_take():
+        if not lock.try_take():  # guard: c01
             return 0
         try:
             await self._deliver_spool(dead)
