@@ -131,7 +131,8 @@ class EverturnToolbox:
             # an answer to it is good for this one call only.
             if not isinstance(error, ToolFailed):
                 _log.warning("a call of %s could not be judged", spec.name, exc_info=error)
-            reason = f"It could not be judged: {error}"
+            why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            reason = f"Everturn could not check what it would do ({why.rstrip('.')})."
             return Ruling(Verdict.ASK, reason, label=spec.name, options=(Decision.ONCE, Decision.DENY))
 
     async def remember(self, call: ToolCall, decision: Decision) -> None:
