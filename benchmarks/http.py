@@ -236,7 +236,7 @@ async def start_and_idle(report: Report) -> None:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
             )
-            await asyncio.to_thread(process.stdout.readline)  # type: ignore[union-attr]
+            await asyncio.to_thread(process.stdout.readline)  # type: ignore[union-attr]  # opened with a pipe
             starts.append(time.perf_counter() - begin)
             await asyncio.sleep(1)
             rss = rss_kb(process.pid) / 1024

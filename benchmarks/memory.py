@@ -85,7 +85,7 @@ async def recall(report: Report, folder: Path, count: int) -> None:
         taken = []
         for _ in range(100):
             started = time.perf_counter()
-            await handle.holds(OWNER, found)  # type: ignore[attr-defined]
+            await handle.holds(OWNER, found)  # type: ignore[attr-defined]  # the built-in provider has it
             taken.append((time.perf_counter() - started) * 1e3)
         report.say("looking whether what was recalled still holds, p50", median(taken), "ms")
         started = time.perf_counter()
@@ -118,9 +118,9 @@ class Quiet(RecordingProvider):
 class Forgetful(ScriptedModel):
     """Keeps no requests."""
 
-    def stream(self, request: object) -> object:  # type: ignore[override]
+    def stream(self, request: object) -> object:  # type: ignore[override]  # a stand-in that counts
         self.requests.clear()
-        return super().stream(request)  # type: ignore[arg-type]
+        return super().stream(request)  # type: ignore[arg-type]  # passed on as it came
 
 
 async def touched(report: Report, folder: Path, count: int) -> None:
@@ -189,9 +189,9 @@ async def warm_and_cold(report: Report, folder: Path, messages: int) -> None:
 class Timed(ScriptedModel):
     called_at = 0.0
 
-    def stream(self, request: object) -> object:  # type: ignore[override]
+    def stream(self, request: object) -> object:  # type: ignore[override]  # a stand-in that counts
         self.called_at = time.perf_counter()
-        return super().stream(request)  # type: ignore[arg-type]
+        return super().stream(request)  # type: ignore[arg-type]  # passed on as it came
 
 
 async def _long_session(store: Store, messages: int) -> str:

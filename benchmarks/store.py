@@ -189,7 +189,7 @@ def raw_rate(base: Path, total: int, batch: int, vfs: str | None) -> float:
     return total / seconds
 
 
-def _in_new_loop(make) -> None:  # type: ignore[no-untyped-def]
+def _in_new_loop(make) -> None:  # type: ignore[no-untyped-def]  # any async function
     failure: list[BaseException] = []
 
     def run() -> None:
@@ -209,7 +209,7 @@ def hermes_rate(base: Path) -> float | None:
     """hermes-agent's own append, where that package is installed."""
     if importlib.util.find_spec("hermes_state") is None:
         return None
-    from hermes_state import SessionDB  # type: ignore[import-not-found]
+    from hermes_state import SessionDB  # type: ignore[import-not-found]  # installed only to compare
 
     folder = Path(tempfile.mkdtemp(dir=base))
     database = SessionDB(folder / "state.db")
@@ -403,9 +403,7 @@ async def recovery(report: Report, base: Path, turns: int) -> None:
         held = await store.turns.claim("wrk_dead", limit=turns)
         payloads = [ev.StepStarted(1, "m"), *[DELTA] * 20]
         await asyncio.gather(*(store.journal.append(c.turn.id, c.epoch, 2, payloads) for c in held))
-        for lock in store.workers._locks.values():
-            lock.release(and_file=False)  # what a kill -9 does to it
-        store.workers._locks.clear()
+        store.workers.close()  # what a kill -9 does to its lock
     started = time.perf_counter()
     async with open_store(data_dir=folder, ids=Ids(SystemClock())) as store:
         await store.workers.register("wrk_next")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from everturn.domain import events as ev
-from everturn.domain.asks import Ask
+from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import fold
 from everturn.domain.messages import Call, Message, Outcome, Text
@@ -23,8 +24,8 @@ async def new_session(store: Store, title: str = "") -> Session:
     return await store.sessions.create(ME, NewSession(title=title))
 
 
-async def say(store: Store, session_id: str, text: str, **more: object) -> Accepted:
-    return await store.turns.accept(ME, session_id, Submission(text=text, **more))  # type: ignore[arg-type]
+async def say(store: Store, session_id: str, text: str, **more: Any) -> Accepted:
+    return await store.turns.accept(ME, session_id, Submission(text=text, **more))
 
 
 async def claim(store: Store, worker: str = WORKER, session_id: str | None = None) -> Claim:
@@ -110,8 +111,8 @@ def late(
     ]
 
 
-def ask(ident: str, turn_id: str, session_id: str, topic: str = "question", **more: object) -> Ask:
-    return Ask(ident, session_id, turn_id, topic, 0, text="Shall I?", **more)  # type: ignore[arg-type]
+def ask(ident: str, turn_id: str, session_id: str, topic: AskTopic = AskTopic.QUESTION, **more: Any) -> Ask:
+    return Ask(ident, session_id, turn_id, topic, 0, text="Shall I?", **more)
 
 
 async def transcript(store: Store, session_id: str) -> list[Message]:

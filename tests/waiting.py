@@ -67,7 +67,7 @@ def _waits_in(task: asyncio.Task[Any], function: Callable[..., Any]) -> bool:
 
 
 def _code_of_function(function: Callable[..., Any]) -> Any:
-    return inspect.unwrap(getattr(function, "__func__", function)).__code__  # type: ignore[attr-defined]
+    return inspect.unwrap(getattr(function, "__func__", function)).__code__
 
 
 def _code_of(awaited: object) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, cast
@@ -162,7 +162,7 @@ class Agent:
                     if event.kind in _END_KINDS:
                         return
 
-    def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Sequence[Event]]:
+    def follow(self, session_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event], None]:
         """Yield a session's events after a position, in batches: the stored ones, then new ones, forever."""
         return self._app.engine.follow(self.owner, session_id, after)
 

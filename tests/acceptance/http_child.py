@@ -36,4 +36,4 @@ async def main(folder: Path, store_url: str, port: int, tokens: int, pause_s: fl
 
 if __name__ == "__main__":
     folder, store_url, port, tokens, *seconds = sys.argv[1:]
-    anyio.run(main, Path(folder), store_url, int(port), int(tokens), *map(float, seconds))  # type: ignore[arg-type]
+    anyio.run(main, Path(folder), store_url, int(port), int(tokens), *map(float, seconds))  # type: ignore[arg-type]  # mypy cannot count the arguments

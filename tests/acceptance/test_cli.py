@@ -283,12 +283,12 @@ HELD = """
 import sys
 from everturn.cli import backup
 from everturn.cli.main import main
-copied = backup._copy_memory
+copied = backup.copy_memory
 def held(home, folder):
     print("held", flush=True)
     sys.stdin.readline()
     return copied(home, folder)
-backup._copy_memory = held
+backup.copy_memory = held
 main(sys.argv[1:])
 """
 
@@ -357,26 +357,28 @@ async def test_a_restoration_that_was_killed_is_begun_again(
     data_dir: Path, tmp_path: Path, has_address: bool
 ) -> None:
     copy, home = tmp_path / "copy", tmp_path / "restored"
-    new = {"EVERTURN_DATABASE_URL": str(tmp_path / "elsewhere" / "everturn.db")} if has_address else {}
+    new: dict[str, Any] = (
+        {"EVERTURN_DATABASE_URL": str(tmp_path / "elsewhere" / "everturn.db")} if has_address else {}
+    )
     async with everturn.open(data_dir, model="pocket") as agent:
         kept = await agent.create_session(title="Kept")
     # The backup's own settings, half restored, must not decide where the next attempt puts the database.
     (data_dir / "config.toml").write_text(f"database_url = '{tmp_path / 'wrong.db'}'\n")
-    address = {"EVERTURN_DATABASE_URL": str(data_dir / "everturn.db")}
-    assert (await command(data_dir, "backup", str(copy), **address)).returncode == 0  # type: ignore[arg-type]
+    address: dict[str, Any] = {"EVERTURN_DATABASE_URL": str(data_dir / "everturn.db")}
+    assert (await command(data_dir, "backup", str(copy), **address)).returncode == 0
     async with held_restore(home, copy, **new) as process:
-        meanwhile = await command(home, "restore", str(copy), **new)  # type: ignore[arg-type]
+        meanwhile = await command(home, "restore", str(copy), **new)
         assert (meanwhile.returncode, "Another process is restoring" in meanwhile.stderr) == (1, True)
         process.send_signal(signal.SIGKILL)
     assert (home / "config.toml").exists()
-    again = await command(home, "restore", str(copy), **new)  # type: ignore[arg-type]
+    again = await command(home, "restore", str(copy), **new)
     assert again.returncode == 0, again.stderr
     assert not (home / "UNFINISHED").exists()
     assert not (tmp_path / "wrong.db").exists()
     url = new.get("EVERTURN_DATABASE_URL") or str(home / "everturn.db")
     async with everturn.open(home, model="pocket", database_url=url) as agent:
         assert [session.id for session in (await agent.sessions()).items] == [kept.id]
-    refused = await command(home, "restore", str(copy), **new)  # type: ignore[arg-type]
+    refused = await command(home, "restore", str(copy), **new)
     assert (refused.returncode, "is not empty" in refused.stderr) == (1, True)
 
 

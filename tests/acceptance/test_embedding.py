@@ -134,4 +134,4 @@ def test_every_public_name_exists() -> None:
     for name in everturn.__all__:
         assert getattr(everturn, name) is not None
     with pytest.raises(AttributeError):
-        everturn.nothing  # type: ignore[attr-defined]  # noqa: B018
+        everturn.nothing  # noqa: B018

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -19,7 +20,7 @@ from everturn.domain.sessions import SessionFilter
 from everturn.domain.tool import Instructions, Verdict
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
-from everturn.testing.models import Answer, ModelFails, Pause, Say, Wait
+from everturn.testing.models import Answer, ModelFails, Pause, Say, ScriptStep, Wait
 from everturn.testing.web_server import PATIENCE_S, Running, run_web
 from everturn.web.openai.completions import answer_to
 
@@ -53,7 +54,7 @@ async def nothing_is_left(server: Running) -> None:
 
 
 async def test_the_agent_answers_whole_and_streamed_and_leaves_nothing(store: Store, tmp_path: Path) -> None:
-    script = ("Hello.", [Say("Hello again.", size=3)])
+    script: tuple[Answer, ...] = ("Hello.", [Say("Hello again.", size=3)])
     async with run_web(store, tmp_path, *script) as server, client_of(server) as client:
         whole = await client.chat.completions.create(model="everturn", messages=asking())
         assert whole.choices[0].message.content == "Hello."
@@ -127,7 +128,7 @@ async def test_a_call_that_needs_approval_is_denied_and_the_answer_says_so(
     store: Store, tmp_path: Path, streams: bool
 ) -> None:
     tool = FakeTool("deploy")
-    script = ([CallTool("deploy", {})], "I could not deploy.")
+    script: tuple[Answer, ...] = ([CallTool("deploy", {})], "I could not deploy.")
     rules = {"deploy": Verdict.ASK}
     async with (
         run_web(store, tmp_path, *script, tools=[tool], rules=rules) as server,
@@ -179,8 +180,8 @@ def test_every_question_of_ours_is_answered_with_a_word_that_it_offers(
 
 
 async def test_an_answer_that_takes_too_long_is_an_error_with_a_reason(store: Store, tmp_path: Path) -> None:
-    script = ([Say("Slowly. "), Pause(1e6)],)
-    async with run_web(store, tmp_path, *script, settings={"completion_timeout_s": 0.2}) as server:  # type: ignore[arg-type]
+    script: tuple[Answer, ...] = ([Say("Slowly. "), Pause(1e6)],)
+    async with run_web(store, tmp_path, *script, settings={"completion_timeout_s": 0.2}) as server:
         body = {"model": "everturn", "messages": asking()}
         late = await server.http.post("/v1/chat/completions", json=body)
         assert (late.status_code, late.json()["error"]["code"]) == (502, "turn_not_completed")
@@ -211,9 +212,12 @@ async def test_a_turn_that_its_client_has_left_in_a_session_is_denied_what_it_as
 ) -> None:
     """It would wait for an approval for ever, and whatever is asked in the session next would wait for it."""
     goes_on, tool = anyio.Event(), FakeTool("deploy")
-    script = ([Say("Slowly. "), Wait(goes_on), CallTool("deploy", {})], "I could not deploy.")
+    script: tuple[Answer, ...] = (
+        [Say("Slowly. "), Wait(goes_on), CallTool("deploy", {})],
+        "I could not deploy.",
+    )
     body = {"model": "everturn", "messages": asking(), "stream": is_streamed}
-    async with run_web(store, tmp_path, *script, tools=[tool], rules={"deploy": Verdict.ASK}) as server:  # type: ignore[arg-type]
+    async with run_web(store, tmp_path, *script, tools=[tool], rules={"deploy": Verdict.ASK}) as server:
         with anyio.fail_after(PATIENCE_S):
             await _leave(server, json.dumps(body).encode(), b"Slowly" if is_streamed else b"")
             goes_on.set()
@@ -257,7 +261,7 @@ async def test_client_tools_work_on_a_bare_model_and_not_on_the_agent(store: Sto
         first = await client.chat.completions.create(model="acme:one", messages=asking(), tools=tools)
         assert first.choices[0].finish_reason == "tool_calls"
         (call,) = first.choices[0].message.tool_calls or []
-        assert (call.id, call.function.name) == ("c1", "weather")  # type: ignore[union-attr]
+        assert (call.id, call.function.name) == ("c1", "weather")
         assert [tool.name for tool in model.requests[0].tools] == ["weather"]
         history: list = [
             *asking(),
@@ -266,13 +270,13 @@ async def test_client_tools_work_on_a_bare_model_and_not_on_the_agent(store: Sto
         ]
         second = await client.chat.completions.create(model="acme:one", messages=history, tools=tools)
         assert second.choices[0].message.content == "Sunny."
-        assert model.requests[1].messages[-1].parts[0].text == "25 degrees"  # type: ignore[union-attr]
+        assert model.requests[1].messages[-1].parts[0].text == "25 degrees"
         await nothing_is_left(server)
 
 
 async def test_a_bare_model_streams_tool_calls_and_says_when_it_breaks(store: Store, tmp_path: Path) -> None:
-    broken = [Say("Half an ans"), ModelFails(RateLimited("Slow down."))]
-    models = one_model([Say("Let me see."), CallTool("look", {"at": 1}, id="c9")], broken)  # type: ignore[arg-type]
+    broken: list[ScriptStep] = [Say("Half an ans"), ModelFails(RateLimited("Slow down."))]
+    models = one_model([Say("Let me see."), CallTool("look", {"at": 1}, id="c9")], broken)
     async with run_web(store, tmp_path, models=models) as server, client_of(server) as client:
         calls, text, finish = [], "", None
         stream = await client.chat.completions.create(model="acme:one", messages=asking(), stream=True)
@@ -369,11 +373,11 @@ async def test_an_image_that_is_sent_again_is_the_same_image(store: Store, tmp_p
                 {"type": "text", "text": "What is it?"},
                 {"type": "image_url", "image_url": {"url": image}},
             ]
-            messages = [{"role": "user", "content": parts}]
+            messages: Any = [{"role": "user", "content": parts}]  # the client's own types are unions of many
             return await client.chat.completions.create(
                 model="everturn",
-                messages=messages,  # type: ignore[arg-type]
-                extra_headers=headers,  # type: ignore[arg-type]
+                messages=messages,
+                extra_headers=headers,
             )
 
         assert await ask(PIXEL) == await ask(PIXEL)

@@ -1,6 +1,7 @@
 """A request that is sent again with its key is the same request, whatever was changed meanwhile."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,8 @@ async def test_a01_a_repeat_is_the_same_turn_after_another_model_was_preferred(
         await store.records.put("local", "settings", "web", {"model": "acme:one"})
         session = (await server.http.post("/api/sessions", json={})).json()
         path = f"/api/sessions/{session['id']}"
-        sent = {"json": {"text": "hello"}, "headers": {"Idempotency-Key": "k1"}}
-        first = await server.http.post(f"{path}/turns", **sent)  # type: ignore[arg-type]
+        sent: dict[str, Any] = {"json": {"text": "hello"}, "headers": {"Idempotency-Key": "k1"}}
+        first = await server.http.post(f"{path}/turns", **sent)
         assert first.status_code == 202, first.text
         assert first.json()["turn"]["model"] == "acme:one"
         if what == "preferences":
@@ -28,7 +29,7 @@ async def test_a01_a_repeat_is_the_same_turn_after_another_model_was_preferred(
         else:
             changed = await server.http.patch(path, json={"model": "acme:two"})
             assert changed.status_code == 200
-        again = await server.http.post(f"{path}/turns", **sent)  # type: ignore[arg-type]
+        again = await server.http.post(f"{path}/turns", **sent)
         assert again.status_code == 202, again.text
         assert again.json()["turn"]["id"] == first.json()["turn"]["id"]
         other = await server.http.post(f"{path}/turns", json={"text": "other"}, headers=sent["headers"])

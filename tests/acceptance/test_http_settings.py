@@ -274,7 +274,7 @@ async def test_trust_in_a_session_is_listed_and_ended(store: Store, tmp_path: Pa
         trusted, other = await server.new_session(title="Trusted"), await server.new_session(title="Other")
         policy, judgement = Policy(store.records, clock), Judgement("git push")
         for session, decision in ((trusted, "trust"), (other, "trust"), (trusted, "session")):
-            await policy.remember(_call(session["id"], tmp_path), judgement, decision)  # type: ignore[arg-type]
+            await policy.remember(_call(session["id"], tmp_path), judgement, decision)  # type: ignore[arg-type]  # the word that the API takes
         listed = (await server.http.get("/api/policy")).json()["trusted"]
         assert {one["title"] for one in listed} == {"Trusted", "Other"}
 

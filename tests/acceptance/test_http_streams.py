@@ -74,7 +74,7 @@ async def test_last_event_ids_that_make_no_sense_are_refused(store: Store, tmp_p
         for wrong in ("x", "-1", "1.5", "9" * 30, "٣"):
             answer = await server.http.get(
                 f"/api/sessions/{session_id}/events",
-                headers={"Last-Event-ID": wrong.encode()},  # type: ignore[arg-type]
+                headers={"Last-Event-ID": wrong.encode()},  # type: ignore[arg-type]  # bytes, to send what is no text
             )
             assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
@@ -209,7 +209,7 @@ async def test_a_client_that_never_reads_is_cut_off_and_no_other_client_waits(
             frames = await server.run(session_id)
             assert frames[-1].event == "turn.completed"
             with anyio.fail_after(PATIENCE_S):
-                while not any(stream.writing_since is not None for stream in server.web.streams._open):
+                while not server.web.streams.waiting:
                     await anyio.lowlevel.checkpoint()
             await clock.advance(40)
             assert server.web.streams.cut_off == 1

@@ -62,7 +62,7 @@ class Day:
         gate = Gate()
         first, second = f"Answer {number} begins.\n\n", f"\n\nAnswer {number} ends."
         steps = [first + PARAGRAPH, gate, PARAGRAPH + second] if held else [first + PARAGRAPH * 3 + second]
-        self.house.provider.on(f"Turn {number}:", steps)  # type: ignore[arg-type]
+        self.house.provider.on(f"Turn {number}:", steps)  # type: ignore[arg-type]  # steps of several kinds
         self.seen.append([f"Turn {number}:", f"Answer {number} begins."])
         await say(self.page, f"Turn {number}: " + "please\n" * (number % 5))
         if held:

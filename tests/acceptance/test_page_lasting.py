@@ -411,7 +411,7 @@ async def test_an_old_tab_offers_to_reload_after_an_upgrade(data_dir: Path) -> N
 
         async def newer(route: object) -> None:
             body = '<!doctype html><script type="module" src="./assets/index-newer000.js"></script>'
-            await route.fulfill(body=body, content_type="text/html")  # type: ignore[attr-defined]
+            await route.fulfill(body=body, content_type="text/html")  # type: ignore[attr-defined]  # a Playwright route
 
         await page.route(lambda url: url.rstrip("/") == house.url.rstrip("/"), newer)
         await house.kill()

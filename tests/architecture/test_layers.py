@@ -71,7 +71,7 @@ def imports() -> list[Import]:
         for node in ast.walk(tree):
             for target in _targets(node, module):
                 if target.split(".")[0] == "everturn":
-                    found.append(Import(module, node.lineno, target, id(node) in top))  # type: ignore[attr-defined]
+                    found.append(Import(module, node.lineno, target, id(node) in top))  # type: ignore[attr-defined]  # import nodes have a line
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
@@ -23,11 +24,11 @@ def memory_over(
     *,
     opened: Sequence[RecordingProvider] = (),
     worker: str = "",
-    **settings: object,
+    **settings: Any,
 ) -> Memory:
     """A memory whose provider is the recorder; ``opened`` are the handles it opens, one after the other."""
     left = list(opened)
-    given = MemorySettings(provider=NAME, **settings)  # type: ignore[arg-type]
+    given = MemorySettings(provider=NAME, **settings)
     providers = Providers({NAME: lambda: left.pop(0)}, {})
     return Memory(
         store.ledger, providers, clock=clock, ids=Ids(clock), settings=given, probe=probe, worker=worker

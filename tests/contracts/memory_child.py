@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
@@ -60,9 +61,9 @@ def taken_in(taken: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in taken.read_text(encoding="utf-8").splitlines()]
 
 
-def memory_into(store: Store, taken: Path, probe: Probe | None = None, **settings: object) -> Memory:
+def memory_into(store: Store, taken: Path, probe: Probe | None = None, **settings: Any) -> Memory:
     clock = SystemClock()
-    given = MemorySettings(provider=NAME, **settings)  # type: ignore[arg-type]
+    given = MemorySettings(provider=NAME, **settings)
     providers = Providers({NAME: lambda: FileProvider(taken)}, {})
     return Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=given, probe=probe)
 

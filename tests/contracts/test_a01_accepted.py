@@ -112,8 +112,8 @@ async def test_a01_bad_input_is_refused_with_a_code_and_stores_nothing(
     session = await new_session(store)
     with pytest.raises(error) as refused:
         await store.turns.accept(ME, session.id, submission)
-    assert refused.value.code  # type: ignore[attr-defined]
-    assert refused.value.hint  # type: ignore[attr-defined]
+    assert refused.value.code  # type: ignore[attr-defined]  # every error here has one
+    assert refused.value.hint  # type: ignore[attr-defined]  # every error here has one
     assert (await store.sessions.get(ME, session.id)).position == 0
 
 

@@ -28,7 +28,7 @@ async def count_writes(url: str) -> None:
 
 async def writes_so_far(store: Store, url: str) -> int:
     if store.kind == "sqlite":
-        return int(store.database.writer.batches)  # type: ignore[attr-defined]
+        return int(store.database.writer.batches)
     connection = await asyncpg.connect(url)
     try:
         return int(await connection.fetchval("SELECT last_value FROM writes"))

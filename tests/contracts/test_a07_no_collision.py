@@ -73,7 +73,7 @@ class Crowd:
 
     async def tolerate(self, act: object) -> None:
         try:
-            await act  # type: ignore[misc]
+            await act  # type: ignore[misc]  # an awaitable of any kind
         except (Refused, Stopped) as error:
             self.refusals.append(error.code)
 

@@ -109,7 +109,7 @@ async def test_a16_a_queued_turn_takes_another_place_and_runs_there(
     assert after.version == before.version + 1
     assert after.updated_at == before.updated_at, "putting things in order is no activity"
     (told,) = await store.journal.after(ME, session.id, before.position)
-    assert (told.kind, told.payload.what) == ("session.changed", "queue")  # type: ignore[union-attr]
+    assert (told.kind, told.payload.what) == ("session.changed", "queue")
     await complete(store, held, await append(store, held, answer("ok")))
     ran = []
     while claims := await store.turns.claim("wrk_one"):

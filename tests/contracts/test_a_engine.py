@@ -27,7 +27,7 @@ from everturn.testing import (
     ScriptedModels,
 )
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
-from everturn.testing.models import Wait
+from everturn.testing.models import Answer, Wait
 from tests.waiting import reader_waits, until
 
 pytestmark = pytest.mark.anyio
@@ -143,12 +143,12 @@ def _count_writes(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_a04_a_turn_reads_its_history_once_however_much_it_says(
     store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = (
+    script: tuple[Answer, ...] = (
         [Chunks("x", 300), CallTool("look")],
         [Chunks("y", 300), CallTool("look", {"n": 1})],
         [Chunks("z", 300)],
     )
-    async with open_harness(store, *script, tools=[FakeTool("look")], clock=clock) as h:  # type: ignore[arg-type]
+    async with open_harness(store, *script, tools=[FakeTool("look")], clock=clock) as h:
         session = await h.new_session()
         reads: list[str] = []
         context = store.transcript.context
@@ -167,9 +167,9 @@ async def test_a05_progress_moves_updated_at_and_a_title_does_not(
 ) -> None:
     gate = anyio.Event()
     settings = quiet_settings(makes_titles=True)
-    script = ([Wait(gate), Say("word")], "A Title")
+    script: tuple[Answer, ...] = ([Wait(gate), Say("word")], "A Title")
     probe.hold(Moment.TITLE_MADE)
-    async with open_harness(store, *script, clock=clock, probe=probe, settings=settings) as h:  # type: ignore[arg-type]
+    async with open_harness(store, *script, clock=clock, probe=probe, settings=settings) as h:
         session = await h.new_session()
         await h.send(session)
         await h.seen(session, "step.started")
@@ -228,7 +228,7 @@ async def test_a08_all_progress_is_durable_before_the_end_and_nothing_lands_afte
         accepted = await h.send(session)
         await probe.reached(Moment.WRITER_QUIET)
         said = [e.payload for e in await h.events(session) if e.kind == "text.delta"]
-        assert sum(len(p.text) for p in said) == 500  # type: ignore[misc, union-attr]
+        assert sum(len(p.text) for p in said) == 500  # type: ignore[misc]  # only text deltas are left
         assert (await h.turn(accepted.turn.id)).state is TurnState.RUNNING
         probe.release(Moment.WRITER_QUIET)
         await h.settled(accepted.turn.id)
@@ -369,13 +369,13 @@ async def test_a12_a_cancel_by_another_process_ends_the_work_here(
 async def test_a13_undo_and_retry_are_refused_while_a_turn_runs_or_waits(
     store: Store, clock: FakeClock
 ) -> None:
-    script = ("first", [CallTool("pay")], [Say("x"), Pause(FOREVER)])
+    script: tuple[Answer, ...] = ("first", [CallTool("pay")], [Say("x"), Pause(FOREVER)])
     async with open_harness(
         store,
-        *script,  # type: ignore[arg-type]
+        *script,
         tools=[FakeTool("pay")],
         rules={"pay": Verdict.ASK},
-        clock=clock,  # type: ignore[arg-type]
+        clock=clock,
     ) as h:
         session = await h.new_session()
         await h.run(session, "one")
@@ -422,7 +422,7 @@ async def test_a13_undo_redo_retry_edit_and_repeats(store: Store, clock: FakeClo
 async def test_a14_compaction_takes_the_slot_and_later_messages_queue(
     store: Store, clock: FakeClock, probe: HoldingProbe
 ) -> None:
-    script = ("one", "two", "SHORT", "three")
+    script: tuple[Answer, ...] = ("one", "two", "SHORT", "three")
     async with open_harness(store, *script, clock=clock, probe=probe) as h:
         session = await h.new_session()
         for text in ("a" * 6000, "b" * 6000):

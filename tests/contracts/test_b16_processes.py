@@ -79,7 +79,7 @@ def child(
 
 
 def words_taken(taken: Path) -> list[object]:
-    return [word for line in taken_in(taken) if line["is_new"] for word in line["words"]]  # type: ignore[attr-defined]
+    return [word for line in taken_in(taken) if line["is_new"] for word in line["words"]]  # type: ignore[attr-defined]  # lists of words, read from JSON
 
 
 COMMIT = [moment for moment in Moment if moment.startswith("memory.")]

@@ -657,14 +657,14 @@ async def test_b15_a_missing_session_id_is_a_safe_no_op(
     store: Store, clock: Clock, missing: str | None
 ) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider()
-    memory.ledger = Away()  # type: ignore[assignment]
-    assert memory.register(missing, handle) == ""  # type: ignore[arg-type]
-    assert not memory.unregister(missing, handle)  # type: ignore[arg-type]
-    assert not await memory.mark_completed(ME, missing)  # type: ignore[arg-type]
-    assert not await memory.has_uncommitted_work(ME, missing)  # type: ignore[arg-type]
-    assert (await memory.commit(ME, missing, handle)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
-    assert (await memory.commit_session(ME, missing)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]
-    memory.forget(missing)  # type: ignore[arg-type]
+    memory.ledger = Away()
+    assert memory.register(missing, handle) == ""  # type: ignore[arg-type]  # None on purpose
+    assert not memory.unregister(missing, handle)  # type: ignore[arg-type]  # None on purpose
+    assert not await memory.mark_completed(ME, missing)  # type: ignore[arg-type]  # None on purpose
+    assert not await memory.has_uncommitted_work(ME, missing)  # type: ignore[arg-type]  # None on purpose
+    assert (await memory.commit(ME, missing, handle)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]  # None on purpose
+    assert (await memory.commit_session(ME, missing)).outcome is CommitOutcome.NOTHING  # type: ignore[arg-type]  # None on purpose
+    memory.forget(missing)  # type: ignore[arg-type]  # None on purpose
     assert (handle.calls, memory.tracked) == ([], 0)
 
 

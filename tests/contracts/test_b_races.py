@@ -101,7 +101,7 @@ async def test_b05_a_turn_marked_while_the_ledger_answers_that_nothing_is_owed_k
     session = await acting.new_session(store)
     if is_registered:
         memory.register(session.id, handle)
-    ledger = memory.ledger = Held(store, "next")  # type: ignore[assignment]
+    ledger = memory.ledger = Held(store, "next")
     async with anyio.create_task_group() as group:
         group.start_soon(memory.commit_session, ME, session.id)
         with within("the ledger has said that nothing is owed"):
@@ -122,11 +122,11 @@ async def test_b05_a_turn_that_is_being_marked_when_the_ledger_says_that_nothing
     marking = Held(store, "owe", is_asked_late=True)
     looking = Held(store, "next")
     async with asyncio.TaskGroup() as group:
-        memory.ledger = marking  # type: ignore[assignment]
+        memory.ledger = marking
         mark = group.create_task(memory.mark_completed(ME, session.id, held.turn.id, handle))
         with within("the turn is about to be marked"):
             await marking.waits.wait()
-        memory.ledger = looking  # type: ignore[assignment]
+        memory.ledger = looking
         settle = group.create_task(memory.commit_session(ME, session.id))
         with within("the ledger has said that nothing is owed"):
             await looking.waits.wait()
@@ -165,7 +165,7 @@ async def test_b12_a_commit_that_has_picked_the_handle_and_not_begun_is_waited_f
     # Not seen by this memory: the handle owes nothing until the commit that it is given for has begun.
     await said(store, memory, session.id, "one")
     await memory.open()
-    ledger = memory.ledger = Held(store, "begin")  # type: ignore[assignment]
+    ledger = memory.ledger = Held(store, "begin")
     async with anyio.create_task_group() as group:
         group.start_soon(memory.commit, ME, session.id, handle)
         with within("the commit is begun, and the process has not heard it"):
@@ -229,7 +229,7 @@ async def test_b16_a_commit_that_is_given_up_while_it_begins_is_not_held_against
     session = await acting.new_session(store)
     ours.register(session.id, handle)
     await said(store, ours, session.id, "one")
-    ledger = ours.ledger = Held(store, "begin")  # type: ignore[assignment]
+    ledger = ours.ledger = Held(store, "begin")
     async with anyio.create_task_group() as group:
         group.start_soon(ours.commit, ME, session.id)
         with within("the commit is begun, and the process has not heard it"):

@@ -47,5 +47,5 @@ async def test_c01_a_released_turn_says_when_its_worker_was_last_alive(store: St
     resumed = await claim(store, "wrk_two")
     assert resumed.stopped_at == held.journal[-1].at
     (event,) = [event for event in resumed.journal if event.kind == "turn.resumed"]
-    assert event.payload.stopped_at == resumed.stopped_at  # type: ignore[union-attr]
+    assert event.payload.stopped_at == resumed.stopped_at
     assert (await store.turns.get(ME, held.turn.id)).epoch == 2

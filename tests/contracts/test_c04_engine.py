@@ -17,7 +17,7 @@ from everturn.store import Store, StoreSettings, open_store
 from everturn.store.postgres.flusher import Flusher
 from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe, Say, within
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
-from everturn.testing.models import Wait
+from everturn.testing.models import Answer, ScriptStep, Wait
 from everturn.testing.postgres_proxy import PostgresProxy
 from tests.acting import all_words
 from tests.conftest import OpenAnother
@@ -43,8 +43,8 @@ async def test_c04_a_turn_streams_into_the_spool_and_starts_no_tool_until_it_is_
     store: Store, spooling: Store, proxy: PostgresProxy, probe: HoldingProbe, clock: FakeClock
 ) -> None:
     pay = FakeTool("pay", "paid")
-    script = ([Say("one two three four", size=4), CallTool("pay")], "All done.")
-    async with open_harness(spooling, *script, tools=[pay], clock=clock, probe=probe) as harness:  # type: ignore[arg-type]
+    script: tuple[Answer, ...] = ([Say("one two three four", size=4), CallTool("pay")], "All done.")
+    async with open_harness(spooling, *script, tools=[pay], clock=clock, probe=probe) as harness:
         session = await harness.new_session()
         probe.hold(Moment.DELTA_OFFERED)
         accepted = await harness.send(session)
@@ -135,10 +135,10 @@ async def test_c04_a_worker_that_dies_with_a_spool_is_resumed_with_what_it_had_s
     clock: FakeClock,
 ) -> None:
     folder, address = tmp_path / "elsewhere", proxy.address(postgres_url)
-    script = [Say("one two "), Wait(anyio.Event())]
+    script: list[ScriptStep] = [Say("one two "), Wait(anyio.Event())]
     async with (
         open_store(address, data_dir=folder, clock=clock, probe=probe) as first,
-        crashing_harness(first, script, clock=clock, probe=probe) as harness,  # type: ignore[arg-type]
+        crashing_harness(first, script, clock=clock, probe=probe) as harness,
     ):
         session = await harness.new_session()
         probe.hold(Moment.DELTA_OFFERED)

@@ -38,6 +38,7 @@ from everturn.testing import (
     count_effects,
 )
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness, quiet_settings
+from everturn.testing.models import Answer, ScriptStep
 from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
@@ -179,7 +180,7 @@ async def test_c02_an_approval_survives_the_crash_and_holds_for_its_call_only(
     session, turn_id = await _crash_at(
         store, clock, Moment.ASK_COMMITTED, [CallTool("pay", {"sum": 5})], tools=[pay], rules=rules
     )
-    script = ([CallTool("pay", {"sum": 5})], "never")
+    script: tuple[Answer, ...] = ([CallTool("pay", {"sum": 5})], "never")
     async with open_harness(store, *script, tools=[pay], rules=rules, clock=clock) as h:
         turn = await h.answer(session, "once")
         assert turn.id == turn_id
@@ -193,7 +194,7 @@ async def test_c02_a_call_that_the_user_changed_runs_changed_after_a_crash_too(
 ) -> None:
     pay = FakeTool("pay", is_safe_to_repeat=True)
     rules = {"pay": Verdict.ASK}
-    more = {"tools": [pay], "rules": rules, "clock": clock}
+    more: dict[str, Any] = {"tools": [pay], "rules": rules, "clock": clock}
     async with crashing_harness(store, [CallTool("pay", {"sum": 500})], probe=probe, **more) as h:
         session = await h.new_session()
         turn = await h.run(session)
@@ -205,7 +206,7 @@ async def test_c02_a_call_that_the_user_changed_runs_changed_after_a_crash_too(
             await probe.reached(moment)
             group.cancel_scope.cancel()
     probe.release(moment)  # the store finishes what it has begun before it closes
-    async with open_harness(store, "Paid.", **more) as h:  # type: ignore[arg-type]
+    async with open_harness(store, "Paid.", **more) as h:
         assert (await h.settled(turn.id)).state is TurnState.COMPLETED
         assert pay.calls
         assert {call.arguments["sum"] for call in pay.calls} == {5}
@@ -242,7 +243,7 @@ async def test_c02_text_of_an_abandoned_attempt_is_shown_and_never_given_to_the_
         texts = [(p.text, p.is_abandoned) for p in message.parts if isinstance(p, Text)]
         assert texts == [("Half an ans", True), ("A whole answer.", False)]
         abandoned = (await h.seen(session, "step.abandoned")).payload
-        assert (abandoned.reason, abandoned.continues) == ("crash", False)  # type: ignore[union-attr]
+        assert (abandoned.reason, abandoned.continues) == ("crash", False)
 
 
 async def test_c02_where_the_model_can_the_same_answer_goes_on(store: Store, clock: FakeClock) -> None:
@@ -319,7 +320,7 @@ async def test_c02_a_wall_clock_that_is_set_while_a_turn_runs_neither_ages_it_no
 ) -> None:
     """It is set during the model call; then the turn asks, is answered, and works on."""
     tools, rules = [FakeTool("pay"), FakeTool("look")], {"pay": Verdict.ASK}
-    script = ([CallTool("pay")], [CallTool("look")], "Paid.")
+    script: tuple[Answer, ...] = ([CallTool("pay")], [CallTool("look")], "Paid.")
     settings = quiet_settings(minutes_max=10.0)
     async with open_harness(
         store, *script, tools=tools, rules=rules, clock=clock, probe=probe, settings=settings
@@ -339,7 +340,7 @@ async def test_c02_a_wall_clock_that_is_set_while_a_turn_runs_neither_ages_it_no
         probe.release(Moment.TOOL_STARTED)
         turn = await h.settled(accepted.turn.id)
         assert turn.state is TurnState.COMPLETED, turn.failure
-        topics = [e.payload.topic for e in await h.events(session) if e.kind == "question.asked"]  # type: ignore[union-attr]
+        topics = [e.payload.topic for e in await h.events(session) if e.kind == "question.asked"]
         assert topics == []
 
 
@@ -352,7 +353,7 @@ async def test_c02_minutes_are_counted_by_the_monotonic_clock(store: Store, cloc
         return ToolResult("done")
 
     tools = [FakeTool("pay", slow)]
-    script = ([CallTool("pay")], [CallTool("pay")], "Paid.")
+    script: tuple[Answer, ...] = ([CallTool("pay")], [CallTool("pay")], "Paid.")
     settings = quiet_settings(minutes_max=10.0)
     async with open_harness(
         store, *script, tools=tools, rules={"pay": Verdict.ASK}, clock=clock, settings=settings
@@ -385,8 +386,8 @@ async def test_c03_an_interrupted_turn_shows_what_it_had_and_frees_the_session(
     store: Store, clock: FakeClock
 ) -> None:
     settings = quiet_settings(resume_attempts_max=0)
-    script = ([Say("First. "), CallTool("look")], [Say("Then half"), Pause(FOREVER)])
-    async with crashing_harness(store, *script, tools=[FakeTool("look", "seen")], clock=clock) as h:  # type: ignore[arg-type]
+    script: tuple[Answer, ...] = ([Say("First. "), CallTool("look")], [Say("Then half"), Pause(FOREVER)])
+    async with crashing_harness(store, *script, tools=[FakeTool("look", "seen")], clock=clock) as h:
         session = await h.new_session()
         accepted = await h.send(session)
         await h.seen(session, "text.delta", 2)
@@ -543,8 +544,8 @@ async def test_c11_whatever_moment_the_crash_chose_the_model_gets_a_valid_histor
         pytest.skip("one process claims a turn once")
     effects = tmp_path / "effects"
     tools = [CountingTool("pay", effects), FakeTool("look", "seen", is_safe_to_repeat=True)]
-    calls = [Say("Two things. "), CallTool("pay", {"sum": 1}), CallTool("look")]
-    script = (calls, [Say("And one more. "), CallTool("look", {"n": 2})], "All done.")
+    calls: list[ScriptStep] = [Say("Two things. "), CallTool("pay", {"sum": 1}), CallTool("look")]
+    script: tuple[Answer, ...] = (calls, [Say("And one more. "), CallTool("look", {"n": 2})], "All done.")
     session, turn_id = await _crash_at(store, clock, moment, *script, nth=nth, tools=tools)
     model = ScriptedModel(then="All done.")
     async with open_harness(store, model=model, tools=tools, clock=clock) as h:
@@ -604,7 +605,7 @@ async def test_a_handed_over_turn_goes_on_elsewhere_and_costs_no_attempt(
         turn = await h.settled(accepted.turn.id)
         assert (turn.state, turn.attempts) == (TurnState.COMPLETED, 0)
         resumed = (await h.seen(session, "turn.resumed")).payload
-        assert resumed.reason == "handed_over"  # type: ignore[union-attr]
+        assert resumed.reason == "handed_over"
         await h.engine.undo(OWNER, session.id, Request(key="u"))
 
 

@@ -26,7 +26,7 @@ from everturn.store import Store
 from everturn.testing import CallTool, FakeClock, FakeTool, ScriptedModel, ScriptedModels, within
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.memory import RecordingProvider
-from everturn.testing.models import End, Say
+from everturn.testing.models import Answer, End, Say
 from tests import acting
 from tests.contracts.memory_acting import memory_over
 from tests.waiting import until
@@ -265,8 +265,15 @@ async def test_d05_the_refresh_after_a_turn_touches_only_its_own_session(
 
 async def test_d06_a_turn_writes_only_to_its_own_session(store: Store, clock: FakeClock) -> None:
     tool = FakeTool("look", "seen")
-    script = [[CallTool("look")], "for a", [CallTool("look")], "for b", [CallTool("look")], "for a again"]
-    async with engine(store, clock, model=ScriptedModel(*script, clock=clock), tools=[tool]) as h:  # type: ignore[arg-type]
+    script: list[Answer] = [
+        [CallTool("look")],
+        "for a",
+        [CallTool("look")],
+        "for b",
+        [CallTool("look")],
+        "for a again",
+    ]
+    async with engine(store, clock, model=ScriptedModel(*script, clock=clock), tools=[tool]) as h:
         a, b = await h.new_session(key=KEY), await h.new_session(key=KEY)
         turns = [await h.run(a, "a1"), await h.run(b, "b1"), await h.run(a, "a2")]
         assert builds(h) == 1
@@ -290,12 +297,12 @@ async def test_d06_turns_of_two_sessions_at_once_on_one_agent_do_not_mix(
         await gates[call.session_id].wait()
         return ToolResult(call.session_id)
 
-    script = [[CallTool("slow")], [CallTool("slow")], "one done", "other done"]
+    script: list[Answer] = [[CallTool("slow")], [CallTool("slow")], "one done", "other done"]
     async with engine(
         store,
         clock,
-        model=ScriptedModel(*script, clock=clock),  # type: ignore[arg-type]
-        tools=[FakeTool("slow", slow)],  # type: ignore[arg-type]
+        model=ScriptedModel(*script, clock=clock),
+        tools=[FakeTool("slow", slow)],
     ) as h:
         a, b = await h.new_session(key=KEY), await h.new_session(key=KEY)
         sent_a, sent_b = await h.send(a, "a1"), await h.send(b, "b1")
@@ -750,7 +757,7 @@ async def test_d11_a_prefix_that_should_have_been_cached_and_was_not_is_recorded
             End(FinishReason.STOP, Usage(input_tokens=5000, output_tokens=5, cached_tokens=cached)),
         ]
 
-    script = [answer(0), answer(4000), answer(0), answer(None), answer(0)]
+    script: list[Answer] = [answer(0), answer(4000), answer(0), answer(None), answer(0)]
     async with engine(store, clock, model=ScriptedModel(*script, clock=clock)) as h:
         session = await h.new_session()
         turns = []
@@ -759,7 +766,7 @@ async def test_d11_a_prefix_that_should_have_been_cached_and_was_not_is_recorded
                 await clock.advance(301)  # longer than a provider keeps it: nothing was to be expected
             turns.append(await h.run(session, f"turn {number}"))
         usages = [event.payload for event in await h.events(session) if event.kind == "usage"]
-        assert [usage.missed_cache for usage in usages] == [False, False, True, False, False]  # type: ignore[union-attr]
+        assert [usage.missed_cache for usage in usages] == [False, False, True, False, False]
         assert [any(bar.missed_cache for bar in turn.timeline) for turn in turns] == [
             *(False, False, True, False, False),
         ]
@@ -775,7 +782,7 @@ async def test_d11_another_session_of_the_place_shares_only_the_prefix(
             End(FinishReason.STOP, Usage(input_tokens=5000, output_tokens=5, cached_tokens=cached)),
         ]
 
-    script = [answer(0), answer(0), answer(0)]
+    script: list[Answer] = [answer(0), answer(0), answer(0)]
     async with engine(store, clock, model=ScriptedModel(*script, clock=clock)) as h:
         a, b = await h.new_session(key=KEY), await h.new_session(key=KEY)
         await h.run(a)

@@ -100,7 +100,7 @@ class After:
                 continue
             for event in await self.store.journal.of_turn(ME, turn.id):
                 if event.kind == "message.added":
-                    found[event.payload.message.text] += 1  # type: ignore[union-attr]
+                    found[event.payload.message.text] += 1
             found.update(await steering_texts(self.store, turn.id))
         return found
 

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import msgspec
 
@@ -76,10 +77,10 @@ class Life:
         self.note("session", session=session.id, title=title)
         return session.id
 
-    async def say(self, session_id: str, text: str, **more: object) -> str:
+    async def say(self, session_id: str, text: str, **more: Any) -> str:
         self._key += 1
         key = f"key-{self._key}"
-        submission = Submission(text=text, key=key, **more)  # type: ignore[arg-type]
+        submission = Submission(text=text, key=key, **more)
         accepted = await self.store.turns.accept(ME, session_id, submission)
         what = "steered" if accepted.is_steering else "accepted"
         files = list(submission.attachments)

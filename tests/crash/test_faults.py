@@ -6,7 +6,6 @@ import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
 
 import anyio
 import apsw
@@ -17,7 +16,6 @@ from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreB
 from everturn.domain.store_values import Submission
 from everturn.domain.turns import FinishReason
 from everturn.store import Store, open_store
-from everturn.store.sqlite import SqliteDatabase
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
 from tests.acting import ME, answer, append, complete, new_session, positions, say, start, words
 from tests.small_disk import small_disk
@@ -193,11 +191,7 @@ async def test_trouble_after_which_the_disk_is_unknown_lasts_until_the_store_is_
 
 
 async def _fill_first_page_of_index(store: Store, log: Path) -> None:
-    """Write until two more commits need the second page. The checkpointer is held off, or it would start the
-    log over."""
-    database = cast("SqliteDatabase", store.database)
-    assert database._checkpointer is not None
-    database._checkpointer.cancel()
+    """Write until two more commits need the second page."""
     await store.records.put(ME, "settings", "a", 0)
     number = 0
     while (frames := (log.stat().st_size - 32) // _FRAME_BYTES) < _FRAMES_OF_FIRST_PAGE - 3:
@@ -208,9 +202,11 @@ async def _fill_first_page_of_index(store: Store, log: Path) -> None:
 
 
 async def test_on_a_real_disk_an_index_of_the_log_that_cannot_grow_mends_when_there_is_room(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite calls this an I/O error: the log took the commit, and its index had no room for one more page."""
+    # A checkpoint would start the log over.
+    monkeypatch.setattr("everturn.store.sqlite.database.CHECKPOINT_EVERY_S", 3_600.0)
     with small_disk(tmp_path / "disk", megabytes=26) as disk:
         async with open_store(data_dir=disk.root / "data") as store:
             await _fill_first_page_of_index(store, disk.root / "data" / "everturn.db-wal")
@@ -251,7 +247,7 @@ async def test_after_a_failed_sync_the_outcome_is_unknown_and_nothing_more_is_wr
         assert await positions(store, session.id) == [1, 2, 3, 4], "nothing of it was shown"
     async with opened(platter, vfs) as store:
         kinds = [event.kind for event in await store.journal.of_turn(ME, held.turn.id)]
-        texts = [e.payload.text for e in await store.journal.of_turn(ME, held.turn.id) if "delta" in e.kind]  # type: ignore[union-attr]
+        texts = [e.payload.text for e in await store.journal.of_turn(ME, held.turn.id) if "delta" in e.kind]
         assert kinds[:3] == ["turn.accepted", "turn.started", "step.started"]
         assert texts in (["shown "], ["shown ", "unknown "]), "what was refused may be there, or not"
         await store.workers.register("wrk_two")
@@ -291,14 +287,16 @@ async def test_a_checkpoint_that_fails_loses_nothing_and_blocks_no_write(
         session = await new_session(store)
         held = await start(store, session.id, "hello")
         number = await append(store, held, [ev.StepStarted(1, "m")])
+        checkpointer = apsw.Connection(str(platter.root / "everturn.db"), vfs=vfs.name)
+        checkpointer.execute("PRAGMA schema_version").fetchall()  # it learns that there is a log
         for code in (errno.ENOSPC, errno.EIO):
             platter.fail("write", code, suffix=".db")
             platter.fail("sync", code, suffix=".db")
-            checkpointer = store.database._connections[-1]  # type: ignore[attr-defined]
             with pytest.raises((apsw.FullError, apsw.IOError)):
                 checkpointer.wal_checkpoint()
             number = await append(store, held, [ev.TextDelta(1, "on and on ")], number)
             platter.heal()
+        checkpointer.close()
         await store.turns.cancel(ME, held.turn.id)
     async with opened(platter, vfs) as store:
         assert await words(store, session.id) == ["hello", "on and on on and on "]

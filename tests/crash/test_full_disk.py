@@ -19,7 +19,7 @@ from everturn.store import Store, open_store
 from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe, Say, ScriptedModel
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
-from everturn.testing.models import Chunks, Wait
+from everturn.testing.models import Answer, Chunks, ScriptStep, Wait
 from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
@@ -92,12 +92,12 @@ async def test_turns_in_every_place_wait_for_a_full_disk_and_go_on_by_themselves
 ) -> None:
     """One streams, one has a tool running, one is about to start a tool."""
     may_stream, may_wish = anyio.Event(), anyio.Event()
-    script = (
+    script: tuple[Answer, ...] = (
         [Say("One, "), Wait(may_stream), Say("two, "), Say("three.")],
         [CallTool("pay")],
         [Say("Let me see. "), Wait(may_wish), CallTool("look")],
     )
-    model = ScriptedModel(*script, clock=clock, then="Done.")  # type: ignore[arg-type]
+    model = ScriptedModel(*script, clock=clock, then="Done.")
     pay = Slow("pay", ToolResult("paid", full_output=b"the whole bill"))
     look = FakeTool("look", "a cat")
     settings = quiet_settings(store_retry_s=RETRY_S)
@@ -129,8 +129,9 @@ async def test_turns_in_every_place_wait_for_a_full_disk_and_go_on_by_themselves
             assert not {"turn.resumed", "turn.interrupted", "step.abandoned", "question.asked"} & set(kinds)
         kinds = await _kinds(h, paying)
         assert kinds.index("tool.finished") < len(kinds) - 1 - kinds[::-1].index("step.started")
-        [file] = [e.payload.artifact for e in await h.events(paying) if e.kind == "tool.finished"]  # type: ignore[union-attr]
-        assert (await store.files.path(OWNER, file)).read_bytes() == b"the whole bill"  # type: ignore[arg-type]
+        [file] = [e.payload.artifact for e in await h.events(paying) if e.kind == "tool.finished"]
+        assert file is not None
+        assert (await store.files.path(OWNER, file)).read_bytes() == b"the whole bill"
     assert await store.upkeep.check() == []
 
 
@@ -180,8 +181,8 @@ async def test_a_model_that_is_held_back_by_a_full_disk_is_not_taken_for_silent(
         store_retry_s=RETRY_S, outstanding_bytes_max=1_000, model_silence_max_s=60.0, lost_poll_s=1.0
     )
     may_go_on = anyio.Event()
-    script = [Say("One "), Wait(may_go_on), Chunks("word ", 100)]
-    async with open_harness(store, script, clock=clock, settings=settings) as h:  # type: ignore[arg-type]
+    script: list[ScriptStep] = [Say("One "), Wait(may_go_on), Chunks("word ", 100)]
+    async with open_harness(store, script, clock=clock, settings=settings) as h:
         session = await h.new_session()
         accepted = await h.send(session)
         await h.seen(session, "text.delta")
@@ -202,10 +203,10 @@ async def test_a_server_that_stops_while_the_disk_is_full_leaves_its_turns_to_th
     store: Store, platter: Platter, clock: FakeClock
 ) -> None:
     may_stream = anyio.Event()
-    script = [Say("One, "), Wait(may_stream), Say("two.")]
+    script: list[ScriptStep] = [Say("One, "), Wait(may_stream), Say("two.")]
     settings = quiet_settings(store_retry_s=RETRY_S, drain_s=0.1)
     with anyio.fail_after(PATIENCE_S):
-        async with open_harness(store, script, clock=clock, settings=settings) as h:  # type: ignore[arg-type]
+        async with open_harness(store, script, clock=clock, settings=settings) as h:
             session = await h.new_session()
             accepted = await h.send(session)
             await h.seen(session, "text.delta")

@@ -60,7 +60,7 @@ async def test_spooled_events_of_a_killed_worker_arrive_once(
             await store.workers.register("wrk_next")
             await store.workers.take_over("wrk_next")
             events = await store.journal.of_turn(ME, turn_id)
-            texts = [event.payload.text for event in events if event.kind == "text.delta"]  # type: ignore[union-attr]
+            texts = [event.payload.text for event in events if event.kind == "text.delta"]
             assert texts == ["one ", "two "]
             session = await store.sessions.get(ME, session_id)
             assert session.position == len(events)

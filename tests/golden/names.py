@@ -93,7 +93,7 @@ def settings() -> list[str]:
     inside = [f"{table}.{name}" for table, kind in TABLES.items() for name in settings_of(kind)]
     named = {"profiles": Profile, "mcp": McpServer, "providers": ProviderSettings, "models": ModelSettings}
     return sorted(
-        [*TOP, *inside, *(f"{place}.{n}" for place, kind in named.items() for n in settings_of(kind))]  # type: ignore[arg-type]
+        [*TOP, *inside, *(f"{place}.{n}" for place, kind in named.items() for n in settings_of(kind))]  # type: ignore[arg-type]  # each kind is a Struct class
     )
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 def _only_once(call: object, spec: object) -> Ruling:
-    return Ruling(Verdict.ASK, "It spends money.", "pay", options=("once", "deny"))  # type: ignore[arg-type]
+    return Ruling(Verdict.ASK, "It spends money.", "pay", options=("once", "deny"))  # type: ignore[arg-type]  # plain words, as a plug-in may give them
 
 
 @pytest.mark.parametrize("word", ["no", "denied", "reject", "always", "ONCE", "expired"])

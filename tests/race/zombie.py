@@ -45,7 +45,7 @@ class CountedModel(ScriptedModel):
     """Writes a line for each call before anything else happens."""
 
     def __init__(self, counts: Path, who: str, steps: list[str]) -> None:
-        super().__init__(*(STEPS[step] for step in steps))  # type: ignore[arg-type]
+        super().__init__(*(STEPS[step] for step in steps))  # type: ignore[arg-type]  # the dict mixes two kinds of answers
         self._counts = counts
         self._who = who
 

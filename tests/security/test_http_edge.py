@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -367,15 +368,16 @@ async def test_uploads_have_a_limit_and_leave_nothing_behind(store: Store, tmp_p
     async with run_web(store, tmp_path, settings={"upload_bytes_max": 1_000_000}) as server:
         assert (await upload(server, b"x" * 1_000_000, "fits")).status_code == 201
 
-        async def unannounced() -> object:
+        async def unannounced() -> AsyncIterator[bytes]:
             for _ in range(30):
                 yield b"x" * 100_000
 
-        for content in (b"x" * 3_000_000, unannounced()):
+        contents: list[bytes | AsyncIterator[bytes]] = [b"x" * 3_000_000, unannounced()]
+        for content in contents:
             answer = await server.http.post(
                 "/api/uploads",
-                content=content,  # type: ignore[arg-type]
-                headers={"Content-Type": "application/octet-stream"},  # type: ignore[arg-type]
+                content=content,
+                headers={"Content-Type": "application/octet-stream"},
             )
             assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
         assert list((tmp_path / "uploads").iterdir()) == []
@@ -584,10 +586,10 @@ async def test_an_unexpected_error_reveals_nothing_internal(
 ) -> None:
     async with run_web(store, tmp_path) as server:
 
-        async def broken(*args: object, **more: object) -> None:
+        async def broken(*args: object, **more: Any) -> None:
             raise RuntimeError("the password is hunter2")
 
-        server.store.sessions.list = broken  # type: ignore[method-assign,assignment]
+        server.store.sessions.list = broken  # type: ignore[method-assign,assignment]  # a stand-in that fails
         answer = await server.http.get("/api/sessions")
         problem = answer.json()
         assert (answer.status_code, problem["code"]) == (500, "internal")

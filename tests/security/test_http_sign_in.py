@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -148,8 +149,8 @@ async def test_with_a_password_everything_but_health_and_the_page_wants_a_sign_i
         guarded = 0
         for endpoint in server.web.table.endpoints:
             path = re.sub(r"{(\w+)}", lambda m: some[m[1]] + "0" * 26 if m[1] in some else "x", endpoint.path)
-            body = {"json": {}} if endpoint.writes and not endpoint.takes else {}
-            answer = await server.http.request(endpoint.method, path, **body)  # type: ignore[arg-type]
+            body: dict[str, Any] = {"json": {}} if endpoint.writes and not endpoint.takes else {}
+            answer = await server.http.request(endpoint.method, path, **body)
             if endpoint.scope is None:
                 assert answer.status_code != 401 or answer.json()["code"] == "wrong_password"
             else:
@@ -487,11 +488,11 @@ async def test_a_chat_token_cannot_approve_or_touch_keys_settings_tokens_or_poli
         assert {"/api/tokens", "/api/audit"} <= {e.path for e in admin}
         for endpoint in admin:
             path = re.sub(r"{\w+}", "tok_" + "0" * 26, endpoint.path)
-            body = {"json": {}} if endpoint.writes else {}
-            answer = await server.http.request(endpoint.method, path, **body)  # type: ignore[arg-type]
+            body: dict[str, Any] = {"json": {}} if endpoint.writes else {}
+            answer = await server.http.request(endpoint.method, path, **body)
             assert answer.status_code in (403, 422), endpoint.path
             assert answer.status_code == 403 or answer.json()["code"] in ("invalid", "invalid_id")
-        for body in ({"project": "/"}, {"profile": "unsafe"}):  # type: ignore[assignment]
+        for body in ({"project": "/"}, {"profile": "unsafe"}):
             assert (await server.http.post("/api/sessions", json=body)).status_code == 403
             answer = await server.http.patch(f"/api/sessions/{session_id}", json=body)
             assert answer.status_code == 403
@@ -512,7 +513,7 @@ async def test_a_chat_token_may_answer_questions_but_not_those_about_effects(
         async def get(owner: str, ask_id: str) -> Ask:
             return Ask(ask_id, "ses_x", "trn_x", AskTopic.DOUBT, 0)
 
-        server.store.asks.get = get  # type: ignore[method-assign]
+        server.store.asks.get = get  # type: ignore[method-assign]  # a stand-in
         answer = await server.http.post(f"/api/questions/ask_{'0' * 26}", json={"answer": "rerun"})
         assert (answer.status_code, answer.json()["scope"]) == (403, "approve")
 
@@ -564,7 +565,7 @@ async def test_a_chat_token_cannot_leave_the_profile_or_the_folder_of_a_session(
 ) -> None:
     async with run_web(store, tmp_path, settings=LOCKED) as server:
         chat, admin = await token(server, "chat"), await token(server, "admin")
-        body = {"profile": "careful", "project": str(tmp_path)}
+        body: dict[str, Any] = {"profile": "careful", "project": str(tmp_path)}
         made = (await server.http.post("/api/sessions", json=body, headers=admin)).json()
         path = f"/api/sessions/{made['id']}"
         refused = await server.http.patch(path, json=change, headers=chat)
@@ -589,7 +590,7 @@ async def test_a_chat_token_puts_no_words_under_the_profile_of_a_turn(
         first = (await server.http.get(path)).json()["head"]
         await server.run(session, profile="careful")
         last = (await server.http.get(path)).json()["head"]
-        body = {"text": "mine", **({"turn_id": last} if is_named else {})}
+        body: dict[str, Any] = {"text": "mine", **({"turn_id": last} if is_named else {})}
         refused = await server.http.post(f"{path}/edit", json=body, headers={**chat, "idempotency-key": "a"})
         assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
         body = {"text": "mine", "turn_id": first}
@@ -606,7 +607,7 @@ async def test_a_chat_token_cannot_leave_the_preferred_profile(store: Store, tmp
         return []
 
     toolbox = FakeToolbox()
-    toolbox.tools = tools  # type: ignore[method-assign]
+    toolbox.tools = tools  # type: ignore[method-assign]  # a stand-in
     async with run_web(store, tmp_path, "a", "b", "c", settings=LOCKED, toolbox=toolbox) as server:
         server.http.headers.update(await token(server, "chat"))
         document = (

@@ -317,13 +317,13 @@ async def test_a_code_is_good_for_its_server_and_its_time_only(
     store: Store, tmp_path: Path, clock: FakeClock
 ) -> None:
     token = Access.open(tmp_path, clock) and str(read_token(tmp_path))
-    early = new_code(token, "127.0.0.1:1", clock)  # type: ignore[arg-type]
+    early = new_code(token, "127.0.0.1:1", clock)  # type: ignore[arg-type]  # a token is there
     await clock.advance(1)
     async with run_web(store, tmp_path, clock=clock, is_owner=never_owner) as server:
         here = place_of(server)
         other = new_code(f"eva_{'1' * 64}", here, clock)
-        elsewhere = new_code(token, "127.0.0.1:1", clock)  # type: ignore[arg-type]
-        late = new_code(token, here, clock)  # type: ignore[arg-type]
+        elsewhere = new_code(token, "127.0.0.1:1", clock)  # type: ignore[arg-type]  # a token is there
+        late = new_code(token, here, clock)  # type: ignore[arg-type]  # a token is there
         tampered = re.sub(r"_\d+_", f"_{clock.now_ms() + 1}_", late)
         await clock.advance(601)
         for code in (early, other, elsewhere, late, tampered, "evc_", "evc_1_2_3", "\u0660", token[:-1]):

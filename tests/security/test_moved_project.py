@@ -80,14 +80,14 @@ async def test_a_link_put_there_after_the_check_shows_nothing(kit: Kit, inner: P
 async def test_a_link_put_there_while_the_sandbox_is_built_ends_the_call(
     kit: Kit, inner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = Sandbox._seen_folders
+    look = Sandbox.seen_folders
 
     def look_then_swap(sandbox: Sandbox, view: View) -> tuple[GuardedMount, ...]:
         seen = look(sandbox, view)
         swap(inner, "packages")
         return seen
 
-    monkeypatch.setattr(Sandbox, "_seen_folders", look_then_swap)
+    monkeypatch.setattr(Sandbox, "seen_folders", look_then_swap)
     result = await kit.run("terminal", {"workspace": inner}, command="cat secret; echo x > made")
     assert result.outcome is Outcome.ERROR
     assert SECRET not in result.text

@@ -378,7 +378,7 @@ def test_the_shell_reads_no_startup_file(tmp_path: Path, flags: tuple[str, ...])
     ours, its = socket.socketpair()
     with ours, its:
         command = [shell_program()[0], *flags, "-c", "echo ran"]
-        done = subprocess.run(  # type: ignore[call-overload]
+        done = subprocess.run(  # type: ignore[call-overload]  # the options come from a dict
             command, stdin=its, env={"HOME": str(tmp_path)}, capture_output=True, check=True
         )
     assert done.stdout == (b"ran\n" if flags else b"startup\nran\n")

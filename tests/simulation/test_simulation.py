@@ -585,7 +585,7 @@ def live_on(new_url: Callable[[], AbstractContextManager[str]], lives: int, step
         def __init__(self) -> None:
             super().__init__(new_url())
 
-    run_state_machine_as_test(LifeHere, settings=_settings(lives, steps))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(LifeHere, settings=_settings(lives, steps))
 
 
 def test_two_instances_on_one_sqlite_file_agree_with_the_model() -> None:

@@ -23,12 +23,7 @@ from tests.soak.people import Person, Server, Tally
 from tests.soak.talker import Talker
 from tests.soak.watching import Watch
 
-_CONFIG = """
-[engine]
-prune_s = 2.0
-prune_grace_s = 20.0
-stop_grace_s = 1.0
-"""
+_ROOT = Path(__file__).parents[2]
 _WAYS = (signal.SIGKILL, signal.SIGTERM)
 _READY_S = 60.0
 
@@ -59,7 +54,7 @@ class Soak:
         return self._at_s > self._plan.seconds and len(self.watch.ends) >= self._plan.ends_min
 
     async def run(self) -> None:
-        """Raises ``Lost`` for whatever was lost or repeated."""
+        """Raises ``Lost`` if anything was lost or repeated."""
         port = free_port()
         limits = httpx2.Limits(max_connections=None)
         url = f"http://127.0.0.1:{port}"
@@ -109,7 +104,6 @@ class Soak:
 
     def _environment(self, provider: str) -> dict[str, str]:
         self._home.mkdir(parents=True, exist_ok=True)
-        (self._home / "config.toml").write_text(_CONFIG)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTURN")}
         own = {
             "EVERTURN_HOME": str(self._home),
@@ -123,9 +117,9 @@ class Soak:
 @asynccontextmanager
 async def _process(environ: dict[str, str], port: int) -> AsyncIterator[anyio.abc.Process]:
     """A server that is ready; killed if it is still there at the end."""
-    command = [sys.executable, "-m", "everturn", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "tests.soak.server", "--port", str(port)]
     async with (
-        await anyio.open_process(command, env=environ, stderr=None) as process,
+        await anyio.open_process(command, env=environ, cwd=_ROOT, stderr=None) as process,
         anyio.create_task_group() as group,
     ):
         try:

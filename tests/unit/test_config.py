@@ -142,9 +142,9 @@ def test_every_former_setting_is_accepted_and_none_is_still_a_setting() -> None:
 
 def test_an_argument_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="modle"):
-        everturn.open(tmp_path, modle="pocket")  # type: ignore[call-arg]
+        everturn.open(tmp_path, modle="pocket")  # type: ignore[call-arg]  # a name that does not exist
     with pytest.raises(TypeError, match="prot"):
-        read_config(tmp_path, {}, prot=3)  # type: ignore[call-arg]
+        read_config(tmp_path, {}, prot=3)  # type: ignore[call-arg]  # a name that does not exist
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Pa
         with console().status("Copying"), unfinished.UnfinishedBackup(folder) as copy, _Signals() as signals:
             await store.upkeep.backup(copy.inside)
             left_out: list[str] = []
-            for part in (_copy_settings, _copy_memory, _copy_workspaces):
+            for part in (_copy_settings, copy_memory, _copy_workspaces):
                 signals.check()
                 left_out += await asyncio.to_thread(part, config.home, copy.inside)
             await asyncio.to_thread(sync_tree, Disk(), copy.inside)
@@ -140,7 +140,7 @@ def _copy_settings(home: Path, folder: Path) -> list[str]:
     return []
 
 
-def _copy_memory(home: Path, folder: Path) -> list[str]:
+def copy_memory(home: Path, folder: Path) -> list[str]:
     left_out: list[str] = []
     if (home / "memory").is_dir():
         # Links are followed here: only the owner writes there, and may keep notes elsewhere.

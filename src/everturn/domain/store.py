@@ -6,7 +6,7 @@ nothing. Every read names its owner. Times are milliseconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -320,7 +320,7 @@ class Journal(Protocol):
         """The session's events of kinds that this version does not know (G04)."""
         ...
 
-    def follow(self, owner: str, session_id: str, after: int) -> AsyncIterator[Sequence[Event]]:
+    def follow(self, owner: str, session_id: str, after: int) -> AsyncGenerator[Sequence[Event], None]:
         """Replay, then follow, in batches, without end. A reader that lags is not sent a backlog: it reads
         the journal again from its own position, so it misses nothing and slows no turn."""
         ...

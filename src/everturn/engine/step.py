@@ -152,7 +152,7 @@ class ModelSteps:
                 async for chunk in chunks:
                     kind = type(chunk)
                     if kind is TextChunk:
-                        await log.offer_text(step, storable(chunk.text))  # type: ignore[union-attr]
+                        await log.offer_text(step, storable(chunk.text))  # type: ignore[union-attr]  # the kind was checked by its class above
                         await probe.reach(Moment.DELTA_OFFERED, turn_id)
                     elif isinstance(chunk, ReasoningChunk):
                         await log.offer_reasoning(step, storable(chunk.text))

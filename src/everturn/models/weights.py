@@ -33,7 +33,7 @@ from everturn.models.keys import redact
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # Windows has none
 
 OnProgress = Callable[[int, int], None]  # bytes done, bytes in all
 

@@ -366,7 +366,7 @@ def _told(error: OSError, kind: str) -> apsw.Error:
         told = make()
     if isinstance(error, PlannedError) and error.result is not None:
         result = error.result
-        told = apsw.exception_for(result)  # type: ignore[assignment]
+        told = apsw.exception_for(result)  # type: ignore[assignment]  # one of apsw's errors
     # apsw reads this attribute when it turns the exception back into SQLite's code.
-    told.extendedresult = result  # type: ignore[attr-defined]
+    told.extendedresult = result  # type: ignore[attr-defined]  # apsw reads it
     return told

@@ -53,7 +53,7 @@ class FolderHandle:
         self._check = check
         self._disk = disk or DiskSync()
         self._fd = open_folder(root)
-        self._has_openat2 = _openat2_works(self._fd) if has_openat2 is None else has_openat2
+        self.has_openat2 = _openat2_works(self._fd) if has_openat2 is None else has_openat2
 
     def __enter__(self) -> FolderHandle:
         return self
@@ -76,7 +76,7 @@ class FolderHandle:
         """Open a file or folder; the caller closes it. Raises OutsideWorkspace, OSError."""
         name = self.name(path)
         flags |= os.O_CLOEXEC
-        if self._has_openat2:
+        if self.has_openat2:
             return _openat2(self._fd, name, flags, mode, path)
         return self._walk(name, flags, mode, path)
 

@@ -246,7 +246,7 @@ class _Protocol(HttpToolsProtocol):
         self._is_owner = False
         self._head_timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # asyncio gives this protocol a Transport
         super().connection_made(transport)
         # Now, not at the first request: a client that has sent all it has to say may have closed its half.
         app: Any = self.config.app

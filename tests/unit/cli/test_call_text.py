@@ -16,7 +16,7 @@ from everturn.domain.asks import Ask, AskTopic
 def printed(arguments: str, *, width: int = 60, height: int = 24, is_terminal: bool = False) -> str:
     out = Console(file=io.StringIO(), width=width, height=height, force_terminal=is_terminal)
     print_call(arguments, out)
-    text = out.file.getvalue()  # type: ignore[attr-defined]
+    text = out.file.getvalue()  # type: ignore[attr-defined]  # the console writes to a StringIO
     assert isinstance(text, str)
     return text
 
@@ -110,7 +110,7 @@ async def test_the_question_shows_the_call_and_what_a_lasting_answer_covers(
 
     monkeypatch.setattr(prompts, "_input", no)
     assert (await prompts.ask_user(ask, out)).answer == "deny"
-    text = out.file.getvalue()  # type: ignore[attr-defined]
+    text = out.file.getvalue()  # type: ignore[attr-defined]  # the console writes to a StringIO
     assert "  │ os.system('rm -rf /srv')" in text
     assert "  It runs code." in text
     assert "  │ to its last line" in text

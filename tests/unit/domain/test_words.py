@@ -62,8 +62,8 @@ def test_an_answer_stored_without_its_topic_answers_a_question() -> None:
 )
 def test_a_word_of_a_newer_release_is_carried_through(data: bytes) -> None:
     payload = ev.decode(data)
-    assert ev.encode(payload) == data  # type: ignore[arg-type]
-    event = ev.Event("ses_1", 1, "trn_1", ev.kind_of(payload), 1, data, 1, 1)  # type: ignore[arg-type]
+    assert ev.encode(payload) == data  # type: ignore[arg-type]  # one of the payload classes
+    event = ev.Event("ses_1", 1, "trn_1", ev.kind_of(payload), 1, data, 1, 1)  # type: ignore[arg-type]  # one of the payload classes
     fold("trn_1", [event], is_ended=True)
 
 
@@ -80,4 +80,4 @@ def test_only_lasting_decisions_cover_later_calls() -> None:
 
 def test_something_that_is_not_a_string_is_no_word() -> None:
     with pytest.raises(ValueError, match="5"):
-        AskTopic(5)  # type: ignore[arg-type]
+        AskTopic(5)  # type: ignore[arg-type]  # not a word at all

@@ -32,7 +32,7 @@ async def test_a_model_that_takes_too_long_for_a_title_leaves_the_users_words(
 ) -> None:
     settings = quiet_settings(makes_titles=True, title_timeout_s=20.0)
     slow = [Pause(3600.0), Say("Generated")]
-    async with open_harness(store, "hi", slow, clock=clock, settings=settings) as h:  # type: ignore[arg-type]
+    async with open_harness(store, "hi", slow, clock=clock, settings=settings) as h:  # type: ignore[arg-type]  # a list of steps of several kinds
         session = await h.new_session()
         await h.run(session, "Plan a trip to Rome")
         await clock.someone_sleeps(20.0)

@@ -26,6 +26,7 @@ from everturn.store import Store
 from everturn.store.files.disk import Disk
 from everturn.testing import CallTool, FakeClock, HoldingProbe, ScriptedModel, ScriptedModels
 from everturn.testing.harness import OWNER, open_harness
+from everturn.testing.models import Answer
 from everturn.testing.tools import FakeToolbox
 from tests import acting
 from tests.acting import ME
@@ -199,7 +200,11 @@ SMALL_PASSED = [json.dumps({"facts": FOUND[:3]}), json.dumps({"facts": FOUND[3:]
 async def test_a_small_model_is_shown_what_the_user_states_one_message_at_a_time(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
-    script = [*SMALL_PASSED, '{"facts": ["The user sings in a choir."]}', '{"facts": ["Rain is wet."]}']
+    script: list[Answer] = [
+        *SMALL_PASSED,
+        '{"facts": ["The user sings in a choir."]}',
+        '{"facts": ["Rain is wet."]}',
+    ]
     model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
@@ -225,13 +230,13 @@ async def test_a_small_model_is_shown_what_the_user_states_one_message_at_a_time
 async def test_what_a_small_model_has_read_is_done_when_it_is_cut_short(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
-    script = [
+    script: list[Answer] = [
         *SMALL_PASSED,
         '{"facts": ["The user sings."]}',
         ModelOverloaded("busy"),
         '{"facts": ["The user paints."]}',
     ]
-    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))  # type: ignore[arg-type]
+    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
@@ -247,8 +252,13 @@ async def test_a_small_model_goes_on_with_the_check_where_it_was_cut_short(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
     """One that needs longer for it than a commit has would never come to its end otherwise."""
-    script = [SMALL_PASSED[0], ModelOverloaded("busy"), SMALL_PASSED[1], '{"facts": ["The user sings."]}']
-    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))  # type: ignore[arg-type]
+    script: list[Answer] = [
+        SMALL_PASSED[0],
+        ModelOverloaded("busy"),
+        SMALL_PASSED[1],
+        '{"facts": ["The user sings."]}',
+    ]
+    model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
@@ -273,7 +283,7 @@ async def test_a_small_model_goes_on_with_the_check_where_it_was_cut_short(
 async def test_what_a_small_model_notes_has_something_of_the_message(
     store: Store, clock: FakeClock, tmp_path: Path, said: str, answer: str, is_noted: bool
 ) -> None:
-    script = [*SMALL_PASSED, json.dumps({"facts": [answer]})]
+    script: list[Answer] = [*SMALL_PASSED, json.dumps({"facts": [answer]})]
     model = ScriptedModel(*script, clock=clock, abilities=Abilities(is_brief=True))
     built = built_over(store, clock, tmp_path, model)
     session = await acting.new_session(store)
@@ -326,28 +336,23 @@ async def test_a_model_that_is_away_leaves_everything_owed(
     assert await texts(built) == ["The user sings."]
 
 
-class Failing(Disk):
-    """Cannot rename one file into its place, once."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def rename(self, source: Path, target: Path) -> None:
-        if target.name == self._name:
-            self._name = ""
-            raise OSError(errno.EIO, "the disk is ill")
-        super().rename(source, target)
-
-
 @pytest.mark.parametrize("store_kind", ["sqlite"], indirect=True)  # with PostgreSQL it is one transaction
 @pytest.mark.parametrize("name", [".taking", "2025-06.md", ".taken"])
 async def test_a_commit_that_stops_anywhere_between_notes_and_their_mark_is_noted_once(
-    store: Store, clock: FakeClock, tmp_path: Path, name: str
+    store: Store, clock: FakeClock, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    failing = [name]
+    rename = Disk.rename
+
+    def fails_once(disk: Disk, source: Path, target: Path) -> None:
+        if target.name in failing:
+            failing.remove(target.name)
+            raise OSError(errno.EIO, "the disk is ill")
+        rename(disk, source, target)
+
+    monkeypatch.setattr(Disk, "rename", fails_once)
     model = ScriptedModel(PASSED, clock=clock, then=facts("The user sings.", "The user dances."))
     built = built_over(store, clock, tmp_path, model)
-    assert isinstance(built.notebooks, FileNotebooks)
-    built.notebooks._disk = Failing(name)
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
     await owed_turn(store, session.id, "and dance")
@@ -357,6 +362,7 @@ async def test_a_commit_that_stops_anywhere_between_notes_and_their_mark_is_note
     restarted = built_over(store, clock, tmp_path, again)
     assert (await restarted.memory.commit_session(ME, session.id)).outcome is CommitOutcome.COMMITTED
     assert len(await texts(restarted)) == 2
+    assert isinstance(built.notebooks, FileNotebooks)
     left = [path.name for path in built.notebooks.folder_of(ME).iterdir()]
     assert sorted(left) == [".lock", ".taken", "2025-06.md"]
 
@@ -437,7 +443,7 @@ async def test_a_fact_the_user_deleted_does_not_come_back_with_a_retry(
         taken.append(segment)
         await commit(segment)
 
-    handle.commit = keep  # type: ignore[method-assign]
+    handle.commit = keep  # type: ignore[method-assign]  # a stand-in
     await built.memory.commit(ME, session.id, handle)
     (note,) = await built.notebooks.notes(ME)
     await built.notebooks.forget(ME, note.id)

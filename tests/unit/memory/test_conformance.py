@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 EXAMPLE = Path(__file__).parents[3] / "docs" / "example_memory_provider.py"
 
 
-def example():  # type: ignore[no-untyped-def]
+def example():
     spec = importlib.util.spec_from_file_location("example_memory_provider", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
@@ -57,7 +57,7 @@ class Echo:
         self._model = ScriptedModel()
         self.abilities = self._model.abilities
 
-    def stream(self, request):  # type: ignore[no-untyped-def]
+    def stream(self, request):
         from everturn.testing import ScriptedModel
 
         said = request.messages[0].text.split("Conversation:")[1].splitlines()
@@ -82,7 +82,7 @@ class TestBuiltIn(ProviderConformance):
 
     @pytest.fixture(autouse=True)
     def place(self, store: Store, tmp_path: Path, clock: FakeClock) -> None:
-        models = ScriptedModels(Echo())  # type: ignore[arg-type]
+        models = ScriptedModels(Echo())
         self.built = build_memory(store, models, tmp_path, clock=clock, ids=Ids(clock))
 
     def open(self) -> MemoryProvider:

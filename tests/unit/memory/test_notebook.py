@@ -259,22 +259,21 @@ def locked_by_another_process(page: Path) -> Iterator[None]:
 
 
 async def test_who_reads_does_not_wait_for_a_process_that_was_stopped_while_it_had_the_lock(
-    books: FileNotebooks, page: Path, clock: FakeClock
+    books: FileNotebooks, page: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await books.remember(OWNER, "Prefers tea.", clock.now_ms())
-    book = books._open[OWNER]
     is_waiting = anyio.Event()
-    alone = book._locked
+    flock = fcntl.flock
 
     async with anyio.create_task_group() as group:
         with locked_by_another_process(page), within("the notes are read, although a writer waits"):
             told = anyio.lowlevel.current_token()
 
-            def waiting() -> object:
+            def try_lock(descriptor: int, how: int) -> None:
                 anyio.from_thread.run_sync(is_waiting.set, token=told)
-                return alone()
+                flock(descriptor, how)
 
-            book._locked = waiting  # type: ignore[method-assign, assignment]
+            monkeypatch.setattr(fcntl, "flock", try_lock)
             group.start_soon(books.remember, OWNER, "Plays the viola.", clock.now_ms())
             await is_waiting.wait()
             assert [note.text for note in await books.notes(OWNER)] == ["Prefers tea."]

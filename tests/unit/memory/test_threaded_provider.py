@@ -225,7 +225,7 @@ async def test_a_plug_in_that_raises_an_interrupt_an_exit_or_a_cancellation_ends
 class Odd(RecordingProvider):
     def __init__(self, recalls: object) -> None:
         super().__init__("odd")
-        self.recalls = recalls  # type: ignore[assignment]
+        self.recalls = recalls  # type: ignore[assignment]  # a value that a provider must not return
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class Talk:
             self._add(Role.USER, Text("look"), Attachment("fil_1", "a.png", "image/png", 3))
         for _ in range(choice.choice((0, 0, 1, 2))):
             call = Call(f"call_{self._count}", "look", "{}")
-            self._add(Role.ASSISTANT, Reasoning("hm", "some:m"), Text("let me see"), call)  # type: ignore[arg-type]
+            self._add(Role.ASSISTANT, Reasoning("hm", "some:m"), Text("let me see"), call)  # type: ignore[arg-type]  # parts of any kind
             self._add(Role.TOOL, Result(call.id, "look", "seen", Outcome.OK))
         last = choice.choice(("fine", "fine", "fine", "abandoned", "nothing"))
         if last != "nothing":
@@ -127,7 +127,7 @@ def test_what_was_encoded_is_not_shaped_again(wire: Wire) -> None:
     shaped: list[int] = []
 
     def build(part: object) -> list[dict[str, str]]:
-        shaped.append(len(part))  # type: ignore[arg-type]
+        shaped.append(len(part))  # type: ignore[arg-type]  # a part is bytes here
         return [{"role": "x"}] * shaped[-1]
 
     for count in (100, 102, 104):

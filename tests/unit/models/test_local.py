@@ -169,7 +169,7 @@ async def test_a_cancelled_start_leaves_no_child(tmp_path: Path) -> None:
         tasks.cancel_scope.cancel()
     assert server.pid is None
     with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)  # type: ignore[arg-type]
+        os.kill(pid, 0)  # type: ignore[arg-type]  # the child is running, so it has a pid
 
 
 async def test_the_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:

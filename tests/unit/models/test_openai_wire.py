@@ -11,6 +11,7 @@ import pytest
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import (
     ContextTooLong,
+    EverturnError,
     ModelDropped,
     ModelOverloaded,
     ModelRefused,
@@ -67,13 +68,13 @@ def make(server: WireServer, client: httpx2.AsyncClient, **more: Any) -> OpenAIM
 
 
 async def test_text_and_usage(model: OpenAIModel, server: WireServer) -> None:
-    usage = {
+    usage: dict[str, Any] = {
         "prompt_tokens": 30,
         "completion_tokens": 7,
         "prompt_tokens_details": {"cached_tokens": 20},
         "completion_tokens_details": {"reasoning_tokens": 2},
     }
-    server.play(WireAnswer(openai_answer(["Good ", "day."], **usage)))  # type: ignore[arg-type]
+    server.play(WireAnswer(openai_answer(["Good ", "day."], **usage)))
     chunks = await collect(model, asks())
     assert text_of(chunks) == "Good day."
     assert finish_of(chunks).reason == "stop"
@@ -87,7 +88,7 @@ async def test_each_read_is_given_out_at_once(server: WireServer, client: httpx2
     server.play(WireAnswer(sse(openai_delta(content="first")), ending="hang"))
     async with make(server, client).stream(asks()) as chunks:
         with anyio.fail_after(60):
-            assert await anext(chunks) == TextChunk("first")  # type: ignore[call-overload]
+            assert await anext(chunks) == TextChunk("first")
 
 
 async def test_text_is_whole_however_the_bytes_are_torn(model: OpenAIModel, server: WireServer) -> None:
@@ -632,7 +633,8 @@ async def test_the_wait_that_the_provider_asks_for_is_said(
 ) -> None:
     server.play(refuse(429, {"error": {"message": "slow"}}, retry_after=wait))
     _, error = await collect_until_trouble(model, asks())
-    assert words in error.hint if words else not error.hint  # type: ignore[attr-defined]
+    assert isinstance(error, EverturnError)
+    assert words in error.hint if words else not error.hint
 
 
 async def test_retry_after_as_a_date(server: WireServer, client: httpx2.AsyncClient) -> None:

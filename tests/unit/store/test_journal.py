@@ -9,6 +9,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import Fenced, Gone, NotFound, WrongState
 from everturn.store import Store
 from tests.acting import ME, WORKER, answer, append, claim, complete, new_session, positions, start
+from tests.conftest import OpenAnother
 from tests.waiting import reader_waits
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +23,7 @@ async def test_a_batch_that_is_sent_again_adds_nothing(store: Store) -> None:
     again = await store.journal.append(held.turn.id, held.epoch, 2, batch)
     assert again == first
     await store.journal.append(held.turn.id, held.epoch, 3, [ev.TextDelta(1, "b"), ev.TextDelta(1, "c")])
-    texts = [e.payload.text for e in await store.journal.of_turn(ME, held.turn.id) if e.kind == "text.delta"]  # type: ignore[union-attr]
+    texts = [e.payload.text for e in await store.journal.of_turn(ME, held.turn.id) if e.kind == "text.delta"]
     assert texts == ["a", "b", "c"]
 
 
@@ -64,7 +65,7 @@ async def test_a_worker_that_handed_its_turn_over_can_append_no_more(store: Stor
 
 
 async def test_a_worker_whose_turn_was_taken_over_can_append_no_more_before_the_next_claim(
-    store: Store, open_another: object
+    store: Store, open_another: OpenAnother
 ) -> None:
     session = await new_session(store)
     held = await start(store, session.id, "hello")
@@ -78,10 +79,10 @@ async def test_a_worker_whose_turn_was_taken_over_can_append_no_more_before_the_
 
 
 async def test_a_follower_that_lags_sees_what_another_process_wrote_in_between(
-    store: Store, open_another: object
+    store: Store, open_another: OpenAnother
 ) -> None:
     """Own commit, another process's commit, own commit: a merged backlog has a hole in the middle."""
-    other: Store = await open_another()  # type: ignore[operator]
+    other: Store = await open_another()
     session = await new_session(store)
     held = await start(store, session.id, "hello")
     seen: list[int] = []
@@ -104,7 +105,7 @@ async def test_a_follower_that_lags_sees_what_another_process_wrote_in_between(
     with anyio.fail_after(60):
         while len(seen) < 7:
             await read()
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     assert seen == [1, 2, 3, 4, 5, 6, 7] == await positions(store, session.id)
 
 

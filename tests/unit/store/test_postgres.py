@@ -310,7 +310,7 @@ async def test_readers_see_a_batch_whose_commit_was_lost(spooling: Store, proxy:
         with anyio.fail_after(60):
             batch = await anext(follower)
     assert [event.kind for event in batch] == ["text.delta"]
-    await follower.aclose()  # type: ignore[attr-defined]
+    await follower.aclose()
 
 
 async def test_a_write_whose_answer_was_lost_is_looked_up(spooling: Store, proxy: PostgresProxy) -> None:
@@ -741,7 +741,7 @@ async def test_waiters_for_the_spool_learn_that_the_flusher_broke(
     spooling: Store, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = await running(spooling)
-    flusher = spooling.database.flusher  # type: ignore[attr-defined]
+    flusher = spooling.database.flusher  # type: ignore[attr-defined]  # only PostgreSQL has one
     proxy.go_away()
     await spooling.journal.append(claim.turn.id, claim.epoch, 2, deltas("spooled"))
 

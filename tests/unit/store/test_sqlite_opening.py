@@ -6,6 +6,7 @@ import errno
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -234,8 +235,8 @@ async def test_processes_that_open_a_new_store_at_the_same_moment_all_succeed(tm
         folder = tmp_path / f"data-{attempt}"
         folder.mkdir()
         command = [sys.executable, "-c", _OPENS, str(folder)]
-        pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        racers = [subprocess.Popen(command, **pipes) for _ in range(4)]  # type: ignore[call-overload]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        racers = [subprocess.Popen(command, **pipes) for _ in range(4)]
         for racer in racers:
             racer.stdin.write("go\n")
             racer.stdin.flush()
@@ -269,10 +270,10 @@ async def test_what_was_opened_is_closed_when_opening_fails(
     """The writer's thread and connection must not outlive a failure to open the readers."""
     real = connection.open_connection
 
-    def fails(path: Path, **more: object) -> apsw.Connection:
+    def fails(path: Path, **more: Any) -> apsw.Connection:
         if more.get("is_reader"):
             raise StoreRefused("no reader today")
-        return real(path, **more)  # type: ignore[arg-type]
+        return real(path, **more)
 
     monkeypatch.setattr("everturn.store.sqlite.database.open_connection", fails)
     with pytest.raises(StoreRefused):

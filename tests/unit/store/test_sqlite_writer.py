@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,8 +23,7 @@ from everturn.domain.errors import (
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionPatch
 from everturn.domain.store_values import Request
-from everturn.store import Store, open_store
-from everturn.store.journal.appends import TurnNow
+from everturn.store import Store, open_store, sql
 from everturn.store.scripts.script import Query, Script, Tx
 from everturn.store.sqlite import SqliteDatabase, database
 from everturn.testing import FakeClock, HoldingProbe
@@ -75,16 +74,26 @@ def _breaks_the_commit(tx: Tx, session_id: str) -> Script[None]:
     yield Query("fault")
 
 
-@pytest.mark.parametrize("store_kind", ["sqlite"])
+@pytest.fixture
+async def faulty(
+    tmp_path: Path, probe: HoldingProbe, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Store]:
+    """A store with a query that leaves a row without its parent, which SQLite refuses at the commit only."""
+    fault = "PRAGMA defer_foreign_keys=ON; UPDATE turns SET session_no = 999"
+    queries = sql.queries
+    monkeypatch.setattr(sql, "queries", lambda dialect: {**queries(dialect), "fault": fault})
+    async with open_store(data_dir=tmp_path, probe=probe) as store:
+        yield store
+
+
 @pytest.mark.parametrize("script", [_breaks_after_writing, _breaks_the_commit])
 async def test_in_one_commit_a_script_that_meets_a_fault_fails_alone(
-    store: Store, probe: HoldingProbe, script: Callable[..., Script[None]]
+    faulty: Store, probe: HoldingProbe, script: Callable[..., Script[None]]
 ) -> None:
+    store = faulty
     session = await new_session(store, "kept")
     held = await start(store, session.id, "hello")
     sqlite = cast("SqliteDatabase", store.database)
-    # A row without its parent, which SQLite refuses at the commit and no sooner.
-    sqlite._queries["fault"] = "PRAGMA defer_foreign_keys=ON; UPDATE turns SET session_no = 999"
     outcomes: dict[str, str] = {}
 
     async def act(name: str, work: Coroutine[Any, Any, object]) -> None:
@@ -112,24 +121,42 @@ async def test_in_one_commit_a_script_that_meets_a_fault_fails_alone(
     assert await store.upkeep.check() == []
 
 
-@pytest.mark.parametrize("store_kind", ["sqlite"])
-async def test_an_append_that_meets_a_fault_fails_alone(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = await new_session(store)
-    held = await start(store, session.id, "hello")
-    appends = cast("SqliteDatabase", store.database).writer._appends
-    look = appends._look
+class Looks:
+    """Counts the writer's lookups of turns, on every connection that is opened meanwhile, and can fail one."""
 
-    def fails(turn_ids: list[str]) -> dict[str, TurnNow]:
-        monkeypatch.setattr(appends, "_look", look)
-        raise apsw.NoMemError("out of memory")
+    def __init__(self) -> None:
+        self.count = 0
+        self.fails_next = False
 
-    monkeypatch.setattr(appends, "_look", fails)
-    with pytest.raises(StoreFault):
+    def watch(self, connection: apsw.Connection) -> None:
+        connection.exec_trace = self._trace
+
+    def _trace(self, cursor: apsw.Cursor, statement: str, bindings: object) -> bool:
+        if "LEFT JOIN writers" in statement:  # only the query append_look has it
+            self.count += 1
+            if self.fails_next:
+                self.fails_next = False
+                raise apsw.NoMemError("out of memory")
+        return True
+
+
+@pytest.fixture
+def looks() -> Iterator[Looks]:
+    counting = Looks()
+    apsw.connection_hooks.append(counting.watch)
+    yield counting
+    apsw.connection_hooks.remove(counting.watch)
+
+
+async def test_an_append_that_meets_a_fault_fails_alone(tmp_path: Path, looks: Looks) -> None:
+    async with open_store(data_dir=tmp_path) as store:
+        session = await new_session(store)
+        held = await start(store, session.id, "hello")
+        looks.fails_next = True
+        with pytest.raises(StoreFault):
+            await append(store, held, [ev.StepStarted(1, "m")])
         await append(store, held, [ev.StepStarted(1, "m")])
-    await append(store, held, [ev.StepStarted(1, "m")])
-    assert store.trouble is None
+        assert store.trouble is None
 
 
 @pytest.mark.parametrize("store_kind", ["sqlite"])
@@ -165,9 +192,9 @@ async def test_in_one_commit_a_refused_change_fails_alone(store: Store) -> None:
 
 
 async def test_another_process_s_commit_is_noticed_while_this_one_writes_without_a_pause(
-    store: Store, open_another: object
+    store: Store, open_another: OpenAnother
 ) -> None:
-    other: Store = await open_another()  # type: ignore[operator]
+    other: Store = await open_another()
     quiet, loud = await new_session(store), await new_session(store)
     held = await start(store, loud.id, "talk")
     stream = store.journal.follow(ME, quiet.id, 0)
@@ -192,44 +219,38 @@ async def test_another_process_s_commit_is_noticed_while_this_one_writes_without
                 await say(other, quiet.id, "can you hear me?")
             talking.cancel_scope.cancel()
     assert heard == ["turn.accepted"]
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
 
 
-@pytest.mark.parametrize("store_kind", ["sqlite"])
 async def test_a_turn_that_streams_is_looked_up_again_only_after_others_have_written(
-    store: Store, open_another: OpenAnother, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, looks: Looks
 ) -> None:
-    """Which is a script of this process, or anything of another."""
-    other = await open_another()
-    session = await new_session(store)
-    held = await start(store, session.id, "hello")
-    number = held.number
-    appends = store.database.writer._appends  # type: ignore[attr-defined]
-    looked: list[str] = []
-    look = appends._look
-    monkeypatch.setattr(appends, "_look", lambda turn_ids: looked.extend(turn_ids) or look(turn_ids))  # type: ignore[func-returns-value]
+    """Others: a script of this process, or any write of another process."""
+    async with open_store(data_dir=tmp_path) as store, open_store(data_dir=tmp_path) as other:
+        session = await new_session(store)
+        held = await start(store, session.id, "hello")
+        number = held.number
 
-    async def looks_of_two_appends() -> int:
-        nonlocal number
-        looked.clear()
-        for _ in range(2):
-            number = await append(store, held, [ev.TextDelta(1, "a")], number)
-        return len(looked)
+        async def looks_of_two_appends() -> int:
+            nonlocal number
+            looks.count = 0
+            for _ in range(2):
+                number = await append(store, held, [ev.TextDelta(1, "a")], number)
+            return looks.count
 
-    assert await looks_of_two_appends() == 1
-    assert await looks_of_two_appends() == 0
-    await store.sessions.change(ME, session.id, SessionPatch(title="one"))
-    assert await looks_of_two_appends() == 1
-    await other.sessions.change(ME, session.id, SessionPatch(title="two"))
-    assert await looks_of_two_appends() == 1
-    number = await append(other, held, [ev.TextDelta(1, "another's")], number)
-    assert await looks_of_two_appends() == 1
-    assert await positions(store, session.id) == list(
-        range(1, (await store.sessions.get(ME, session.id)).position + 1)
-    )
-    await other.turns.cancel(ME, held.turn.id)
-    with pytest.raises(Fenced):
-        await append(store, held, [ev.TextDelta(1, "too late")], number)
+        assert await looks_of_two_appends() == 1
+        assert await looks_of_two_appends() == 0
+        await store.sessions.change(ME, session.id, SessionPatch(title="one"))
+        assert await looks_of_two_appends() == 1
+        await other.sessions.change(ME, session.id, SessionPatch(title="two"))
+        assert await looks_of_two_appends() == 1
+        number = await append(other, held, [ev.TextDelta(1, "another's")], number)
+        assert await looks_of_two_appends() == 1
+        last = (await store.sessions.get(ME, session.id)).position
+        assert await positions(store, session.id) == list(range(1, last + 1))
+        await other.turns.cancel(ME, held.turn.id)
+        with pytest.raises(Fenced):
+            await append(store, held, [ev.TextDelta(1, "too late")], number)
 
 
 async def test_a_write_to_a_closed_store_is_refused(tmp_path: Path) -> None:

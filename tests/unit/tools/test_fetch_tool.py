@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,8 +92,8 @@ def site() -> Iterator[_Site]:
     thread.join()
 
 
-def fetcher(site: _Site, **options: object) -> Fetcher:
-    return Fetcher(allowed=frozenset({("127.0.0.1", site.port)}), **options)  # type: ignore[arg-type]
+def fetcher(site: _Site, **options: Any) -> Fetcher:
+    return Fetcher(allowed=frozenset({("127.0.0.1", site.port)}), **options)
 
 
 async def test_a_page_comes_back_as_readable_text(site: _Site, tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ async def test_redirects_are_followed_and_end(site: _Site) -> None:
         )
 
 
-def _answers(*answers: list[str]):  # type: ignore[no-untyped-def]
+def _answers(*answers: list[str]):
     left = list(answers)
 
     async def resolve(host: str, port: int) -> list[str]:

@@ -413,7 +413,7 @@ async def test_a_definition_that_changes_after_the_approval_is_not_called(open_m
         await kit.remember("always", "example__add", PROFILE, a=1, b=2)
         stored = await kit.store.records.get(OWNER, "mcp.tools", "example")
         old = [{**tool, "digest": "0" * 64} if tool["name"] == "add" else tool for tool in stored["tools"]]
-        await kit.store.records.put(OWNER, "mcp.tools", "example", {**stored, "tools": old})  # type: ignore[dict-item]
+        await kit.store.records.put(OWNER, "mcp.tools", "example", {**stored, "tools": old})  # type: ignore[dict-item]  # a value of JSON
         await trust_all(kit)
         refused = await kit.run("example__add", PROFILE, a=1, b=2)
         assert refused.outcome is Outcome.ERROR

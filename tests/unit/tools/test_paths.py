@@ -29,7 +29,7 @@ def files(root: Path, request: pytest.FixtureRequest) -> Iterator[FolderHandle]:
 
 def test_this_kernel_has_openat2_and_it_is_used(root: Path) -> None:
     with FolderHandle(root) as files:
-        assert files._has_openat2
+        assert files.has_openat2
 
 
 @pytest.mark.parametrize("path", ["a/inner.txt", "./a/../a/inner.txt", "a/b/../inner.txt", "ABS/a/inner.txt"])

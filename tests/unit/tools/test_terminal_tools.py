@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -179,11 +180,11 @@ class _Witness:
     ],
 )
 async def test_what_a_command_made_is_synced_before_its_step_is_finished(
-    kit: Kit, name: str, arguments: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    kit: Kit, name: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = _Witness()
     monkeypatch.setattr(DiskSync, "sync_file_system", lambda _, folder: disk.sync_file_system(folder))
-    result = await kit.run(name, **arguments)  # type: ignore[arg-type]
+    result = await kit.run(name, **arguments)
     assert result.outcome is Outcome.OK, result.text
     assert disk.seen == [["d", "z"]]
 

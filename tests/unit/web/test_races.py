@@ -55,7 +55,7 @@ async def test_a_third_request_with_a_key_waits_for_the_second_that_waited_for_t
             assert inside == ["second"]
             for end in ends.values():
                 end.set()
-    assert not answers._under_way, "unused keys leave nothing behind"
+    assert len(answers) == 0, "unused keys leave nothing behind"
 
 
 class Meanwhile:
@@ -149,7 +149,7 @@ async def test_a_wall_clock_that_is_set_purges_nothing_early_and_nothing_late(
 
 
 async def test_an_upload_that_ends_while_leftovers_are_cleared_is_not_an_error(tmp_path: Path) -> None:
-    class Vanishing(type(tmp_path)):  # type: ignore[misc]
+    class Vanishing(type(tmp_path)):  # type: ignore[misc]  # the class of the paths of this system
         def glob(self, pattern: str) -> Any:
             yield self / "upload-gone"
             yield from super().glob(pattern)
@@ -170,7 +170,7 @@ async def test_a_reader_that_takes_nothing_of_a_file_is_cut_off(tmp_path: Path) 
     scope = {"method": "GET", "extensions": {"everturn.abort": is_cut_off.set}}
     answer = FileAnswer(tmp_path / "large", 1000, "text/plain", (), send_timeout_s=0.01)
     with anyio.fail_after(PATIENCE_S):
-        await answer(scope, None, send)  # type: ignore[arg-type]
+        await answer(scope, None, send)  # type: ignore[arg-type]  # nothing is received here
     assert is_cut_off.is_set()
 
 
@@ -179,7 +179,7 @@ async def test_an_approval_answered_first_by_another_client_is_not_reported_as_d
         async def answer(self, *args: Any, **more: Any) -> None:
             raise WrongState("This was answered already, with 'once', by ada.")
 
-    listener = completions._Listener(Answered(), "ada", "trn_1")  # type: ignore[arg-type]
+    listener = completions._Listener(Answered(), "ada", "trn_1")  # type: ignore[arg-type]  # has the one method that is called
     asked = ev.ApprovalRequested("ask_1", "call_1", "deploy", "{}", "digest", "reason")
     pieces = [piece for payload in (asked, ev.TurnCompleted()) async for piece in listener.take(payload)]
     assert pieces == [End()]

@@ -107,7 +107,7 @@ async def read(taken: Endpoint[Any, Any], headers: dict[str, str], *pieces: byte
         body = waiting.pop(0) if waiting else b""
         return {"type": "http.request", "body": body, "more_body": bool(waiting)}
 
-    return await BodyReader(100, 1.0).read(taken, headers, receive)  # type: ignore[arg-type]
+    return await BodyReader(100, 1.0).read(taken, headers, receive)
 
 
 async def test_bodies_come_in_pieces_and_have_a_type() -> None:

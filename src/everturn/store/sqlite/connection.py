@@ -264,7 +264,7 @@ def _is_full(folder: Path) -> bool:
 def _io_trouble(error: apsw.Error, name: str, system_errno: int) -> EverturnError:
     """Decide by the extended code whether the store recovers by itself. It does where the database is certain
     to be unchanged; after a failed sync or an unknown code, only reopening shows what is stored."""
-    code: int = error.extendedresult  # type: ignore[attr-defined]
+    code: int = error.extendedresult  # type: ignore[attr-defined]  # apsw sets it on every error
     if code in _SHARED_MEMORY:
         # The log's index grows after the log was synced. Within this process the commit has not happened and
         # the next one takes its place; after a crash before that, SQLite would find it complete in the log.

@@ -123,7 +123,7 @@ class _BoundedWalk:
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
         until = self._monotonic() + LOOK_S
-        with closing(Walk(self._root, everything=False).files(".", None)) as walk:  # type: ignore[type-var]
+        with closing(Walk(self._root, everything=False).files(".", None)) as walk:  # type: ignore[type-var]  # a generator, which can be closed
             for count, (path, found, _) in enumerate(walk):
                 if count >= LOOKED_AT_MAX or self._monotonic() > until:
                     self.is_cut = True

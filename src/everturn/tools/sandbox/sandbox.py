@@ -115,7 +115,7 @@ class Sandbox:
         guard = await self.guard(view)
         # The covers last: a socket may lie in a folder that is mounted itself.
         kept = (*guard.places, *guard.covers) if guard else await self._covers(view)
-        same = (*self._seen_folders(view), *kept)
+        same = (*self.seen_folders(view), *kept)
         info, info_end = os.pipe()
         go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
         try:
@@ -140,7 +140,7 @@ class Sandbox:
         """False for a session's own workspace, where only the agent works."""
         return not workspace.is_relative_to(self._home)
 
-    def _seen_folders(self, view: View) -> tuple[GuardedMount, ...]:
+    def seen_folders(self, view: View) -> tuple[GuardedMount, ...]:
         """The project and the ``real`` folders as they are now, for ``only_if``. Raises OSError if there is a
         link on one of the paths.
 

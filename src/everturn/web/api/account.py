@@ -227,7 +227,7 @@ class AccountApi:
             await self._accounts.sign_out_everywhere(caller.owner)
         elif caller.way in ("cookie", "access"):
             await self._accounts.sign_out(caller.credential)
-        await self._streams.end_unwelcome()
+        await self._streams.close_revoked()
         what = "signout.everywhere" if call.body.everywhere else "signout"
         await self._audit.note(what, caller)
         return Answer(None, headers=(clear_cookie(call.visitor),))
@@ -245,7 +245,7 @@ class AccountApi:
             if isinstance(error, WrongPassword):
                 raise OldPasswordWrong from error
             raise
-        await self._streams.end_unwelcome()
+        await self._streams.close_revoked()
         await self._audit.note("password.changed", caller)
         return Answer(None, headers=(set_cookie(cookie, call.visitor),) if caller.way == "cookie" else ())
 
@@ -275,7 +275,7 @@ class AccountApi:
 
     async def revoke_token(self, call: ApiCall[Nothing, Nothing]) -> None:
         await self._accounts.revoke_token(call.owner, call.path["token"])
-        await self._streams.end_unwelcome()
+        await self._streams.close_revoked()
         detail = call.path["token"]
         await self._audit.note("token.revoked", call.caller, detail)
 

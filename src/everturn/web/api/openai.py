@@ -171,7 +171,7 @@ class _Reply:
         try:
             self._api._streams.check_room(self._call.owner)
         except e.Overloaded:
-            await pieces.aclose()  # type: ignore[attr-defined]
+            await pieces.aclose()
             raise
 
         async def source(stream: EventStream) -> str:
@@ -180,7 +180,7 @@ class _Reply:
                 await self._stream(stream, first, pieces)
             finally:
                 with anyio.CancelScope(shield=True):
-                    await pieces.aclose()  # type: ignore[attr-defined]
+                    await pieces.aclose()
                     await self._release()
             return "done"
 
@@ -208,7 +208,7 @@ class _Reply:
         timeout_s = self._api._timeout_s
         try:
             with anyio.fail_after(timeout_s):
-                async with aclosing(pieces) as closing:  # type: ignore[type-var]
+                async with aclosing(pieces) as closing:
                     async for piece in closing:
                         self._take(piece)
         except TimeoutError as error:

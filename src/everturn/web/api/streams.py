@@ -271,7 +271,7 @@ async def _patient(
     """The session's events; waits while the database cannot be reached."""
     while True:
         try:
-            async with aclosing(engine.follow(session.owner, session.id, after)) as batches:  # type: ignore[type-var]
+            async with aclosing(engine.follow(session.owner, session.id, after)) as batches:
                 async for events in batches:
                     after = events[-1].position
                     yield events

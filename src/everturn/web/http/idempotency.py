@@ -33,6 +33,10 @@ class Answers:
         self._puts = 0
         self._under_way: dict[tuple[str, str], anyio.Lock] = {}
 
+    def __len__(self) -> int:
+        """The number of keys in use."""
+        return len(self._under_way)
+
     @asynccontextmanager
     async def only_one(self, owner: str, key: str) -> AsyncIterator[None]:
         lock = self._under_way.setdefault((owner, key), anyio.Lock())

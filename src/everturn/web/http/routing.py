@@ -141,8 +141,8 @@ class Endpoint(Generic[Q, B]):
     summary: str
     tag: str
     scope: identity.Scope | None = identity.Scope.READ
-    query: type[Q] = field(default=Nothing)  # type: ignore[assignment]
-    body: type[B] = field(default=Nothing)  # type: ignore[assignment]
+    query: type[Q] = field(default=Nothing)  # type: ignore[assignment]  # Nothing stands for "takes none"
+    body: type[B] = field(default=Nothing)  # type: ignore[assignment]  # Nothing stands for "takes none"
     answer: TypeForm = None
     status: int = 200
     also: Mapping[int, TypeForm] = field(default_factory=dict)  # other statuses and what they carry
@@ -167,7 +167,7 @@ class Endpoint(Generic[Q, B]):
     @property
     def needs_body(self) -> bool:
         """Whether a field of the body has no default; otherwise it may be left out."""
-        return self.has_body and any(f.required for f in msgspec.structs.fields(self.body))  # type: ignore[arg-type]
+        return self.has_body and any(f.required for f in msgspec.structs.fields(self.body))  # type: ignore[arg-type]  # a body is a Struct
 
     @property
     def writes(self) -> bool:

@@ -102,7 +102,7 @@ class Completions(Background):
         submission = await self._submission(session, request, key=key)
         accepted = await self._engine.submit(owner, session.id, submission)
         try:
-            async with aclosing(self._answer_of(owner, session.id, accepted)) as answer:  # type: ignore[type-var]
+            async with aclosing(self._answer_of(owner, session.id, accepted)) as answer:
                 async for piece in answer:
                     yield piece
         except (GeneratorExit, anyio.get_cancelled_exc_class()):
@@ -114,7 +114,7 @@ class Completions(Background):
         """The client is gone: go on answering what the turn asks, until it ends."""
         while True:
             try:
-                async with aclosing(self._answer_of(owner, session_id, accepted)) as answer:  # type: ignore[type-var]
+                async with aclosing(self._answer_of(owner, session_id, accepted)) as answer:
                     async for _ in answer:
                         pass
                 return
@@ -133,7 +133,7 @@ class Completions(Background):
         async with self._ephemeral(owner, request) as session:
             submission = await self._submission(session, request, key=None)
             accepted = await self._engine.submit(owner, session.id, submission)
-            async with aclosing(self._answer_of(owner, session.id, accepted)) as answer:  # type: ignore[type-var]
+            async with aclosing(self._answer_of(owner, session.id, accepted)) as answer:
                 async for piece in answer:
                     yield piece
 
@@ -223,7 +223,7 @@ class Completions(Background):
             return
         listener = _Listener(self._engine, owner, turn.id)
         batches = self._engine.follow(owner, session_id, accepted.cursor)
-        async with aclosing(batches) as closing:  # type: ignore[type-var]
+        async with aclosing(batches) as closing:
             async for events in closing:
                 for event in events:
                     if event.turn_id != turn.id:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Union
 
 import msgspec
@@ -25,4 +25,4 @@ class End(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
 
 
-Answering = AsyncIterator[Union[Piece, End]]
+Answering = AsyncGenerator[Union[Piece, End], None]

@@ -168,20 +168,25 @@ class Streams(Background):
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def waiting(self) -> int:
+        """The number of streams with a write that waits for the client to read."""
+        return sum(stream.writing_since is not None for stream in self._open)
+
     def now(self) -> float:
         return self._clock.monotonic()
 
-    async def end_unwelcome(self) -> None:
+    async def close_revoked(self) -> None:
         """End the streams whose credential is no longer valid. Checks each credential once."""
         same: dict[tuple[str, str], list[EventStream]] = {}
         for stream in self._open:
             same.setdefault((stream.caller.way, stream.caller.credential), []).append(stream)
         for streams in same.values():
-            if not await self._is_welcome(streams[0].caller):
+            if not await self._is_valid(streams[0].caller):
                 for stream in streams:
                     stream.end("signed_out")
 
-    async def _is_welcome(self, caller: Caller) -> bool:
+    async def _is_valid(self, caller: Caller) -> bool:
         try:
             return await self._still_valid(caller)
         except EverturnError as error:
@@ -229,7 +234,7 @@ class Streams(Background):
         # must not hold them up.
         while True:
             await self._clock.sleep(self._heartbeat_s / _BEATS_PER_HEARTBEAT)
-            await self.end_unwelcome()
+            await self.close_revoked()
 
     def _enter(self, stream: EventStream) -> None:
         self._open.add(stream)

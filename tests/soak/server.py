@@ -1,0 +1,27 @@
+"""``everturn serve`` with shorter times than the settings allow, so that a soak sees them pass.
+
+python -m tests.soak.server --port 8420
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from msgspec.structs import replace
+
+from everturn.cli.main import main
+from everturn.config import Config, read_config
+
+
+def read_short_times(*args: Any, **given: Any) -> Config:
+    """The configuration, with events pruned after seconds and a short grace for turns at the end."""
+    config = read_config(*args, **given)
+    engine = replace(config.engine, prune_s=2.0, prune_grace_s=20.0, stop_grace_s=1.0)
+    return replace(config, engine=engine)
+
+
+if __name__ == "__main__":
+    importlib.import_module("everturn.cli.serve").read_config = read_short_times  # type: ignore[attr-defined]  # a module's own name
+    main(["serve", *sys.argv[1:]])
