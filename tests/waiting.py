@@ -75,7 +75,7 @@ def _code_of(awaited: object) -> Any:
 
 
 def _await_chain(awaited: object) -> Iterator[object]:
-    """What a task is suspended in, from the outermost coroutine to the innermost."""
+    """The coroutines in which a task is suspended, outermost first."""
     while awaited is not None:
         yield awaited
         inner = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)

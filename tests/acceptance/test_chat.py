@@ -248,7 +248,7 @@ async def test_ctrl_c_takes_an_approval_back_and_other_words_give_none(
 
 
 async def test_a_call_is_changed_before_it_is_allowed(data_dir: Path, wires: WireServer) -> None:
-    """Without an editor on one line; what is no JSON, or does not fit, is said and asked again."""
+    """Without an editor, on one line; text that is not JSON or does not fit is reported and asked for again."""
     wires.play(wishing("$TOOL one"))
     environ = environment(data_dir, wires, PYTHONUNBUFFERED="1", VISUAL="", EDITOR="")
     port = free_port()

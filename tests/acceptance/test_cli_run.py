@@ -263,7 +263,7 @@ async def test_at_the_minutes_limit_the_turn_asks_and_only_a_real_answer_is_take
     )
     assert "Second." in text
     assert code == 0
-    assert len(wires.requests) == 3  # the limited turn went on, then the new one ran
+    assert len(wires.requests) == 3  # the limited turn continued, then the new one ran
 
 
 def on_a_terminal(environ: dict[str, str], arguments: list[str], answers: list[str]) -> tuple[str, int]:

@@ -26,7 +26,7 @@ _LOST = (httpx2.TransportError,)
 
 
 class Reader:
-    """Follows one session like a browser does: what it saw last is where it goes on."""
+    """Follows one session as a browser does: it continues after the last event it saw."""
 
     def __init__(self, http: httpx2.AsyncClient, session_id: str) -> None:
         self._http = http
@@ -168,7 +168,7 @@ async def test_a_stopping_server_refuses_work_and_a_second_signal_hurries_it(
                 refused = await http.post("/api/sessions", json={})
                 assert (refused.status_code, refused.json()["code"]) == (503, "stopping")
                 assert refused.headers["retry-after"] == "1"
-                before = await anext(frames)  # running turns go on, and their readers see it
+                before = await anext(frames)  # running turns continue, and their readers see it
                 assert before.event != "stream.end"
                 server.send_signal(signal.SIGTERM)
                 rest = [frame async for frame in frames]

@@ -77,7 +77,7 @@ async def test_a_key_is_written_and_never_read_back(store: Store, tmp_path: Path
             assert (await server.http.request(method, "/api/keys/openai", json={})).status_code == 405
 
 
-# --- a server of one's own ---------------------------------------------------------------------------
+# --- the user's own server ---------------------------------------------------------------------------
 
 OWN_KEY = "secret-of-my-own-server"
 

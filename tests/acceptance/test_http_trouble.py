@@ -1,4 +1,4 @@
-"""A store that cannot store: said by /readyz and on the list's stream, and when it is over too."""
+"""A store that cannot write: /readyz and the list's stream report it, and its end."""
 
 from __future__ import annotations
 

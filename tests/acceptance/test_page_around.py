@@ -1,5 +1,5 @@
-"""What lies around the conversation, in a real browser: the workspace's files, a server of one's own, the
-password, and a disk that takes nothing more."""
+"""What lies around the conversation, in a real browser: the workspace's files, the user's own server, the
+password, and a full disk."""
 
 from __future__ import annotations
 

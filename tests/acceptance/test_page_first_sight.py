@@ -1,4 +1,4 @@
-"""What is there before the page is: compressed files, a first paint, and nothing that is not known yet."""
+"""Before the page has loaded: compressed files, a first paint, and nothing that is not known yet."""
 
 from __future__ import annotations
 

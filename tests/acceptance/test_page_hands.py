@@ -1,4 +1,4 @@
-"""Keys, focus and files that are dropped: each does what it says and nothing else."""
+"""Keys, focus and dropped files: each does what its label says and nothing else."""
 
 from __future__ import annotations
 

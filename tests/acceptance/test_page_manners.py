@@ -1,4 +1,4 @@
-"""What one notices in an hour of use: one's own words stay in view, and no note outlives what it speaks of."""
+"""What a user notices in an hour of use: their own words stay in view, and no notice outlives its cause."""
 
 from __future__ import annotations
 

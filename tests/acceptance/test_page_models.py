@@ -1,4 +1,4 @@
-"""Connecting a model on the page: the right one answers, and what goes wrong is said in words that help."""
+"""Connecting a model on the page: the right one answers, and errors say what to do."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ async def test_an_error_that_asks_for_another_model_offers_one(data_dir: Path) -
         await page.get_by_role("menuitem", name="other-model").click()
         await expect(page.locator(DONE)).to_have_count(1)
         assert house.provider.asked[-1]["model"] == "other-model"
-        await say(page, "and now")  # the session goes on with it
+        await say(page, "and now")  # the session continues with it
         await expect(page.locator(DONE)).to_have_count(2)

@@ -1,4 +1,4 @@
-"""What is said while the agent works or waits is seen at once, goes where it was meant, and nowhere silently."""
+"""A message sent while the agent works or waits is shown at once and reaches its target, never silently elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A01: the message is durable before the caller hears "accepted", once per idempotency key."""
+"""A01: the message is durable before the caller gets "accepted", once per idempotency key."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def rich_session(store: Store) -> str:
 async def test_a15_a_session_whose_attachment_is_gone_can_be_exported_all_the_same(
     store: Store, tmp_path: Path
 ) -> None:
-    """The disk has lost it, or it did not come along with an import."""
+    """The disk has lost it, or it was not imported."""
     session_id = await rich_session(store)
     document = await export_document(store, ME, session_id)
     (file,) = document.files
@@ -64,7 +64,7 @@ async def test_a15_a_session_whose_attachment_is_gone_can_be_exported_all_the_sa
 
 
 async def test_a15_an_attachment_that_cannot_be_read_now_fails_the_export(store: Store) -> None:
-    """A copy that passes for whole, without what was there to be copied, is found out too late."""
+    """A copy that looks complete but lacks a file would be noticed too late."""
     session_id = await rich_session(store)
     (file,) = (await export_document(store, ME, session_id)).files
     path = await store.files.path(ME, file.id)

@@ -121,7 +121,7 @@ async def test_a03_a_turn_without_activity_writes_nothing(
 
 
 def _count_writes(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of what is written from now on; a worker's heartbeat is no turn's write."""
+    """The names of the writes from now on, without the worker's heartbeat."""
     writes: list[str] = []
     database = store.database
     write, append = database.write, database.append

@@ -1,4 +1,4 @@
-"""B02, B11, B12, B14, B16, B18 through the engine: the boundaries at which memory is told."""
+"""B02, B11, B12, B14, B16, B18 through the engine: the boundaries at which memory is committed."""
 
 from __future__ import annotations
 

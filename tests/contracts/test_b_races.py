@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Held:
-    """The store's ledger, but the first question of one kind, or the answer to it, waits until it is let go."""
+    """The store's ledger, but the first call of one kind, or its answer, waits until it is released."""
 
     def __init__(self, store: Store, question: str, *, is_asked_late: bool = False) -> None:
         self._ledger = store.ledger

@@ -1,4 +1,4 @@
-"""C03: an interrupted turn shows what its journal holds, in order, as recovered; the session goes on."""
+"""C03: an interrupted turn shows what its journal holds, in order, as recovered; the session continues."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ async def test_c04_a_turn_whose_claim_was_never_confirmed_still_runs(
 async def test_c04_the_lease_of_the_store_is_the_lease_of_its_worker(
     open_another: OpenAnother, clock: FakeClock, probe: HoldingProbe
 ) -> None:
-    """There is one setting: a worker never believes in a lease that the database has let go."""
+    """One setting decides: a worker never trusts a lease that has expired in the database."""
     store = await open_another(settings=StoreSettings(lease_s=60.0))
     settings = quiet_settings(lease_margin_s=2.0, heartbeat_s=4.0)
     async with open_harness(store, clock=clock, settings=settings) as h:

@@ -1,4 +1,4 @@
-"""After a crash: what was acknowledged is there, once; what was unfinished gets its fate."""
+"""After a crash: acknowledged work is there, once; unfinished work gets a stated fate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the world outside has heard, kept where the crash of the process cannot take it back."""
+"""What clients were told, recorded where a crash of the process cannot undo it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full, read-only or failing disk: refused out loud, nothing acknowledged lost, nothing invented."""
+"""A full, read-only or failing disk: writes are refused with a reason, nothing acknowledged is lost, nothing is invented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk is full for a while: running turns wait for it and go on by themselves."""
+"""The disk is full for a while: running turns wait for it and continue by themselves."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def _retries_come(clock: FakeClock, retry_s: float = 0.5) -> AsyncIterator
 
 
 class Slow(FakeTool):
-    """A tool that returns when it is told to."""
+    """A tool that returns when it is released."""
 
     def __init__(self, name: str, result: ToolResult) -> None:
         super().__init__(name, self._return)

@@ -1,4 +1,4 @@
-"""The power goes: what was acknowledged is there, whatever was not synced is lost, torn or mixed up."""
+"""The power goes: acknowledged writes survive; unsynced ones may be lost, torn or reordered."""
 
 from __future__ import annotations
 

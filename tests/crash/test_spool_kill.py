@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def live(url: str, folder: str, moment: str) -> None:
-    """In the child: append while the database is there, and go on when it is not."""
+    """In the child: append while the database is reachable, and continue when it is not."""
     async with open_store(url, data_dir=folder, probe=KillingProbe(Moment(moment))) as store:
         await store.workers.register("wrk_dies")
         session = await new_session(store)

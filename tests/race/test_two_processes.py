@@ -19,7 +19,7 @@ ROUNDS = 30
 
 
 async def work(url: str, folder: str, session_id: str, name: str) -> None:
-    """In the child: talk to the shared session, run whatever can be claimed, report what was done."""
+    """In the child: talk to the shared session, run every turn that can be claimed, report what was done."""
     done: dict[str, list[str]] = {"said": [], "completed": []}
     async with open_store(url, data_dir=folder) as store:
         await store.workers.register(f"wrk_{name}")

@@ -52,7 +52,7 @@ class Watch:
         return sample
 
     def growth(self) -> list[str]:
-        """What grew that must not, in words."""
+        """A sentence for each figure that grew and must not."""
         found = []
         wal = max((sample.wal_mib for sample in self.samples), default=0.0)
         if wal > _WAL_MIB_MAX:

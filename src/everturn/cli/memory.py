@@ -133,7 +133,7 @@ def _edit_page(home: Path | None, page: str) -> None:
 
 
 def _keep(page: str, content: bytes) -> Path:
-    """Put what the user wrote and could not be saved into the current folder."""
+    """Write a page that could not be saved to a file in the current folder."""
     kept = Path(f"{page}.not-saved").absolute()
     kept.write_bytes(content)
     return kept

@@ -113,7 +113,7 @@ class PromptAnswer(msgspec.Struct, frozen=True):
 
 
 async def ask_user(ask: Ask, out: Console) -> PromptAnswer:
-    """Ask until there is an answer. Runs the prompt in a thread, so that streams go on."""
+    """Ask until there is an answer. Runs the prompt in a thread, so that streams continue."""
     with echo(True):
         if ask.topic == AskTopic.APPROVAL:
             return await _approval(ask, out)

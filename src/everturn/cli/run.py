@@ -93,7 +93,7 @@ def run_(
     Exit code: 0 completed, 1 failed, 2 stopped (or the command was not understood), 3 waiting for an answer
     that cannot be given here, 4 left unfinished.
     """
-    # As the server does: escaped, and without secrets. Only what the user should know of.
+    # As the server does: escaped, and without secrets. Only what concerns the user.
     configure_logs(level="WARNING", style="people")
     if is_resumption:
         if session_id is None or text or attached or is_compaction:

@@ -142,7 +142,7 @@ def describe(payload: ev.Payload) -> str:
         first = payload.text.strip().splitlines()[:1]
         return f"  {payload.outcome}{': ' + first[0][:100] if first else ''}"
     if isinstance(payload, ev.StepAbandoned):
-        if payload.reason == "crash":  # that the server came back has just been said
+        if payload.reason == "crash":  # the return of the server was just reported
             return (
                 "The answer goes on where it stopped." if payload.continues else "The model is asked again."
             )

@@ -18,7 +18,7 @@ class AskTopic(Words):
     APPROVAL = "approval"  # may this tool call run?
     QUESTION = "question"  # the model asks the user
     DOUBT = "doubt"  # a call started, and its outcome is unknown
-    LIMIT = "limit"  # the turn has used what it may use
+    LIMIT = "limit"  # the turn has reached a limit
     REPEAT = "repeat"  # the same call gave the same result several times
     INSTRUCTIONS = "instructions"  # may text from outside steer the agent?
 

@@ -41,7 +41,7 @@ def describe_file(name: str, head: bytes) -> tuple[str, str]:
 
 
 def sniff_media_type(head: bytes, name: str) -> str:
-    """The media type that the first bytes show. The name only tells kinds of text apart."""
+    """The media type that the first bytes show. The name only distinguishes kinds of text."""
     for magic, media_type in _MAGIC:
         if head.startswith(magic):
             return media_type

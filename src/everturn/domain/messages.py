@@ -34,7 +34,7 @@ class Part(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
 class Text(Part, frozen=True, tag="text"):
     text: str
     is_abandoned: bool = False  # shown, never given to the model
-    cuts: tuple[int, ...] = ()  # after so many characters the call died, and another went on from there
+    cuts: tuple[int, ...] = ()  # offsets at which a model call died and another one continued
 
 
 class Reasoning(Part, frozen=True, tag="reasoning"):

@@ -40,7 +40,7 @@ class Abilities(msgspec.Struct, frozen=True):
     tools: bool = True
     images: bool = False
     reasoning: bool = False
-    continues: bool = False  # can go on from a prefix of its own answer
+    continues: bool = False  # can continue a partial answer of its own
     context_tokens: int | None = None
     output_tokens: int | None = None
     is_small: bool = False  # a pocket model: tiny prompt, no tools
@@ -53,7 +53,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     system: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
-    prefix: str = ""  # text of the answer so far, where the model can go on from it
+    prefix: str = ""  # the answer so far, for a model that can continue it
     files: dict[str, bytes] = {}  # contents of attachments the model is to see, by file id
     output_tokens_max: int | None = None
     json_schema: JsonObject | None = None  # constrain the answer, where the model can

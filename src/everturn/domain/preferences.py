@@ -1,4 +1,4 @@
-"""Where a person's preferences lie in the store: every room that asks a model needs the preferred one."""
+"""A user's preferences in the store. Every room that calls a model needs the preferred one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ NAME = "web"
 
 
 async def preferred_model(records: Records, owner: str) -> str | None:
-    """The model that the person chose for whatever names none."""
+    """The model that the user chose as the default; None if the user chose none."""
     value = await records.get(owner, KIND, NAME)
     return value.get("model") if value else None

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 class Moment(StrEnum):
     ACCEPT_WRITTEN = "accept.written"  # in the transaction, not yet committed
-    ACCEPT_COMMITTED = "accept.committed"  # durable, the caller has not heard
+    ACCEPT_COMMITTED = "accept.committed"  # durable, not yet acknowledged
     CLAIM_COMMITTED = "claim.committed"  # the turn has a worker, nothing was done
     MODEL_CALLED = "model.called"  # the request is about to leave
     DELTA_OFFERED = "delta.offered"  # a delta waits for the writer

@@ -182,7 +182,7 @@ class Agents:
 
     async def _read_recalled(self, session: Session, profile: str | None, memory: Memory | None) -> Recalled:
         """What was recalled for the session before. If the user has deleted something of what a warm agent
-        says, that is dropped here, and so the agent is built anew."""
+        says, that is dropped here, so that the agent is rebuilt."""
         if memory is None:
             return Recalled()
         known = await memory.ledger.get_recalled(session.owner, session.id)

@@ -80,7 +80,7 @@ def _find_attachments(history: Sequence[Message]) -> list[Attachment]:
 
 
 def pdf_text(path: Path, chars_max: int) -> str:
-    """The words of a PDF, page by page, up to a bound; what is wrong with it, in words for the model."""
+    """The text of a PDF, page by page, up to a bound; if it cannot be read, the reason, for the model."""
     try:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError

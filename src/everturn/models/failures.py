@@ -225,7 +225,7 @@ def _complaint(error: Json) -> Complaint:
 def _kind(status: int, complaint: Complaint) -> type[ModelTrouble]:
     words = f"{complaint.type} {complaint.code} {complaint.message}"
     if status == 429:
-        # "Quota" is said of a minute's and of an empty account's alike; only the code tells them apart.
+        # "Quota" can mean a rate limit or an empty account; only the code distinguishes them.
         return ModelRefused if "insufficient_quota" in (complaint.type, complaint.code) else RateLimited
     if status in _KEY_STATUSES or status == 402 or _NO_CREDIT.search(words):
         return ModelRefused
@@ -297,7 +297,7 @@ def _retry_after(headers: Mapping[str, str], now_ms: int) -> float | None:
             try:
                 wait = parsedate_to_datetime(said).timestamp() - now_ms / 1000
             except (ValueError, OverflowError):
-                return None  # neither a number nor a date: as good as not said
+                return None  # neither a number nor a date: ignored
     return None if wait is None else min(max(wait, 0.0), _RETRY_AFTER_MAX_S)
 
 

@@ -21,7 +21,7 @@ class Provider(msgspec.Struct, frozen=True):
     key_variables: tuple[str, ...] = ()
     url_variables: tuple[str, ...] = ()
     needs_key: bool = True
-    key_path: str = "/models"  # asked to find out whether a key is good
+    key_path: str = "/models"  # requested to test a key
     model: str = ""  # the one to take where only a key is known
     images: bool = False
     continues_by: str = ""
@@ -29,7 +29,7 @@ class Provider(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
     extra: JsonObject = {}
     idle_timeout_s: float = 180.0
-    is_local: bool = False  # runs on a machine of one's own: no price
+    is_local: bool = False  # runs on the user's own machine: no price
     says_abilities: bool = False  # its list of models says what they can do
     is_placed: bool = False  # its address comes from the environment
 

@@ -304,7 +304,7 @@ async def _only_one(path: Path) -> AsyncIterator[None]:
 
 def _try_lock(file: BinaryIO) -> bool:
     if fcntl is None:
-        return True  # no such lock here; the worst that happens is that two fetch the same
+        return True  # no file locks on this system: at worst, two processes download the same file
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

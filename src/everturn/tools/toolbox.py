@@ -193,7 +193,7 @@ class EverturnToolbox:
         return [await self._server_state(owner, name) for name in sorted(self._profiles.servers)]
 
     async def trust_server(self, owner: str, name: str, session_id: str, digest: str) -> ServerState:
-        """Start the server and tell what it says; accept the text with this digest, if one is given.
+        """Start the server and return what it says; accept the text with this digest, if one is given.
         Raises NotFound, Invalid, and WrongState if it says something else now."""
         server = self._profiles.servers.get(name)
         if server is None:

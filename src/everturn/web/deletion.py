@@ -15,7 +15,7 @@ from everturn.domain.store import Sessions
 from everturn.web.background import Background
 
 _log = logging.getLogger("everturn.web.deletion")
-_LOOK_S = 60.0  # how often the purge looks for what a process left behind that died
+_LOOK_S = 60.0  # how often the purge looks for sessions that a dead process left
 _RETRY_S = 30.0
 
 

@@ -153,7 +153,7 @@ def raise_file_limit() -> None:
 def _say_ready(
     address: str, carrying: str, settings: WebSettings, on_ready: Callable[[str], None] | None
 ) -> None:
-    """``carrying``: the address with what lets its reader in."""
+    """``carrying``: the address with a code that signs the browser in."""
     _log.info("ready at %s", address)
     if on_ready is not None:
         on_ready(address if knows_its_owner() else carrying)

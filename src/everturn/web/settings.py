@@ -62,7 +62,7 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Meta(description="Interval of keep-alives on event streams. Keep it below a proxy's idle timeout."),
     ] = 15.0
-    send_timeout_s: float = 30.0  # a reader that takes nothing for so long is cut off
+    send_timeout_s: float = 30.0  # a client that reads nothing for this long is disconnected
     undo_delete_s: Annotated[
         float, Meta(description="How long a deleted session can be restored with Undo.")
     ] = 10.0

@@ -98,7 +98,7 @@ class Uploads:
             parser = MultipartParser(boundary, form.callbacks())
             async for piece in pieces_of(receive, self._timeout_s):
                 size += len(piece)
-                if size > self._bytes_max + _REST_BYTES_MAX:  # what is no file is thrown away, not free
+                if size > self._bytes_max + _REST_BYTES_MAX:  # other parts are discarded, but count
                     raise BodyTooLarge(self._bytes_max)
                 parser.write(piece)
                 await part.flush()

@@ -197,7 +197,7 @@ class _Exchange:
         except Exception as error:
             problem = self._web.log.failed(error)
             if self._status:
-                raise  # half of an answer is out: only closing the connection tells the client
+                raise  # part of the answer was sent: only closing the connection tells the client
             await self._refuse(problem)
         finally:
             route = self._endpoint.path if self._endpoint else "page"

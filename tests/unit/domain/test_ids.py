@@ -1,4 +1,4 @@
-"""Ids: they sort by time, say what they name, and are refused when they are none."""
+"""Ids: they sort by time, name their kind, and invalid ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments against schemas: what fits passes, a slip is named, what is not known is let through."""
+"""Arguments against schemas: valid ones pass, a mistake is named, unknown keywords are ignored."""
 
 from __future__ import annotations
 

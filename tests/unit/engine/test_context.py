@@ -168,7 +168,7 @@ def turns(draw):
 
 @given(st.lists(turns(), max_size=6), st.integers(0, 6), st.booleans())
 def test_what_is_kept_of_a_history_changes_nothing_of_what_is_shown(all_turns, known, is_same_model):
-    """Shaped in one go, or shaped up to a turn before and then gone on with: the same request."""
+    """Built in one pass, or built up to an earlier turn and then extended: the same request."""
     files = {"f": b"abc"}
     history = [message for turn in all_turns for message in turn]
     begin = history[: sum(len(turn) for turn in all_turns[:known])]

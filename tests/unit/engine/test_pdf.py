@@ -1,4 +1,4 @@
-"""The words of a PDF reach the model; a broken one is said to be broken and fails nothing."""
+"""The text of a PDF reaches the model; a broken PDF is reported to the model and fails nothing."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ async def test_a_turn_without_a_fate_is_said_once_and_again_when_the_reason_chan
 
 
 async def test_a_claim_that_fails_unexpectedly_ends_nothing_else(store, clock, monkeypatch):
-    """One row that cannot be read must not take the whole server down, at every start anew."""
+    """One row that cannot be read must not take the whole server down at every start."""
     async with open_harness(store, "hi", clock=clock, settings=quiet_settings(poll_s=0.7)) as h:
         session = await h.new_session()
         failing = Failing(monkeypatch, store.turns, "claim", RuntimeError("unreadable"))

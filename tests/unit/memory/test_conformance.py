@@ -93,7 +93,7 @@ class TestBuiltIn(ProviderConformance):
 
 
 class Forgetful:
-    """Right in everything but what a subclass breaks."""
+    """Correct, except for what a subclass breaks."""
 
     name = "broken"
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Blocking(RecordingProvider):
-    """Blocks its thread where it is told to, as code that knows nothing of loops does."""
+    """Blocks its thread on request, as code that knows no event loop does."""
 
     def __init__(self, *blocks: str) -> None:
         super().__init__("blocking")

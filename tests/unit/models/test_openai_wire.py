@@ -784,7 +784,7 @@ async def test_what_a_server_does_not_take_is_left_out(
     assert first - second == {field}
     assert text_of(chunks) == "Hi"
     notes = [chunk.label for chunk in chunks if isinstance(chunk, ProgressChunk)]
-    assert len(notes) == (field == "tools")  # that it has no tools is said
+    assert len(notes) == (field == "tools")  # the missing tools are reported
 
 
 async def test_what_a_server_does_not_take_is_not_sent_to_it_again_for_a_while(
@@ -802,7 +802,7 @@ async def test_what_a_server_does_not_take_is_not_sent_to_it_again_for_a_while(
     )
     for _ in range(2):
         chunks = await collect(model, request)
-        assert [chunk for chunk in chunks if isinstance(chunk, ProgressChunk)]  # said each time
+        assert [chunk for chunk in chunks if isinstance(chunk, ProgressChunk)]  # reported each time
     assert [sorted({"tools", "temperature"} & set(one.json)) for one in server.requests] == [
         ["temperature", "tools"],
         ["temperature"],

@@ -151,7 +151,7 @@ def test_an_address_that_was_named_before_can_be_fetched_again() -> None:
     assert select_tools(tools, [user("Read www.a.example."), user("And the rest of it?")]) == tools
 
 
-RAN = Outcome.ERROR  # a program that failed was run all the same
+RAN = Outcome.ERROR  # a program that failed was still run
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A tree is copied as it is: links as links, nothing from elsewhere, and what cannot be copied is said."""
+"""A tree is copied as it is: links as links, nothing from elsewhere, and files that cannot be copied are reported."""
 
 import os
 import socket

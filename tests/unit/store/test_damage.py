@@ -91,7 +91,7 @@ async def test_a_damaged_turn_that_cannot_be_resumed_fails_and_blocks_no_other(
     await store.workers.unregister("wrk_one")
     other = await new_session(store)
     await say(store, other.id, "me too")
-    held = await claim(store, "wrk_two")  # the same look ends the damaged turn and goes on to the next
+    held = await claim(store, "wrk_two")  # the same claim ends the damaged turn and continues with the next
     assert held.turn.session_id == other.id
     turn = await store.turns.get(ME, turn_id)
     assert turn.state == "failed"

@@ -18,7 +18,7 @@ def record(number: int, size: int = 20) -> SpoolRecord:
 
 
 class RecordingDisk(Disk):
-    """Writes down what it was asked, in order."""
+    """Records its calls, in order."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

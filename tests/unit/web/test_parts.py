@@ -30,7 +30,7 @@ def test_many_addresses_together_are_slowed_too(clock: FakeClock) -> None:
         throttle.begin(f"10.0.0.{number}")
     with pytest.raises(Throttled):
         throttle.begin("10.9.9.9")
-    throttle.begin("10.7.7.7")  # who has signed in from there before is not locked out by others
+    throttle.begin("10.7.7.7")  # an address that has signed in before is not locked out by others
 
 
 def test_an_attempt_counts_before_it_is_checked_and_an_unchecked_one_is_taken_back(clock: FakeClock) -> None:

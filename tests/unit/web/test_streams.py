@@ -72,7 +72,7 @@ async def _open(group: Any, streams: Streams, reader: Reader, stream: EventStrea
 
 
 async def test_heartbeats_go_on_after_the_store_was_away(clock: FakeClock) -> None:
-    """Whether the reader is still welcome cannot be told then; it is asked again with the next one."""
+    """Whether the credential is still valid is unknown then; the next check asks again."""
     troubles = [StoreAway("away")]
 
     async def still_valid(caller: Caller) -> bool:

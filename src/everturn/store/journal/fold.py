@@ -35,7 +35,7 @@ class JournalFold:
     def catch_up(self, session: SessionRow, turn: TurnRow, limit: int = _ALL) -> Script[bool]:
         """Fold the events that are new, at most so many; True if there may be more.
 
-        Damaged events are left out: the turn gets its end all the same.
+        Damaged events are left out: the turn still gets its end.
         """
         start = max(self._position + 1, turn.first_position)
         rows = yield from EVENTS_OF_TURN_FROM.all(session.no, start, turn.no, limit)

@@ -42,7 +42,7 @@ FLUSH_TIMEOUT_S = 8.0
 SENDS_MAX = 2  # a batch is sent again, as formed, on a fresh connection before the database counts as away
 RECONNECT_S = 0.25
 DELIVER_RECORDS = 500
-DELIVER_BYTES = 1 << 20  # what a slow line takes in FLUSH_TIMEOUT_S: with more, no try would come to its end
+DELIVER_BYTES = 1 << 20  # what a slow connection sends in FLUSH_TIMEOUT_S; a larger flush would never end
 FENCED_KEPT_MAX = 10_000
 FACTS_MAX = 20_000
 
@@ -418,7 +418,7 @@ class Flusher:
 
 
 def _chunks(records: Sequence[SpoolRecord]) -> Iterator[list[SpoolRecord]]:
-    """So many records at once, or so many bytes, but one at least."""
+    """Records in chunks that are bounded in count and bytes; each has at least one record."""
     chunk: list[SpoolRecord] = []
     size = 0
     for record in records:

@@ -61,7 +61,7 @@ class PostgresWorkers(Workers):
         return released
 
     async def unregister(self, worker: str) -> None:
-        """Release what the worker holds. If the database is away, the lock is released all the same; the next
+        """Release what the worker holds. If the database is away, the lock is still released; the next
         process to start here delivers the spool and takes the turns over."""
         try:
             self._refuse_away()

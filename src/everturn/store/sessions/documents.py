@@ -86,7 +86,7 @@ async def _files_of(store: Store, owner: str, messages: list[Message]) -> list[E
             path = await store.files.path(owner, file_id)
             content = await asyncio.to_thread(path.read_bytes)
         except (NotFound, FileNotFoundError):
-            continue  # it did not come along with an import, or the disk has lost it: its name and size stay
+            continue  # it was not imported, or the disk has lost it: its name and size stay
         except OSError as error:
             why = error.strerror or error
             raise FileUnreadable(f"The attachment {part.name[:100]!r} cannot be read: {why}.") from error

@@ -35,7 +35,7 @@ from everturn.store.sessions.titles import put_title, title_text
 
 
 def refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Message]) -> None:
-    """Refuse a document that says the same thing twice or uses names that are none."""
+    """Refuse a document with duplicate entries, invalid ids or impossible numbers."""
     try:
         checked(session.id, "ses")
         for turn in turns:
@@ -136,7 +136,7 @@ def _import_events(session: SessionRow, numbers: Mapping[str, int], events: Sequ
 
 
 def _use_files(session: SessionRow, messages: Sequence[Message]) -> Script[None]:
-    """The imported session keeps its attachments from being swept, as far as they came along."""
+    """Keep the session's attachments, those that were imported with it, from being swept."""
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, Attachment) and (yield q("file_get", part.file_id, session.owner)):
             yield q("file_use", part.file_id, session.no)

@@ -45,7 +45,7 @@ TRY_AGAIN_S = 1.0  # how often a store that refused a write is asked whether it 
 BATCH_ITEMS_MAX = 4_000
 CHECKPOINT_PAGES = 4_000
 LOG_READERS_WAIT_MS = 20  # how long emptying the log may wait for readers; a backup reads for longer
-EMPTY_AGAIN_S = 1.0  # how often it is tried to empty a log that holds what was deleted
+EMPTY_AGAIN_S = 1.0  # between attempts to empty a log that holds deleted data
 FACTS_MAX = 20_000
 
 
@@ -193,7 +193,7 @@ class Writer:
     def stop(self) -> None:
         """Take nothing more; write what is waiting, then end the thread.
 
-        Called on the event loop, as ``submit`` is: nothing can come in behind the end.
+        Called on the event loop, as ``submit`` is, so nothing can be queued after the end.
         """
         self._is_stopping = True
         self._items.put(None)
@@ -228,7 +228,7 @@ class Writer:
         self._connection.close()
 
     def _take(self) -> tuple[list[AnyItem], bool]:
-        """Everything that waits (nothing after a quiet while), and whether to go on after it."""
+        """All waiting items (none after a quiet interval), and whether to continue afterwards."""
         try:
             item = self._items.get(timeout=OTHERS_POLL_S)
         except queue.Empty:

@@ -36,7 +36,7 @@ class ServerDied(ToolFailed):
 
 
 class Connection:
-    """A server process and the session with it. ``serve`` runs both; the other methods are for meanwhile.
+    """A server process and the session with it. ``serve`` runs both; call the other methods while it runs.
 
     If the view is brief, the server is ended when the last ``use`` of it ends.
     """
@@ -183,7 +183,7 @@ class Connection:
         return msgspec.structs.replace(result, text=f"{result.text}\n{note}")
 
     def _give_up(self) -> None:
-        """Take the server for dead: the next call starts another without waiting for this one's end."""
+        """Treat the server as dead: the next call starts another without waiting for this one's end."""
         self._client = None
         self.is_ended = True
         self._stop.set()

@@ -55,7 +55,7 @@ def judge_command(text: str, context: CallContext) -> Judgement:
 
 
 def _broken_rule(text: str, parsed: ParsedLine, context: CallContext) -> str:
-    """Why nothing can allow this; empty if no hard rule speaks against it."""
+    """Why nothing can allow this; empty if no hard rule forbids it."""
     if _FORK_BOMB.search(text):
         return "It starts itself without end."
     if _METADATA.search(text):

@@ -59,7 +59,7 @@ def _strange(node: tree_sitter.Node) -> str:
     if node.type not in _SEQUENCES | _STATEMENTS:
         return f"it contains shell code ({node.type.replace('_', ' ')})"
     if node.type == "file_redirect" and len(_targets(node)) != 1:
-        return "it has arguments after a redirection"  # the grammar takes them for files
+        return "it has arguments after a redirection"  # the grammar parses them as files
     return "" if _has_plain_gaps(node) else "it contains an escaped blank"
 
 

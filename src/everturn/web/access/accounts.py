@@ -320,7 +320,7 @@ def cookie_from(headers: Mapping[str, str], visitor: Visitor) -> str | None:
 
 
 def browser_from(headers: Mapping[str, str], visitor: Visitor) -> str | None:
-    """By what the browser is known again, if it has signed in before."""
+    """The id of a browser that has signed in before; None if it has not."""
     return _found(headers, _name(visitor) + _BROWSER)
 
 
@@ -328,8 +328,8 @@ def _found(headers: Mapping[str, str], wanted: str) -> str | None:
     given = headers.get("cookie")
     if given is None:
         return None
-    # By hand: the library's reader gives up at the first cookie that is not as the standard wants it, and
-    # those of every other program on this host come along, whatever its port.
+    # Parsed by hand: the library's parser stops at the first cookie that violates the standard, and browsers
+    # also send the cookies of every other program on this host, on any port.
     for item in given.split(";"):
         name, _, value = item.partition("=")
         if name.strip() == wanted:

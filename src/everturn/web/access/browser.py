@@ -19,8 +19,8 @@ _log = logging.getLogger("everturn.server")
 
 
 def address_to_open(address: str, place: str, home: Path, clock: Clock) -> str:
-    """The address with a code that lets its reader in; as it is, where there is no access token. In the
-    fragment, which browsers do not send and servers do not log."""
+    """The address with a code that signs the browser in; unchanged if there is no access token. The code is
+    in the fragment, which browsers do not send and servers do not log."""
     token = read_token(home)
     return address if token is None else f"{address}#access={new_code(token, place, clock)}"
 

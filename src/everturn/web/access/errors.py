@@ -1,4 +1,4 @@
-"""Refusals of clients that are not known, or may not do what they ask for."""
+"""Refusals of unknown clients, and of known ones that lack a right."""
 
 from __future__ import annotations
 

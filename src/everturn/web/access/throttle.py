@@ -28,7 +28,7 @@ class Throttle:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._told: set[str] = set()  # who was told to wait since the last try that counted
+        self._told: set[str] = set()  # addresses that were told to wait since their last counted attempt
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def begin(self, address: str, browser: str = "") -> None:

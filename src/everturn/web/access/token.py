@@ -1,8 +1,8 @@
-"""The way into a server without a password for those whom the machine cannot vouch for: the access token.
+"""The access token: lets clients that the kernel cannot identify into a server without a password.
 
-It lies in the data folder, for its owner alone to read. An address to open in a browser does not carry the
-token itself, which would stay in the browser's history and show in lists of processes, but a code made from
-it: good once, for ten minutes, at one place, and only if it was made after the server started.
+It is a file in the data folder that only its owner can read. An address to open in a browser does not carry
+the token itself, which would stay in the browser's history and show in process lists, but a code made from
+it: valid once, for ten minutes, at one place, and only if it was made after the server started.
 """
 
 from __future__ import annotations

@@ -34,14 +34,14 @@ Address = Annotated[str, Meta(min_length=1, max_length=500)]
 
 
 class PutKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A key, or a server of one's own: ``base_url`` and, if it wants one, a key."""
+    """A key, or the user's own server: ``base_url`` and, if it needs one, a key."""
 
     key: KeyText | None = None
     base_url: Address | None = None
 
 
 class TestKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Without a key, the one that is stored is tried. With ``base_url``: a server of one's own."""
+    """Without a key, the stored one is tried. With ``base_url``: the user's own server."""
 
     key: KeyText | None = None
     base_url: Address | None = None
@@ -155,7 +155,7 @@ class ModelsApi:
         await self._audit.note("key.set", call.caller, provider)
 
     async def _connect(self, provider: str, base_url: str, key: str | None) -> None:
-        """Store a server of one's own, once it has answered."""
+        """Store the user's own server, once it has answered."""
         trial, address = await self._registry.test_server(provider, base_url, key)
         if not trial.is_ok:
             raise ServerNotUsable(f"{trial.problem} Nothing was stored.", hint=trial.hint, reason=trial.code)

@@ -24,7 +24,7 @@ class KeyState(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     has_key: bool
     source: str | None = None  # environment | file | store
-    base_url: str | None = None  # of a server of one's own
+    base_url: str | None = None  # of the user's own server
 
 
 class Defaults(msgspec.Struct, frozen=True):

@@ -118,7 +118,7 @@ class FileAnswer(Streaming):
                 with anyio.move_on_after(self._send_timeout_s) as taking:
                     await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
                 if taking.cancelled_caught:
-                    # A reader that takes nothing holds a file and a connection for as long as it likes.
+                    # A client that reads nothing would hold a file and a connection indefinitely.
                     abort = scope.get("extensions", {}).get("everturn.abort")
                     if abort is not None:
                         abort()

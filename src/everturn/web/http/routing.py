@@ -259,7 +259,7 @@ def _checked(name: str, value: str) -> str:
 
 
 def decoded_query(endpoint: AnyEndpoint, query_string: bytes) -> object:
-    """Raises Invalid with the name of what is wrong."""
+    """Raises Invalid, naming the wrong field."""
     if not query_string:
         pairs: list[tuple[str, str]] = []
     elif len(query_string) > _QUERY_BYTES_MAX:

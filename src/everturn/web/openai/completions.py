@@ -56,8 +56,8 @@ class TurnLost(EverturnError):
 
 
 class Completions(Background):
-    """Answers requests, and looks after turns whose client gave up waiting in a durable session: such a turn
-    goes on, and without this would wait for ever for an answer to what it asks."""
+    """Answers requests, and looks after turns of durable sessions whose client gave up waiting: such a turn
+    continues, and would otherwise wait forever for an answer to its questions."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Completions(Background):
             raise
 
     async def _see_out(self, owner: str, session_id: str, accepted: Accepted) -> None:
-        """The client is gone: go on answering what the turn asks, until it ends."""
+        """The client is gone: keep answering the turn's questions until it ends."""
         while True:
             try:
                 async with aclosing(self._answer_of(owner, session_id, accepted)) as answer:
@@ -306,7 +306,7 @@ def _note(denied: list[str]) -> str:
 
 
 def answer_to(question: ev.QuestionAsked) -> str:
-    """What is said for a person who is not there: stop at limits, repeat nothing whose fate is unknown, and
+    """The answer in place of an absent user: stop at limits, repeat no call whose outcome is unknown, and
     decide nothing about texts from outside."""
     return _NO_ANSWER if question.topic == AskTopic.QUESTION else _CAUTIOUS[question.topic]
 

@@ -64,7 +64,7 @@ def opening() -> bytes:
 
 
 def closing(reason: str) -> bytes:
-    """The last frame: says why, and that the reader should come back at once."""
+    """The last frame: says why, and that the client should reconnect at once."""
     return b"retry: %d\n%b" % (
         _RETRY_AT_ONCE_MS,
         plain("stream.end", msgspec.json.encode(StreamEnd(reason))),

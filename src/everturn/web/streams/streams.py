@@ -89,7 +89,7 @@ class EventStream(Streaming):
             self._scope.cancel()
 
     def cut_off(self) -> None:
-        """Drop a connection that takes nothing; a polite end would wait for its reader forever."""
+        """Drop a connection whose client reads nothing; a clean end would wait for it forever."""
         self.end("gone")
         if self._abort is not None:
             self._abort()
@@ -205,7 +205,7 @@ class Streams(Background):
         return _Opened(self, stream)
 
     def end_all(self, reason: str = "shutdown") -> None:
-        """Every reader gets its last event; streams that begin later end at once."""
+        """Every client gets its last event; streams that begin later end at once."""
         self._is_ending = True
         for stream in list(self._open):
             stream.end(reason)
