@@ -124,7 +124,7 @@ async def test_new_starts_another_session_and_names_the_one_it_leaves(
         assert len(set(re.findall(r"ses_\w+", await chat.rest()))) == 2
 
 
-async def test_the_server_is_killed_in_mid_answer_and_the_conversation_goes_on(
+async def test_the_server_is_killed_in_mid_answer_and_the_conversation_continues(
     data_dir: Path, wires: WireServer
 ) -> None:
     first = sse(openai_delta(content="Before the crash. "))
@@ -347,7 +347,7 @@ async def test_without_a_server_it_says_how_to_start_one(data_dir: Path, wires: 
     assert "Traceback" not in said
 
 
-async def test_a_session_that_does_not_exist_is_said_at_once(data_dir: Path, wires: WireServer) -> None:
+async def test_a_session_that_does_not_exist_is_reported_at_once(data_dir: Path, wires: WireServer) -> None:
     environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
     async with server(environ, port):
         for ident in ("nope", "ses_01ARZ3NDEKTSV4RRFFQ69G5FAV", "../models"):

@@ -239,7 +239,7 @@ async def test_a_backup_that_fails_is_not_left_behind(data_dir: Path, tmp_path: 
     assert b"was not restored whole: File too large." in done.stderr
 
 
-async def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
+async def test_a_folder_that_is_no_backup_is_not_restored(tmp_path: Path) -> None:
     (tmp_path / "etc" / "postgresql").mkdir(parents=True)
     (tmp_path / "etc" / "hosts").write_text("localhost", encoding="utf-8")
     done = await command(tmp_path / "home", "restore", str(tmp_path / "etc"))
@@ -464,7 +464,9 @@ async def test_a_restoration_that_is_cut_off_leaves_no_data_that_looks_whole(
     assert (looked.returncode, "There is no Everturn data" in looked.stderr) == (1, True)
 
 
-async def test_restored_settings_that_name_another_database_are_said(data_dir: Path, tmp_path: Path) -> None:
+async def test_restored_settings_that_name_another_database_are_reported(
+    data_dir: Path, tmp_path: Path
+) -> None:
     address = str(tmp_path / "my.db")
     assert (await command(data_dir, "token", "create", "x", EVERTURN_DATABASE_URL=address)).returncode == 0
     (data_dir / "config.toml").write_text(f'database_url = "{address}"\n', encoding="utf-8")
@@ -491,7 +493,9 @@ async def test_restored_settings_that_name_another_database_are_said(data_dir: P
         ["password", "--remove"],
     ],
 )
-async def test_a_folder_without_data_is_said_and_not_made(tmp_path: Path, arguments: list[str]) -> None:
+async def test_a_folder_without_data_is_reported_and_not_created(
+    tmp_path: Path, arguments: list[str]
+) -> None:
     done = await command(tmp_path, *arguments, "--home", str(tmp_path / "typo"))
     assert done.returncode == 1
     assert f"There is no Everturn data in {tmp_path / 'typo'}." in done.stderr

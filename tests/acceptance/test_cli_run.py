@@ -79,7 +79,7 @@ async def test_an_image_is_shown_to_a_model_that_sees_and_named_to_one_that_does
         assert "cat.png, 48 bytes, an image that this model cannot see" in content
 
 
-async def test_a_broken_pdf_is_told_to_the_model_and_not_to_the_terminal(
+async def test_a_broken_pdf_is_reported_to_the_model_and_not_to_the_terminal(
     data_dir: Path, wires: WireServer, tmp_path: Path
 ) -> None:
     (tmp_path / "torn.pdf").write_bytes(b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>")
@@ -143,7 +143,7 @@ async def test_what_was_not_understood_leaves_no_empty_session(data_dir: Path, w
     assert not (data_dir / "everturn.db").exists()
 
 
-async def test_a_data_folder_that_cannot_be_made_is_told_in_a_sentence(wires: WireServer) -> None:
+async def test_a_data_folder_that_cannot_be_made_is_reported_in_a_sentence(wires: WireServer) -> None:
     done = await command(Path("/proc/nowhere"), "run", "Hello", wires=wires)
     assert done.returncode == 1
     assert "The data folder /proc/nowhere could not be made: No such file or directory." in done.stderr
@@ -152,7 +152,7 @@ async def test_a_data_folder_that_cannot_be_made_is_told_in_a_sentence(wires: Wi
     assert "Traceback" not in done.stderr
 
 
-async def test_a_provider_that_wants_a_long_wait_is_not_waited_for_and_it_is_said(
+async def test_a_provider_that_asks_for_a_long_wait_is_reported_instead(
     data_dir: Path, wires: WireServer
 ) -> None:
     wires.play(refuse(429, {"error": {"message": "quota"}}, retry_after="86400"))
@@ -194,7 +194,7 @@ def with_grace(data_dir: Path, seconds: float) -> None:
     (data_dir / "config.toml").write_text(f"{QUIET}[server]\ngrace_s = {seconds}\n", encoding="utf-8")
 
 
-async def test_sigterm_hands_the_turn_over_and_the_next_run_goes_on_with_it(
+async def test_sigterm_hands_the_turn_over_and_the_next_run_continues_it(
     data_dir: Path, wires: WireServer
 ) -> None:
     with_grace(data_dir, 0.0)

@@ -94,7 +94,7 @@ async def _until_ready(http: httpx2.AsyncClient, reason: str | None) -> None:
         await anyio.lowlevel.checkpoint()
 
 
-async def test_turns_go_on_by_themselves_when_the_disk_has_room_again(tmp_path: Path) -> None:
+async def test_turns_continue_by_themselves_when_the_disk_has_room_again(tmp_path: Path) -> None:
     with anyio.fail_after(2 * PATIENCE_S), small_disk(tmp_path / "disk", megabytes=8) as disk:
         async with (
             served(HeldWires) as wires,

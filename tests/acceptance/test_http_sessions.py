@@ -64,7 +64,7 @@ async def test_the_list_is_paged_newest_first(store: Store, tmp_path: Path, cloc
         assert [item["title"] for item in found["items"]] == ["Number 3"]
 
 
-async def test_a_stale_tab_hears_how_the_session_is_now(store: Store, tmp_path: Path) -> None:
+async def test_a_stale_tab_gets_the_current_session(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path) as server:
         session = await server.new_session(title="Old")
         path = f"/api/sessions/{session['id']}"

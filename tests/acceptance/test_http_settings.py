@@ -169,7 +169,7 @@ async def test_a_server_that_does_not_do_is_not_stored(
         "http://exa\nmple.com",
     ],
 )
-async def test_what_is_no_address_is_refused_saying_why(
+async def test_an_invalid_address_is_refused_with_a_reason(
     store: Store, tmp_path: Path, clock: FakeClock, address: str
 ) -> None:
     async with running(store, tmp_path, clock) as server:

@@ -33,7 +33,7 @@ async def next_of(frames: AsyncIterator[Frame], *kinds: str) -> Frame:
     raise AssertionError("the stream ended")
 
 
-async def test_a_full_disk_is_said_while_it_lasts_and_no_longer(
+async def test_a_full_disk_is_reported_while_it_lasts_and_no_longer(
     platter: Platter, faulty: Store, tmp_path: Path
 ) -> None:
     async with run_web(faulty, tmp_path) as server:
@@ -82,7 +82,7 @@ async def test_a_store_that_has_stopped_writing_stays_unready(
 
 
 @pytest.mark.parametrize("store_kind", ["postgresql"])
-async def test_a_database_that_is_away_is_said_and_streams_outlive_it(
+async def test_an_unreachable_database_is_reported_and_streams_outlive_it(
     store: Store, spooling: Store, proxy: PostgresProxy, tmp_path: Path
 ) -> None:
     async with run_web(spooling, tmp_path, "One.") as server:

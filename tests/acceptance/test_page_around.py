@@ -65,7 +65,7 @@ async def test_the_workspace_is_looked_at_and_its_files_are_named_after_an_at(da
         assert house.complaints == []
 
 
-async def test_a_server_of_ones_own_is_tried_before_it_is_kept(data_dir: Path) -> None:
+async def test_the_users_own_server_is_tried_before_it_is_stored(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page = await house.open("#/")
         await page.get_by_label("Settings").click()
@@ -147,7 +147,7 @@ ELSEWHERE = """() => {
 NOTES = "() => window.notes.map((note) => [note.title, note.body])"
 
 
-async def test_who_is_elsewhere_is_told_and_led_back(data_dir: Path) -> None:
+async def test_a_reader_who_scrolled_away_is_told_and_led_back(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         gate = Gate()
         house.provider.on("slow", ["It takes", gate, " a while."])
@@ -252,7 +252,7 @@ def vfs(platter: Platter) -> Iterator[FaultyVfs]:
     vfs.unregister()
 
 
-async def test_a_full_disk_is_told_in_the_sidebar_and_nothing_typed_is_lost(
+async def test_a_full_disk_is_shown_in_the_sidebar_and_nothing_typed_is_lost(
     platter: Platter, vfs: FaultyVfs, tmp_path: Path
 ) -> None:
     async with (
@@ -289,7 +289,7 @@ async def test_usage_is_drawn_model_by_model(data_dir: Path) -> None:
         await expect(page.locator(".srow", has=bar.first)).to_contain_text("1 answer")
 
 
-async def test_a_missing_sandbox_is_said_on_the_page_with_the_command_that_adds_it(
+async def test_a_missing_sandbox_is_shown_on_the_page_with_the_command_that_adds_it(
     data_dir: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "apt-get").touch(mode=0o755)

@@ -73,7 +73,7 @@ async def test_the_frame_is_painted_while_script_and_styles_are_on_the_way(data_
         assert house.complaints == []
 
 
-async def test_nothing_is_said_about_models_behind_the_sign_in(data_dir: Path) -> None:
+async def test_nothing_about_models_is_shown_behind_the_sign_in(data_dir: Path) -> None:
     async with open_house(data_dir, starts=False) as house:
         house.extra["EVERTURN_PASSWORD"] = "a long enough password"
         await house.start()

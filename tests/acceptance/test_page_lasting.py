@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 
-async def test_the_server_is_killed_in_mid_answer_and_the_text_goes_on(data_dir: Path) -> None:
+async def test_the_server_is_killed_in_mid_answer_and_the_text_continues(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         gate = Gate()
         house.provider.on("story", ["Once upon a time there was a server.", gate])
@@ -50,7 +50,7 @@ async def test_the_server_is_killed_in_mid_answer_and_the_text_goes_on(data_dir:
         assert house.complaints == []
 
 
-async def test_a_reload_in_mid_answer_shows_the_same_and_goes_on(data_dir: Path) -> None:
+async def test_a_reload_in_mid_answer_shows_the_same_and_continues(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         gate = Gate()
         house.provider.on("count", ["one two three", gate, " four five."])

@@ -63,7 +63,7 @@ async def test_a_new_session_lets_the_left_one_be_remembered_and_the_note_leads_
         assert house.complaints == []
 
 
-async def test_notes_that_a_hand_put_into_the_folder_are_shown_and_what_is_not_read_is_said(
+async def test_notes_put_into_the_folder_by_hand_are_shown_and_unread_ones_are_reported(
     data_dir: Path,
 ) -> None:
     folder = data_dir / "memory" / "local"

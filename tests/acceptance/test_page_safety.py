@@ -181,7 +181,7 @@ async def test_plain_http_under_a_lan_name(data_dir: Path) -> None:
         assert house.complaints == []
 
 
-async def test_a_screen_reader_hears_starts_and_ends_never_tokens(data_dir: Path) -> None:
+async def test_a_screen_reader_announces_starts_and_ends_never_tokens(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page = await house.open()
         await page.evaluate(
@@ -204,7 +204,7 @@ async def test_a_screen_reader_hears_starts_and_ends_never_tokens(data_dir: Path
         assert await page.locator("article").get_attribute("aria-label") == "hello"
 
 
-async def test_a_screen_reader_hears_of_an_answer_that_began_before_the_session_was_read(
+async def test_a_screen_reader_announces_an_answer_that_began_before_the_session_was_read(
     data_dir: Path,
 ) -> None:
     async with open_house(data_dir) as house:

@@ -90,7 +90,7 @@ async def at_an_approval(house: House) -> Page:
     return page
 
 
-async def test_a_reply_at_an_approval_denies_it_and_is_read_before_the_turn_goes_on(data_dir: Path) -> None:
+async def test_a_reply_at_an_approval_denies_it_and_is_read_before_the_turn_continues(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page = await at_an_approval(house)
         await page.keyboard.press("Escape")
@@ -129,7 +129,7 @@ async def with_a_queue(house: House) -> tuple[Page, Gate]:
     return page, gate
 
 
-async def test_stop_asks_about_the_queue_and_goes_on_with_it(data_dir: Path) -> None:
+async def test_stop_asks_about_the_queue_and_continues_with_it(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page, _ = await with_a_queue(house)
         await page.keyboard.press("Escape")

@@ -144,7 +144,7 @@ async def test_a_call_is_changed_before_it_is_allowed(data_dir: Path) -> None:
         assert is_clean(house)
 
 
-async def test_a_change_that_does_not_fit_is_told_in_place(data_dir: Path) -> None:
+async def test_an_invalid_change_is_reported_in_place(data_dir: Path) -> None:
     asking = Tool("terminal", {"command": "$TOOL --version", "timeout_s": 30})
     async with open_house(data_dir) as house:
         house.provider.on("tool", [asking], ["It said so."])
@@ -279,7 +279,7 @@ async def test_steering_goes_into_the_running_turn(data_dir: Path) -> None:
         assert is_clean(house)
 
 
-async def test_a_queued_message_that_is_steered_is_said_once(data_dir: Path) -> None:
+async def test_a_queued_message_that_is_steered_is_shown_once(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         gate = Gate()
         house.provider.on("begin", [gate, Tool("todo", {"steps": []})], ["As you wish."])

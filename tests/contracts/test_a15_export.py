@@ -48,7 +48,7 @@ async def rich_session(store: Store) -> str:
     return session.id
 
 
-async def test_a15_a_session_whose_attachment_is_gone_can_be_exported_all_the_same(
+async def test_a15_a_session_whose_attachment_is_gone_can_still_be_exported(
     store: Store, tmp_path: Path
 ) -> None:
     """The disk has lost it, or it was not imported."""

@@ -470,7 +470,9 @@ async def test_a14_a_session_deleted_during_its_compaction_stays_deleted(
             await h.send(session, "hello?")
 
 
-async def test_a14_a_summary_that_fails_is_said_and_changes_nothing(store: Store, clock: FakeClock) -> None:
+async def test_a14_a_summary_that_fails_is_reported_and_changes_nothing(
+    store: Store, clock: FakeClock
+) -> None:
     model = ScriptedModel("one", "two", then=[Say("")])
     async with open_harness(store, model=model, clock=clock) as h:
         session = await h.new_session()

@@ -50,7 +50,7 @@ async def test_b02_a_finished_turn_is_owed_and_observed_but_not_committed(
         assert handle.calls == []
 
 
-async def test_b01_a_compaction_is_no_turn_that_could_be_owed(store: Store, clock: FakeClock) -> None:
+async def test_b01_a_compaction_is_never_owed(store: Store, clock: FakeClock) -> None:
     handle = RecordingProvider()
     memory = memory_over(store, clock, opened=[handle])
     async with engine_with(store, clock, memory) as h:

@@ -427,7 +427,7 @@ async def test_b09_a_handle_of_another_provider_settles_nothing(store: Store, cl
 # --- B10, B11: one at a time, and the end ----------------------------------------------------------------
 
 
-async def test_b10_a_second_commit_is_told_or_waits_and_the_provider_is_called_once(
+async def test_b10_a_second_commit_is_refused_or_waits_and_the_provider_is_called_once(
     store: Store, clock: Clock
 ) -> None:
     memory, handle = memory_over(store, clock), RecordingProvider()
@@ -485,7 +485,7 @@ class Hesitant:
         return await self._ledger.begin(*args)
 
 
-async def test_b10_of_two_processes_that_looked_at_once_one_begins_and_the_other_is_told(
+async def test_b10_of_two_processes_that_look_at_once_one_begins_and_the_other_is_refused(
     store: Store, clock: Clock
 ) -> None:
     first, second = memory_over(store, clock), memory_over(store, clock)

@@ -93,7 +93,7 @@ async def test_c08_interrupting_twice_changes_nothing(store: Store) -> None:
     assert await store.transcript.export(ME, session.id) == before
 
 
-async def test_c08_an_interrupted_turn_that_is_resumed_is_folded_anew(store: Store) -> None:
+async def test_c08_an_interrupted_turn_that_is_resumed_is_folded_again(store: Store) -> None:
     session = await new_session(store)
     held = await start(store, session.id, "hello")
     await append(store, held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "half")])

@@ -246,7 +246,7 @@ async def test_c02_text_of_an_abandoned_attempt_is_shown_and_never_given_to_the_
         assert (abandoned.reason, abandoned.continues) == ("crash", False)
 
 
-async def test_c02_where_the_model_can_the_same_answer_goes_on(store: Store, clock: FakeClock) -> None:
+async def test_c02_a_model_that_is_able_to_continues_the_same_answer(store: Store, clock: FakeClock) -> None:
     async with crashing_harness(store, [Say("Half an ans"), Pause(FOREVER)], clock=clock) as h:
         session = await h.new_session()
         accepted = await h.send(session)
@@ -499,7 +499,7 @@ async def test_c09_a_worker_that_cannot_renew_its_lease_waits_before_it_starts_a
 # --- C10, C11 -----------------------------------------------------------------------------------------
 
 
-async def test_c10_a_reader_goes_on_after_the_crash_without_gap_or_repeat(
+async def test_c10_a_reader_continues_after_the_crash_without_gap_or_repeat(
     store: Store, open_another: Any, clock: FakeClock
 ) -> None:
     seen: list[Event] = []
@@ -593,7 +593,7 @@ async def test_c11_a_cancelled_tool_call_is_stated_as_unknown(store: Store, cloc
         _check_valid(h.model.requests[-1])
 
 
-async def test_a_handed_over_turn_goes_on_elsewhere_and_costs_no_attempt(
+async def test_a_handed_over_turn_continues_elsewhere_and_costs_no_attempt(
     store: Store, clock: FakeClock
 ) -> None:
     async with open_harness(store, [Say("half"), Pause(FOREVER)], clock=clock) as h:

@@ -631,7 +631,7 @@ async def test_d09_closing_retires_what_the_background_could_not(clock: FakeCloc
     assert sorted(bench.retired) == ["a", "b"]
 
 
-async def test_d09_the_engine_keeps_the_bound_and_memory_is_told_of_who_goes(
+async def test_d09_the_engine_keeps_the_bound_and_memory_releases_evicted_agents(
     store: Store, clock: FakeClock
 ) -> None:
     handles = [RecordingProvider() for _ in range(4)]
@@ -714,7 +714,7 @@ def test_d10_every_part_of_the_prefix_is_in_the_signature(part: str) -> None:
     assert _signature(plain, "m", None, 0) != _signature(changed, "m", None, 0)
 
 
-async def test_d10_forgetting_something_builds_anew_so_that_nothing_forgotten_is_sent(
+async def test_d10_forgetting_something_builds_again_so_that_nothing_forgotten_is_sent(
     store: Store, clock: FakeClock
 ) -> None:
     before, after = RecordingProvider(recalls="Likes tea."), RecordingProvider(recalls="")

@@ -87,7 +87,7 @@ async def _kinds(h: Harness, session: Session) -> list[str]:
     return [kind for kind in await h.kinds(session) if kind != "text.delta"]
 
 
-async def test_turns_in_every_place_wait_for_a_full_disk_and_go_on_by_themselves(
+async def test_turns_in_every_place_wait_for_a_full_disk_and_continue_by_themselves(
     store: Store, platter: Platter, clock: FakeClock
 ) -> None:
     """One streams, one has a tool running, one is about to start a tool."""

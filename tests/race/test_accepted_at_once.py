@@ -66,7 +66,7 @@ async def test_a_claim_has_the_message_as_it_was_edited_in_the_queue(store: Stor
     assert claimed.message.text == claimed.turn.text == "before"
 
 
-async def test_a01_a_turn_is_durable_and_claimed_before_its_caller_hears(
+async def test_a01_a_turn_is_durable_and_claimed_before_its_caller_gets_an_answer(
     store: Store, clock: FakeClock, probe: HoldingProbe
 ) -> None:
     async with open_harness(store, "hello", clock=clock, probe=probe) as h:
@@ -116,7 +116,7 @@ async def test_a_message_being_accepted_while_the_engine_stops_is_handed_over_no
         assert (await h.settled(accepted.turn.id)).state is TurnState.COMPLETED
 
 
-async def test_c01_a_worker_that_dies_before_its_caller_hears_leaves_a_turn_that_is_taken_up(
+async def test_c01_a_worker_that_dies_before_it_answers_leaves_a_turn_that_is_taken_over(
     store: Store, clock: FakeClock, probe: HoldingProbe
 ) -> None:
     async with crashing_harness(store, clock=clock, probe=probe) as h:

@@ -35,7 +35,9 @@ async def test_a13_selecting_its_parent_does_not_reach_a_retry_that_was_removed(
 
 
 @pytest.mark.parametrize("move", ["select", "branch"])
-async def test_a13_a_turn_that_was_removed_from_the_queue_is_no_place_to_go(store: Store, move: str) -> None:
+async def test_a13_the_head_cannot_move_to_a_turn_that_was_removed_from_the_queue(
+    store: Store, move: str
+) -> None:
     session = await new_session(store)
     await answered(store, session.id, "one", "first")
     queued = await say(store, session.id, "two")

@@ -144,7 +144,7 @@ async def test_a01_a_message_whose_old_upload_is_swept_first_is_refused_whole(
     assert await store.turns.queue(ME, session.id) == []
 
 
-async def test_a17_a_reader_of_a_session_that_another_process_deletes_hears_of_it(
+async def test_a17_a_reader_of_a_session_that_another_process_deletes_learns_of_it(
     store: Store, held: tuple[Store, HoldingProbe]
 ) -> None:
     """Without a direct address there are no hints: the look at the positions finds no row."""

@@ -36,7 +36,7 @@ async def test_a09_a_look_for_dead_workers_that_fails_stops_no_turn(
         assert turn.state is TurnState.COMPLETED
 
 
-async def test_a09_a_fate_that_the_store_refuses_is_tried_again_and_harms_no_other_turn(
+async def test_a09_an_end_that_the_store_refuses_is_retried_and_disturbs_no_other_turn(
     store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors: list[Exception] = [WrongState("refused"), ValueError("a bug")]

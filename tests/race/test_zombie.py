@@ -166,7 +166,7 @@ async def test_a_worker_whose_turn_was_cancelled_while_it_was_stopped_starts_not
             assert count_effects(tmp_path / "effects") == {}
 
 
-async def test_a_call_that_was_started_when_its_turn_was_cancelled_is_said_to_be_unknown(
+async def test_a_call_that_was_started_when_its_turn_was_cancelled_has_an_unknown_outcome(
     tmp_path: Path,
 ) -> None:
     """Its start was durable before the cancel, so the tool may still run: the transcript does not claim that it

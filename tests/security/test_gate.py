@@ -176,7 +176,7 @@ answers"""
 
 
 @pytest.mark.parametrize("host", ["evil.example/x", "a b", "a@b", "*", "*.example", "ex\u0430mple.com", ""])
-async def test_what_is_no_name_of_a_host_is_refused_before_anything_runs(online: Kit, host: str) -> None:
+async def test_an_invalid_host_name_is_refused_before_anything_runs(online: Kit, host: str) -> None:
     said = await online.run("terminal", ONLINE, command="touch ran", hosts=[host])
     assert said.outcome is Outcome.ERROR
     assert not (online.workspace / "ran").exists()

@@ -267,7 +267,7 @@ async def test_bodies_that_are_wrong_are_refused_with_a_reason(
         assert (await server.http.get(f"/api/sessions/{session_id}")).json()["position"] == 0
 
 
-async def test_ids_that_are_no_ids_are_refused(store: Store, tmp_path: Path) -> None:
+async def test_invalid_ids_are_refused(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path) as server:
         for wrong in ("ses_1", "1", "ses_" + "U" * 26, "..%2f..%2fetc", "%00", "ses_" + "0" * 26 + "'--"):
             answer = await server.http.get(f"/api/sessions/{wrong}")
@@ -521,13 +521,13 @@ async def test_a_head_that_is_too_large_gets_431(store: Store, tmp_path: Path) -
         assert answer.startswith(b"HTTP/1.1 431")
 
 
-async def test_a_client_that_never_finishes_its_head_is_let_go(store: Store, tmp_path: Path) -> None:
+async def test_a_client_that_never_finishes_its_head_is_disconnected(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path, settings={"head_timeout_s": 0.2}) as server:
         assert (await raw(server, b"GET /healthz HTTP/1.1\r\nHost: loc")).startswith(b"HTTP/1.1 408")
         assert (await raw(server, b"")).startswith(b"HTTP/1.1 408")
 
 
-async def test_a_client_that_never_finishes_its_body_is_let_go(store: Store, tmp_path: Path) -> None:
+async def test_a_client_that_never_finishes_its_body_is_disconnected(store: Store, tmp_path: Path) -> None:
     async with run_web(store, tmp_path, settings={"body_timeout_s": 0.2}) as server:
         head = (
             f"POST /api/sessions HTTP/1.1\r\nHost: localhost:{server.port}\r\n"

@@ -157,7 +157,7 @@ def test_an_argument_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
         ("EVERTURN_PORT", "99999"),
     ],
 )
-def test_a_mistake_in_the_environment_is_told_with_what_is_possible(
+def test_a_mistake_in_the_environment_is_reported_with_the_allowed_values(
     tmp_path: Path, variable: str, value: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -173,13 +173,13 @@ def test_proxies_and_base_path_are_taken_as_people_write_them(tmp_path: Path) ->
     assert (web.trusted_proxies, web.root) == (("127.0.0.1", "10.0.0.0/8", "::1"), "/agent/v1.2")
 
 
-def test_a_file_that_is_not_toml_is_said_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="cannot be read"):
         read_config(write(tmp_path, "port = = 3"), {})
 
 
 @pytest.mark.parametrize("port", ["x", "-1", "70000", "1.5"])
-def test_a_port_that_is_none_is_refused(tmp_path: Path, port: str) -> None:
+def test_an_invalid_port_is_refused(tmp_path: Path, port: str) -> None:
     with pytest.raises(Invalid, match="port"):
         read_config(tmp_path, {"EVERTURN_PORT": port})
 

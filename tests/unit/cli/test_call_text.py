@@ -80,7 +80,7 @@ def test_blank_lines_and_gaps_are_counted_instead_of_printed() -> None:
     assert len(text.splitlines()) < 10
 
 
-def test_what_is_no_json_is_shown_as_it_is() -> None:
+def test_text_that_is_no_json_is_shown_unchanged() -> None:
     assert "  │ not {json" in printed("not {json")
 
 

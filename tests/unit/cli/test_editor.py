@@ -16,7 +16,7 @@ def test_the_visual_editor_goes_before_the_other_and_both_may_have_options() -> 
 
 
 @pytest.mark.parametrize("name", ["VISUAL", "EDITOR"])
-def test_an_editor_with_an_open_quotation_mark_is_refused_in_words(name: str) -> None:
+def test_an_editor_with_an_open_quotation_mark_is_refused_with_a_message(name: str) -> None:
     with pytest.raises(Invalid, match=f"{name} is not a valid command line: vim -c 'set nu") as caught:
         find_editor({name: "vim -c 'set nu"})
     assert f"unset {name}" in caught.value.hint

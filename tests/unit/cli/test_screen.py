@@ -104,7 +104,7 @@ def test_a_finished_part_never_ends_inside_a_fence(lines: list[str]) -> None:
         (ev.ToolFinished("c", "terminal", Outcome.OK, "done\nmore"), "ok: done"),
     ],
 )
-def test_what_is_not_words_is_said_in_one_line(payload: ev.Payload, words: str) -> None:
+def test_events_without_text_are_shown_in_one_line(payload: ev.Payload, words: str) -> None:
     line = describe(payload)
     assert (words in line) if words else not line
     assert "\n" not in line
@@ -119,7 +119,7 @@ def test_progress_in_a_log_is_a_line_for_every_tenth(capsys: pytest.CaptureFixtu
     assert len(lines) == 12
 
 
-def test_a_summary_is_said_and_steering_is_not() -> None:
+def test_a_summary_is_announced_and_steering_is_not() -> None:
     summary = Message("m", "t", Role.SUMMARY, (Summary("Short.", covers="m0", messages=7),), 0)
     assert "Summarised 7 messages" in describe(ev.MessageAdded(summary))
     assert describe(ev.MessageAdded(Message("m", "t", Role.USER, (Text("Also this"),), 0))) == ""

@@ -93,7 +93,7 @@ async def test_only_a_server_with_running_turns_says_that_it_waits_for_them(
 @pytest.mark.parametrize(
     ("level", "said"), [("none", "without a sandbox"), ("reduced", "weaker"), ("full", "")]
 )
-def test_a_missing_or_weak_sandbox_is_said_at_the_start_with_what_helps(
+def test_a_missing_or_weak_sandbox_is_reported_at_the_start_with_a_remedy(
     caplog: pytest.LogCaptureFixture, level: str, said: str
 ) -> None:
     hint = "Install it with: apt-get install bubblewrap" if level == "none" else ""

@@ -33,7 +33,7 @@ def test_a_message_id_names_its_turn() -> None:
 
 
 @given(st.text())
-def test_what_is_no_id_is_refused(text: str) -> None:
+def test_an_invalid_id_is_refused(text: str) -> None:
     for refuse in (lambda: checked(text, "ses"), lambda: turn_id_of_message(text)):
         with pytest.raises(InvalidId) as refused:
             refuse()

@@ -110,7 +110,7 @@ async def test_reads_that_a_crash_ended_run_again_and_the_one_with_a_result_does
         assert [part.text for part in await results(h, session)] == ["read", "read at last"]
 
 
-async def test_a_failure_of_the_store_beside_other_calls_is_told_as_it_is(store, clock, monkeypatch):
+async def test_a_failure_of_the_store_beside_other_calls_is_reported_unchanged(store, clock, monkeypatch):
     """The first call's output cannot be kept: the turn is interrupted for that reason, not for a group's."""
 
     async def long(call, emit):

@@ -74,7 +74,7 @@ async def test_queued_messages_run_one_after_the_other(store, clock):
         ]
 
 
-async def test_bad_arguments_and_unknown_tools_are_told_to_the_model(store, clock):
+async def test_bad_arguments_and_unknown_tools_are_reported_to_the_model(store, clock):
     look = FakeTool("look")
     script = ([CallTool("look", "{broken"), CallTool("lok", {}), CallTool("look", "[1]")], "I see.")
     async with open_harness(store, *script, tools=[look], clock=clock) as h:
@@ -89,7 +89,7 @@ async def test_bad_arguments_and_unknown_tools_are_told_to_the_model(store, cloc
         assert "JSON object" in results[2].text
 
 
-async def test_calls_with_one_id_are_told_apart(store, clock):
+async def test_calls_with_the_same_id_are_distinguished(store, clock):
     look = FakeTool("look", "x")
     script = (
         [CallTool("look", {"n": 1}, id="same"), CallTool("look", {"n": 2}, id="same")],
@@ -375,7 +375,7 @@ async def test_a_cut_stream_is_asked_again_and_its_text_is_kept_aside(store, clo
         assert [m.text for m in h.model.requests[1].messages] == ["hello"]
 
 
-async def test_a_model_that_can_goes_on_from_its_own_words(store, clock):
+async def test_a_model_that_is_able_to_continues_its_own_text(store, clock):
     model = ScriptedModel(
         [Say("Half an ans"), ModelFails(CUT)], "wer.", abilities=Abilities(continues=True), clock=clock
     )
@@ -564,7 +564,7 @@ async def test_a_context_refusal_is_compacted_and_tried_once_more(store, clock):
         assert len(await h.messages(session)) == 7, "the older messages stay readable"
 
 
-async def test_a_failing_summary_is_said_and_loses_nothing(store, clock):
+async def test_a_failing_summary_is_reported_and_loses_nothing(store, clock):
     script = ("one", ContextTooLong("too long"), ModelRefused("no"))
     async with open_harness(store, *script, clock=clock) as h:
         session = await h.new_session()

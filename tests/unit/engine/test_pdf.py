@@ -45,7 +45,7 @@ def test_a_long_document_is_cut_and_says_so(tmp_path: Path) -> None:
     assert "never" not in text
 
 
-def test_what_is_no_pdf_is_said_to_be_unreadable(tmp_path: Path) -> None:
+def test_a_file_that_is_no_pdf_is_reported_as_unreadable(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"%PDF-1.4\nnothing of the kind")
     assert "cannot be read" in pdf_text(path, 100)

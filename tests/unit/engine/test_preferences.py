@@ -27,7 +27,7 @@ async def test_they_are_read_as_they_were_written_and_those_of_others_are_not(st
     assert await read_preferences(store.records, "bob") == Preferences()
 
 
-async def test_a_limit_that_is_raised_while_a_turn_waits_at_it_is_the_one_it_goes_on_with(store, clock):
+async def test_a_limit_raised_while_a_turn_waits_at_it_applies_when_it_continues(store, clock):
     script = [[CallTool("look", {"n": n})] for n in range(5)]
     await write_preferences(store.records, OWNER, Preferences(steps_max=2))
     async with open_harness(

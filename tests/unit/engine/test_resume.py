@@ -135,7 +135,7 @@ def test_steps_minutes_tokens_and_cost_ask():
         )
 
 
-def test_three_equal_calls_in_a_row_ask_and_a_different_one_starts_anew():
+def test_three_equal_calls_in_a_row_ask_and_a_different_one_starts_again():
     def look(n, text="same", arguments="{}"):
         call = Call(f"c{n}", "look", arguments)
         return (*step(n, call), finished(call, text))
@@ -209,7 +209,7 @@ def test_measured_work_counts_and_not_what_the_wall_clock_says():
     assert progress.age_ms(DAY + 5000) == 6000
 
 
-def test_pressing_resume_starts_the_budget_anew():
+def test_pressing_resume_starts_the_budget_again():
     day = 24 * 3600 * 1000
     _, progress, now = told(*[crash()] * 11)
     progress.take(ev.TurnResumed(3, "w", "manual"), now + 2 * day)
@@ -301,7 +301,7 @@ def test_the_answer_to_a_tools_question_is_its_result(answer, outcome):
 # --- models -------------------------------------------------------------------------------------------
 
 
-def test_only_words_can_be_gone_on_from():
+def test_only_text_can_be_continued():
     can = Abilities(continues=True)
     folded, _, _ = told(ev.StepStarted(1, "m"), ev.TextDelta(1, "hal"))
     assert continues(folded, can)

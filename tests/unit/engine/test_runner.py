@@ -45,7 +45,7 @@ async def test_a_store_that_is_away_at_the_end_costs_nothing(store, clock, monke
         assert len(h.model.requests) == 1, "the finished step is in the journal"
 
 
-async def test_a_turn_is_let_go_as_soon_as_the_store_is_back(store, clock, monkeypatch):
+async def test_a_turn_is_released_as_soon_as_the_store_is_back(store, clock, monkeypatch):
     Failing(monkeypatch, store.turns, "complete", StoreAway("away"))
     letting_go = Failing(monkeypatch, store.turns, "hand_over", StoreAway("away"), StoreAway("away"))
     settings = quiet_settings(store_patience_s=3.0)
@@ -59,7 +59,7 @@ async def test_a_turn_is_let_go_as_soon_as_the_store_is_back(store, clock, monke
         assert letting_go.calls == 3
 
 
-async def test_a_turn_without_a_fate_is_said_once_and_again_when_the_reason_changes(
+async def test_a_turn_that_cannot_be_ended_is_logged_once_and_again_when_the_reason_changes(
     store, clock, monkeypatch, caplog
 ):
     Failing(monkeypatch, store.turns, "complete", StoreAway("away"))
@@ -147,7 +147,7 @@ async def test_what_kept_the_last_events_out_of_the_journal_is_in_the_log_with_i
     assert faults == {RuntimeError, ZeroDivisionError}
 
 
-async def test_a_broken_store_interrupts_the_turn_and_resume_goes_on(store, clock, monkeypatch):
+async def test_a_broken_store_interrupts_the_turn_and_resume_continues(store, clock, monkeypatch):
     more = anyio.Event()
 
     async def slow(call, emit):
@@ -172,7 +172,7 @@ async def test_a_broken_store_interrupts_the_turn_and_resume_goes_on(store, cloc
 
 
 @pytest.mark.parametrize("noun", ["register", "take_over"])
-async def test_a_store_that_refuses_the_start_is_told_as_it_is_and_nothing_is_left_running(
+async def test_a_store_that_refuses_the_start_is_reported_and_nothing_is_left_running(
     store, clock, monkeypatch, noun
 ):
     before = asyncio.all_tasks()
@@ -183,7 +183,7 @@ async def test_a_store_that_refuses_the_start_is_told_as_it_is_and_nothing_is_le
     assert asyncio.all_tasks() == before
 
 
-async def test_claiming_goes_on_after_the_store_was_away(store, clock, monkeypatch):
+async def test_claiming_continues_after_the_store_was_away(store, clock, monkeypatch):
     async with open_harness(store, "hi", clock=clock, settings=quiet_settings(poll_s=0.7)) as h:
         session = await h.new_session()
         failing = Failing(monkeypatch, store.turns, "claim", StoreAway("away"))

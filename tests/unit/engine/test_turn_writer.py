@@ -68,7 +68,7 @@ class Running:
         return await self.group.__aexit__(*exc)
 
 
-async def test_append_is_durable_on_return_and_numbers_go_on(journal):
+async def test_append_is_durable_on_return_and_numbers_continue(journal):
     writer, _ = writer_of(journal)
     async with Running(writer):
         await writer.append(ev.StepStarted(1, "m"))

@@ -248,7 +248,7 @@ async def test_what_a_small_model_has_read_is_done_when_it_is_cut_short(
     assert len(model.requests) == 5
 
 
-async def test_a_small_model_goes_on_with_the_check_where_it_was_cut_short(
+async def test_a_small_model_continues_the_check_where_it_was_cut_short(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
     """One that needs longer for it than a commit has would never come to its end otherwise."""

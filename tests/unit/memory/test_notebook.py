@@ -184,7 +184,7 @@ async def test_the_line_ends_of_windows_and_odd_separators_are_kept(
     )
 
 
-async def test_what_is_no_page_is_left_out_and_said_and_the_rest_is_read(
+async def test_an_unreadable_page_is_skipped_and_reported_and_the_rest_is_read(
     books: FileNotebooks, page: Path, folder: Path, tmp_path: Path, clock: FakeClock
 ) -> None:
     await books.remember(OWNER, "Prefers tea.", clock.now_ms())
@@ -225,7 +225,7 @@ async def test_nothing_is_noted_in_a_file_that_is_not_read_and_the_file_stays_as
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-async def test_a_file_that_may_not_be_read_is_said_and_read_once_it_may(
+async def test_a_file_without_permission_is_reported_and_read_once_it_is_readable(
     books: FileNotebooks, page: Path, folder: Path
 ) -> None:
     page.write_text("- Prefers tea.\n")
@@ -295,7 +295,7 @@ async def test_who_gives_up_waiting_for_the_lock_is_not_held_by_it(
     assert [note.text for note in await books.notes(OWNER)] == ["Prefers tea."]
 
 
-async def test_notes_that_another_process_holds_for_long_are_refused_in_words(
+async def test_notes_that_another_process_holds_for_long_are_refused_with_a_message(
     tmp_path: Path, clock: FakeClock
 ) -> None:
     books = FileNotebooks(tmp_path, Ids(clock), lock_wait_s=0.01)

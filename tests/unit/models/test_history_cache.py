@@ -109,7 +109,7 @@ def test_a_growing_history_is_the_same_bytes_as_one_sent_for_the_first_time(
     ],
     ids=["memory", "summary", "shorter", "undone"],
 )
-def test_a_history_that_does_not_go_on_from_the_one_before_is_made_anew(
+def test_a_history_that_does_not_extend_the_one_before_is_rebuilt(
     wire: Wire, change: Callable[[list[Message]], list[Message]]
 ) -> None:
     talk = Talk(1, has_files=False)

@@ -125,7 +125,7 @@ async def test_stopping_the_turn_that_began_a_fetch_does_not_stop_the_fetch(
         assert len(registry.asked) == 3
 
 
-async def test_a_failed_fetch_is_told_and_tried_again_by_the_next_call(
+async def test_a_failed_download_is_reported_and_retried_by_the_next_call(
     tmp_path: Path, client: httpx2.AsyncClient
 ) -> None:
     registry = Registry()
@@ -197,7 +197,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def test_without_the_package_the_way_out_is_said(
+async def test_without_the_package_the_error_says_what_to_do(
     tmp_path: Path, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
@@ -241,7 +241,7 @@ async def real_model(
 
 
 @pytest.mark.local_model
-async def test_the_pocket_model_talks_goes_on_and_survives_its_child(client: httpx2.AsyncClient) -> None:
+async def test_the_pocket_model_talks_continues_and_survives_its_child(client: httpx2.AsyncClient) -> None:
     async with real_model(POCKET_SPEC, client) as (model, server):
         france = ModelRequest("", (user("What is the capital of France?"),), temperature=0.0)
         chunks = await collect(model, france)

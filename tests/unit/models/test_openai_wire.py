@@ -407,7 +407,7 @@ async def test_a_failure_in_a_field_of_its_own(model: OpenAIModel, server: WireS
         await collect(model, asks())
 
 
-async def test_a_finish_that_is_empty_is_none(model: OpenAIModel, server: WireServer) -> None:
+async def test_an_empty_finish_is_ignored(model: OpenAIModel, server: WireServer) -> None:
     events = sse(openai_delta("", content="Good "), openai_delta("", content="day."), openai_delta("stop"))
     server.play(WireAnswer([b"data:\n\n", *events]))
     chunks = await collect(model, asks())
@@ -442,7 +442,7 @@ async def test_what_follows_a_finish_belongs_to_the_answer(model: OpenAIModel, s
     ],
     ids=["finish in every event", "text", "call", "name of a call"],
 )
-async def test_a_stream_that_goes_on_after_a_finish_can_be_cut(
+async def test_a_stream_that_continues_after_a_finish_can_be_cut(
     model: OpenAIModel, server: WireServer, more: Any, is_in_one_read: bool
 ) -> None:
     events = sse(openai_delta("stop", content="Good "), more)
@@ -461,7 +461,7 @@ async def test_a_stream_that_goes_on_after_a_finish_can_be_cut(
     assert text_of(await collect(model, asks())) == said
 
 
-async def test_a_stream_that_goes_on_after_a_finish_and_falls_silent_is_a_timeout(
+async def test_a_stream_that_continues_after_a_finish_and_falls_silent_is_a_timeout(
     server: WireServer, client: httpx2.AsyncClient
 ) -> None:
     events = sse(openai_delta("stop", content="Good "), openai_delta(content="day"))
@@ -513,7 +513,7 @@ async def test_a_closed_port_is_a_network_error(client: httpx2.AsyncClient) -> N
 
 
 @pytest.mark.parametrize("address", ["ftp://x/v1", "http://", "no address"])
-async def test_an_address_that_is_none(client: httpx2.AsyncClient, address: str) -> None:
+async def test_an_invalid_address(client: httpx2.AsyncClient, address: str) -> None:
     _, error = await collect_until_trouble(
         OpenAIModel(Target("fake:m", "m", address), client, SystemClock()), asks()
     )
@@ -628,7 +628,7 @@ async def test_retry_after(
         ("soon", ""),
     ],
 )
-async def test_the_wait_that_the_provider_asks_for_is_said(
+async def test_the_wait_that_the_provider_asks_for_is_reported(
     model: OpenAIModel, server: WireServer, wait: str, words: str
 ) -> None:
     server.play(refuse(429, {"error": {"message": "slow"}}, retry_after=wait))

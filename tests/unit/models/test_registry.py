@@ -172,7 +172,7 @@ async def test_the_anthropic_wire_by_name(tmp_path: Path, server: WireServer) ->
         assert server.requests[-1].headers["x-api-key"] == KEY
 
 
-async def test_a_provider_of_ones_own(tmp_path: Path, server: WireServer) -> None:
+async def test_a_provider_of_the_users_own(tmp_path: Path, server: WireServer) -> None:
     table = {
         "providers": {
             "work": {
@@ -201,7 +201,7 @@ async def test_a_provider_of_ones_own(tmp_path: Path, server: WireServer) -> Non
     assert "tools" not in sent.json
 
 
-async def test_a_provider_of_ones_own_without_its_key(tmp_path: Path) -> None:
+async def test_a_provider_of_the_users_own_without_its_key(tmp_path: Path) -> None:
     table = {"providers": {"work": {"base_url": "http://127.0.0.1:9/v1", "key_env": "WORK_KEY"}}}
     async with registry(tmp_path, table) as models:
         with pytest.raises(ModelKeyMissing, match="work"):
@@ -355,7 +355,7 @@ def test_mistakes_in_the_configuration_name_their_key(table: dict[str, Any], key
     assert key in str(caught.value)
 
 
-async def test_a_key_that_is_rejected_is_told_in_words(tmp_path: Path, server: WireServer) -> None:
+async def test_a_rejected_key_is_reported_with_a_message(tmp_path: Path, server: WireServer) -> None:
     said = f"Incorrect API key provided: {KEY}. You can find your API key at https://platform.example."
     async with registry(tmp_path, OPENAI_BASE_URL=server.url + "/v1", default="pocket") as models:
         server.play(

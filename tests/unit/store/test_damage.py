@@ -52,7 +52,9 @@ async def damaged_turn(store: Store, url: str) -> tuple[str, str]:
     return session.id, held.turn.id
 
 
-async def test_a_damaged_row_is_told_to_its_readers_and_to_the_doctor(store: Store, store_url: str) -> None:
+async def test_a_damaged_row_is_reported_to_its_readers_and_to_the_doctor(
+    store: Store, store_url: str
+) -> None:
     session_id, turn_id = await damaged_turn(store, store_url)
     with pytest.raises(JournalCorrupt) as refused:
         await store.journal.of_turn(ME, turn_id)

@@ -109,7 +109,7 @@ async def test_a_follower_that_lags_sees_what_another_process_wrote_in_between(
     assert seen == [1, 2, 3, 4, 5, 6, 7] == await positions(store, session.id)
 
 
-async def test_a_follower_of_a_session_that_is_deleted_hears_of_it(store: Store) -> None:
+async def test_a_follower_of_a_deleted_session_learns_of_the_deletion(store: Store) -> None:
     session = await new_session(store)
     await start(store, session.id, "hello")
     stream = store.journal.follow(ME, session.id, 0)

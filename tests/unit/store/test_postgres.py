@@ -323,7 +323,7 @@ async def test_a_write_whose_answer_was_lost_is_looked_up(spooling: Store, proxy
     assert (await spooling.sessions.get(OWNER, session.id)).title == "Kept"
 
 
-async def test_a_write_that_never_arrived_is_said_not_to_be_stored(
+async def test_a_write_that_never_arrived_is_reported_as_not_stored(
     spooling: Store, proxy: PostgresProxy
 ) -> None:
     session = await spooling.sessions.create(OWNER)
@@ -912,7 +912,7 @@ async def test_a_damaged_backup_is_refused(store: Store, tmp_path: Path) -> None
         verify_copy(backup)
 
 
-async def test_a_fenced_worker_hears_so_by_its_next_append(store: Store, open_another: OpenStore) -> None:
+async def test_a_fenced_worker_learns_it_from_its_next_append(store: Store, open_another: OpenStore) -> None:
     claim = await running(store)
     other = await open_another()
     await other.turns.cancel(OWNER, claim.turn.id)

@@ -184,7 +184,7 @@ async def done_or_waiting(address: str, task: asyncio.Task[None]) -> None:
         await connection.close()
 
 
-async def test_a_worker_whose_lease_ran_out_claims_nothing_before_it_has_heard(
+async def test_a_worker_whose_lease_ran_out_claims_nothing_before_it_has_renewed_it(
     store: Store, store_url: str
 ) -> None:
     session = await new_session(store)

@@ -124,7 +124,7 @@ def test_zeros_at_the_end_are_a_write_that_power_cut_off(tmp_path: Path, whole: 
     ]
 
 
-def test_a_full_disk_is_said_and_hurts_nothing_before_or_after(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_loses_nothing_before_or_after(tmp_path: Path) -> None:
     disk = FullDisk()
     disk.is_full = False
     spool = Spool(tmp_path / "w.spool", disk)

@@ -43,7 +43,7 @@ class _ClockThatBreaks(FakeClock):
         return super().now_ms()
 
 
-async def test_after_a_surprise_the_writer_refuses_out_loud_and_goes_on(
+async def test_after_an_unexpected_error_the_writer_refuses_the_write_and_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = _ClockThatBreaks()
@@ -281,7 +281,7 @@ async def test_text_that_cannot_be_stored_is_refused_with_a_code(store: Store, t
 
 
 @pytest.mark.parametrize("cursor", ["9" * 30 + ".1", "1." + "9" * 30, "²³.1", "1", "", "a.b", "-1.5"])
-async def test_a_list_cursor_that_is_none_is_refused(store: Store, cursor: str) -> None:
+async def test_an_invalid_list_cursor_is_refused(store: Store, cursor: str) -> None:
     with pytest.raises(Invalid):
         await store.sessions.list(ME, cursor=cursor)
 

@@ -100,7 +100,7 @@ async def test_a_cancel_takes_a_resumption_back_that_has_not_begun(store: Store)
     assert await words(store, session.id) == ["b", "half"]
 
 
-async def test_a_resumed_turn_goes_on_from_its_journal(store: Store) -> None:
+async def test_a_resumed_turn_continues_from_its_journal(store: Store) -> None:
     session = await new_session(store)
     held = await interrupted(store, session.id, "b", "half ")
     await store.turns.resume(ME, held.turn.id)
@@ -245,7 +245,7 @@ async def test_pages_of_messages_follow_each_other_without_gap_or_repeat(store: 
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "msg_0123-1", "{turn}-²", "{turn}-" + "9" * 30, "{turn}"])
-async def test_a_cursor_that_is_none_is_refused(store: Store, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(store: Store, cursor: str) -> None:
     session = await new_session(store)
     held = await answered(store, session.id, "a", "A")
     before = cursor.replace("{turn}", "msg_" + held.turn.id[4:])

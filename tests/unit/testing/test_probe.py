@@ -64,7 +64,7 @@ async def test_a_forgotten_release_fails():
         await probe.reach(Moment.TOOL_RAN)
 
 
-async def test_a_thread_that_is_not_released_goes_on_and_is_reported():
+async def test_a_thread_that_is_not_released_continues_and_is_reported():
     """An error would end the store's writer thread, and the test would hang instead of failing."""
     probe = HoldingProbe(patience_s=0.01)
     probe.hold(Moment.TOOL_RAN)

@@ -154,7 +154,7 @@ def test_what_asks_even_in_the_sandbox_says_why(command: str, reason: str, works
     "command",
     ["pip install y", "git fetch", "make", "python3 a.py", "sed '1e curl x' a", "$X", "f() { a; }; f"],
 )
-def test_behind_the_gate_no_command_is_said_to_send(command: str, workspace: Path) -> None:
+def test_behind_the_gate_no_command_counts_as_sending(command: str, workspace: Path) -> None:
     """What leaves is judged where it leaves: no list of programs could tell."""
     concerns = judge(command, workspace, network=True).concerns
     assert not any(concern.sends for concern in concerns)

@@ -44,7 +44,7 @@ def test_a_hunk_is_found_where_it_has_moved_to_and_wrong_counts_do_no_harm() -> 
 
 
 @pytest.mark.parametrize("text", ["", "hello", "--- a/x\n+++ b/x\n", "@@ -1 +1 @@\n-a\n+b\n"])
-def test_what_is_no_patch_is_refused(text: str) -> None:
+def test_text_that_is_no_patch_is_refused(text: str) -> None:
     with pytest.raises(ToolFailed):
         parse_patch(text)
 

@@ -241,19 +241,19 @@ async def test_a_bomb_stops_at_the_limit(site: _Site) -> None:
 
 
 @pytest.mark.parametrize("path", ["broken", "brotli"])
-async def test_what_cannot_be_unpacked_is_said(site: _Site, path: str) -> None:
+async def test_a_body_that_cannot_be_unpacked_is_reported(site: _Site, path: str) -> None:
     with pytest.raises(ToolFailed):
         await fetcher(site).get(f"http://127.0.0.1:{site.port}/{path}")
 
 
-async def test_a_charset_that_is_none_of_text_is_not_used(site: _Site, tmp_path: Path) -> None:
+async def test_a_charset_that_is_not_for_text_is_not_used(site: _Site, tmp_path: Path) -> None:
     """Decoded with the charset that it names, this page takes hours, in a thread that cannot be stopped."""
     async with open_kit(tmp_path / "home", fetcher=fetcher(site)) as kit:
         result = await kit.run("web_fetch", url=f"http://127.0.0.1:{site.port}/slow")
         assert "café a-a-" in result.text
 
 
-async def test_a_redirect_to_what_is_no_address_is_said(site: _Site) -> None:
+async def test_a_redirect_to_an_invalid_address_is_reported(site: _Site) -> None:
     for target in ("http://[::1", "http://a:99999999/", "http://a b/", "//"):
         with pytest.raises(ToolFailed):
             await fetcher(site).get(f"http://127.0.0.1:{site.port}/redirect?{target}")
@@ -296,7 +296,7 @@ def test_hostile_html_costs_what_its_length_costs(piece: str, end: str) -> None:
     assert time.process_time() - began < 4
 
 
-def test_numbers_without_end_are_no_characters() -> None:
+def test_numbers_that_are_too_large_are_no_characters() -> None:
     assert readable("a&#" + "9" * 10_000 + ";b &#65;").text.endswith("b A")
 
 

@@ -11,7 +11,7 @@ from tests.unit.tools.kit import OWNER, SESSION, Kit
 pytestmark = pytest.mark.anyio
 
 
-async def test_reading_numbers_the_lines_and_says_where_to_go_on(kit: Kit) -> None:
+async def test_reading_numbers_the_lines_and_says_where_to_continue(kit: Kit) -> None:
     (kit.workspace / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 11)))
     result = await kit.run("read_file", path="a.txt", start=3, lines=2)
     assert result.text == "     3\tline 3\n     4\tline 4\n[lines 3 to 4 of 10; go on with start=5]"
@@ -41,7 +41,7 @@ async def test_a_long_file_is_cut_at_a_line_and_can_be_gone_through(kit: Kit) ->
         ("a.txt", "no line"),
     ],
 )
-async def test_what_cannot_be_read_is_said_plainly(kit: Kit, path: str, words: str) -> None:
+async def test_a_file_that_cannot_be_read_is_reported_plainly(kit: Kit, path: str, words: str) -> None:
     (kit.workspace / "binary").write_bytes(b"\xff\xfe\x00")
     (kit.workspace / "a.txt").write_text("one\n")
     result = await kit.run("read_file", path=path, start=5 if path == "a.txt" else 1)
@@ -49,7 +49,7 @@ async def test_what_cannot_be_read_is_said_plainly(kit: Kit, path: str, words: s
     assert words in result.text
 
 
-async def test_who_guesses_a_name_is_told_what_is_there(kit: Kit) -> None:
+async def test_a_wrong_name_is_answered_with_the_existing_ones(kit: Kit) -> None:
     assert (await kit.run("read_file", path="a.txt")).text == "There is no file a.txt. The folder is empty."
     (kit.workspace / "b.txt").write_text("b")
     (kit.workspace / ".hidden").write_text("h")

@@ -21,7 +21,7 @@ def test_a_host_is_written_in_one_way(host: str, port: int, label: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a@b", "a/b", "ex\u0430mple.com", "a\nb", "[x]", "a" * 254])
-def test_what_only_looks_like_a_name_is_none(name: str) -> None:
+def test_a_word_that_only_looks_like_a_name_is_not_one(name: str) -> None:
     assert not is_host(name)
 
 

@@ -173,7 +173,7 @@ def test_the_default_leaves_half_of_the_machine() -> None:
     assert Limits(memory_mib=7).memory == 7 * 1024**2
 
 
-def test_what_is_below_the_limits_is_no_breach() -> None:
+def test_usage_below_the_limits_is_no_breach() -> None:
     limits = Limits(memory_mib=10, processes=5)
     assert limits.breach(ResourceUsage(4, 10 * 1024**2)) == ""
     assert "5" in limits.breach(ResourceUsage(5, 0))

@@ -149,7 +149,7 @@ async def test_a_name_that_is_no_text_is_listed(kit: Kit) -> None:
         assert result.text.encode().startswith(b"bad")
 
 
-async def test_context_lines_are_told_apart(kit: Kit) -> None:
+async def test_context_lines_are_marked(kit: Kit) -> None:
     _grow(kit.workspace)
     result = await kit.run("search_files", pattern="def needle", context=1)
     assert result.text == "src/app.py-2-\nsrc/app.py:3:def needle():\nsrc/app.py-4-    return 'Needle'"

@@ -119,7 +119,7 @@ def test_a_command_inside_another_is_found(command: str, inner: str) -> None:
         "su -",
     ],
 )
-def test_what_cannot_be_known_is_said_to_be_opaque(command: str) -> None:
+def test_words_that_cannot_be_resolved_are_opaque(command: str) -> None:
     assert parse(command).opaque != ()
 
 

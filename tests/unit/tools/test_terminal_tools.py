@@ -24,7 +24,7 @@ async def test_a_command_runs_in_the_workspace_and_says_how_it_ended(kit: Kit) -
     assert (kit.workspace / "note.txt").read_text() == "hello\n"
 
 
-async def test_silence_and_success_are_told_apart_from_nothing_having_run(kit: Kit) -> None:
+async def test_silent_success_is_distinguished_from_nothing_having_run(kit: Kit) -> None:
     result = await kit.run("terminal", command="true")
     assert (result.text, result.outcome) == ("[no output]", Outcome.OK)
 

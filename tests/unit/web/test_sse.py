@@ -51,7 +51,7 @@ def test_positions_are_plain_numbers(wrong: str) -> None:
         sse.position_from(wrong)
 
 
-def test_cursors_with_ids_that_are_none_are_refused() -> None:
+def test_cursors_with_invalid_ids_are_refused() -> None:
     with pytest.raises(InvalidId):
         sse.positions_from("ses_x:1")
     with pytest.raises(Invalid):

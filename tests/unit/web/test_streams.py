@@ -71,7 +71,7 @@ async def _open(group: Any, streams: Streams, reader: Reader, stream: EventStrea
             await anyio.lowlevel.checkpoint()
 
 
-async def test_heartbeats_go_on_after_the_store_was_away(clock: FakeClock) -> None:
+async def test_heartbeats_continue_after_the_store_was_away(clock: FakeClock) -> None:
     """Whether the credential is still valid is unknown then; the next check asks again."""
     troubles = [StoreAway("away")]
 
@@ -125,7 +125,7 @@ async def test_a_stream_on_which_much_happens_ends_too_when_its_credential_does(
         group.cancel_scope.cancel()
 
 
-async def test_a_heartbeat_into_a_broken_connection_harms_no_other_stream(clock: FakeClock) -> None:
+async def test_a_heartbeat_into_a_broken_connection_disturbs_no_other_stream(clock: FakeClock) -> None:
     async def still_valid(caller: Caller) -> bool:
         return True
 

@@ -39,7 +39,7 @@ def test_a_chain_with_nonsense_in_it_stops_at_the_last_hop_that_is_known() -> No
     assert visit(("10.0.0.2",), "10.0.0.2", x_forwarded_for="1.2.3.4, unknown")[0] == "10.0.0.2"
 
 
-def test_a_scheme_that_is_none_is_not_taken_over() -> None:
+def test_an_invalid_scheme_is_ignored() -> None:
     assert visit(("10.0.0.2",), "10.0.0.2", x_forwarded_proto="javascript")[1] == "http"
 
 
@@ -71,7 +71,7 @@ def test_a_port_is_not_part_of_the_name(host: str, name: str) -> None:
         "x[::1]",
     ],
 )
-def test_what_is_no_host_has_no_name(host: str) -> None:
+def test_an_invalid_host_has_no_name(host: str) -> None:
     assert not is_loopback_name(name_of_host(host))
     assert not is_address(name_of_host(host))
 
@@ -90,7 +90,7 @@ def test_these_only_look_like_it(name: str) -> None:
     assert not is_loopback_name(name)
 
 
-def test_addresses_and_names_are_told_apart() -> None:
+def test_addresses_and_names_are_distinguished() -> None:
     assert is_address("192.168.0.1")
     assert is_address("fe80::1")
     assert not is_address("192.168.0.1.example")
