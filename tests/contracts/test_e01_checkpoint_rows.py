@@ -23,7 +23,7 @@ async def read(store: Store, sha256: str) -> bytes:
 async def collect(store: Store) -> None:
     """Free what nothing names, as if a day had passed between any two steps."""
     for _ in range(2):
-        await store.blobs.collect(grace_ms=LATER_MS, wait_ms=LATER_MS)  # type: ignore[call-arg]  # of the stores
+        await store.blobs.collect(grace_ms=LATER_MS, wait_ms=LATER_MS)
 
 
 async def test_e01_a_checkpoint_is_found_by_its_turn_and_as_what_the_workspace_holds(store: Store) -> None:
