@@ -8,6 +8,7 @@ the same run, on a copy of the folder: ``git add -A && git write-tree`` with ``c
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import os
 import random
@@ -20,10 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.printing import Report, median
+from everturn.domain.store_values import Submission
+from everturn.store import open_store
 from everturn.workspace import (
+    FilesSettings,
     Folder,
     IgnoreRules,
     Limits,
+    Recorder,
     Restore,
     Scan,
     Tree,
@@ -34,6 +39,7 @@ from everturn.workspace import (
 )
 from everturn.workspace.scan import Source
 
+OWNER = "local"
 SIZES = (200, 1000, 4000, 20_000)
 
 
@@ -164,6 +170,28 @@ def empty(root: Path) -> None:
             shutil.rmtree(entry)
 
 
+async def recorded_ms(folder: Path, files: int, rounds: int) -> tuple[float, float]:
+    """What a tool call gains in a workspace of so many files: one that changed nothing, one that wrote a
+    file."""
+    workspace = folder / "workspace"
+    make_files(workspace, files)
+    async with open_store(data_dir=folder / "data") as store:
+        session = await store.sessions.create(OWNER)
+        await store.turns.accept(OWNER, session.id, Submission(text="go"))
+        (claim,) = await store.turns.claim("wrk_bench", session_id=session.id)
+        recorder = Recorder(store, folder / "indexes", FilesSettings())
+        await recorder.record(claim, workspace, None)
+        await recorder.record(claim, workspace, None)
+        took: tuple[list[float], list[float]] = ([], [])
+        for number in range(2 * rounds):
+            if number % 2:
+                change_one(workspace)(number)
+            begun = time.perf_counter()
+            await recorder.record(claim, workspace, f"call_{number}")
+            took[number % 2].append((time.perf_counter() - begun) * 1000)
+    return median(took[0]), median(took[1])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=10_000)
@@ -175,8 +203,12 @@ def main() -> int:
         first, second = Path(made, "ours"), Path(made, "git")
         make_files(first, files)
         shutil.copytree(first, second)
+        Path(made, "session").mkdir()
         ours, git = Ours(first, Path(made)), Git(second)
         measure(report, ours, git, rounds)
+        idle, changed = asyncio.run(recorded_ms(Path(made).resolve() / "session", 500, rounds))
+        report.at_most("a tool call gains, 500 files, nothing changed", idle, "ms", 10)
+        report.say("a tool call gains, 500 files, one changed", changed, "ms")
     return 1 if report.close() and not chosen.quick else 0
 
 

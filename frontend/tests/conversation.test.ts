@@ -40,7 +40,7 @@ describe("a conversation", () => {
 
   it("passes over kinds and fields of a newer server and keeps its place", () => {
     const start = open(session, page([message("trn_1", "hi")], [row("trn_1", "running")], { position: 1, replay_from: 1 }));
-    const newer = { kind: "files.changed", paths: ["a.txt"] } as unknown as Payload;
+    const newer = { kind: "reply.sent", paths: ["a.txt"] } as unknown as Payload;
     const now = all(
       start,
       event(2, "trn_1", { kind: "text.delta", step: 1, text: "Hel", colour: "red" } as Payload),

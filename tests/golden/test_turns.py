@@ -8,7 +8,14 @@ from everturn.domain.fold import FOLDED_KINDS
 from tests.golden import turns
 
 # They change a turn's state or the session, and neither a message nor the timeline.
-NOT_FOLDED = {"turn.accepted", "turn.started", "turn.waiting", "progress", *turns.SESSION_KINDS}
+NOT_FOLDED = {
+    "turn.accepted",
+    "turn.started",
+    "turn.waiting",
+    "progress",
+    "files.changed",
+    *turns.SESSION_KINDS,
+}
 
 
 def test_the_pages_fixtures_are_those_of_the_fold() -> None:

@@ -15,9 +15,11 @@ import msgspec
 
 from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic, Decision
+from everturn.domain.checkpoints import ChangeKind, FileChange, LeftOut
 from everturn.domain.fold import fold
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Call, Message, Outcome, Reasoning, Role, Summary, Text
+from everturn.domain.trees import Reason
 from everturn.domain.turns import (
     ClaimReason,
     Failure,
@@ -249,6 +251,25 @@ def _calls() -> list[Case]:
                 finished(second, "one\ntwo", display={"kind": "read", "lines": 2}),
                 finished(first, "failed", Outcome.ERROR, display={"exit": 2}),
                 *said(2, "It failed."),
+                ev.TurnCompleted(),
+            ],
+        ),
+        Case(
+            "a call that changed files",
+            [
+                *begun(),
+                *wished(1, first),
+                *ran(first, "make"),
+                ev.FilesChanged(
+                    "chk_1",
+                    "c1",
+                    (FileChange("a.out", ChangeKind.ADDED, 120),),
+                    1,
+                    (LeftOut("node_modules", Reason.DEPENDENCIES),),
+                    1,
+                ),
+                finished(first, "made", checkpoint="chk_1"),
+                *said(2, "It is made."),
                 ev.TurnCompleted(),
             ],
         ),

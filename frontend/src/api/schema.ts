@@ -164,6 +164,11 @@ export interface components {
             arguments: string;
         };
         /**
+         * ChangeKind
+         * @enum {unknown}
+         */
+        ChangeKind: "added" | "changed" | "deleted";
+        /**
          * ClaimReason
          * @enum {unknown}
          */
@@ -202,6 +207,29 @@ export interface components {
             hint?: string;
             /** @default null */
             remedy?: components["schemas"]["Remedy"] | null;
+        };
+        /** FileChange */
+        FileChange: {
+            path: string;
+            what: components["schemas"]["ChangeKind"];
+            /** @default 0 */
+            size?: number;
+        };
+        /** FilesChanged */
+        FilesChanged: {
+            /** @enum {unknown} */
+            kind: "files.changed";
+            checkpoint: string;
+            /** @default null */
+            call_id?: string | null;
+            /** @default [] */
+            changes?: components["schemas"]["FileChange"][];
+            /** @default 0 */
+            changes_total?: number;
+            /** @default [] */
+            left_out?: components["schemas"]["LeftOut"][];
+            /** @default 0 */
+            left_out_total?: number;
         };
         /**
          * FinishReason
@@ -247,6 +275,11 @@ export interface components {
             hint?: string;
             /** @default  */
             code?: string;
+        };
+        /** LeftOut */
+        LeftOut: {
+            path: string;
+            reason: components["schemas"]["Reason"];
         };
         /** ListSnapshot */
         ListSnapshot: {
@@ -435,6 +468,11 @@ export interface components {
         Queue: {
             items: components["schemas"]["Turn"][];
         };
+        /**
+         * Reason
+         * @enum {unknown}
+         */
+        Reason: "cache" | "changing" | "dependencies" | "git" | "ignored" | "mount" | "partial" | "special" | "too_deep" | "too_large" | "too_many" | "unreadable";
         /** Reasoning */
         Reasoning: {
             /** @enum {unknown} */
@@ -656,7 +694,7 @@ export interface components {
             position: number;
             turn_id: string | null;
             at: number;
-            event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["SessionChanged"] | components["schemas"]["Snapshot"];
+            event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["FilesChanged"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["SessionChanged"] | components["schemas"]["Snapshot"];
         };
         /** SessionNews */
         SessionNews: {
@@ -811,6 +849,8 @@ export interface components {
             display?: unknown;
             /** @default false */
             is_untrusted?: boolean;
+            /** @default null */
+            checkpoint?: string | null;
         };
         /** ToolOut */
         ToolOut: {

@@ -38,6 +38,7 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "tool.started": toolStarted,
   "tool.output": toolOutput,
   "tool.finished": toolFinished,
+  "files.changed": unchanged,
   "approval.requested": approvalRequested,
   "approval.resolved": approvalResolved,
   "question.asked": questionAsked,

@@ -301,6 +301,13 @@ class TreeUnreadable(Stopped):
     )
 
 
+class WorkspaceUnreadable(Retry):
+    """The folder of a session cannot be read at the moment, so no checkpoint of it was made."""
+
+    code = "workspace_unreadable"
+    hint = "See whether the folder is there and can be read. The next step records what changed meanwhile."
+
+
 class NotADatabase(Stopped):
     code = "not_a_database"
     hint = "Name another file, or restore a backup with 'everturn restore'."

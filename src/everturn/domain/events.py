@@ -12,6 +12,7 @@ from typing import Union, get_args
 import msgspec
 
 from everturn.domain.asks import AskTopic, Decision
+from everturn.domain.checkpoints import FileChange, LeftOut
 from everturn.domain.json_types import Json
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
 from everturn.domain.turns import ClaimReason, Failure, FinishReason, Usage
@@ -108,6 +109,19 @@ class ToolFinished(Payload, frozen=True, tag="tool.finished"):
     artifact: str | None = None
     display: Json = None
     is_untrusted: bool = False
+    checkpoint: str | None = None  # what the workspace held afterwards, if the call changed it
+
+
+class FilesChanged(Payload, frozen=True, tag="files.changed"):
+    """The workspace has changed, and a checkpoint holds it. ``call_id`` None: it was found changed before the
+    turn's first call. ``changes`` and ``left_out`` list the first ones; the totals count all."""
+
+    checkpoint: str
+    call_id: str | None = None
+    changes: tuple[FileChange, ...] = ()
+    changes_total: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+    left_out_total: int = 0
 
 
 class ApprovalRequested(Payload, frozen=True, tag="approval.requested"):
@@ -219,6 +233,7 @@ AnyPayload = Union[
     ToolStarted,
     ToolOutput,
     ToolFinished,
+    FilesChanged,
     ApprovalRequested,
     ApprovalResolved,
     QuestionAsked,

@@ -16,8 +16,7 @@ from everturn.domain.fold import CallState
 from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Call, Outcome
 from everturn.domain.probe import Moment
-from everturn.domain.sessions import Session
-from everturn.domain.store_values import FileKind
+from everturn.domain.store_values import Claim, FileKind
 from everturn.domain.tool import (
     Ruling,
     Tool,
@@ -33,6 +32,7 @@ from everturn.engine.progress import digest_of
 from everturn.engine.resume import AskDoubt, GiveResult, Judge, RunCall, next_for_call
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
+from everturn.engine.workspace_files import WorkspaceFiles
 
 _log = logging.getLogger("everturn.engine")
 READS_AT_ONCE_MAX = 8
@@ -72,16 +72,16 @@ class Calls:
         self,
         services: TurnServices,
         log: TurnLog,
-        session: Session,
-        turn: Turn,
+        claim: Claim,
         agent: BoundAgent,
         *,
         is_tainted: bool,
     ) -> None:
         self._services = services
         self._log = log
-        self._session = session
-        self._turn = turn
+        self._session = claim.session
+        self._turn = claim.turn
+        self._files = WorkspaceFiles(services, log, claim)
         self._agent = agent
         self._was_tainted = is_tainted
         self._workspace: Path | None = None
@@ -184,6 +184,8 @@ class Calls:
     # --- running -----------------------------------------------------------------------------------
 
     async def _run(self, ready: _Ready) -> NewAsk | None:
+        if not ready.tool.spec.reads_only:
+            await self._files.find_changes(ready.call.workspace)
         await self._start([ready])
         return await self._perform(ready)
 
@@ -232,10 +234,11 @@ class Calls:
             trouble, artifact = error, None
             shown = head_and_tail(result.text, tool.spec.output_bytes_max)
             text = f"{shown}\n[The whole output could not be kept: {error.message}]"
+        recorded, text = await self._files.record(tool, call, text)
         result = ToolResult(text, result.outcome, result.display)
         # An error message can quote text from outside: names of files, the words of a plug-in's exception.
         is_untrusted = tool.spec.is_untrusted or result.outcome is Outcome.ERROR
-        await self._finish(state, result, artifact=artifact, is_untrusted=is_untrusted)
+        await self._finish(state, result, artifact=artifact, is_untrusted=is_untrusted, recorded=recorded)
         if isinstance(trouble, Stopped):
             raise trouble
         return None
@@ -299,7 +302,13 @@ class Calls:
         return file.id, text
 
     async def _finish(
-        self, state: CallState, result: ToolResult, *, artifact: str | None = None, is_untrusted: bool
+        self,
+        state: CallState,
+        result: ToolResult,
+        *,
+        artifact: str | None = None,
+        is_untrusted: bool,
+        recorded: ev.FilesChanged | None = None,
     ) -> None:
         finished = ev.ToolFinished(
             state.call.id,
@@ -309,8 +318,9 @@ class Calls:
             artifact,
             result.display,
             is_untrusted,
+            None if recorded is None else recorded.checkpoint,
         )
-        await self._log.append(finished)
+        await self._log.append(*([] if recorded is None else [recorded]), finished)
         await self._services.probe.reach(Moment.TOOL_FINISHED, self._turn.id)
 
     async def _call(self, state: CallState) -> ToolCall | ToolResult:

@@ -40,6 +40,7 @@ from everturn.engine.settings import EngineSettings
 from everturn.engine.titles import Titler
 from everturn.engine.workspace import real_folder
 from everturn.memory import Memory
+from everturn.workspace import Recorder
 
 Args = TypeVarTuple("Args")
 
@@ -64,6 +65,7 @@ class Engine:
         settings: EngineSettings,
         probe: Probe | None = None,
         memory: Memory | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.store = store
         self._probe = Probe() if probe is None else probe
@@ -74,7 +76,7 @@ class Engine:
         self._memory = memory
         self._lease = lease_of(store, clock, settings)
         services = TurnServices(
-            store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory
+            store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory, recorder
         )
         self._cache: AgentCache[WarmAgent] = AgentCache(
             clock=clock, retire=self._retire, start=self._start_memory_task, bounds=settings.cache

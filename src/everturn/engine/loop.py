@@ -102,9 +102,7 @@ class TurnLoop:
         session = self._claim.session
         self._history = await agent.history()
         steps = ModelSteps(self._services, self._log, session, self._turn, agent, self._history)
-        calls = Calls(
-            self._services, self._log, session, self._turn, agent, is_tainted=is_tainted(self._history)
-        )
+        calls = Calls(self._services, self._log, self._claim, agent, is_tainted=is_tainted(self._history))
         self._steps = steps
         while True:
             if self._should_stop():

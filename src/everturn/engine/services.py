@@ -14,6 +14,7 @@ from everturn.engine.lease import Lease
 from everturn.engine.preferences import read_preferences
 from everturn.engine.settings import EngineSettings
 from everturn.memory import Memory
+from everturn.workspace import Recorder
 
 
 class TurnServices(msgspec.Struct, frozen=True):
@@ -26,6 +27,7 @@ class TurnServices(msgspec.Struct, frozen=True):
     settings: EngineSettings
     lease: Lease
     memory: Memory | None = None
+    recorder: Recorder | None = None  # None: workspaces are not recorded
     preferred_model: str | None = None  # of the turn's owner
 
     @property

@@ -8,6 +8,7 @@ from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Reason, Tree, decode_
 from everturn.workspace.diff import Change, diff, find_conflicts
 from everturn.workspace.ignore import IgnoreRules
 from everturn.workspace.index import Folder, load_index, save_index
+from everturn.workspace.recorder import FilesSettings, Recorder
 from everturn.workspace.restore import Restore, Restored
 from everturn.workspace.scan import Limits, Scan, left_out
 
@@ -15,11 +16,13 @@ __all__ = [
     "EMPTY_TREE",
     "Change",
     "Entry",
+    "FilesSettings",
     "Folder",
     "IgnoreRules",
     "Kind",
     "Limits",
     "Reason",
+    "Recorder",
     "Restore",
     "Restored",
     "Scan",

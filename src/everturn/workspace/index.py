@@ -13,7 +13,7 @@ from typing import Final, Union
 
 import msgspec
 
-from everturn.domain.trees import Entry
+from everturn.domain.trees import EMPTY_TREE, Entry
 
 # mtime_ns, ctime_ns, inode, size, mode. Empty: the file must be hashed again whatever its stamp.
 Stamp = tuple[int, ...]
@@ -33,6 +33,10 @@ class Folder(msgspec.Struct, frozen=True, array_like=True):
     stamps: tuple[Union[Stamp, None], ...]
     folders: dict[bytes, Folder]
     unlisted: int = 0
+
+
+# Of a workspace in which nothing has been made yet: it must be looked at, and its tree need not be stored.
+EMPTY_FOLDER: Final = Folder((), "", EMPTY_TREE, 0, (), (), {})
 
 
 class _Stored(msgspec.Struct, array_like=True):

@@ -1,0 +1,182 @@
+"""Records a workspace as a checkpoint: scan, store the bytes, then the row that names them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import msgspec
+from msgspec import Meta
+
+from everturn.domain.checkpoints import (
+    LISTED_MAX,
+    ChangeKind,
+    Changes,
+    Checkpoint,
+    FileChange,
+    LeftOut,
+    NewCheckpoint,
+)
+from everturn.domain.errors import WorkspaceUnreadable
+from everturn.domain.store import Store
+from everturn.domain.store_values import Claim
+from everturn.domain.trees import EMPTY_TREE, Kind, Tree, decode_tree, shown
+from everturn.tools.paths import open_folder
+from everturn.workspace.diff import Change, diff
+from everturn.workspace.ignore import IgnoreRules
+from everturn.workspace.index import EMPTY_FOLDER, Folder, load_index, save_index
+from everturn.workspace.scan import OPEN_FOLDER, Limits, Scan, Source, left_out
+
+_log = logging.getLogger("everturn.workspace")
+SCANS_AT_ONCE: Final = 8
+
+
+class FilesSettings(msgspec.Struct, frozen=True):
+    """What checkpoints hold. Fields with a description are settings of config.toml."""
+
+    ignore: Annotated[
+        tuple[str, ...],
+        Meta(description="What checkpoints leave out in every workspace, as lines of a .gitignore."),
+    ] = ()
+    file_bytes_max: Annotated[int, Meta(description="Largest file that a checkpoint holds.")] = 50_000_000
+    workspace_files_max: Annotated[
+        int, Meta(description="Files and folders that a checkpoint holds at most.")
+    ] = 50_000
+
+
+class Recorder:
+    """Makes checkpoints of workspaces. ``folder`` holds the indexes, one file for each session."""
+
+    def __init__(self, store: Store, folder: Path, settings: FilesSettings) -> None:
+        self._store = store
+        self._folder = folder
+        self._settings = settings
+        # Threads of its own: a scan waits for the blobs, which need threads too.
+        self._threads = anyio.CapacityLimiter(SCANS_AT_ONCE)
+
+    async def record(self, claim: Claim, workspace: Path, call_id: str | None) -> Checkpoint | None:
+        """Store what changed in the workspace since the session's last checkpoint; None if nothing did.
+
+        On return the bytes and then the row are durable. If cancelled, there is a whole checkpoint or none.
+        Raises Fenced, WorkspaceUnreadable, and what the blobs and the store raise.
+        """
+        session = claim.session
+        last = await self._store.checkpoints.last(session.owner, session.id)
+        is_project = session.project is not None
+        # What was in a project before its first checkpoint is not a change of this session.
+        before = last.tree if last is not None else "" if is_project else EMPTY_TREE
+        view = _View(workspace, self._folder / session.id, before, is_project)
+        known, found, changes = await anyio.to_thread.run_sync(self._look, view, limiter=self._threads)
+        if changes is None:
+            if found is not known and last is not None:
+                await anyio.to_thread.run_sync(_save, view.index, found, limiter=self._threads)
+            return None
+        new = NewCheckpoint(
+            turn_id=claim.turn.id,
+            epoch=claim.epoch,
+            before=before,
+            tree=found.tree,
+            changes=changes,
+            call_id=call_id,
+        )
+        made = await self._store.checkpoints.put(new)
+        # Only now: an index says that what it lists is stored, which a row must keep true.
+        await anyio.to_thread.run_sync(_save, view.index, found, limiter=self._threads)
+        return made
+
+    # --- in a thread -------------------------------------------------------------------------------
+
+    def _look(self, view: _View) -> tuple[Folder | None, Folder, Changes | None]:
+        """The index as it was, what the scan found, and what changed; None if nothing did."""
+        known = load_index(view.index)
+        if known is not None and known.tree != view.before:
+            known = None  # no row keeps what it lists, or the workspace was recorded on another machine
+        if known is None and view.before == EMPTY_TREE:
+            known = EMPTY_FOLDER
+        found = self._scan(view, known)
+        changes = None if found.tree == view.before else self._changes(view.before, found)
+        return known, found, changes
+
+    def _scan(self, view: _View, known: Folder | None) -> Folder:
+        limits = Limits(self._settings.file_bytes_max, self._settings.workspace_files_max)
+        try:
+            with _opened(view.workspace) as root:
+                rules = IgnoreRules.of_workspace(self._settings.ignore, is_project=view.is_project, root=root)
+                return Scan(rules, limits, self._put).run(root, known)
+        except OSError as error:
+            raise WorkspaceUnreadable(
+                f"The files of the workspace could not be recorded: {error.strerror or error}. "
+                "They are still there."
+            ) from error
+
+    def _changes(self, before: str, found: Folder) -> Changes:
+        changed = [] if not before else diff(self._load, before, found.tree)
+        files = [change for change in changed if _is_of_file(change)]
+        missing = list(left_out(found))
+        return Changes(
+            tuple(map(_file_change, files[:LISTED_MAX])),
+            len(files),
+            tuple(LeftOut(shown(path), reason) for path, reason in missing[:LISTED_MAX]),
+            len(missing),
+        )
+
+    def _put(self, sources: Sequence[Source]) -> list[tuple[str, int]]:
+        blobs = anyio.from_thread.run(self._store.blobs.put_many, sources)
+        return [(blob.sha256, blob.size) for blob in blobs]
+
+    def _load(self, sha256: str) -> Tree:
+        return Tree() if sha256 == EMPTY_TREE else anyio.from_thread.run(self._read_tree, sha256)
+
+    async def _read_tree(self, sha256: str) -> Tree:
+        return decode_tree(b"".join([piece async for piece in self._store.blobs.read(sha256)]), sha256)
+
+
+class _View(msgspec.Struct, frozen=True):
+    """A workspace, the file of its index, and the tree of its last checkpoint."""
+
+    workspace: Path
+    index: Path
+    before: str
+    is_project: bool
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """A handle of the folder that can be listed; no link on its path is followed."""
+    place = open_folder(folder)
+    try:
+        handle = os.open(".", OPEN_FOLDER, dir_fd=place)
+    finally:
+        os.close(place)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _save(path: Path, found: Folder) -> None:
+    try:
+        save_index(path, found)
+    except OSError as error:
+        # The next scan hashes every file again, which takes longer and loses nothing.
+        _log.warning("the index of a workspace was not saved: %s", error)
+
+
+def _is_of_file(change: Change) -> bool:
+    """True for files and links; folders show by what is in them."""
+    return any(entry is not None and entry.kind is not Kind.FOLDER for entry in (change.before, change.after))
+
+
+def _file_change(change: Change) -> FileChange:
+    before, after = change.before, change.after
+    if after is None or after.kind is Kind.FOLDER:
+        return FileChange(shown(change.path), ChangeKind.DELETED)
+    is_new = before is None or before.kind is Kind.FOLDER
+    return FileChange(shown(change.path), ChangeKind.ADDED if is_new else ChangeKind.CHANGED, after.size)
