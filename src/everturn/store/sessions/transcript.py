@@ -119,7 +119,7 @@ class Transcript:
     ) -> Accepted:
         if text is not None:
             refuse_text(text, self._text_bytes_max)
-        return await self._db.write(_retry, owner, session_id, turn_id, request, text, model)
+        return await self._db.write(_retry, owner, session_id, _Retried(turn_id, text, model), request)
 
     async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
         return await self._db.write(_branch, owner, session_id, turn_id, request)
@@ -334,15 +334,16 @@ def _turn_in(session: SessionRow, turn_id: str | None) -> Script[TurnRow]:
     return turn
 
 
-def _retry(
-    tx: Tx,
-    owner: str,
-    session_id: str,
-    turn_id: str | None,
-    request: Request,
-    text: str | None,
-    model: str | None,
-) -> Script[Accepted]:
+class _Retried(msgspec.Struct, frozen=True):
+    """Which turn is asked again (None: the head), with which text and model (None: the same)."""
+
+    turn_id: str | None
+    text: str | None
+    model: str | None
+
+
+def _retry(tx: Tx, owner: str, session_id: str, asked: _Retried, request: Request) -> Script[Accepted]:
+    turn_id, text, model = asked.turn_id, asked.text, asked.model
     digest = digest_of("retry", turn_id, text, model)
     session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:

@@ -36,13 +36,15 @@ class Asks:
             raise Invalid("The answer is empty or too long.", hint=f"At most {ANSWER_BYTES_MAX} bytes.")
         if arguments is not None and len(arguments.encode("utf-8", "surrogatepass")) > ARGUMENTS_BYTES_MAX:
             raise Invalid("The arguments are too long.", hint=f"At most {ARGUMENTS_BYTES_MAX} bytes.")
-        return await self._db.write(_answer, owner, ask_id, answer, by, True, arguments)
+        given = _GivenAnswer(answer, by, is_from_user=True, edited=arguments)
+        return await self._db.write(_answer, owner, ask_id, given)
 
     async def expire(self, now_ms: int) -> int:
         count = 0
         for ask in await self._db.read(_expired, now_ms):
             try:
-                await self._db.write(_answer, ask.owner, ask.id, "expired", "expiry", False, None)
+                given = _GivenAnswer("expired", by="expiry", is_from_user=False)
+                await self._db.write(_answer, ask.owner, ask.id, given)
                 count += 1
             except (WrongState, NotFound, Gone):
                 continue  # it was answered, or its session deleted, since the read
@@ -64,10 +66,17 @@ def _expired(tx: Tx, now_ms: int) -> Script[list[ExpiredAsk]]:
     return (yield from ASKS_EXPIRED.all(now_ms))
 
 
-def _answer(
-    tx: Tx, owner: str, ask_id: str, answer: str, by: str, is_given: bool, edited: str | None
-) -> Script[Ask]:
-    """``is_given``: by a person, who may only choose among the offered answers."""
+class _GivenAnswer(msgspec.Struct, frozen=True):
+    """``is_from_user``: only the offered answers are possible. ``edited``: changed arguments of the call."""
+
+    answer: str
+    by: str
+    is_from_user: bool
+    edited: str | None = None
+
+
+def _answer(tx: Tx, owner: str, ask_id: str, given: _GivenAnswer) -> Script[Ask]:
+    answer, by, edited = given.answer, given.by, given.edited
     asked = yield from _get(tx, owner, ask_id)
     session, turn = yield from lock_turn(tx, asked.turn_id, owner)
     # Read again under the lock: two surfaces may answer at once, and the first one holds.
@@ -80,7 +89,7 @@ def _answer(
             hint="Nothing more to do.",
             answer=ask.answer,
         )
-    if is_given and ask.topic != AskTopic.QUESTION and ask.choices and answer not in ask.choices:
+    if given.is_from_user and ask.topic != AskTopic.QUESTION and ask.choices and answer not in ask.choices:
         # Only the model's own questions take any words. Elsewhere a word that was not offered would be taken
         # for one that was: it must decide nothing.
         offered = ", ".join(ask.choices)
@@ -115,15 +124,16 @@ def _event(ask: Ask, answer: str, by: str) -> ev.Payload:
     return ev.QuestionAnswered(ask_id=ask.id, answer=answer, by=by, topic=ask.topic, call_id=ask.call_id)
 
 
-def wait_for_asks(
-    tx: Tx,
-    turn_id: str,
-    epoch: int,
-    number: int,
-    asks: tuple[Ask, ...],
-    payloads: tuple[ev.Payload, ...],
-    worked_ms: int | None,
-) -> Script[Turn]:
+class Waiting(msgspec.Struct, frozen=True):
+    """What a turn waits for, with the events that show it."""
+
+    asks: tuple[Ask, ...]
+    payloads: tuple[ev.Payload, ...]
+    worked_ms: int | None
+
+
+def wait_for_asks(tx: Tx, turn_id: str, epoch: int, number: int, waiting: Waiting) -> Script[Turn]:
+    asks, payloads = waiting.asks, waiting.payloads
     session, turn = yield from endings.lock_held_turn(tx, turn_id, epoch, number - 1)
     if not asks:
         raise WrongState(f"Turn {turn_id} has nothing to wait for.")
@@ -140,8 +150,8 @@ def wait_for_asks(
             tx.now,
             ask.expires_at,
         )
-    waiting = ev.TurnWaiting(tuple(ask.id for ask in asks), worked_ms)
-    yield from add_events(tx, session, turn, epoch, number, [*payloads, waiting])
+    event = ev.TurnWaiting(tuple(ask.id for ask in asks), waiting.worked_ms)
+    yield from add_events(tx, session, turn, epoch, number, [*payloads, event])
     yield q("writer_number", turn.no, epoch, number + len(payloads))
     yield q("turn_wait", turn.no)
     yield q("writer_seal", turn.no, epoch)  # all it had to say is here: its count was checked

@@ -82,8 +82,15 @@ def lock_held_turn(
     return session, turn
 
 
+class OwedTo(msgspec.Struct, frozen=True):
+    """The memory provider that a completed turn is owed to (None: to none), and the handle that saw it."""
+
+    provider: str | None
+    handle: str
+
+
 def complete(
-    tx: Tx, turn_id: str, epoch: int, number: int, folded: Folded, provider: str | None, handle: str
+    tx: Tx, turn_id: str, epoch: int, number: int, folded: Folded, owed_to: OwedTo
 ) -> Script[Completed]:
     session, turn = yield from lock_held_turn(tx, turn_id, epoch, number)
     if (yield q("steering_of_turn", turn.no)):  # guard: a08
@@ -99,11 +106,12 @@ def complete(
         yield q("turn_late", turn.no)
     yield q("session_unread", session.no)
     if (
-        provider is not None
+        owed_to.provider is not None
         and not session.session.private  # guard: b01
         and turn.turn.kind is TurnKind.MESSAGE
     ):
-        yield from ledger.owe(tx, session, turn.no, provider, handle, turn.worker or "")  # guard: b02
+        worker = turn.worker or ""
+        yield from ledger.owe(tx, session, turn.no, owed_to.provider, owed_to.handle, worker)  # guard: b02
     yield from refresh(tx, session)  # guard: a06
     tx.probe.pass_by(Moment.END_WRITTEN, turn_id)
     tx.moments.append((Moment.END_COMMITTED, turn_id))

@@ -22,7 +22,7 @@ from everturn.store.scripts.common import (
 )
 from everturn.store.scripts.script import Database
 from everturn.store.turns import claims, details, endings, queue, steering, submissions
-from everturn.store.turns.asks import wait_for_asks
+from everturn.store.turns.asks import Waiting, wait_for_asks
 
 ATTACHMENTS_MAX = 32
 KEY_CHARS_MAX = 200
@@ -106,9 +106,8 @@ class Turns:
         *,
         worked_ms: int | None = None,
     ) -> Turn:
-        return await self._db.write(
-            wait_for_asks, turn_id, epoch, number, tuple(asks), tuple(payloads), worked_ms
-        )
+        waiting = Waiting(tuple(asks), tuple(payloads), worked_ms)
+        return await self._db.write(wait_for_asks, turn_id, epoch, number, waiting)
 
     async def complete(
         self,
@@ -120,7 +119,8 @@ class Turns:
         provider: str | None = None,
         handle: str = "",
     ) -> Completed:
-        return await self._db.write(endings.complete, turn_id, epoch, number, folded, provider, handle)
+        owed_to = endings.OwedTo(provider, handle)
+        return await self._db.write(endings.complete, turn_id, epoch, number, folded, owed_to)
 
     async def fail(self, turn_id: str, epoch: int | None, failure: Failure) -> Turn:
         self._refuse_undelivered(epoch)
