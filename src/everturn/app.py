@@ -141,5 +141,5 @@ def open_web(app: App) -> Web:
     return build_web(
         services,
         app.config.web,
-        more=MemoryApi(app.memory.memory, app.memory.notebooks, app.store, app.clock).endpoints(),
+        more=MemoryApi(app.memory.memory, app.memory.notebooks, app.store.records, app.clock).endpoints(),
     )

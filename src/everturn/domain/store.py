@@ -450,8 +450,36 @@ class Upkeep(Protocol):
     async def usage(self, owner: str, since_ms: int) -> list[UsageEntry]: ...
 
 
-class Store(Protocol):
-    """The nouns over one database."""
+class StoreHealth(Protocol):
+    """Whether writes can be stored at the moment, for parts that wait until they can."""
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the last write failed; None as soon as one succeeds."""
+        ...
+
+    async def health_changed(self, known: Trouble | None) -> Trouble | None:
+        """Wait until ``trouble`` differs from ``known``, then return it."""
+        ...
+
+
+class StoreLeases(Protocol):
+    """How long a worker keeps its turns."""
+
+    @property
+    def has_leases(self) -> bool:
+        """True if a worker keeps its turns only while it renews its lease. On SQLite a worker keeps them as
+        long as its process lives."""
+        ...
+
+    @property
+    def lease_s(self) -> float:
+        """How long a worker keeps its turns without renewing its lease, if the store has leases."""
+        ...
+
+
+class Store(StoreHealth, StoreLeases, Protocol):
+    """The nouns over one database. A part that needs one or two of them is given those alone."""
 
     @property
     def sessions(self) -> Sessions: ...
@@ -503,17 +531,6 @@ class Store(Protocol):
         ...
 
     @property
-    def has_leases(self) -> bool:
-        """True if a worker keeps its turns only while it renews its lease. On SQLite a worker keeps them as
-        long as its process lives."""
-        ...
-
-    @property
-    def lease_s(self) -> float:
-        """How long a worker keeps its turns without renewing its lease, if the store has leases."""
-        ...
-
-    @property
     def has_certain_commits(self) -> bool:
         """True if a commit always either succeeds or raises. On PostgreSQL the connection can break during a
         commit, and a claim with an unknown outcome would leave its turn without a worker."""
@@ -523,15 +540,6 @@ class Store(Protocol):
     def is_away(self) -> bool:
         """True while the database cannot be reached: appends go to the spool, everything else raises
         StoreAway. Never on SQLite."""
-        ...
-
-    @property
-    def trouble(self) -> Trouble | None:
-        """Why the last write failed; None as soon as one succeeds."""
-        ...
-
-    async def health_changed(self, known: Trouble | None) -> Trouble | None:
-        """Wait until ``trouble`` differs from ``known``, then return it."""
         ...
 
     def changes(self, owner: str) -> AsyncGenerator[list[tuple[str, Session | None]] | None, None]:

@@ -6,7 +6,7 @@ import anyio
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid
-from everturn.domain.store import Store
+from everturn.domain.store import StoreLeases
 from everturn.engine.settings import EngineSettings
 
 
@@ -47,7 +47,7 @@ class Lease:
             await self._renewed.wait()
 
 
-def lease_of(store: Store, clock: Clock, settings: EngineSettings) -> Lease:
+def lease_of(store: StoreLeases, clock: Clock, settings: EngineSettings) -> Lease:
     """The lease of this worker. Raises Invalid if it would expire between two renewals."""
     held_s = store.lease_s - settings.lease_margin_s
     if store.has_leases and settings.heartbeat_s >= held_s:

@@ -159,7 +159,7 @@ class _Parts:
         yield from SessionsApi(engine, store, self._deletions, preferences).endpoints()
         yield from TurnsApi(engine, store, self._audit, preferences).endpoints()
         yield from StreamsApi(engine, store, self.streams, clock, sessions_max=sessions_max).endpoints()
-        yield from FilesApi(store, self._uploads).endpoints()
+        yield from FilesApi(store.files, self._uploads).endpoints()
         yield from DocumentsApi(engine, store, preferences, import_bytes_max=import_bytes_max).endpoints()
         yield from AccountApi(
             self.accounts, self._audit, self.streams, is_password_configured=is_configured
@@ -190,7 +190,7 @@ class _Parts:
         yield from SettingsApi(
             services.engine.settings, registry, keys, toolbox, preferences, audit
         ).endpoints()
-        yield from UsageApi(services.store, registry, services.clock).endpoints()
+        yield from UsageApi(services.store.upkeep, registry, services.clock).endpoints()
         yield from ModelsApi(registry, keys, preferences, audit).endpoints()
         yield from ToolsApi(toolbox).endpoints()
         yield from McpApi(toolbox, sessions, audit).endpoints()

@@ -27,7 +27,7 @@ async def server(
 ) -> AsyncIterator[tuple[Running, BuiltMemory]]:
     models = ScriptedModels(ScriptedModel(*script, clock=clock, then="fine"))
     built = build_memory(store, models, home, clock=clock, ids=Ids(clock))
-    endpoints = MemoryApi(built.memory, built.notebooks, store, clock).endpoints()
+    endpoints = MemoryApi(built.memory, built.notebooks, store.records, clock).endpoints()
     async with run_web(
         store, home, clock=clock, models=models, memory=built.memory, more=endpoints
     ) as running:

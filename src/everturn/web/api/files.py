@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from everturn.domain import errors as e
 from everturn.domain.media import RAW
-from everturn.domain.store import Store
+from everturn.domain.store import Files
 from everturn.domain.store_values import File
 from everturn.web.access.identity import Scope
 from everturn.web.http.guard import FILE_POLICY
@@ -37,8 +37,8 @@ class Uploaded(msgspec.Struct, frozen=True):
 
 
 class FilesApi:
-    def __init__(self, store: Store, uploads: Uploads) -> None:
-        self._store = store
+    def __init__(self, files: Files, uploads: Uploads) -> None:
+        self._files = files
         self._uploads = uploads
 
     def endpoints(self) -> list[AnyEndpoint]:
@@ -79,12 +79,12 @@ class FilesApi:
 
     async def upload(self, call: ApiCall[UploadQuery, Nothing]) -> Uploaded:
         async with self._uploads.receive(call.headers, call.receive, call.query.name) as upload:
-            file = await self._store.files.put(call.owner, upload.name, upload.media_type, upload.path)
+            file = await self._files.put(call.owner, upload.name, upload.media_type, upload.path)
         return Uploaded(file.id, file.name, file.media_type, file.size)
 
     async def get(self, call: ApiCall[Nothing, Nothing]) -> FileAnswer:
-        file = await self._store.files.get(call.owner, call.path["file"])
-        path = await self._store.files.path(call.owner, file.id)
+        file = await self._files.get(call.owner, call.path["file"])
+        path = await self._files.path(call.owner, file.id)
         size = await anyio.to_thread.run_sync(_readable_size, path, file)
         if size != file.size:
             what = f"The file {file.name[:100]!r} ({file.id}) is not whole"

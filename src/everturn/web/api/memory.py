@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from everturn.domain import errors as e
 from everturn.domain.clock import Clock
-from everturn.domain.store import Store
+from everturn.domain.store import Records
 from everturn.memory import Memory
 from everturn.memory.notebook import Notebooks
 from everturn.memory.notes import Note
@@ -91,10 +91,10 @@ class CommittedNow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemoryApi:
-    def __init__(self, memory: Memory, notebooks: Notebooks, store: Store, clock: Clock) -> None:
+    def __init__(self, memory: Memory, notebooks: Notebooks, records: Records, clock: Clock) -> None:
         self._memory = memory
         self._notebooks = notebooks
-        self._store = store
+        self._records = records
         self._clock = clock
 
     def endpoints(self) -> list[AnyEndpoint]:
@@ -148,7 +148,7 @@ class MemoryApi:
         owner, query = call.owner, call.query
         notes, cursor = await self._page(owner, query)
         owing, settled = await self._memory.ledger.read_status(owner)
-        said = await self._store.records.get(owner, "memory", "notice")
+        said = await self._records.get(owner, "memory", "notice")
         troubles = await self._notebooks.problems(owner)
         return Remembered(
             notes=tuple(_shown(note) for note in notes),

@@ -16,7 +16,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.events import Event, Snapshot, encode
 from everturn.domain.ids import checked
 from everturn.domain.sessions import Session
-from everturn.domain.store import Store
+from everturn.domain.store import Store, StoreHealth
 from everturn.domain.store_values import Trouble
 from everturn.engine import Engine
 from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, ApiCall, Endpoint, Nothing
@@ -266,7 +266,7 @@ class _Shared:
 
 
 async def _patient(
-    engine: Engine, store: Store, session: Session, after: int
+    engine: Engine, health: StoreHealth, session: Session, after: int
 ) -> AsyncGenerator[Sequence[Event], None]:
     """The session's events; waits while the database cannot be reached."""
     while True:
@@ -276,16 +276,16 @@ async def _patient(
                     after = events[-1].position
                     yield events
         except e.StoreAway as away:
-            await _mended(store, away)
+            await _mended(health, away)
 
 
-async def _mended(store: Store, away: e.StoreAway) -> None:
+async def _mended(health: StoreHealth, away: e.StoreAway) -> None:
     """Return when the database is back. Raises ``away`` if the store itself knows of no trouble."""
-    trouble = store.trouble
+    trouble = health.trouble
     if trouble is None:
         raise away
     while trouble is not None:
-        trouble = await store.health_changed(trouble)
+        trouble = await health.health_changed(trouble)
 
 
 def _rewound(session: Session, now_ms: int) -> Event:

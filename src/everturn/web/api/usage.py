@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from everturn.domain.clock import Clock
 from everturn.domain.model import Models
-from everturn.domain.store import Store
+from everturn.domain.store import Upkeep
 from everturn.domain.turns import Usage
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
@@ -37,8 +37,8 @@ class UsageReport(msgspec.Struct, frozen=True):
 class UsageApi:
     """``models``: the default one counts for turns that name none."""
 
-    def __init__(self, store: Store, models: Models, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, upkeep: Upkeep, models: Models, clock: Clock) -> None:
+        self._upkeep = upkeep
         self._models = models
         self._clock = clock
 
@@ -58,7 +58,7 @@ class UsageApi:
     async def usage(self, call: ApiCall[UsageQuery, Nothing]) -> UsageReport:
         since = self._clock.now_ms() - call.query.days * _DAY_MS
         by_model: dict[str, list[Spent]] = {}
-        for entry in await self._store.upkeep.usage(call.owner, since):
+        for entry in await self._upkeep.usage(call.owner, since):
             model = entry.model or self._models.default
             by_model.setdefault(model, []).append((entry.usage, entry.purpose == "turn"))
         lines = {model: _line(spent) for model, spent in sorted(by_model.items())}
