@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 import msgspec
 
+from everturn.domain.errors import Invalid
 from everturn.domain.turns import TurnState
 
 T = TypeVar("T")
@@ -130,3 +132,20 @@ class Hit(msgspec.Struct, frozen=True, omit_defaults=True):
     excerpt: str
     created_at: int
     marks: tuple[tuple[int, int], ...] = ()
+
+
+def refuse_control_characters(**given: str | tuple[str, ...] | msgspec.UnsetType | None) -> None:
+    """Refuse names of a session with characters that move a terminal's cursor, end a line or hide the rest.
+    ``given``: the values by field. Raises Invalid.
+
+    A title may have line breaks: the store replaces all spaces in it by single ones.
+    """
+    for field, value in given.items():
+        for text in (value,) if isinstance(value, str) else value or ():
+            shown = " ".join(text.split()) if field == "title" else text
+            found = next((char for char in shown if unicodedata.category(char) in ("Cc", "Cs")), None)
+            if found is not None:
+                raise Invalid(
+                    f"The session's {field} contains a control character (U+{ord(found):04X}).",
+                    hint="Remove it, then try again.",
+                )

@@ -135,6 +135,11 @@ class Toolbox(Protocol):
         """Keep a lasting decision about the call."""
         ...
 
+    async def check_project(self, folder: str) -> str:
+        """The real path of a folder that a user names as a project. Raises Invalid if no session can work
+        there: it is not there, or it holds the data folder or lies in it."""
+        ...
+
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
         """The session's working folder; created if it does not exist."""
         ...

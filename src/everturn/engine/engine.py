@@ -21,7 +21,14 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
 from everturn.domain.model import Model, Models
 from everturn.domain.probe import Moment, Probe
-from everturn.domain.sessions import NEW_SESSION, NewSession, Page, Session, SessionPatch
+from everturn.domain.sessions import (
+    NEW_SESSION,
+    NewSession,
+    Page,
+    Session,
+    SessionPatch,
+    refuse_control_characters,
+)
 from everturn.domain.store import Store
 from everturn.domain.store_values import NO_REQUEST, Accepted, Claim, Request, Submission, TranscriptPage
 from everturn.domain.tool import Toolbox
@@ -38,7 +45,6 @@ from everturn.engine.runner import Runner
 from everturn.engine.services import TurnServices
 from everturn.engine.settings import EngineSettings
 from everturn.engine.titles import Titler
-from everturn.engine.workspace import real_folder
 from everturn.memory import Memory
 from everturn.workspace import Recorder
 
@@ -221,9 +227,9 @@ class Engine:
     ) -> Session:
         """A new session. What the session ``leaving`` owes to memory is committed in the background."""
         self._refuse_when_stopped()
+        refuse_control_characters(title=new.title, key=new.key, profile=new.profile, model=new.model)
         if new.project is not None:
-            project = await anyio.to_thread.run_sync(real_folder, new.project)
-            new = msgspec.structs.replace(new, project=project)
+            new = msgspec.structs.replace(new, project=await self._toolbox.check_project(new.project))
         session = await self.store.sessions.create(owner, new, request=request)
         if leaving and self._memory is not None:  # guard: b18
             self._start_memory_task(f"leave {leaving}", self._memory.commit_session, owner, leaving)
@@ -232,9 +238,12 @@ class Engine:
     async def change_session(
         self, owner: str, session_id: str, patch: SessionPatch, *, version: int | None = None
     ) -> Session:
-        """Raises Stale."""
+        """Raises Stale, Invalid."""
+        refuse_control_characters(
+            title=patch.title, profile=patch.profile, model=patch.model, tags=patch.tags
+        )
         if isinstance(patch.project, str):
-            project = await anyio.to_thread.run_sync(real_folder, patch.project)
+            project = await self._toolbox.check_project(patch.project)
             patch = msgspec.structs.replace(patch, project=project)
         return await self.store.sessions.change(owner, session_id, patch, version=version)
 

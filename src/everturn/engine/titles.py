@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -59,7 +60,7 @@ def title_from(text: str, chars_max: int) -> str:
     """One line without quotes and markup, cut at a word."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     line = line.removeprefix("Title:").strip().strip("\"'`*#“”„«» ").rstrip(".")
-    line = " ".join(line.split())
+    line = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", line).split())
     if len(line) <= chars_max:
         return line
     return line[: chars_max - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"

@@ -3,8 +3,6 @@ used only after the user has read them and agreed."""
 
 from __future__ import annotations
 
-import os
-
 from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic, InstructionsAnswer
 from everturn.domain.store_values import Claim
@@ -73,13 +71,3 @@ class Workspace:
                 if ask.digest == digest:
                     return payload.answer
         return None
-
-
-def real_folder(project: str) -> str:
-    """A project's folder by its real path, as a session keeps it when a user names it.
-
-    Links are followed now and not again later: a command in a project around this one could put another link
-    there. What is no absolute path stays as it is; it is refused when a tool would use it.
-    """
-    folder = os.path.expanduser(project)
-    return os.path.realpath(folder) if os.path.isabs(folder) and "\0" not in folder else project

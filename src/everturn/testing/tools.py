@@ -74,6 +74,10 @@ class CountingTool:
         return ToolResult(f"effect of {call.id}")
 
 
+def _real_path(folder: str) -> str:
+    return str(Path(folder).resolve())
+
+
 def count_effects(effects: Path) -> dict[str, int]:
     """How often each idempotency key had its effect."""
     counted: dict[str, int] = {}
@@ -122,6 +126,9 @@ class FakeToolbox:
         self.remembered.append((call.name, decision))
         if decision in (Decision.SESSION, Decision.ALWAYS):
             self._rules[call.name] = Verdict.ALLOW
+
+    async def check_project(self, folder: str) -> str:
+        return _real_path(folder)
 
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
         return self._workspace

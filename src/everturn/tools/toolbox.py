@@ -142,6 +142,9 @@ class EverturnToolbox:
         judgement = self._judgement(call, tool)
         await self.policy.remember(call, judgement, decision)
 
+    async def check_project(self, folder: str) -> str:
+        return str(await anyio.to_thread.run_sync(self._workspaces.real_project, folder))
+
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
         if project is None:
             return self._workspaces.of_session(session_id)

@@ -34,15 +34,21 @@ class Workspaces:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
+    def real_project(self, project: str) -> Path:
+        """The real path of a folder that a user names as a project. Raises Invalid.
+
+        Links are followed now and not again later: a command in a project around this one could put another
+        link there.
+        """
+        return self.of_project(os.path.realpath(_folder(project)))
+
     def of_project(self, project: str) -> Path:
         """A project's folder. Raises Invalid.
 
-        A link on its path was put there after the user named the folder (``real_folder`` resolves those that
+        A link on its path was put there after the user named the folder (``real_project`` resolves those that
         were there). A command in a project around this one can do that, so it is not followed.
         """
-        folder = Path(os.path.normpath(Path(project).expanduser()))
-        if not folder.is_absolute() or not folder.is_dir():
-            raise Invalid(f"The project's folder {project!r} is not there.", hint="Name an existing folder.")
+        folder = _folder(project)
         if folder.resolve() != folder:
             raise Invalid(
                 f"The project's folder {project!r} now leads to {str(folder.resolve())!r} through a link. "
@@ -51,11 +57,21 @@ class Workspaces:
             )
         if self.home.is_relative_to(folder) or folder.is_relative_to(self.home):
             raise Invalid(
-                f"The project's folder {project!r} and Everturn's data folder lie in each other.",
-                hint="Name a folder that does not hold the data folder.",
+                f"No session can work in {project!r}: commands there would reach Everturn's data folder.",
+                hint="Name a folder that neither holds the data folder nor lies in it.",
             )
         return folder
 
     def delete(self, session_id: str) -> None:
         """Delete a session's own folder with everything in it. A project's folder is the user's and stays."""
         shutil.rmtree(self.of_session(session_id))
+
+
+def _folder(project: str) -> Path:
+    """Raises Invalid if there is no folder with this absolute path."""
+    folder = os.path.normpath(os.path.expanduser(project))
+    if os.path.isabs(folder) and os.path.isdir(folder):
+        return Path(folder)
+    raise Invalid(
+        f"The project's folder {project!r} is not there.", hint="Name an existing folder by its full path."
+    )

@@ -17,6 +17,7 @@ from everturn.testing.waiting import within
         ("\n\n**Bold words**", "Bold words"),
         ("", ""),
         ("  spaced   out\twords ", "spaced out words"),
+        ("Red\x1b[31m alert\x00 \x9b2J", "Red [31m alert 2J"),
     ],
 )
 def test_a_title_is_one_clean_line(text, title):

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from everturn.domain.errors import BadImport, InvalidId
+from everturn.domain.errors import BadImport, Invalid, InvalidId
 from everturn.domain.events import Event
 from everturn.domain.ids import checked, message_id, turn_id_of_message
 from everturn.domain.messages import Attachment, Message, Summary
-from everturn.domain.sessions import Session, SessionKind
+from everturn.domain.sessions import Session, SessionKind, refuse_control_characters
 from everturn.domain.turns import ENDED, Turn, TurnState
 from everturn.store.scripts.common import (
     add_messages,
@@ -46,6 +46,16 @@ def refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Me
         raise BadImport("A turn is in this document twice.")
     if len({(message.turn_id, message.ordinal) for message in messages}) < len(messages):  # guard: a15
         raise BadImport("Two messages of this document have the same place in their turn.")
+    try:
+        refuse_control_characters(
+            title=session.title,
+            key=session.key,
+            profile=session.profile,
+            model=session.model,
+            tags=session.tags,
+        )
+    except Invalid as error:
+        raise BadImport(f"{error.message} Nothing was imported.", hint=error.hint) from error
     refuse_numbers(session, turns, messages)  # guard: a15
 
 
@@ -65,6 +75,7 @@ def import_session(
     imported: Imported,
 ) -> Script[Session]:
     """Import under the exported ids if they are free here, else under new ones."""
+    asked = msgspec.structs.replace(asked, title=" ".join(asked.title.split()))
     turns, messages = tuple(imported.turns), tuple(imported.messages)
     renamed = yield from _import_names(tx, owner, asked, turns)
     session_id = renamed.get(asked.id, asked.id)

@@ -82,7 +82,7 @@ def is_reader(name: str) -> bool:
 
 def is_inside(text: str, workspace: Path) -> bool:
     """True if the path certainly stays in the workspace, links included."""
-    if text.startswith("~") or ".." in text.split("/"):
+    if text.startswith("~") or ".." in text.split("/") or "\0" in text:
         return False
     return _is_below(workspace / text, workspace)
 
