@@ -254,11 +254,11 @@ async def test_a_backup_is_restored_to_the_address_of_a_sqlite_file(data_dir: Pa
     assert (await command(data_dir, "token", "create", "x", EVERTURN_DATABASE_URL=address)).returncode == 0
     copy, home = tmp_path / "copy", tmp_path / "restored"
     assert (await command(data_dir, "backup", str(copy), EVERTURN_DATABASE_URL=address)).returncode == 0
-    taken = await command(home, "restore", str(copy), EVERTURN_DATABASE_URL=address)
+    taken = await command(home, "restore", "--yes", str(copy), EVERTURN_DATABASE_URL=address)
     assert taken.returncode == 1
     assert "exists already" in taken.stderr
     address = str(tmp_path / "new" / "my.db")
-    assert (await command(home, "restore", str(copy), EVERTURN_DATABASE_URL=address)).returncode == 0
+    assert (await command(home, "restore", "--yes", str(copy), EVERTURN_DATABASE_URL=address)).returncode == 0
     assert "tok_" in (await command(home, "token", "list", EVERTURN_DATABASE_URL=address)).stdout
     assert not (home / "my.db").exists()
 
@@ -344,7 +344,7 @@ main(sys.argv[1:])
 @asynccontextmanager
 async def held_restore(home: Path, source: Path, **more: str) -> AsyncIterator[anyio.abc.Process]:
     """``everturn restore`` after it has copied the files, before the database in the data folder."""
-    line = [sys.executable, "-c", HELD_RESTORE, "restore", str(source)]
+    line = [sys.executable, "-c", HELD_RESTORE, "restore", "--yes", str(source)]
     with anyio.fail_after(PATIENCE_S):
         async with await anyio.open_process(line, env=environment(home) | more) as process:
             assert process.stdout is not None
@@ -367,18 +367,18 @@ async def test_a_restoration_that_was_killed_is_begun_again(
     address: dict[str, Any] = {"EVERTURN_DATABASE_URL": str(data_dir / "everturn.db")}
     assert (await command(data_dir, "backup", str(copy), **address)).returncode == 0
     async with held_restore(home, copy, **new) as process:
-        meanwhile = await command(home, "restore", str(copy), **new)
+        meanwhile = await command(home, "restore", "--yes", str(copy), **new)
         assert (meanwhile.returncode, "Another process is restoring" in meanwhile.stderr) == (1, True)
         process.send_signal(signal.SIGKILL)
     assert (home / "config.toml").exists()
-    again = await command(home, "restore", str(copy), **new)
+    again = await command(home, "restore", "--yes", str(copy), **new)
     assert again.returncode == 0, again.stderr
     assert not (home / "UNFINISHED").exists()
     assert not (tmp_path / "wrong.db").exists()
     url = new.get("EVERTURN_DATABASE_URL") or str(home / "everturn.db")
     async with everturn.open(home, model="pocket", database_url=url) as agent:
         assert [session.id for session in (await agent.sessions()).items] == [kept.id]
-    refused = await command(home, "restore", str(copy), **new)
+    refused = await command(home, "restore", "--yes", str(copy), **new)
     assert (refused.returncode, "is not empty" in refused.stderr) == (1, True)
 
 
@@ -472,10 +472,10 @@ async def test_restored_settings_that_name_another_database_are_reported(
     (data_dir / "config.toml").write_text(f'database_url = "{address}"\n', encoding="utf-8")
     copy, home = tmp_path / "copy", tmp_path / "restored"
     assert (await command(data_dir, "backup", str(copy))).returncode == 0
-    nowhere = await command(home, "restore", str(copy))
+    nowhere = await command(home, "restore", "--yes", str(copy))
     assert (nowhere.returncode, "with an address of its own" in nowhere.stderr) == (1, True)
     new = str(tmp_path / "new" / "my.db")
-    done = await command(home, "restore", str(copy), EVERTURN_DATABASE_URL=new)
+    done = await command(home, "restore", "--yes", str(copy), EVERTURN_DATABASE_URL=new)
     assert done.returncode == 0
     assert "names another database" in done.stderr
 

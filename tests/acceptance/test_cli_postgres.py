@@ -28,7 +28,7 @@ async def test_a_backup_of_postgresql_is_restored_into_an_empty_one_only(
     assert done.returncode == 0, done.stderr
 
     refused = await command(
-        tmp_path / "new", "restore", str(copy), EVERTURN_DATABASE_URL=postgres_url, COLUMNS="200"
+        tmp_path / "new", "restore", "--yes", str(copy), EVERTURN_DATABASE_URL=postgres_url, COLUMNS="200"
     )
     assert refused.returncode == 1
     assert "not empty" in refused.stderr
@@ -39,7 +39,7 @@ async def test_a_backup_of_postgresql_is_restored_into_an_empty_one_only(
 
     with postgres.database() as empty:
         done = await command(
-            tmp_path / "new", "restore", str(copy), EVERTURN_DATABASE_URL=empty, COLUMNS="200"
+            tmp_path / "new", "restore", "--yes", str(copy), EVERTURN_DATABASE_URL=empty, COLUMNS="200"
         )
         assert done.returncode == 0, done.stderr
         async with open_store(empty, data_dir=tmp_path / "new") as store:

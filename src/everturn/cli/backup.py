@@ -14,11 +14,19 @@ from typing import Self
 import click
 from rich.markup import escape
 
-from everturn.cli import unfinished
+from everturn.cli import in_force, unfinished
 from everturn.cli.common import console, home_option, printable, run, with_store
 from everturn.config import FILE, Config, home_of, read_config
 from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
-from everturn.store import Store, copy_tree, is_postgres, open_store, restore_database
+from everturn.store import (
+    Store,
+    check_backup,
+    copy_tree,
+    is_postgres,
+    open_store,
+    read_contents,
+    restore_database,
+)
 from everturn.store.files.copy_tree import DEPTH_MAX
 from everturn.store.files.disk import Disk, sync_tree
 
@@ -182,9 +190,13 @@ def _say_left_out(left_out: list[str]) -> None:
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("--yes", "is_accepted", is_flag=True, help="Do not ask about what comes into force.")
 @home_option
-def restore(source: Path, home: Path | None) -> None:
+def restore(source: Path, is_accepted: bool, home: Path | None) -> None:
     """Restore a backup into an empty data folder (and an empty PostgreSQL database), and check it.
+
+    A backup can hold more than data: API tokens, a password, calls that are always allowed, MCP servers and
+    other settings. All of that is shown, and you are asked before anything is restored.
 
     A backup contains no keys: set them again in the environment, or store them in the settings. Secrets that
     were encrypted in PostgreSQL need the secret key that they had. Only you can read the data folder (0700).
@@ -198,6 +210,10 @@ def restore(source: Path, home: Path | None) -> None:
     with unfinished.Restoration(target, source, DATABASE) as restoration:
         # Read after the folder was cleared: an interrupted restore may have left the backup's settings in it.
         config = read_config(target)
+        if not restoration.has_database:
+            _refuse_links(source, config)
+            check_backup(config.database_url, source)
+            in_force.ask_about(source, read_contents(source, _database_name(config)), is_accepted=is_accepted)
         left_out = run(_restore(source, config, restoration))
         restoration.finish()
     found = run(_findings(config))
@@ -224,13 +240,16 @@ def _say_address(config: Config) -> None:
         )
 
 
-async def _restore(source: Path, config: Config, restoration: unfinished.Restoration) -> list[str]:
+def _refuse_links(source: Path, config: Config) -> None:
     for name in (DATABASE, _database_name(config), "postgresql"):
         if (source / name).is_symlink():
             raise Invalid(
                 f"{source / name} is a link, which no backup holds. Nothing was restored.",
                 hint="Name the folder that 'everturn backup' made.",
             )
+
+
+async def _restore(source: Path, config: Config, restoration: unfinished.Restoration) -> list[str]:
     # The database first: if backup and address do not match, nothing has been changed yet.
     if not restoration.has_database:
         await restore_database(config.database_url, source)

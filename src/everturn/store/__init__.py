@@ -6,8 +6,9 @@ written once; ``sqlite/`` and ``postgres/`` run them. Read ``turns/`` and ``jour
 docs/architecture.md has a map of the folders.
 """
 
+from everturn.store.files.backup_contents import BackupContents, BackupRecord, read_contents
 from everturn.store.files.copy_tree import copy_tree
-from everturn.store.open import has_store, is_postgres, open_store, restore_database
+from everturn.store.open import check_backup, has_store, is_postgres, open_store, restore_database
 from everturn.store.secrets.file import SecretsFile
 from everturn.store.secrets.key_ring import KeyRing, read_key_ring
 from everturn.store.secrets.secrets import open_secrets
@@ -16,16 +17,20 @@ from everturn.store.settings import StoreSettings
 from everturn.store.store import Store
 
 __all__ = [
+    "BackupContents",
+    "BackupRecord",
     "KeyRing",
     "SecretsFile",
     "SecretsTable",
     "Store",
     "StoreSettings",
+    "check_backup",
     "copy_tree",
     "has_store",
     "is_postgres",
     "open_secrets",
     "open_store",
+    "read_contents",
     "read_key_ring",
     "restore_database",
 ]

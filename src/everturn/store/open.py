@@ -96,8 +96,17 @@ async def restore_database(url: str | Path | None, source: Path) -> None:
 
     Raises StoreRefused for what is no backup, or where it and the address do not fit.
     """
+    await asyncio.to_thread(check_backup, url, source)
+    if is_postgres(str(url or "")):
+        await _postgres().restore_postgres(str(url), source)
+    elif url:
+        await asyncio.to_thread(_restore_sqlite, source, _file_of(str(url), source))
+
+
+def check_backup(url: str | Path | None, source: Path) -> None:
+    """Raises StoreRefused for what is no backup, or one of another kind of database than the address."""
     has_copy = (source / "postgresql" / "manifest.json").is_file()
-    if not has_copy and not await asyncio.to_thread(_has_sqlite, source):
+    if not has_copy and not _has_sqlite(source):
         raise StoreRefused(
             f"{source} is not a backup of Everturn: there is no database in it. Nothing was restored.",
             hint="Name the folder that 'everturn backup' made.",
@@ -109,10 +118,6 @@ async def restore_database(url: str | Path | None, source: Path) -> None:
             "restored.",
             hint="Restore it into the same kind of database, or export and import its sessions.",
         )
-    if has_copy:
-        await _postgres().restore_postgres(str(url), source)
-    elif url:
-        await asyncio.to_thread(_restore_sqlite, source, _file_of(str(url), source))
 
 
 def is_postgres(address: str) -> bool:

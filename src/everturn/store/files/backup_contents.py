@@ -1,0 +1,156 @@
+"""Reads rows of a backup's database without restoring it: a backup can come from anywhere."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from everturn.domain.errors import NotADatabase
+from everturn.domain.json_types import JsonObject
+from everturn.domain.turns import ENDED
+
+_ENDED = frozenset(state.value for state in ENDED)
+
+
+class BackupRecord(msgspec.Struct, frozen=True):
+    """A row of the table ``records``."""
+
+    owner: str
+    kind: str
+    name: str
+    value: JsonObject
+
+
+class BackupContents(msgspec.Struct, frozen=True):
+    """What of a backup takes effect by itself or with the next message."""
+
+    records: tuple[BackupRecord, ...]
+    projects: tuple[str, ...]  # folders in which its sessions work
+    unfinished_turns: int
+
+
+def read_contents(source: Path, database: str) -> BackupContents:
+    """The contents of a backup folder; nothing if there is no database in it. Raises NotADatabase.
+
+    ``database``: the name of SQLite's file.
+    """
+    try:
+        if (source / "postgresql" / "manifest.json").is_file():
+            return _contents(*(list(_copied_rows(source / "postgresql", *table)) for table in _TABLES))
+        is_there = (source / database).is_file()
+        return _of_sqlite(source / database) if is_there else BackupContents((), (), 0)
+    except (OSError, apsw.Error, msgspec.MsgspecError, ValueError, LookupError) as error:
+        raise NotADatabase(
+            f"{source} cannot be read as a backup of Everturn: {error}. Nothing was restored.",
+            hint="Name the folder that 'everturn backup' made.",
+        ) from error
+
+
+_TABLES = (
+    ("records", ("owner", "kind", "name", "value")),
+    ("sessions", ("project",)),
+    ("turns", ("state",)),
+)
+_QUERIES = (
+    "SELECT owner, kind, name, value FROM records",
+    "SELECT project FROM sessions",
+    "SELECT state FROM turns",
+)
+_Rows = Sequence[tuple[str | None, ...]]
+
+
+def _contents(records: _Rows, sessions: _Rows, turns: _Rows) -> BackupContents:
+    return BackupContents(
+        records=tuple(
+            BackupRecord(
+                owner or "", kind or "", name or "", msgspec.json.decode(value or "{}", type=JsonObject)
+            )
+            for owner, kind, name, value in records
+        ),
+        projects=tuple(sorted({project for (project,) in sessions if project})),
+        unfinished_turns=sum(state not in _ENDED for (state,) in turns),
+    )
+
+
+# --- SQLite ------------------------------------------------------------------------------------------
+
+
+def _of_sqlite(file: Path) -> BackupContents:
+    address = (
+        f"{file.resolve().as_uri()}?immutable=1"  # a backup has no writer, and no file is made beside it
+    )
+    connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        _refuse_foreign_code(connection, file)
+        return _contents(*(list(connection.execute(query)) for query in _QUERIES))
+    finally:
+        connection.close()
+
+
+def _refuse_foreign_code(connection: apsw.Connection, file: Path) -> None:
+    """Refuse triggers and views that no version of Everturn makes: a trigger could write a token later."""
+    own = "".join(
+        entry.read_text(encoding="utf-8") for entry in resources.files("everturn.store.sql").iterdir()
+    )
+    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')")
+    for name, sql in found:
+        if _flat(sql or "") not in _flat(own):
+            raise NotADatabase(
+                f"{file} holds {name[:60]!r}, a trigger or view that Everturn does not make. Nothing was "
+                "restored.",
+                hint="Name a backup that 'everturn backup' made.",
+            )
+
+
+def _flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+# --- PostgreSQL --------------------------------------------------------------------------------------
+
+
+class _TableCopy(msgspec.Struct, frozen=True):
+    name: str
+    columns: list[str]
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    tables: list[_TableCopy]
+
+
+def _copied_rows(folder: Path, table: str, names: Sequence[str]) -> Iterator[tuple[str | None, ...]]:
+    """These columns of a table in PostgreSQL's binary COPY format; all of them are texts."""
+    manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=_Manifest)
+    columns = {each.name: each.columns for each in manifest.tables}[table]
+    wanted = [columns.index(name) for name in names]
+    with (folder / f"{table}.rows").open("rb") as file, _mapped(file.fileno()) as content:
+        for fields in _fields(content):
+            yield tuple(None if (field := fields[index]) is None else field.decode() for index in wanted)
+
+
+def _mapped(descriptor: int) -> mmap.mmap:
+    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+
+
+def _fields(content: mmap.mmap) -> Iterator[list[bytes | None]]:
+    place = 19 + int.from_bytes(content[15:19], "big")
+    while place + 2 <= len(content):
+        count = int.from_bytes(content[place : place + 2], "big", signed=True)
+        if count < 0:
+            return
+        place += 2
+        fields: list[bytes | None] = []
+        for _ in range(count):
+            size = int.from_bytes(content[place : place + 4], "big", signed=True)
+            place += 4
+            fields.append(None if size < 0 else content[place : place + size])
+            place += max(0, size)
+        yield fields
+    raise LookupError("a table ends early")
