@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from everturn.domain.trees import Kind
+from everturn.tools.disk_sync import DiskSync
 from everturn.workspace import Change, Folder, IgnoreRules, Limits, Restore, Restored, Scan, Tree, decode_tree
 from everturn.workspace.scan import Source
 
@@ -71,10 +72,23 @@ def scan(
         os.close(handle)
 
 
-def restore(root: Path, kept: KeptBytes, changes: Sequence[Change], seen: Folder | None = None) -> Restored:
+class QuickDisk(DiskSync):
+    """Syncs nothing: a sync of the whole file system takes seconds while other tests write."""
+
+    def sync_file_system(self, folder: Path) -> None:
+        pass
+
+
+def restore(
+    root: Path,
+    kept: KeptBytes,
+    changes: Sequence[Change],
+    seen: Folder | None = None,
+    disk: DiskSync | None = None,
+) -> Restored:
     handle = os.open(root, os.O_RDONLY)
     try:
-        return Restore(handle, kept.fetch, seen=seen).run(changes)
+        return Restore(handle, kept.fetch, seen=seen, disk=disk or QuickDisk()).run(changes)
     finally:
         os.close(handle)
 

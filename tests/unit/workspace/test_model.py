@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +78,13 @@ def found_difference(kept: KeptBytes, before: str, after: str) -> dict[bytes, tu
     }
 
 
-@settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.timeout(600)  # making files is slow while other tests write
+@settings(
+    max_examples=400 if os.environ.get("EVERTURN_LONG") == "1" else 40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(st.lists(st.lists(EDITS, max_size=6), min_size=1, max_size=5), st.data())
 def test_scan_diff_and_restore_agree_with_a_plain_copy(
     rounds: list[list[tuple]], data: st.DataObject

@@ -10,7 +10,7 @@ import pytest
 
 from everturn.workspace import Limits, diff
 from everturn.workspace.restore import Restore
-from tests.trees import KeptBytes, plain, restore, scan
+from tests.trees import KeptBytes, QuickDisk, plain, restore, scan
 
 
 @pytest.fixture
@@ -199,3 +199,19 @@ def test_a_full_disk_stops_the_restore_and_it_can_be_repeated(
     go_back(root, kept, wanted)
     assert (root / "file").read_text() == "first"
     assert os.listdir(root) == ["file"]
+
+
+def test_files_are_synced_before_they_are_renamed_and_the_names_after(root: Path, kept: KeptBytes) -> None:
+    """After a power cut no name may lead to a file that is half there, and what was reported done is there."""
+    (root / "file").write_text("first")
+    wanted = scan(root, kept).tree
+    (root / "file").write_text("second")
+    present = scan(root, kept)
+    seen: list[set[str]] = []
+
+    class Watching(QuickDisk):
+        def sync_file_system(self, folder: Path) -> None:
+            seen.append({(root / name).read_text() for name in os.listdir(root)})
+
+    restore(root, kept, diff(kept.load, present.tree, wanted), present, Watching())
+    assert seen == [{"first", "second"}, {"first"}]
