@@ -436,4 +436,4 @@ async def test_a_turn_asks_at_the_chosen_limit(
         own.play(WireAnswer(sse(wish, openai_delta("tool_calls"), b"[DONE]")))
         frames = await server.run((await server.new_session())["id"], "look around")
         asked = [frame.json["event"] for frame in frames if frame.event == "question.asked"]
-        assert [(one["topic"], "1 steps" in one["text"]) for one in asked] == [("limit", True)]
+        assert [(one["topic"], "1 step." in one["text"]) for one in asked] == [("limit", True)]

@@ -56,6 +56,24 @@ async def test_steering_is_seen_at_once_and_after_a_reload_and_once_when_it_is_t
         assert house.complaints == []
 
 
+async def test_an_answer_at_a_limit_is_shown_after_a_reload(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        await house.api("PATCH", "api/settings", json={"steps_max": 1})
+        house.provider.on("two steps", [Tool("list_files", {"path": "."})], ["Nothing there."])
+        page = await house.open()
+        await say(page, "do two steps")
+        await page.get_by_role("button", name="Continue").click()
+        await expect(page.locator(".md")).to_contain_text("Nothing there.")
+        answered = page.locator(".line", has_text="You answered")
+        await expect(answered).to_contain_text("This turn has used 1 step. Shall it go on?")
+        shown = await answered.inner_text()
+        await page.reload()
+        await expect(page.locator(".md")).to_contain_text("Nothing there.")
+        await expect(answered).to_have_count(1)
+        assert await answered.inner_text() == shown
+        assert house.complaints == []
+
+
 async def test_steering_that_is_on_its_way_is_seen_in_its_place(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page, gate = await busy(house)

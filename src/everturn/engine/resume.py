@@ -135,14 +135,18 @@ def _limit_reached(progress: TurnProgress, now_ms: int, settings: EngineSettings
     cost = progress.usage.cost_usd or 0.0
     said = ""
     if progress.steps_finished >= settings.steps_max * shares:
-        said = f"{progress.steps_finished} steps"
+        said = _plural(progress.steps_finished, "step")
     elif minutes >= settings.minutes_max * shares:
-        said = f"{minutes:.0f} minutes"
+        said = _plural(round(minutes), "minute")
     elif settings.tokens_max is not None and tokens >= settings.tokens_max * shares:
         said = f"{tokens:,} tokens"
     elif settings.cost_usd_max is not None and cost >= settings.cost_usd_max * shares:
         said = f"{cost:.2f} USD"
     return AskWhether(AskTopic.LIMIT, f"This turn has used {said}. Shall it go on?") if said else None
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _repeats(progress: TurnProgress, settings: EngineSettings) -> AskWhether | None:
