@@ -89,8 +89,7 @@ async def test_a_session_is_renamed_pinned_tagged_archived_and_deleted_with_a_wa
         await expect(page.locator(".side .grp").first).to_have_text("Pinned")
         await choose("Archive")
         await expect(page.locator(".side .row")).to_have_count(0)
-        await expect(page.locator(".toast")).to_contain_text("Session archived")
-        await page.locator(".toast").get_by_role("button", name="Undo").click()
+        await page.locator(".toast", has_text="Session archived").get_by_role("button", name="Undo").click()
         await expect(page.locator(".side .row")).to_have_count(1)
         await choose("Archive")
         await expect(page.locator(".side .row")).to_have_count(0)
@@ -105,6 +104,32 @@ async def test_a_session_is_renamed_pinned_tagged_archived_and_deleted_with_a_wa
         await page.locator(".toast", has_text="Session deleted").get_by_role("button", name="Undo").click()
         await expect(page.locator(".side .row")).to_have_count(1)
         await expect(page.locator(".say")).to_have_text("about the network")
+        assert house.complaints == []
+
+
+async def test_a_branch_is_told_apart_and_archived_with_the_keys(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "about the network")
+        await expect(page.locator(DONE)).to_have_count(1)
+        session = page.url.split("/")[-1]
+        title = "A title that is much longer than the sidebar is wide, as some of them are"
+        await house.api("PATCH", f"api/sessions/{session}", json={"title": title})
+        await house.api("POST", f"api/sessions/{session}/branch", json={}, headers={"Idempotency-Key": "b"})
+        copy = page.locator(".side .row", has_text=f"{title} (2)")
+        await expect(copy).to_have_count(1)
+        number = await copy.get_by_text("(2)", exact=True).bounding_box()
+        row = await copy.bounding_box()
+        assert number is not None
+        assert row is not None
+        assert number["x"] + number["width"] <= row["x"] + row["width"]
+        await copy.focus()
+        await page.keyboard.press("ArrowRight")
+        await page.get_by_role("menuitem", name="Archive", exact=True).focus()
+        await page.keyboard.press("Enter")
+        await expect(copy).to_have_count(0)
+        # The row had the focus: the keys go on in the composer.
+        await expect(page.locator("[data-composer]")).to_be_focused()
         assert house.complaints == []
 
 

@@ -82,3 +82,14 @@ async def test_an_error_that_asks_for_another_model_offers_one(data_dir: Path) -
         assert house.provider.asked[-1]["model"] == "other-model"
         await say(page, "and now")  # the session continues with it
         await expect(page.locator(DONE)).to_have_count(2)
+
+
+async def test_the_picker_offers_models_that_can_chat(data_dir: Path) -> None:
+    async with open_house(data_dir, starts=False) as house:
+        house.provider.models = ["test-model", "other-model", "text-embedding-3-small", "dall-e-3"]
+        await house.start()
+        page = await house.open()
+        await page.locator(".comp .pick").click()
+        await expect(page.get_by_role("menuitem", name="other-model")).to_be_visible()
+        for name in ("text-embedding-3-small", "dall-e-3"):
+            await expect(page.get_by_role("menuitem", name=name)).to_have_count(0)

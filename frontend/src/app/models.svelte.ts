@@ -30,6 +30,19 @@ export class ModelList {
     this.profiles = (await this.api.get<Profiles>("api/profiles")).profiles;
   }
 
+  /** The models that can answer now. One that seems to be for images, say, is in the settings' list only. */
+  get ready(): ModelLine[] {
+    return this.all.filter((model) => model.state === "ready" && model.can_chat !== false);
+  }
+
+  /** The label, with its provider where two models have the same one. */
+  distinct(name: string): string {
+    const label = this.label(name);
+    const isAlone = this.ready.every((model) => model.name === name || this.label(model.name) !== label);
+    const provider = name.slice(0, name.indexOf(":"));
+    return isAlone ? label : `${label} (${words.providers[provider]?.[0] ?? provider})`;
+  }
+
   /** What people call the model; null: the default one. */
   label(name: string | null | undefined): string {
     const wanted = name ?? this.default;

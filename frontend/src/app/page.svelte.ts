@@ -1,4 +1,4 @@
-import { getContext, setContext } from "svelte";
+import { getContext, setContext, tick } from "svelte";
 import { Api, freshKey } from "../api/client";
 import type { Hits, ListEvent, Session, Trouble } from "../api/types";
 import { Disk } from "../keep/disk";
@@ -316,6 +316,7 @@ export class Page {
     try {
       await this.api.delete(`api/sessions/${session.id}`);
       this.toasts.show(words.deleted, { label: words.undoNow, run: () => void this.attempt(() => this.restore(session)) });
+      await this.keepFocus();
     } catch (error) {
       this.sessions.unhide(session.id);
       this.toasts.complain(error);
@@ -332,6 +333,15 @@ export class Page {
     if (!(await this.sessions.change(session, { archived: isArchived }))) return;
     const undo = () => void this.sessions.change(session, { archived: !isArchived });
     this.toasts.show(isArchived ? words.archived : words.unarchived, { label: words.undoNow, run: undo });
+    await this.keepFocus();
+  }
+
+  /** A row that had the focus is gone: the keys go to the composer, and from there Tab leads to the notice. */
+  private async keepFocus(): Promise<void> {
+    await tick();
+    const isLost = document.activeElement === document.body;
+    // On a phone nothing has the focus as a rule, and the composer would bring up the keyboard.
+    if (isLost && matchMedia("(hover: hover)").matches) this.compose();
   }
 
   async duplicate(session: Session): Promise<void> {
