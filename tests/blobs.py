@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from everturn.store import Store
-from everturn.store.scripts.queries import BLOB_PLACE, PACKS_ALL
-from everturn.store.scripts.script import Script, Tx
+from everturn.store.scripts.queries import BLOB_PLACE, PACK_PIECES, PACKS_ALL
+from everturn.store.scripts.script import Script, Tx, q
 
 
 async def place_of(store: Store, sha256: str) -> tuple[str, int]:
@@ -25,3 +25,30 @@ async def packs_of(store: Store) -> list[tuple[str, int]]:
         return [(pack.path, pack.size) for pack in (yield from PACKS_ALL.all())]
 
     return await store.database.read(packs)
+
+
+async def content_of(store: Store, owner: str, file_id: str) -> bytes:
+    """The bytes of a file."""
+    file = await store.files.get(owner, file_id)
+    return b"".join([piece async for piece in store.files.read(file)])
+
+
+async def lose_bytes(store: Store, owner: str, file_id: str, left: int = 0) -> None:
+    """Cut the bytes of a file, which is alone in its pack, behind the store's back. ``left`` of them stay; with 0
+    the pack is gone."""
+    path, _ = await place_of(store, (await store.files.get(owner, file_id)).sha256)
+    if store.kind == "postgresql":
+        await store.database.write(_cut_rows, path, left)
+        return
+    whole = store.data_dir / path
+    if left:
+        whole.write_bytes(whole.read_bytes()[:left])
+    else:
+        whole.unlink()
+
+
+def _cut_rows(tx: Tx, pack: str, left: int) -> Script[None]:
+    pieces = yield from PACK_PIECES.all(pack, 0, 0, 0, left)
+    yield q("pack_bytes_delete", pack, 64)
+    if left:
+        yield q("pack_bytes_add", pack, 0, pieces[0])

@@ -11,6 +11,7 @@ from everturn.domain.store_values import Submission
 from everturn.store import open_store
 from everturn.testing.postgres_server import PostgresServer
 from tests.acceptance.command_line import command
+from tests.blobs import content_of
 
 pytestmark = pytest.mark.anyio
 OWNER = "local"
@@ -44,7 +45,7 @@ async def test_a_backup_of_postgresql_is_restored_into_an_empty_one_only(
         assert done.returncode == 0, done.stderr
         async with open_store(empty, data_dir=tmp_path / "new") as store:
             assert (await store.sessions.get(OWNER, session.id)).title == "Kept"
-            assert (await store.files.path(OWNER, file.id)).read_bytes() == b"bytes"
+            assert await content_of(store, OWNER, file.id) == b"bytes"
             assert await store.upkeep.check() == []
 
 

@@ -13,6 +13,7 @@ from everturn.store import Store
 from everturn.testing import CallTool, FakeClock, FakeTool
 from everturn.testing.models import Say, Wait
 from everturn.testing.web_server import PATIENCE_S, run_web
+from tests.blobs import lose_bytes
 
 pytestmark = pytest.mark.anyio
 
@@ -340,11 +341,8 @@ async def test_a_file_whose_bytes_are_not_there_is_a_problem_that_names_it(
         raw = {"Content-Type": "application/octet-stream"}
         sent = await server.http.post("/api/uploads?name=notes.txt", content=b"some notes", headers=raw)
         file_id = sent.json()["id"]
-        path = await store.files.path((await server.http.get("/api/me")).json()["owner"], file_id)
-        if harm == "gone":
-            path.unlink()
-        else:
-            path.write_bytes(b"some")
+        owner = (await server.http.get("/api/me")).json()["owner"]
+        await lose_bytes(store, owner, file_id, left=0 if harm == "gone" else 4)
         answer = await server.http.get(f"/api/files/{file_id}")
         assert (answer.status_code, answer.json()["code"]) == (404, "file_missing")
         assert answer.headers["content-type"] == "application/problem+json"

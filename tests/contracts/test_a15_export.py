@@ -29,6 +29,7 @@ from tests.acting import (
     say,
     wish,
 )
+from tests.blobs import lose_bytes, place_of
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +56,7 @@ async def test_a15_a_session_whose_attachment_is_gone_can_still_be_exported(
     session_id = await rich_session(store)
     document = await export_document(store, ME, session_id)
     (file,) = document.files
-    (await store.files.path(ME, file.id)).unlink()
+    await lose_bytes(store, ME, file.id)
     assert await export_document(store, ME, session_id) == replace(document, files=())
     async with open_store(data_dir=tmp_path / "elsewhere") as empty:
         await empty.transcript.import_session(ME, document.session, document.turns, document.messages)
@@ -63,15 +64,17 @@ async def test_a15_a_session_whose_attachment_is_gone_can_still_be_exported(
         assert (again.messages, again.files) == (document.messages, ())
 
 
-async def test_a15_an_attachment_that_cannot_be_read_now_fails_the_export(store: Store) -> None:
+async def test_a15_an_attachment_that_cannot_be_read_now_fails_the_export(tmp_path: Path) -> None:
     """A copy that looks complete but lacks a file would be noticed too late."""
-    session_id = await rich_session(store)
-    (file,) = (await export_document(store, ME, session_id)).files
-    path = await store.files.path(ME, file.id)
-    path.unlink()
-    path.mkdir()  # for the superuser too, what cannot be read
-    with pytest.raises(FileUnreadable, match="cannot be read: Is a directory"):
-        await export_document(store, ME, session_id)
+    async with open_store(data_dir=tmp_path / "data") as store:
+        session_id = await rich_session(store)
+        (file,) = (await export_document(store, ME, session_id)).files
+        name, _ = await place_of(store, (await store.files.get(ME, file.id)).sha256)
+        path = store.data_dir / name
+        path.unlink()
+        path.mkdir()  # for the superuser too, what cannot be read
+        with pytest.raises(FileUnreadable, match="cannot be read: Is a directory"):
+            await export_document(store, ME, session_id)
 
 
 async def test_a15_an_import_into_an_empty_store_is_equal(store: Store, tmp_path: Path) -> None:

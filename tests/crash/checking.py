@@ -18,6 +18,7 @@ from everturn.domain.turns import ENDED, Turn
 from everturn.store import Store
 from everturn.store.scripts.script import Script, Tx, q
 from tests.acting import ME, answer
+from tests.blobs import content_of
 from tests.crash.notes import Note
 
 SURVIVOR = "wrk_survivor"
@@ -131,8 +132,8 @@ class After:
         swept = {note["file"] for note in self.notes["swept"]}
         for note in self.notes["file"]:
             if note["file"] not in swept:
-                path = await self.store.files.path(ME, note["file"])
-                assert hashlib.sha256(path.read_bytes()).hexdigest() == note["sha"]
+                content = await content_of(self.store, ME, note["file"])
+                assert hashlib.sha256(content).hexdigest() == note["sha"]
         for note in [*self._of("moved"), *self._of("named")]:
             session = await self.store.sessions.get(ME, note["session"])
             assert session.version >= note["version"]

@@ -175,10 +175,8 @@ class Life:
         await self.store.search.index()
         await self.store.upkeep.prune(older_than_ms=-60_000)
         unused = await self.store.files.put(ME, "unused.txt", "text/plain", b"unreferenced")
-        await self.store.files.sweep(grace_ms=-60_000)
+        await self.store.files.sweep(grace_ms=-60_000, wait_ms=-60_000)
         self.note("swept", file=unused.id)
-        await self.store.blobs.put_many([b"named by nothing"])
-        await self.store.blobs.collect(grace_ms=-60_000, wait_ms=-60_000)
 
     async def take_over(self) -> None:
         """Another worker dies with a turn, and this one releases it."""

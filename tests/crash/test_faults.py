@@ -18,6 +18,7 @@ from everturn.domain.turns import FinishReason
 from everturn.store import Store, open_store
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
 from tests.acting import ME, answer, append, complete, new_session, positions, say, start, words
+from tests.blobs import content_of
 from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.anyio
@@ -272,11 +273,13 @@ async def test_what_a_failed_sync_lost_is_not_acknowledged_after_a_power_cut_eit
 
 async def test_a_failed_sync_of_an_attachment_names_no_file(platter: Platter, vfs: FaultyVfs) -> None:
     async with opened(platter, vfs) as store:
-        platter.fail("sync", errno.EIO, times=1)
+        first = await store.files.put(ME, "first.txt", "text/plain", b"first")
+        platter.fail("sync", errno.EIO, after=1, times=1)  # after the commit that announces the pack
         with pytest.raises(StoreBroken):
             await store.files.put(ME, "a.txt", "text/plain", b"a")
-        assert list((platter.root / "files").glob("??/*")) == []
-        await store.files.put(ME, "a.txt", "text/plain", b"a")
+        assert len(list((platter.root / "blobs").iterdir())) == 1
+        second = await store.files.put(ME, "a.txt", "text/plain", b"a")
+        assert [await content_of(store, ME, file.id) for file in (first, second)] == [b"first", b"a"]
         assert await store.upkeep.check() == []
 
 

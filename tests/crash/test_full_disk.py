@@ -20,6 +20,7 @@ from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe, Say, S
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.models import Answer, Chunks, ScriptStep, Wait
+from tests.blobs import content_of
 from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio
@@ -131,7 +132,7 @@ async def test_turns_in_every_place_wait_for_a_full_disk_and_continue_by_themsel
         assert kinds.index("tool.finished") < len(kinds) - 1 - kinds[::-1].index("step.started")
         [file] = [e.payload.artifact for e in await h.events(paying) if e.kind == "tool.finished"]
         assert file is not None
-        assert (await store.files.path(OWNER, file)).read_bytes() == b"the whole bill"
+        assert await content_of(store, OWNER, file) == b"the whole bill"
     assert await store.upkeep.check() == []
 
 

@@ -27,6 +27,7 @@ from tests.acting import (
     start,
     words,
 )
+from tests.blobs import content_of
 from tests.conftest import OpenAnother
 
 pytestmark = pytest.mark.anyio
@@ -125,7 +126,7 @@ async def test_a01_an_old_upload_that_is_attached_while_unused_ones_are_swept_st
         store.files.sweep,
     )
     assert (await store.files.get(ME, file.id)).id == file.id
-    assert (await store.files.path(ME, file.id)).read_bytes() == b"a cat"
+    assert await content_of(store, ME, file.id) == b"a cat"
     assert await store.files.sweep() == 0
 
 

@@ -30,7 +30,7 @@ from everturn.store import (
 from everturn.store.files.copy_tree import DEPTH_MAX
 from everturn.store.files.disk import Disk, sync_tree
 
-_FOLDERS = ("files", "memory", "workspaces")  # of the data folder, in a backup
+_FOLDERS = ("blobs", "files", "memory", "workspaces")  # of the data folder, in a backup
 DATABASE = "everturn.db"  # where no address says otherwise
 _LISTED_MAX = 20
 
@@ -276,7 +276,7 @@ async def _findings(config: Config) -> int:
 
 # From which depth links are restored: commands may have made them in a workspace. A link in place of a
 # workspace would lead the sandbox elsewhere; notes and attachments have none.
-_LINKS_BELOW = {"workspaces": 1, "files": DEPTH_MAX + 1, "memory": DEPTH_MAX + 1}
+_LINKS_BELOW = {"workspaces": 1, **dict.fromkeys(("blobs", "files", "memory"), DEPTH_MAX + 1)}
 
 
 def _put_part_back(part: Path, target: Path) -> list[str]:

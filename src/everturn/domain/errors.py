@@ -292,6 +292,7 @@ class BlobDamaged(Stopped):
 
     def __init__(self, sha256: str, why: str) -> None:
         super().__init__(f"The bytes {sha256} are damaged: {why}. Nothing else is affected.", sha256=sha256)
+        self.why = why
 
 
 class TreeUnreadable(Stopped):

@@ -361,7 +361,7 @@ class Asks(Protocol):
 
 
 class Files(Protocol):
-    """Bytes are fsynced, file and folder, before the transaction that names them."""
+    """Uploads and artifacts. Their bytes are blobs, durable before the transaction that names them."""
 
     async def put(
         self,
@@ -376,7 +376,13 @@ class Files(Protocol):
 
     async def get(self, owner: str, file_id: str) -> File: ...
 
-    async def path(self, owner: str, file_id: str) -> Path: ...
+    def read(self, file: File, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
+        """The file's bytes, in bounded pieces, each verified.
+
+        Raises FileMissing if they are missing or damaged, FileUnreadable, StoreAway, StorageAway; also after
+        the first pieces.
+        """
+        ...
 
     async def sweep(self) -> int: ...
 

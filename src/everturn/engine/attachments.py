@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import anyio
 import anyio.to_thread
 
-from everturn.domain.errors import FileUnreadable, Gone, NotFound
+from everturn.domain.errors import FileMissing, Gone, NotFound
 from everturn.domain.messages import Attachment, Message
 from everturn.domain.model import Abilities
+from everturn.domain.store_values import File
 from everturn.engine.context import PDF, is_text
 from everturn.engine.services import TurnServices
 
@@ -46,32 +49,30 @@ class Attachments:
         return self._read[part.file_id]
 
     async def _read_file(self, part: Attachment) -> bytes | None:
+        """Raises FileUnreadable if it cannot be read now: an answer without the file would be a wrong one."""
         try:
             return await self._read_from(
-                await self._services.store.files.path(self._owner, part.file_id), part
+                await self._services.store.files.get(self._owner, part.file_id), part.media_type
             )
         except (NotFound, Gone):
             return None
-        except (FileNotFoundError, PermissionError) as error:
-            # Missing or unreadable: show the model the file's name. Otherwise no later turn of the session
-            # could be answered.
-            _log.warning("the attachment %s cannot be read: %s", part.file_id, error)
+        except FileMissing as error:
+            # Missing or damaged: show the model the file's name. Otherwise no later turn of the session could
+            # be answered.
+            _log.warning("the attachment %s cannot be read: %s", part.file_id, error.message)
             return None
-        except OSError as error:
-            # Too many open files, a disk that fails: an answer without the file would be a wrong one.
-            why = error.strerror or error
-            raise FileUnreadable(f"The attachment {part.name[:100]!r} cannot be read: {why}.") from error
 
-    async def _read_from(self, path: Path, part: Attachment) -> bytes | None:
-        if part.media_type == PDF:
-            limit = self._services.settings.attachment_text_chars_max
-            return (await anyio.to_thread.run_sync(pdf_text, path, limit)).encode()
-        if is_text(part.media_type):
-            async with await anyio.open_file(path, "rb") as file:
-                return await file.read(self._services.settings.attachment_text_chars_max)
-        if part.size > self._services.settings.attachment_bytes_max:
+    async def _read_from(self, file: File, media_type: str) -> bytes | None:
+        text_max = self._services.settings.attachment_text_chars_max
+        if media_type == PDF:
+            with tempfile.TemporaryFile() as copy:  # a PDF is read from its end
+                async for piece in self._services.store.files.read(file):
+                    await anyio.to_thread.run_sync(copy.write, piece)
+                return (await anyio.to_thread.run_sync(pdf_text, copy, text_max)).encode()
+        if not is_text(media_type) and file.size > self._services.settings.attachment_bytes_max:
             return None
-        return await anyio.Path(path).read_bytes()
+        end = text_max if is_text(media_type) else None
+        return b"".join([piece async for piece in self._services.store.files.read(file, 0, end)])
 
 
 def _find_attachments(history: Sequence[Message]) -> list[Attachment]:
@@ -79,7 +80,7 @@ def _find_attachments(history: Sequence[Message]) -> list[Attachment]:
     return list(reversed(found))
 
 
-def pdf_text(path: Path, chars_max: int) -> str:
+def pdf_text(pdf: Path | IO[bytes], chars_max: int) -> str:
     """The text of a PDF, page by page, up to a bound; if it cannot be read, the reason, for the model."""
     try:
         from pypdf import PdfReader
@@ -89,7 +90,7 @@ def pdf_text(path: Path, chars_max: int) -> str:
     pages: list[str] = []
     left = chars_max
     try:
-        for page in PdfReader(path).pages:
+        for page in PdfReader(pdf).pages:
             words = page.extract_text()[:left]
             pages.append(words)
             left -= len(words)

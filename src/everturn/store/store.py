@@ -54,7 +54,7 @@ class Store:
         )
         self.asks = Asks(db)
         self.blobs = open_blobs(db, data_dir, disk)
-        self.files = Files(db, data_dir / "files", disk)
+        self.files = Files(db, self.blobs)
         self.checkpoints = Checkpoints(db, self.blobs)
         self.blobs.add_roots(self.checkpoints.roots)
         self.search = Search(db)
@@ -63,7 +63,7 @@ class Store:
         self.ledger = Ledger(db)
         # With SQLite the notes are files of the data folder.
         self.notes = Notes(db) if db.dialect == "postgresql" else None
-        self.upkeep = Upkeep(db, self.files, data_dir / "files", self.search, copy_database)
+        self.upkeep = Upkeep(db, self.blobs, disk, self.search, copy_database)
 
     @property
     def kind(self) -> str:

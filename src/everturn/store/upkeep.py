@@ -9,8 +9,8 @@ from pathlib import Path
 from everturn.domain.json_types import JsonObject
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Finding, UsageEntry
-from everturn.store.files.disk import hashed_path
-from everturn.store.files.files import Files
+from everturn.store.blobs.blobs import StoredBlobs
+from everturn.store.files.disk import Disk, report_errors, sync_tree
 from everturn.store.scripts.common import refresh
 from everturn.store.scripts.queries import (
     EVENTS_OTHER_KIND,
@@ -29,7 +29,7 @@ from everturn.store.scripts.queries import (
     TURN_STATES,
     TURNS_TO_PRUNE,
     USAGE_ROWS,
-    NamedFile,
+    FilePlace,
 )
 from everturn.store.scripts.rows import crc_of, damaged_event, known_kinds, session_of, usage_of
 from everturn.store.scripts.script import Database, IndexBroken, Script, Tx, q
@@ -45,14 +45,14 @@ class Upkeep:
     def __init__(
         self,
         db: Database,
-        files: Files,
-        files_folder: Path,
+        blobs: StoredBlobs,
+        disk: Disk,
         search: Search,
         copy_database: Callable[[Path], Awaitable[None]],
     ) -> None:
         self._db = db
-        self._files = files
-        self._files_folder = files_folder
+        self._blobs = blobs
+        self._disk = disk
         self._search = search
         self._copy_database = copy_database
 
@@ -79,11 +79,13 @@ class Upkeep:
         return await self._db.write(_prune, before, limit)
 
     async def backup(self, target: Path) -> Path:
-        """Database in one read transaction, then the files; nothing is swept meanwhile."""
-        async with self._files.pause_sweeping():
+        """Database in one read transaction, then the bytes it names, which no worker deletes meanwhile."""
+        async with self._blobs.hold():
             await asyncio.to_thread(target.mkdir, mode=0o700, parents=True, exist_ok=False)
             await self._copy_database(target)
-            await self._files.copy_to(target)
+            await self._blobs.copy_to(target)
+            with report_errors(target):
+                await asyncio.to_thread(sync_tree, self._disk, target)
         return target
 
     async def stats(self) -> JsonObject:
@@ -105,9 +107,8 @@ class Upkeep:
     async def _check_files(self) -> list[Finding]:
         found = []
         for file in await self._db.read(_files_named):
-            path = hashed_path(self._files_folder, file.sha256)
-            if not path.exists() or path.stat().st_size != file.size:
-                detail = f"{file.name!r} ({file.id}) is named by a row but not whole on disk"
+            if file.damaged_at is not None or not await self._blobs.has_pack(file):
+                detail = f"{file.name!r} ({file.id}) is named by a row but its bytes are not whole"
                 found.append(Finding("file missing", detail))
         return found
 
@@ -175,7 +176,7 @@ def _scan(tx: Tx, session_no: int, position: int) -> Script[tuple[tuple[int, int
     return ((events[-1].session_no, events[-1].position) if events else None), found
 
 
-def _files_named(tx: Tx) -> Script[list[NamedFile]]:
+def _files_named(tx: Tx) -> Script[list[FilePlace]]:
     return (yield from FILES_ALL.all())
 
 

@@ -1,12 +1,11 @@
 """The loop over the real store: what a turn does from its claim to its end."""
 
-import errno
-
 import anyio
 import pytest
 
 from everturn.domain.errors import (
     ContextTooLong,
+    FileUnreadable,
     ModelDropped,
     ModelOverloaded,
     ModelRefused,
@@ -22,6 +21,7 @@ from everturn.domain.turns import TurnState, Usage
 from everturn.testing import CallTool, FakeTool, ModelFails, Pause, Say, ScriptedModel, ScriptedModels, Think
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
 from everturn.testing.models import End, Preparing
+from tests.blobs import content_of, lose_bytes
 
 pytestmark = pytest.mark.anyio
 CUT = StreamCut("cut", retry_after_s=9.0)
@@ -155,8 +155,7 @@ async def test_live_output_is_bounded_and_the_whole_is_an_artifact(store, clock)
         (result,) = [p for m in await h.messages(session) for p in m.parts if isinstance(p, Result)]
         assert len(result.text) < 3200
         assert "bytes left out" in result.text
-        path = await store.files.path(OWNER, result.artifact)
-        assert path.read_bytes() == b"z" * 500_000
+        assert await content_of(store, OWNER, result.artifact) == b"z" * 500_000
 
 
 async def test_live_output_has_at_most_ten_events_a_second(store, clock):
@@ -628,7 +627,7 @@ async def test_an_attachment_that_is_gone_from_the_disk_does_not_end_the_session
     async with open_harness(store, model=model, clock=clock) as h:
         session = await h.new_session()
         file = await store.files.put(OWNER, "notes", media_type, b"bytes")
-        (await store.files.path(OWNER, file.id)).unlink()
+        await lose_bytes(store, OWNER, file.id)
         for turn in (await h.run(session, attachments=(file.id,)), await h.run(session)):
             assert turn.state is TurnState.COMPLETED
         assert "notes" in h.model.requests[0].messages[0].text
@@ -641,15 +640,16 @@ async def test_a_turn_whose_attachment_cannot_be_read_now_is_interrupted_and_not
     async with open_harness(store, model=model, clock=clock) as h:
         session = await h.new_session()
         file = await store.files.put(OWNER, "notes", "text/plain", b"bytes")
-        found = store.files.path
+        read = store.files.read
 
-        async def path_that_fails(owner, file_id):
-            raise OSError(errno.EMFILE, "Too many open files")
+        async def read_that_fails(*_):
+            raise FileUnreadable("The file cannot be read: Too many open files.")
+            yield b""
 
-        monkeypatch.setattr(store.files, "path", path_that_fails)
+        monkeypatch.setattr(store.files, "read", read_that_fails)
         turn = await h.run(session, attachments=(file.id,))
         assert (turn.state, turn.failure.code) == (TurnState.INTERRUPTED, "file_unreadable")
         assert model.requests == []
-        monkeypatch.setattr(store.files, "path", found)
+        monkeypatch.setattr(store.files, "read", read)
         assert (await h.run(session, "again")).state is TurnState.COMPLETED
         assert "bytes" in str(model.requests[0].messages)

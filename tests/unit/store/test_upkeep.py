@@ -28,6 +28,7 @@ from tests.acting import (
     transcript,
     words,
 )
+from tests.blobs import content_of, lose_bytes
 from tests.conftest import OpenAnother
 from tests.crash.checking import After
 from tests.waiting import HeldUp
@@ -58,7 +59,7 @@ async def test_a_backup_of_a_busy_store_is_a_state_that_existed(tmp_path: Path) 
             note = {"what": "accepted", "session": session.id, "text": "look", "key": None, "files": []}
             turn_id = (await copy.turns.queue(ME, session.id))[0].id
             await After(copy, [{**note, "turn": turn_id}]).check()
-            assert (await copy.files.path(ME, file.id)).read_bytes() == b"attached"
+            assert await content_of(copy, ME, file.id) == b"attached"
 
 
 async def test_a_backup_is_never_written_over_another(store: Store, tmp_path: Path) -> None:
@@ -97,12 +98,12 @@ async def test_pruning_takes_so_many_turns_at_a_time(store: Store, clock: FakeCl
 
 async def test_a_file_that_is_gone_is_found_by_the_check(store: Store) -> None:
     file = await store.files.put(ME, "a.txt", "text/plain", b"a")
-    (await store.files.path(ME, file.id)).unlink()
+    await lose_bytes(store, ME, file.id)
     (finding,) = await store.upkeep.check()
     assert (finding.what, finding.is_repairable) == ("file missing", False)
     assert "'a.txt'" in finding.detail
     with pytest.raises(NotFound):
-        await store.files.path("eve", file.id)
+        await store.files.get("eve", file.id)
 
 
 async def test_turns_are_counted_by_their_state(store: Store) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from everturn.store.files.disk import put_file, write_atomically
+from everturn.store.blobs.packs import FolderPacks
+from everturn.store.files.disk import write_atomically
 from everturn.testing.faulty_disk import FaultyDisk, Platter
 
 
@@ -58,9 +59,15 @@ def test_a_rename_is_undone_until_its_folder_is_synced(platter: Platter, tmp_pat
     assert found(platter, tmp_path / "1") == {"a": b"old"}
 
 
-def test_a_stored_attachment_survives(platter: Platter, tmp_path: Path) -> None:
-    digest, _ = put_file(FaultyDisk(platter), platter.root / "files", b"content")
-    assert found(platter, tmp_path / "1") == {f"files/{digest[:2]}/{digest}": b"content"}
+@pytest.mark.anyio
+async def test_a_finished_pack_survives(platter: Platter, tmp_path: Path) -> None:
+    packs = FolderPacks(platter.root, FaultyDisk(platter))
+    for name in ("finished", "unfinished"):
+        pack = await packs.create(packs.path(name))
+        await pack.write(b"content")
+        if name == "finished":
+            await pack.finish()
+    assert found(platter, tmp_path / "1") == {"blobs/finished": b"content"}
 
 
 def test_after_a_failed_sync_the_bytes_never_become_durable(platter: Platter, tmp_path: Path) -> None:

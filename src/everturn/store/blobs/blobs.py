@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
@@ -18,10 +19,19 @@ import msgspec
 from everturn.domain.blobs import Blob, Collected, Roots, Source
 from everturn.domain.errors import BlobDamaged, BlobMissing, Retry, StorageAway
 from everturn.domain.probe import Moment
-from everturn.store.blobs.collector import GRACE_MS, WAIT_MS, Collector, move_each
+from everturn.store.blobs.collector import GRACE_MS, WAIT_MS, Collector, delete_hold, move_each, put_hold
 from everturn.store.blobs.packs import CHUNK_BYTES, PackGone, PackReader, Packs, PackWriter, in_thread
 from everturn.store.blobs.sources import Digest, Loaded, checksum, load_group, open_source, read_chunk
-from everturn.store.scripts.queries import BLOB_PLACE, BLOBS_FIND, BLOBS_IN_PACK, BlobPlace, FoundBlob
+from everturn.store.scripts.queries import (
+    BLOB_PLACE,
+    BLOBS_FIND,
+    BLOBS_IN_PACK,
+    PACKS_ALL,
+    BlobPlace,
+    FilePlace,
+    FoundBlob,
+    PackColumns,
+)
 from everturn.store.scripts.script import Database, Query, Script, Tx, listed, q
 
 PACK_BYTES = 32 << 20  # a pack of small blobs is sealed when it is so large
@@ -100,6 +110,29 @@ class StoredBlobs:
             await put.discard()
             raise
 
+    # --- backups and checks ----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
+        """No worker deletes bytes until this is left; if this process is killed, for a day."""
+        name = self._db.ids.make("hld")
+        await self._db.write(put_hold, name)
+        try:
+            yield
+        finally:
+            await self._db.write(delete_hold, name)
+
+    async def copy_to(self, backup: Path) -> None:
+        """Copy every pack into a backup that the copy of its database does not hold."""
+        for pack in await self._db.read(_packs):
+            await self._packs_at(pack.place).copy_to(pack.path, backup)
+
+    async def has_pack(self, file: FilePlace) -> bool:
+        """True if the pack that holds a file's bytes has its full size."""
+        if file.place is None or file.path is None or file.pack_size is None:
+            return False
+        return await self._packs_at(file.place).size(file.path) >= file.pack_size
+
     # --- reading -------------------------------------------------------------------------------------
 
     async def _find_place(self, sha256: str) -> BlobPlace:
@@ -136,20 +169,23 @@ class StoredBlobs:
 
     @asynccontextmanager
     async def _open(self, place: BlobPlace) -> AsyncIterator[PackReader]:
-        packs = self._places.get(place.place)
-        if packs is None:
-            raise StorageAway(
-                f"The bytes are in {place.place}, which this server is not set up to read.",
-                hint="Set [files] url in config.toml as it was when they were stored.",
-            )
         try:
-            pack = await packs.open(place.path)
+            pack = await self._packs_at(place.place).open(place.path)
         except PackGone as error:
             raise _Damaged(str(error)) from error
         try:
             yield pack
         finally:
             await pack.close()
+
+    def _packs_at(self, place: str) -> Packs:
+        packs = self._places.get(place)
+        if packs is None:
+            raise StorageAway(
+                f"The bytes are in {place}, which this server is not set up to read.",
+                hint="Set [files] url in config.toml as it was when they were stored.",
+            )
+        return packs
 
     async def _learn_checksums(self, sha256: str, place: BlobPlace) -> None:
         """Read bytes that were stored before there were checksums, verify them by their hash, and keep the
@@ -344,6 +380,10 @@ def _touch(tx: Tx, hashes: Sequence[str]) -> Script[list[str]]:
 
 def _place(tx: Tx, sha256: str) -> Script[BlobPlace | None]:
     return (yield from BLOB_PLACE.first(sha256))
+
+
+def _packs(tx: Tx) -> Script[list[PackColumns]]:
+    return (yield from PACKS_ALL.all())
 
 
 def _note_damage(tx: Tx, sha256: str, pack: str) -> Script[None]:

@@ -24,6 +24,7 @@ from everturn.store.scripts.queries import (
     BLOBS_TO_MARK,
     BLOBS_TO_MOVE,
     PACKS_TO_DELETE,
+    RECORDS,
     PackColumns,
     PackedBlob,
 )
@@ -31,6 +32,8 @@ from everturn.store.scripts.script import Database, Script, Tx, listed, q
 
 GRACE_MS = 24 * 3600 * 1000  # since the last touch: time to name what was stored
 WAIT_MS = 3600 * 1000  # from the mark to the deletion
+HOLD_MS = 24 * 3600 * 1000  # how long a hold is heeded
+_HOLDS = ("", "blob_hold")  # owner and kind of the records that keep packs from being deleted
 _BATCH = 1_000
 _log = logging.getLogger("everturn.store.blobs")
 
@@ -91,6 +94,8 @@ class Collector:
             packs = self._places.get(pack.place)
             if packs is None:
                 continue  # another worker's, or of an earlier setting: it is deleted where it can be reached
+            if await self._db.read(_is_held, self._now - HOLD_MS):
+                break
             blobs = await self._db.read(_blobs_of, pack.id)
             if any(bytes.fromhex(blob.sha256) in live for blob in blobs):
                 continue  # it could not be moved, because it is damaged
@@ -109,6 +114,18 @@ async def move_each(hashes: Sequence[str], move: Callable[[str], Awaitable[None]
             await move(sha256)
         except BlobDamaged as error:
             _log.warning("not moved: %s", error.message)
+
+
+def put_hold(tx: Tx, name: str) -> Script[None]:
+    yield q("record_put", *_HOLDS, name, str(tx.now), tx.now)
+
+
+def delete_hold(tx: Tx, name: str) -> Script[None]:
+    yield q("record_delete", *_HOLDS, name)
+
+
+def _is_held(tx: Tx, since: int) -> Script[bool]:
+    return any(int(record.value) > since for record in (yield from RECORDS.all(*_HOLDS)))
 
 
 def _to_mark(tx: Tx, after: str, before: int) -> Script[list[str]]:

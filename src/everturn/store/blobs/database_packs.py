@@ -6,9 +6,10 @@ Each piece is a transaction of its own, which a transaction-mode pooler may send
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from everturn.store.blobs.packs import CHUNK_BYTES, PackGone, PackReader, PackWriter, in_thread
-from everturn.store.scripts.queries import PACK_PIECES
+from everturn.store.scripts.queries import PACK_BYTES_SIZE, PACK_PIECES
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 
 _PIECES_AT_ONCE = 4  # in one transaction: each costs a sync of the server's log
@@ -32,6 +33,12 @@ class DatabasePacks:
     async def delete(self, path: str) -> None:
         while await self._db.write(_delete_some, path):
             pass
+
+    async def size(self, path: str) -> int:
+        return await self._db.read(_size, path)
+
+    async def copy_to(self, path: str, backup: Path) -> None:
+        """The copy of the database has it."""
 
 
 class _RowWriter:
@@ -90,6 +97,10 @@ def _pieces(tx: Tx, pack: str, start: int, size: int) -> Script[list[bytes]]:
             pack, first, last, start - first * CHUNK_BYTES, start + size - last * CHUNK_BYTES
         )
     )
+
+
+def _size(tx: Tx, pack: str) -> Script[int]:
+    return (yield from PACK_BYTES_SIZE.only(pack))
 
 
 def _delete_some(tx: Tx, pack: str) -> Script[int]:

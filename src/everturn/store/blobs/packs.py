@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -66,6 +67,15 @@ class Packs(Protocol):
         """Delete the bytes. Deleting them again is harmless."""
         ...
 
+    async def size(self, path: str) -> int:
+        """How many bytes of the pack are there; 0 if it is not there at all."""
+        ...
+
+    async def copy_to(self, path: str, backup: Path) -> None:
+        """Copy the pack into a backup, unless the copy of the database has it. What is missing is left out:
+        'everturn doctor' names it."""
+        ...
+
 
 async def in_thread(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run it in a thread and wait for its end, also when cancelled: it may use a descriptor that the caller
@@ -104,8 +114,8 @@ class FolderPacks:
     def _open(self, path: str) -> int:
         try:
             return os.open(self._data_dir / path, _READ)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise PackGone(f"{path} is not in the data folder") from error
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            raise PackGone(f"{path} in the data folder: {error.strerror}") from error
         except OSError as error:
             raise _unreadable(path, error) from error
 
@@ -117,6 +127,22 @@ class FolderPacks:
         with report_errors(target), contextlib.suppress(FileNotFoundError):
             target.unlink()
             self._disk.sync_folder(target.parent)
+
+    async def size(self, path: str) -> int:
+        return await in_thread(self._size, path)
+
+    def _size(self, path: str) -> int:
+        target = self._data_dir / path
+        return target.stat().st_size if target.is_file() else 0
+
+    async def copy_to(self, path: str, backup: Path) -> None:
+        await in_thread(self._copy_to, path, backup)
+
+    def _copy_to(self, path: str, backup: Path) -> None:
+        target = backup / path
+        with report_errors(target), contextlib.suppress(FileNotFoundError):
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copy2(self._data_dir / path, target, follow_symlinks=False)
 
 
 class _FileWriter:
@@ -175,4 +201,5 @@ class _FileReader:
 
 
 def _unreadable(path: str, error: OSError) -> FileUnreadable:
-    return FileUnreadable(f"Could not read {path} in the data folder: {error.strerror or error}.")
+    why = error.strerror or str(error)
+    return FileUnreadable(f"Could not read {path} in the data folder: {why}.", why=why)

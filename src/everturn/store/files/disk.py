@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
-from io import BytesIO
 from pathlib import Path
 
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreBroken
-
-INCOMING = ".incoming-"  # how the name of a file begins that is being written
-_CHUNK = 1 << 20
 
 
 class Disk:
@@ -47,54 +42,25 @@ def make_folder(disk: Disk, folder: Path) -> None:
             disk.sync_folder(made.parent)
 
 
-def put_file(disk: Disk, folder: Path, content: bytes | Path) -> tuple[str, int]:
-    """Store content under its hash, durably, and return (sha256, size). Storing it again is harmless."""
-    temporary = folder / f"{INCOMING}{os.getpid()}-{os.urandom(8).hex()}"
-    try:
-        with report_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            digest, size = _copy_in(disk, temporary, content)
-            target = hashed_path(folder, digest)
-            target.parent.mkdir(exist_ok=True)
-            disk.rename(temporary, target)
-            # Every folder on the path, even an old one: the process that made it may not have synced it yet.
-            for parent in (target.parent, folder, folder.parent):
-                disk.sync_folder(parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return digest, size
-
-
 def write_atomically(disk: Disk, target: Path, data: bytes) -> None:
     """A reader sees the old file or the new one, also after a power cut."""
     temporary = target.with_name(f".{target.name}-{os.getpid()}-{os.urandom(8).hex()}")
     try:
         with report_errors(target):
-            _copy_in(disk, temporary, data)
+            _write_new(disk, temporary, data)
             disk.rename(temporary, target)
             disk.sync_folder(target.parent)  # guard: a15
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def hashed_path(folder: Path, digest: str) -> Path:
-    return folder / digest[:2] / digest
-
-
-def _copy_in(disk: Disk, temporary: Path, content: bytes | Path) -> tuple[str, int]:
-    digest = hashlib.sha256()
-    size = 0
+def _write_new(disk: Disk, temporary: Path, data: bytes) -> None:
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
-        with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as source:
-            while chunk := source.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
-                disk.write(descriptor, chunk)
+        disk.write(descriptor, data)
         disk.sync_file(descriptor)  # guard: a15
     finally:
         os.close(descriptor)
-    return digest.hexdigest(), size
 
 
 def sync_tree(disk: Disk, folder: Path) -> None:

@@ -1,35 +1,30 @@
-"""Files: uploads and artifacts, by hash in the data folder, owned by rows in the database."""
+"""Files: uploads and artifacts. A row says whose a file is and what it is called; its bytes are a blob."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 
-from everturn.domain.errors import NotFound
+from everturn.domain.errors import BlobDamaged, BlobMissing, FileMissing, FileUnreadable, NotFound
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import File, FileKind
 from everturn.domain.words import read_word
-from everturn.store.files.disk import INCOMING, Disk, hashed_path, put_file, report_errors, sync_tree
+from everturn.store.blobs.blobs import StoredBlobs
+from everturn.store.blobs.collector import GRACE_MS, WAIT_MS
 from everturn.store.scripts.common import lock_session
-from everturn.store.scripts.queries import FILE, FILES_UNUSED, RECORDS, FileColumns
+from everturn.store.scripts.queries import FILE, FILES_HASHES, FILES_UNUSED, FileColumns
 from everturn.store.scripts.script import Database, Script, Tx, q
 
 NAME_CHARS_MAX = 255
-UNUSED_GRACE_MS = 24 * 3600 * 1000
-_SWEPT = ("", "swept")  # owner and kind of the records that name hashes to delete
+_BATCH = 1_000
 
 
 class Files:
-    def __init__(self, db: Database, folder: Path, disk: Disk) -> None:
+    def __init__(self, db: Database, blobs: StoredBlobs) -> None:
         self._db = db
-        self._folder = folder
-        self._disk = disk
-        self._pauses = 0  # uploads and backups under way: nothing is swept meanwhile
-        self._sweeping = asyncio.Lock()  # held by a sweep under way: nothing comes in meanwhile
+        self._blobs = blobs
+        blobs.add_roots(self._hashes)
 
     async def put(
         self,
@@ -43,116 +38,55 @@ class Files:
     ) -> File:
         name = name.replace("/", "_").replace("\0", "_").strip()[-NAME_CHARS_MAX:] or "file"
         kind = read_word(FileKind, kind, "kind")
-        # Without the pause a sweep could find the last older row of the same bytes unused, and delete
-        # them after they were synced here and before the new row names them.
-        async with self.pause_sweeping():
-            sha256, size = await asyncio.to_thread(put_file, self._disk, self._folder, content)
-            await self._db.probe.reach(Moment.FILE_SYNCED, sha256)
-            file = File(
-                id=self._db.ids.file(),
-                owner=owner,
-                name=name,
-                media_type=media_type,
-                size=size,
-                sha256=sha256,
-                created_at=self._db.clock.now_ms(),
-                kind=kind,
-                session_id=session_id,
-            )
-            await self._db.write(_put, file)
-            if not hashed_path(self._folder, sha256).exists():
-                # Another process's sweep came in between; from now on the row protects the bytes.
-                await asyncio.to_thread(put_file, self._disk, self._folder, content)
+        blob = await self._blobs.put(content)
+        await self._db.probe.reach(Moment.FILE_SYNCED, blob.sha256)
+        file = File(
+            id=self._db.ids.file(),
+            owner=owner,
+            name=name,
+            media_type=media_type,
+            size=blob.size,
+            sha256=blob.sha256,
+            created_at=self._db.clock.now_ms(),
+            kind=kind,
+            session_id=session_id,
+        )
+        await self._db.write(_put, file)
         return file
 
     async def get(self, owner: str, file_id: str) -> File:
         return await self._db.read(_get, owner, file_id)
 
-    async def path(self, owner: str, file_id: str) -> Path:
-        file = await self.get(owner, file_id)
-        return hashed_path(self._folder, file.sha256)
+    async def read(self, file: File, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
+        what = f"The file {file.name[:100]!r} ({file.id})"
+        async with aclosing(self._blobs.read(file.sha256, start, end)) as pieces:
+            try:
+                async for piece in pieces:
+                    yield piece
+            except BlobMissing as error:
+                raise FileMissing(f"{what} has no bytes in the store.") from error
+            except BlobDamaged as error:
+                raise FileMissing(f"{what} is not whole: {error.why}.") from error
+            except FileUnreadable as error:
+                raise FileUnreadable(f"{what} cannot be read: {error.facts.get('why', error)}.") from error
 
-    async def sweep(self, *, grace_ms: int = UNUSED_GRACE_MS) -> int:
-        """Delete uploads that no session refers to any more; fresh ones may still be on their way."""
-        if self._pauses or self._sweeping.locked():
-            return 0
+    async def sweep(self, *, grace_ms: int = GRACE_MS, wait_ms: int = WAIT_MS) -> int:
+        """Delete uploads that no session refers to any more, except fresh ones, which may still be on their
+        way; then collect bytes that nothing names. Returns how many uploads were deleted."""
         before = self._db.clock.now_ms() - grace_ms
-        async with self._sweeping:
-            await self._delete_leftovers(before)
-            if await self._db.read(_unused, before):  # guard: a03 always
-                await self._db.write(_sweep, before)
-                await self._db.probe.reach(Moment.SWEEP_COMMITTED)
-            # Also those of a sweep that was killed. Only what this database named: another one may keep its
-            # files in the same folder.
-            hashes = await self._db.read(_swept)
-            if not hashes:
-                return 0
-            for sha256 in hashes:
-                await self._remove(sha256)
+        count = 0
+        if await self._db.read(_unused, before):  # guard: a03 always
+            count = await self._db.write(_sweep, before)
+            await self._db.probe.reach(Moment.SWEEP_COMMITTED)
+        if (await self._blobs.collect(grace_ms=grace_ms, wait_ms=wait_ms)).deleted:
             await self._db.probe.reach(Moment.SWEPT)
-            await self._db.write(_removed, hashes)
-        return len(hashes)
+        return count
 
-    async def _remove(self, sha256: str) -> None:
-        """Delete the bytes that no row names. Another process may be adding such a row at this moment: so the
-        bytes are moved aside first, and moved back if it has. A process that adds one later finds the bytes
-        missing and stores them again."""
-        path = hashed_path(self._folder, sha256)
-        aside = self._folder / f"{INCOMING}{sha256}-{self._db.ids.file()}"
-        try:
-            path.rename(aside)
-        except FileNotFoundError:
-            return
-        is_named = True  # unless the store says otherwise
-        try:
-            is_named = await self._db.read(_is_named, sha256)
-        finally:
-            if is_named:
-                aside.rename(path)
-            else:
-                aside.unlink()
-
-    async def _delete_leftovers(self, before: int) -> None:
-        """Delete what is left of an upload or a sweep that was killed. Bytes that were put aside come
-        back if a row names them."""
-        for path in await asyncio.to_thread(self._leftovers, before):
-            sha256 = path.name.removeprefix(INCOMING).partition("-")[0]
-            is_named = await self._db.read(_is_named, sha256)
-            with contextlib.suppress(FileNotFoundError):  # another process sweeps too
-                if is_named:
-                    path.rename(hashed_path(self._folder, sha256))
-                else:
-                    path.unlink()
-
-    def _leftovers(self, before: int) -> list[Path]:
-        found = []
-        for path in self._folder.glob(f"{INCOMING}*"):
-            with contextlib.suppress(FileNotFoundError):  # not left over: it has its name now
-                if path.stat().st_ctime * 1000 < before:
-                    found.append(path)
-        return found
-
-    async def copy_to(self, target: Path) -> None:
-        """Copy every file into a backup's folder, and make the whole folder durable."""
-        await asyncio.to_thread(self._copy_to, target)
-
-    def _copy_to(self, target: Path) -> None:
-        with report_errors(target):
-            if self._folder.exists():
-                # What is only coming in has no row yet, and its name goes away at any moment.
-                is_coming_in = shutil.ignore_patterns(f"{INCOMING}*")
-                shutil.copytree(self._folder, target / self._folder.name, ignore=is_coming_in)
-            sync_tree(self._disk, target)
-
-    @asynccontextmanager
-    async def pause_sweeping(self) -> AsyncIterator[None]:
-        """Wait for the end of a sweep under way; none begins before this is left."""
-        async with self._sweeping:
-            self._pauses += 1
-        try:
-            yield
-        finally:
-            self._pauses -= 1
+    async def _hashes(self) -> AsyncIterator[Sequence[str]]:
+        after = ""
+        while found := await self._db.read(_hashes_after, after):
+            yield found
+            after = found[-1]
 
 
 def _file(row: FileColumns) -> File:
@@ -196,29 +130,17 @@ def _unused(tx: Tx, before: int) -> Script[bool]:
     return bool((yield q("files_unused", before, 1)))
 
 
-def _is_named(tx: Tx, sha256: str) -> Script[bool]:
-    return bool((yield q("hash_used", sha256)))
+def _hashes_after(tx: Tx, after: str) -> Script[list[str]]:
+    return (yield from FILES_HASHES.all(after, _BATCH))
 
 
-def _sweep(tx: Tx, before: int) -> Script[None]:
-    """Remove rows first; a file is deleted only after no row names its hash. Until it is, a record names it,
-    which a process that is killed in between leaves to the next sweep."""
-    for file in (yield from FILES_UNUSED.all(before, 200)):
+def _sweep(tx: Tx, before: int) -> Script[int]:
+    count = 0
+    for file_id in (yield from FILES_UNUSED.all(before, 200)):
         if tx.dialect == "postgresql":
             # Waits for a message that is just being attached to; deleting would take its use along.
-            yield q("file_lock", file.id)
-        if (yield q("file_used", file.id)):
-            continue
-        yield q("file_delete", file.id)
-        if not (yield q("hash_used", file.sha256)):
-            yield q("record_put", *_SWEPT, file.sha256, "true", tx.now)
-
-
-def _swept(tx: Tx) -> Script[list[str]]:
-    owner, kind = _SWEPT
-    return [record.name for record in (yield from RECORDS.all(owner, kind))]
-
-
-def _removed(tx: Tx, hashes: list[str]) -> Script[None]:
-    for sha256 in hashes:
-        yield q("record_delete", *_SWEPT, sha256)
+            yield q("file_lock", file_id)
+        if not (yield q("file_used", file_id)):
+            yield q("file_delete", file_id)
+            count += 1
+    return count

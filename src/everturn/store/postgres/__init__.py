@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from everturn.store.blobs.old_files import upload_old_files
 from everturn.store.context import StoreContext
 from everturn.store.postgres.copy import copy_in as restore_postgres
 from everturn.store.postgres.database import PostgresDatabase
@@ -22,7 +23,9 @@ async def open_postgres(address: str, folder: Path, context: StoreContext) -> As
     await db.open()
     workers = PostgresWorkers(db, folder, context.disk, lease_s=context.settings.lease_s)
     try:
-        yield Store(db, context, data_dir=folder, workers=workers, copy_database=db.copy_to)
+        store = Store(db, context, data_dir=folder, workers=workers, copy_database=db.copy_to)
+        await upload_old_files(db, store.blobs, folder)
+        yield store
     finally:
         await db.close()
         workers.close()

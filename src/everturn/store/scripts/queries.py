@@ -442,21 +442,22 @@ class FileColumns(Columns, frozen=True):
     kind: str
 
 
-class UnusedFile(Columns, frozen=True):
-    id: str
-    sha256: str
+class FilePlace(Columns, frozen=True):
+    """A file, and the pack that holds its bytes; None if no row says where they are."""
 
-
-class NamedFile(Columns, frozen=True):
     id: str
-    sha256: str
-    size: int
     name: str
+    damaged_at: int | None
+    place: str | None
+    path: str | None
+    pack_size: int | None
 
 
 FILE: Select[[str, str], FileColumns] = Select("file_get", FileColumns)
-FILES_UNUSED: Select[[int, int], UnusedFile] = Select("files_unused", UnusedFile)
-FILES_ALL: Select[[], NamedFile] = Select("files_all", NamedFile)
+FILES_UNUSED: SelectValue[[int, int], str] = SelectValue("files_unused")
+FILES_ALL: Select[[], FilePlace] = Select("files_all", FilePlace)
+FILES_HASHES: SelectValue[[str, int], str] = SelectValue("files_hashes")
+FILES_WITHOUT_BYTES: SelectValue[[], str] = SelectValue("files_without_bytes")
 
 # --- blobs --------------------------------------------------------------------------------------------
 
@@ -497,6 +498,7 @@ BLOBS_MARKED: SelectValue[[str, int], str] = SelectValue("blobs_marked")
 BLOBS_TO_MOVE: SelectValue[[int], str] = SelectValue("blobs_to_move")
 PACKS_TO_DELETE: Select[[int], PackColumns] = Select("packs_to_delete", PackColumns)
 PACKS_ALL: Select[[], PackColumns] = Select("packs_all", PackColumns)
+PACK_BYTES_SIZE: SelectValue[[str], int] = SelectValue("pack_bytes_size")
 PACK_PIECES: SelectValue[[str, int, int, int, int], bytes] = SelectValue("pack_pieces")
 
 # --- workers ------------------------------------------------------------------------------------------

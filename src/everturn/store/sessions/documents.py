@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +10,7 @@ from html import escape
 import msgspec
 
 from everturn.domain import ids
-from everturn.domain.errors import BadImport, FileUnreadable, NotFound
+from everturn.domain.errors import BadImport, FileMissing, NotFound
 from everturn.domain.events import KINDS, Event
 from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
 from everturn.domain.sessions import Session
@@ -83,13 +82,10 @@ async def _files_of(store: Store, owner: str, messages: list[Message]) -> list[E
         if size > FILES_BYTES_MAX:
             break  # the document stays readable; what does not fit keeps its name and size
         try:
-            path = await store.files.path(owner, file_id)
-            content = await asyncio.to_thread(path.read_bytes)
-        except (NotFound, FileNotFoundError):
+            file = await store.files.get(owner, file_id)
+            content = b"".join([piece async for piece in store.files.read(file)])
+        except (NotFound, FileMissing):
             continue  # it was not imported, or the disk has lost it: its name and size stay
-        except OSError as error:
-            why = error.strerror or error
-            raise FileUnreadable(f"The attachment {part.name[:100]!r} cannot be read: {why}.") from error
         files.append(ExportedFile(file_id, part.name, part.media_type, content))
     return files
 

@@ -1,5 +1,6 @@
--- Work as durable as words. schema_min stays 5: a program that knows schema 5 leaves these tables alone.
-UPDATE meta SET value = '6' WHERE name = 'schema';
+-- Work as durable as words. schema_min is 6: an older program looks for the bytes of files in files/ only, would answer
+-- without attachments that it does not find there, and would sweep bytes there that other tables name now.
+UPDATE meta SET value = '6' WHERE name IN ('schema', 'schema_min');
 
 -- ---------------------------------------------------------------- blobs
 
@@ -37,6 +38,20 @@ CREATE TABLE blobs (
 );
 CREATE INDEX blobs_of_pack ON blobs (pack);
 CREATE INDEX blobs_marked ON blobs (sha256) WHERE marked_at IS NOT NULL;
+
+-- The bytes of files stay where they are: each is a pack of its own. Their checksums are computed when they are read.
+INSERT INTO packs (id, place, path, size, created_at, sealed_at)
+  SELECT 'pck_' || sha256, 'folder', 'files/' || substr(sha256, 1, 2) || '/' || sha256, max(size), min(created_at),
+    min(created_at) FROM files GROUP BY sha256;
+INSERT INTO blobs (sha256, size, pack, start, checksums, touched_at)
+  SELECT sha256, max(size), 'pck_' || sha256, 0, CASE WHEN max(size) <= 1048576 THEN x'' END, max(created_at)
+    FROM files GROUP BY sha256;
+
+-- Records said which bytes an interrupted sweep had still to delete. As packs without blobs they are collected.
+INSERT INTO packs (id, place, path, size, created_at, sealed_at)
+  SELECT 'pck_' || name, 'folder', 'files/' || substr(name, 1, 2) || '/' || name, 0, updated_at, updated_at
+    FROM records WHERE owner = '' AND kind = 'swept' AND name NOT IN (SELECT sha256 FROM files);
+DELETE FROM records WHERE owner = '' AND kind = 'swept';
 
 -- ---------------------------------------------------------------- checkpoints
 

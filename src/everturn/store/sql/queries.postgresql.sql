@@ -328,6 +328,9 @@ SELECT CASE
   ELSE data END
 FROM pack_bytes WHERE pack = $1 AND number BETWEEN $2 AND $3 ORDER BY number
 
+-- name: pack_bytes_size
+SELECT CAST(coalesce(sum(octet_length(data)), 0) AS BIGINT) FROM pack_bytes WHERE pack = $1
+
 -- name: pack_bytes_delete
 DELETE FROM pack_bytes WHERE pack = $1
   AND number IN (SELECT number FROM pack_bytes WHERE pack = $1 ORDER BY number LIMIT $2)

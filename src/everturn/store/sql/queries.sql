@@ -611,7 +611,7 @@ WHERE f.id = $1 AND f.owner = $2
 INSERT INTO file_uses (file_id, session_no) VALUES ($1, $2) ON CONFLICT (file_id, session_no) DO NOTHING
 
 -- name: files_unused
-SELECT f.id, f.sha256 FROM files f WHERE f.created_at < $1
+SELECT f.id FROM files f WHERE f.created_at < $1
   AND NOT EXISTS (SELECT 1 FROM file_uses u WHERE u.file_id = f.id) LIMIT $2
 
 -- name: file_used
@@ -620,8 +620,11 @@ SELECT 1 FROM file_uses WHERE file_id = $1 LIMIT 1
 -- name: file_delete
 DELETE FROM files WHERE id = $1
 
--- name: hash_used
-SELECT 1 FROM files WHERE sha256 = $1 LIMIT 1
+-- name: files_hashes
+SELECT DISTINCT sha256 FROM files WHERE sha256 > $1 ORDER BY sha256 LIMIT $2
+
+-- name: files_without_bytes
+SELECT DISTINCT f.sha256 FROM files f WHERE NOT EXISTS (SELECT 1 FROM blobs b WHERE b.sha256 = f.sha256)
 
 -- ---------------------------------------------------------------- checkpoints
 
@@ -716,7 +719,7 @@ UPDATE packs SET marked_at = $2 WHERE sealed_at < $1 AND marked_at IS NULL
 SELECT id, place, path, size FROM packs WHERE marked_at <= $1 ORDER BY id
 
 -- name: packs_all
-SELECT id, place, path, size FROM packs ORDER BY id
+SELECT id, place, path, size FROM packs WHERE sealed_at IS NOT NULL ORDER BY id
 
 -- name: pack_insert
 INSERT INTO packs (id, place, path, size, created_at) VALUES ($1, $2, $3, 0, $4)
@@ -912,7 +915,8 @@ SELECT e.session_no, e.position, e.crc, e.data FROM events e WHERE e.session_no 
 ORDER BY e.session_no, e.position LIMIT $3
 
 -- name: files_all
-SELECT id, sha256, size, name FROM files ORDER BY id
+SELECT f.id, f.name, b.damaged_at, p.place, p.path, p.size AS pack_size
+FROM files f LEFT JOIN blobs b ON b.sha256 = f.sha256 LEFT JOIN packs p ON p.id = b.pack ORDER BY f.id
 
 -- name: totals
 SELECT (SELECT count(*) FROM sessions) AS sessions, (SELECT count(*) FROM turns) AS turns,

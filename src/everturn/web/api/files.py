@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
-import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
@@ -16,8 +13,8 @@ from everturn.domain.media import RAW
 from everturn.domain.store import Files
 from everturn.domain.store_values import File
 from everturn.web.access.identity import Scope
+from everturn.web.http.bytes_answer import BytesAnswer, asked_range
 from everturn.web.http.guard import FILE_POLICY
-from everturn.web.http.page_files import FileAnswer
 from everturn.web.http.problems import BadRequest, NotJson
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.uploads import FORM, SHOWN, Uploads
@@ -42,7 +39,7 @@ class FilesApi:
         self._uploads = uploads
 
     def endpoints(self) -> list[AnyEndpoint]:
-        gone = (e.NotFound, e.Gone, e.FileMissing, e.FileUnreadable)
+        gone = (e.NotFound, e.Gone, e.FileMissing, e.FileUnreadable, e.StorageAway)
         return [
             Endpoint(
                 method="POST",
@@ -82,26 +79,11 @@ class FilesApi:
             file = await self._files.put(call.owner, upload.name, upload.media_type, upload.path)
         return Uploaded(file.id, file.name, file.media_type, file.size)
 
-    async def get(self, call: ApiCall[Nothing, Nothing]) -> FileAnswer:
+    async def get(self, call: ApiCall[Nothing, Nothing]) -> BytesAnswer:
         file = await self._files.get(call.owner, call.path["file"])
-        path = await self._files.path(call.owner, file.id)
-        size = await anyio.to_thread.run_sync(_readable_size, path, file)
-        if size != file.size:
-            what = f"The file {file.name[:100]!r} ({file.id}) is not whole"
-            raise e.FileMissing(f"{what}: {size:,} of {file.size:,} bytes are there.")
-        return FileAnswer(path, file.size, _media(file), _headers(file))
-
-
-def _readable_size(path: Path, file: File) -> int:
-    """The file's size. Opens it, because a file can exist and not be readable."""
-    try:
-        with path.open("rb") as opened:
-            return os.fstat(opened.fileno()).st_size
-    except FileNotFoundError as error:
-        raise e.FileMissing(f"The bytes of the file {file.name[:100]!r} ({file.id}) are gone.") from error
-    except OSError as error:
-        why = error.strerror or error
-        raise e.FileUnreadable(f"The file {file.name[:100]!r} ({file.id}) cannot be read: {why}.") from error
+        start, end = asked_range(call.headers, file.size)
+        pieces = self._files.read(file, start, end)
+        return await BytesAnswer.open(pieces, start, end, file.size, _media(file), _headers(file))
 
 
 def _media(file: File) -> str:
