@@ -7,10 +7,10 @@ from pathlib import Path
 
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import Trouble, WriteCounts
+from everturn.store.blobs.files import Files
 from everturn.store.blobs.places import open_blobs
 from everturn.store.checkpoints import Checkpoints
 from everturn.store.context import StoreContext
-from everturn.store.files.files import Files
 from everturn.store.journal.hub import Hub
 from everturn.store.journal.journal import Journal
 from everturn.store.ledger import Ledger

@@ -1,1 +1,1 @@
-"""Files of the data folder: synced writes, uploads and artifacts, copies of folders."""
+"""Files of the data folder: synced writes and copies of folders."""
