@@ -471,6 +471,24 @@ async def test_what_a_command_printed_is_there_after_stop_and_reload(data_dir: P
         assert house.complaints == []
 
 
+async def test_a_stopped_command_that_printed_nothing_reads_the_same_after_a_reload(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("wait", [Tool("terminal", {"command": "sleep 600"})])
+        page = await house.open()
+        await say(page, "wait a while")
+        allow = page.get_by_role("button", name="Allow once")
+        stop = page.locator(".card.run").get_by_role("button", name="Stop")
+        await expect(allow.or_(stop).first).to_be_visible()
+        if await allow.is_visible():
+            await allow.click()
+        await stop.click()
+        for _ in range(2):
+            card = page.locator('article[data-state="cancelled"] .card.doubt')
+            await expect(card).to_contain_text("You stopped it while it was running")
+            await expect(card).not_to_contain_text("never reported back")
+            await page.reload()
+
+
 async def test_the_card_of_a_call_in_doubt_shows_what_it_had_printed(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         house.provider.on("build", [Tool("terminal", {"command": COMMAND})], ["I will look."])
