@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.domain.errors import Gone, NotFound, StoreBroken
+from everturn.domain.errors import FileMissing, Gone, NotFound, StoreBroken
 from everturn.store.sqlite import database
 from everturn.testing.faulty_disk import Platter
 from tests.crash.power import check_cut, cuts, live_on
@@ -65,5 +65,5 @@ async def test_a_disk_that_only_pretends_to_sync_is_caught(tmp_path: Path) -> No
 async def test_a_folder_that_was_not_synced_is_caught(tmp_path: Path) -> None:
     platter = await live_on(tmp_path / "life")
     platter.log = [op for op in platter.log if op.kind != "sync_folder"]
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileMissing):
         await check_cut(platter, tmp_path / "found", len(platter.log), "lost", seed=0)
