@@ -14,6 +14,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+import msgspec
+
 from everturn.domain.blobs import Collected, Roots
 from everturn.domain.errors import BlobDamaged
 from everturn.domain.probe import Moment
@@ -117,7 +119,7 @@ async def move_each(hashes: Sequence[str], move: Callable[[str], Awaitable[None]
 
 
 def put_hold(tx: Tx, name: str) -> Script[None]:
-    yield q("record_put", *_HOLDS, name, str(tx.now), tx.now)
+    yield q("record_put", *_HOLDS, name, msgspec.json.encode({"at": tx.now}).decode(), tx.now)
 
 
 def delete_hold(tx: Tx, name: str) -> Script[None]:
@@ -125,7 +127,9 @@ def delete_hold(tx: Tx, name: str) -> Script[None]:
 
 
 def _is_held(tx: Tx, since: int) -> Script[bool]:
-    return any(int(record.value) > since for record in (yield from RECORDS.all(*_HOLDS)))
+    return any(
+        msgspec.json.decode(record.value)["at"] > since for record in (yield from RECORDS.all(*_HOLDS))
+    )
 
 
 def _to_mark(tx: Tx, after: str, before: int) -> Script[list[str]]:
