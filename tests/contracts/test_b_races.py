@@ -319,7 +319,7 @@ async def test_b11_a_drain_whose_store_is_away_says_that_it_is_not_complete(
         raise StoreAway("The database cannot be reached.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.ledger, "owing", away)
+        patch.setattr(store.ledger, "list_owing", away)
         with within("a drain ends, although the store is away"):
             assert not (await memory.drain(60)).is_complete
         assert memory.trouble == "The database cannot be reached."
