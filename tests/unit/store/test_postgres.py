@@ -478,7 +478,7 @@ async def test_a_client_that_falls_silent_in_the_middle_of_a_statement_is_ended_
     other = await open_another(settings=StoreSettings(lease_s=0.1))
     await other.workers.register("wrk_b")
     silent, slow = await asyncpg.connect(store_url), await asyncpg.connect(store_url)
-    await silent.execute("BEGIN; SELECT everturn_begin(5)")
+    await silent.execute(f"BEGIN; SELECT everturn_begin({SCHEMA})")
     await silent.execute("SELECT 1 FROM sessions FOR UPDATE; SELECT 1 FROM tails FOR UPDATE")
     for connection in (silent, slow):
         await connection.prepare("SELECT 1")
