@@ -76,7 +76,7 @@ _REQUESTS = """
 port, requests = int(sys.argv[1]), json.loads(sys.argv[2])
 answers = []
 for method, path, headers in requests:
-    there = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    there = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     there.request(method, path, b"{}" if method != "GET" else None, {"Content-Type": "application/json", **headers})
     answer = there.getresponse()
     text = answer.read().decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import re
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 
 import apsw
@@ -14,6 +13,7 @@ import msgspec
 from everturn.domain.errors import NotADatabase
 from everturn.domain.json_types import JsonObject
 from everturn.domain.turns import ENDED
+from everturn.store.sql import all_schemas
 
 _ENDED = frozenset(state.value for state in ENDED)
 
@@ -96,9 +96,7 @@ def _of_sqlite(file: Path) -> BackupContents:
 
 def _refuse_foreign_code(connection: apsw.Connection, file: Path) -> None:
     """Refuse triggers and views that no version of Everturn makes: a trigger could write a token later."""
-    own = "".join(
-        entry.read_text(encoding="utf-8") for entry in resources.files("everturn.store.sql").iterdir()
-    )
+    own = all_schemas("sqlite")
     found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')")
     for name, sql in found:
         if _flat(sql or "") not in _flat(own):

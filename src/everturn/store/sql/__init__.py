@@ -19,6 +19,12 @@ def schema(number: int, dialect: str) -> str:
     raise EverturnError(f"There is no schema {number} for {dialect} in this installation.")
 
 
+def all_schemas(dialect: str) -> str:
+    """The statements of all migrations for this database."""
+    files = (file for file in resources.files(__name__).iterdir() if file.name.endswith(f".{dialect}.sql"))
+    return "".join(file.read_text(encoding="utf-8") for file in files)
+
+
 def queries(dialect: str) -> dict[str, str]:
     """All queries of this database by name, macros expanded."""
     names: dict[str, str] = {}
