@@ -121,6 +121,7 @@ async def armed_backup(data_dir: Path, copy: Path, project: Path, url: str | Non
         await records.put("local", "policy.rule", "r1", {"covers": "run \x1b[2J curl", "label": "curl"})
         await records.put("local", "policy.trust", "AGENTS.md /home/o/shop", {"digest": "x"})
         await records.put("local", "policy.session", "ses_1/abc", {"key": "x"})
+        await records.put("local", "memory", "notice", "a record whose value is a text")
         session = await store.sessions.create("local", NewSession(project=str(project)))
         await store.turns.accept("local", session.id, Submission(text="go on"))
     (data_dir / "config.toml").write_text(SETTINGS)

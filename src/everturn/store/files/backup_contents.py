@@ -19,7 +19,10 @@ _ENDED = frozenset(state.value for state in ENDED)
 
 
 class BackupRecord(msgspec.Struct, frozen=True):
-    """A row of the table ``records``."""
+    """A row of the table ``records``.
+
+    ``value`` is empty if the row holds no object: a notice is a text, and nothing of that kind takes effect.
+    """
 
     owner: str
     kind: str
@@ -68,14 +71,17 @@ _Rows = Sequence[tuple[str | None, ...]]
 def _contents(records: _Rows, sessions: _Rows, turns: _Rows) -> BackupContents:
     return BackupContents(
         records=tuple(
-            BackupRecord(
-                owner or "", kind or "", name or "", msgspec.json.decode(value or "{}", type=JsonObject)
-            )
+            BackupRecord(owner or "", kind or "", name or "", _object(value or "{}"))
             for owner, kind, name, value in records
         ),
         projects=tuple(sorted({project for (project,) in sessions if project})),
         unfinished_turns=sum(state not in _ENDED for (state,) in turns),
     )
+
+
+def _object(value: str) -> JsonObject:
+    found = msgspec.json.decode(value)
+    return found if isinstance(found, dict) else {}
 
 
 # --- SQLite ------------------------------------------------------------------------------------------
