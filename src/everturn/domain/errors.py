@@ -220,7 +220,7 @@ class StorageAway(Retry):
     """The object storage that holds the bytes of files cannot be reached. The database can."""
 
     code = "storage_away"
-    hint = "It is tried again with the next request; see whether the storage runs and [files] url is right."
+    hint = "It is tried again with the next request; see whether the storage runs."
 
 
 class Overloaded(Retry):

@@ -183,7 +183,7 @@ class StoredBlobs:
         if packs is None:
             raise StorageAway(
                 f"The bytes are in {place}, which this server is not set up to read.",
-                hint="Set [files] url in config.toml as it was when they were stored.",
+                hint="A newer version of Everturn stored them: use that version to read them.",
             )
         return packs
 
