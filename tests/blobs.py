@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everturn.store import Store
-from everturn.store.scripts.queries import BLOB_PLACE, PACK_PIECES, PACKS_ALL
+from everturn.store.scripts.queries.files import BLOB_PLACE, PACK_PIECES, PACKS_ALL
 from everturn.store.scripts.script import Script, Tx, q
 
 

@@ -12,7 +12,7 @@ from everturn.domain.errors import NotFound
 from everturn.domain.probe import Moment
 from everturn.domain.trees import Kind, decode_tree
 from everturn.store.scripts.common import find_turn, get_session
-from everturn.store.scripts.queries import (
+from everturn.store.scripts.queries.files import (
     CHECKPOINT_INSERT,
     CHECKPOINT_LAST,
     CHECKPOINT_TREES,

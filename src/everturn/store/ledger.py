@@ -18,21 +18,20 @@ from everturn.domain.messages import AnyPart, Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnKind, TurnState, Usage
 from everturn.store.scripts.common import find_turn, get_session, get_turn, lock_session
-from everturn.store.scripts.queries import (
+from everturn.store.scripts.queries.memory import (
     COMMIT,
     COMMIT_PUT,
-    MESSAGES_OF_TURN,
-    OUTSIDE_MESSAGES,
     OWED_OPEN,
     OWING,
     RECALL,
-    RECORD,
-    SESSION,
-    TURN_NUMBERS,
     CommitColumns,
     OwedColumns,
     OwingColumns,
 )
+from everturn.store.scripts.queries.messages import MESSAGES_OF_TURN, OUTSIDE_MESSAGES
+from everturn.store.scripts.queries.records import RECORD
+from everturn.store.scripts.queries.sessions import SESSION
+from everturn.store.scripts.queries.turns import TURN_NUMBERS
 from everturn.store.scripts.rows import SessionRow, message_of, session_of, to_json
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from everturn.domain.memory import StoredPage
-from everturn.store.scripts.queries import NOTE_HASHES, NOTE_PAGES
+from everturn.store.scripts.queries.memory import NOTE_HASHES, NOTE_PAGES
 from everturn.store.scripts.script import Database, Script, Tx, q
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from everturn.domain.json_types import Json, JsonObject
-from everturn.store.scripts.queries import RECORD, RECORDS
+from everturn.store.scripts.queries.records import RECORD, RECORDS
 from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
 

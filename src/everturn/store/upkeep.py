@@ -12,25 +12,17 @@ from everturn.domain.store_values import Finding, UsageEntry
 from everturn.store.blobs.blobs import StoredBlobs
 from everturn.store.files.disk import Disk, report_errors, sync_tree
 from everturn.store.scripts.common import refresh
-from everturn.store.scripts.queries import (
+from everturn.store.scripts.queries.events import EVENTS_SCAN
+from everturn.store.scripts.queries.files import FILES_ALL, FilePlace
+from everturn.store.scripts.queries.messages import INDEX_MISSING, INDEX_STATE
+from everturn.store.scripts.queries.sessions import SESSION_BY_NO, SESSIONS_ALL, TITLES_ALL
+from everturn.store.scripts.queries.turns import (
     EVENTS_OTHER_KIND,
-    EVENTS_SCAN,
-    FILES_ALL,
-    INDEX_MISSING,
-    INDEX_STATE,
-    LISTS_DIFFER,
-    ORPHANS,
-    SESSION_BY_NO,
-    SESSIONS_ALL,
-    TAILS_BEHIND,
-    TITLES_ALL,
-    TOTALS,
     TURN_LAST_POSITION,
     TURN_STATES,
     TURNS_TO_PRUNE,
-    USAGE_ROWS,
-    FilePlace,
 )
+from everturn.store.scripts.queries.upkeep import LISTS_DIFFER, ORPHANS, TAILS_BEHIND, TOTALS, USAGE_ROWS
 from everturn.store.scripts.rows import crc_of, damaged_event, known_kinds, session_of, usage_of
 from everturn.store.scripts.script import Database, IndexBroken, Script, Tx, q
 from everturn.store.sessions.search import Search, index_more

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
+from importlib import import_module
 from pathlib import Path
 
 import apsw
@@ -17,8 +19,14 @@ from everturn.store.sqlite.connection import prepare
 pytestmark = pytest.mark.anyio
 
 AnySelect = Select | SelectTuples | SelectValue
+MODULES = [
+    import_module(f"{queries.__name__}.{found.name}") for found in pkgutil.iter_modules(queries.__path__)
+]
 DECLARED: list[AnySelect] = [
-    value for value in vars(queries).values() if isinstance(value, (Select, SelectTuples, SelectValue))
+    value
+    for module in MODULES
+    for value in vars(module).values()
+    if isinstance(value, (Select, SelectTuples, SelectValue))
 ]
 
 

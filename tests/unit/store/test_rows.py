@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.turns import Bar, Usage
-from everturn.store.scripts.queries import MessageColumns
+from everturn.store.scripts.queries.messages import MessageColumns
 from everturn.store.scripts.rows import message_columns, message_of, timeline_json, timeline_of, to_json
 
 _times = st.none() | st.integers(0, 1 << 50)

@@ -22,7 +22,7 @@ from everturn.domain.probe import Moment
 from everturn.store.blobs.collector import GRACE_MS, WAIT_MS, Collector, delete_hold, move_each, put_hold
 from everturn.store.blobs.packs import CHUNK_BYTES, PackGone, PackReader, Packs, PackWriter, in_thread
 from everturn.store.blobs.sources import Digest, Loaded, checksum, load_group, open_source, read_chunk
-from everturn.store.scripts.queries import (
+from everturn.store.scripts.queries.files import (
     BLOB_PLACE,
     BLOBS_FIND,
     BLOBS_IN_PACK,

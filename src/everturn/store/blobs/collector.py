@@ -20,16 +20,16 @@ from everturn.domain.blobs import Collected, Roots
 from everturn.domain.errors import BlobDamaged
 from everturn.domain.probe import Moment
 from everturn.store.blobs.packs import Packs
-from everturn.store.scripts.queries import (
+from everturn.store.scripts.queries.files import (
     BLOBS_MARKED,
     BLOBS_OF_PACK,
     BLOBS_TO_MARK,
     BLOBS_TO_MOVE,
     PACKS_TO_DELETE,
-    RECORDS,
     PackColumns,
     PackedBlob,
 )
+from everturn.store.scripts.queries.records import RECORDS
 from everturn.store.scripts.script import Database, Script, Tx, listed, q
 
 GRACE_MS = 24 * 3600 * 1000  # since the last touch: time to name what was stored

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from everturn.store.blobs.packs import CHUNK_BYTES, PackGone, PackReader, PackWriter, in_thread
-from everturn.store.scripts.queries import PACK_BYTES_SIZE, PACK_PIECES
+from everturn.store.scripts.queries.files import PACK_BYTES_SIZE, PACK_PIECES
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 
 _PIECES_AT_ONCE = 4  # in one transaction: each costs a sync of the server's log

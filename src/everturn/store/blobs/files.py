@@ -13,7 +13,7 @@ from everturn.domain.words import read_word
 from everturn.store.blobs.blobs import StoredBlobs
 from everturn.store.blobs.collector import GRACE_MS, WAIT_MS
 from everturn.store.scripts.common import lock_session
-from everturn.store.scripts.queries import FILE, FILES_HASHES, FILES_UNUSED, FileColumns
+from everturn.store.scripts.queries.files import FILE, FILES_HASHES, FILES_UNUSED, FileColumns
 from everturn.store.scripts.script import Database, Script, Tx, q
 
 NAME_CHARS_MAX = 255

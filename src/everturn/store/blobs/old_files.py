@@ -7,7 +7,7 @@ from pathlib import Path
 
 from everturn.store.blobs.blobs import StoredBlobs
 from everturn.store.blobs.packs import in_thread
-from everturn.store.scripts.queries import FILES_WITHOUT_BYTES
+from everturn.store.scripts.queries.files import FILES_WITHOUT_BYTES
 from everturn.store.scripts.script import Database, Script, Tx
 
 FOLDER = "files"

@@ -8,7 +8,7 @@ from itertools import pairwise
 from everturn.domain.events import Event
 from everturn.domain.fold import Fold, Folded, fold_journal
 from everturn.store.scripts.common import events_in, find_turn, get_session_by_no, journal_of
-from everturn.store.scripts.queries import EVENTS_OF_TURN_FROM
+from everturn.store.scripts.queries.events import EVENTS_OF_TURN_FROM
 from everturn.store.scripts.rows import SessionRow, TurnRow
 from everturn.store.scripts.script import Database, Script, Tx
 

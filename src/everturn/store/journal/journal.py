@@ -23,16 +23,9 @@ from everturn.store.scripts.common import (
     refresh,
     shown_session,
 )
-from everturn.store.scripts.queries import (
-    EVENTS_AFTER,
-    EVENTS_NEWER,
-    LATE_NUMBERS,
-    TAIL_POSITION,
-    TURN_IDS,
-    TURNS_PENDING,
-    WRITER,
-    EventColumns,
-)
+from everturn.store.scripts.queries.events import EVENTS_AFTER, EVENTS_NEWER, LATE_NUMBERS, EventColumns
+from everturn.store.scripts.queries.sessions import TAIL_POSITION
+from everturn.store.scripts.queries.turns import TURN_IDS, TURNS_PENDING, WRITER
 from everturn.store.scripts.rows import (
     SessionRow,
     TurnRow,

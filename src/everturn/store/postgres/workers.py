@@ -16,7 +16,7 @@ from everturn.domain.errors import StoreAway
 from everturn.store.files.disk import Disk, write_atomically
 from everturn.store.journal.spool import Spool
 from everturn.store.postgres.database import PostgresDatabase
-from everturn.store.scripts.queries import WORKERS_EXPIRED, WORKERS_FORGOTTEN
+from everturn.store.scripts.queries.turns import WORKERS_EXPIRED, WORKERS_FORGOTTEN
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns.workers import WorkerLock, Workers, release
 

@@ -24,10 +24,9 @@ from everturn.domain.messages import Message, Role
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import Request
 from everturn.domain.turns import TurnState
-from everturn.store.scripts.queries import (
-    CLAIMABLE_IN_SESSION,
-    EVENTS_OF_TURN,
-    MESSAGES_OF_TURN_AFTER_FIRST,
+from everturn.store.scripts.queries.events import EVENTS_OF_TURN, EventColumns
+from everturn.store.scripts.queries.messages import MESSAGES_OF_TURN_AFTER_FIRST, IndexedText
+from everturn.store.scripts.queries.sessions import (
     META_GET,
     REQUEST_GET,
     SESSION,
@@ -35,12 +34,8 @@ from everturn.store.scripts.queries import (
     SESSION_OF_TURN,
     TAIL_MOVE,
     TAIL_POSITION,
-    TURN,
-    TURN_BY_NO,
-    TURN_PARENT,
-    EventColumns,
-    IndexedText,
 )
+from everturn.store.scripts.queries.turns import CLAIMABLE_IN_SESSION, TURN, TURN_BY_NO, TURN_PARENT
 from everturn.store.scripts.rows import (
     SessionRow,
     TurnRow,

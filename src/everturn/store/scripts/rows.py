@@ -14,14 +14,10 @@ from everturn.domain.ids import message_id
 from everturn.domain.messages import AnyPart, Message, Result, Role, Summary, Text
 from everturn.domain.sessions import Session, SessionKind
 from everturn.domain.turns import Bar, Failure, Recovery, Turn, TurnKind, TurnState, Usage
-from everturn.store.scripts.queries import (
-    AskColumns,
-    EventColumns,
-    MessageColumns,
-    PagedMessage,
-    SessionColumns,
-    TurnColumns,
-)
+from everturn.store.scripts.queries.events import EventColumns
+from everturn.store.scripts.queries.messages import MessageColumns, PagedMessage
+from everturn.store.scripts.queries.sessions import SessionColumns
+from everturn.store.scripts.queries.turns import AskColumns, TurnColumns
 from everturn.store.scripts.script import StoredEvents
 
 _json = msgspec.json.Encoder()

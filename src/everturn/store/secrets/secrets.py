@@ -11,7 +11,7 @@ from pathlib import Path
 from everturn.domain.errors import SecretKeyWrong
 from everturn.domain.secrets import Secrets
 from everturn.store.files.disk import Disk, report_errors
-from everturn.store.scripts.queries import SECRETS_ALL
+from everturn.store.scripts.queries.records import SECRETS_ALL
 from everturn.store.scripts.script import Script, Tx
 from everturn.store.secrets.file import SecretsFile
 from everturn.store.secrets.key_ring import VARIABLE, KeyRing

@@ -17,7 +17,13 @@ import msgspec
 
 from everturn.domain.errors import EverturnError, SecretKeyWrong, SecretUnreadable, StoreAway, WrongState
 from everturn.domain.secrets import Secret, SecretsPlace, SecretsState
-from everturn.store.scripts.queries import RECORD, SECRET_HOLDERS, SECRETS_ALL, HolderColumns, SealedColumns
+from everturn.store.scripts.queries.records import (
+    RECORD,
+    SECRET_HOLDERS,
+    SECRETS_ALL,
+    HolderColumns,
+    SealedColumns,
+)
 from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.secrets.key_ring import VARIABLE, KeyRing, Sealed

@@ -18,11 +18,8 @@ from everturn.store.scripts.common import (
     get_session_by_no,
     preview_of,
 )
-from everturn.store.scripts.queries import (
-    IMPORT_TURN,
-    SESSION_INSERT,
-    TAIL_POSITION,
-)
+from everturn.store.scripts.queries.sessions import SESSION_INSERT, TAIL_POSITION
+from everturn.store.scripts.queries.turns import IMPORT_TURN
 from everturn.store.scripts.rows import (
     SessionRow,
     crc_of,

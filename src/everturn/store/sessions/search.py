@@ -18,7 +18,7 @@ from everturn.domain.sessions import Hit
 from everturn.domain.store_values import SearchOrder
 from everturn.domain.words import read_word
 from everturn.store.scripts.common import read_watermarks, renew_index
-from everturn.store.scripts.queries import (
+from everturn.store.scripts.queries.messages import (
     INDEX_NEXT,
     INDEX_TAKE,
     NEWEST_NUMBER,

@@ -32,10 +32,9 @@ from everturn.store.scripts.common import (
     shown_session,
     unindex,
 )
-from everturn.store.scripts.queries import (
-    ASKS_OPEN,
+from everturn.store.scripts.queries.messages import MESSAGE_NUMBERS_OF_SESSION
+from everturn.store.scripts.queries.sessions import (
     CREATION_GET,
-    MESSAGE_NUMBERS_OF_SESSION,
     SESSION_COUNTS,
     SESSION_INSERT,
     SESSION_LIST,
@@ -47,6 +46,7 @@ from everturn.store.scripts.queries import (
     WAITING_SESSIONS,
     SessionColumns,
 )
+from everturn.store.scripts.queries.turns import ASKS_OPEN
 from everturn.store.scripts.rows import SessionRow, session_of, to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.sessions.titles import (

@@ -13,7 +13,7 @@ from itertools import count
 
 import msgspec
 
-from everturn.store.scripts.queries import TITLE_GET
+from everturn.store.scripts.queries.sessions import TITLE_GET
 from everturn.store.scripts.script import IndexBroken, Script, Tx, q
 from everturn.store.sessions.search import plain
 

@@ -33,22 +33,23 @@ from everturn.store.scripts.common import (
     save_answer,
     shown_session,
 )
-from everturn.store.scripts.queries import (
+from everturn.store.scripts.queries.messages import (
     CONTEXT_MESSAGES,
     MESSAGE_FIRST,
     MESSAGES_OF_SESSION,
     NEWEST_SUMMARY,
-    PATH,
     PATH_PAGE,
-    SESSION_INSERT,
-    SESSION_LIST_TITLED,
     SUMMARIES_OF_SESSION,
+    PathMessage,
+)
+from everturn.store.scripts.queries.sessions import SESSION_INSERT, SESSION_LIST_TITLED
+from everturn.store.scripts.queries.turns import (
+    PATH,
     TURN,
     TURN_IDS,
     TURN_NEWEST_CHILD,
     TURN_TEXT,
     TURNS_OF_SESSION,
-    PathMessage,
 )
 from everturn.store.scripts.rows import (
     SessionRow,

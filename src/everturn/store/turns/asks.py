@@ -10,7 +10,14 @@ from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.turns import Turn
 from everturn.store.scripts.common import add_events, get_turn, lock_turn, refresh
-from everturn.store.scripts.queries import ASK, ASKS_EXPIRED, ASKS_OPEN, ASKS_OPEN_OF_TURN, WRITER, ExpiredAsk
+from everturn.store.scripts.queries.turns import (
+    ASK,
+    ASKS_EXPIRED,
+    ASKS_OPEN,
+    ASKS_OPEN_OF_TURN,
+    WRITER,
+    ExpiredAsk,
+)
 from everturn.store.scripts.rows import ask_body, ask_of
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turns import endings

@@ -25,13 +25,13 @@ from everturn.store.scripts.common import (
     refresh,
     refuse_busy,
 )
-from everturn.store.scripts.queries import (
+from everturn.store.scripts.queries.messages import MESSAGE_FIRST
+from everturn.store.scripts.queries.sessions import SESSION_NO_OF_ID
+from everturn.store.scripts.queries.turns import (
     APPEND_STATE,
     CLAIMABLE,
     CLAIMABLE_IN_SESSION,
     HELD_EPOCHS,
-    MESSAGE_FIRST,
-    SESSION_NO_OF_ID,
     TURN_CLAIM,
     TURNS_OF_WORKER,
     WORKER_CLAIMS,

@@ -11,11 +11,7 @@ from everturn.domain.turns import Turn
 from everturn.store.scripts.common import (
     find_turn,
 )
-from everturn.store.scripts.queries import (
-    ROOT_SIBLINGS,
-    TURN_SIBLINGS,
-    TURN_TEXT,
-)
+from everturn.store.scripts.queries.turns import ROOT_SIBLINGS, TURN_SIBLINGS, TURN_TEXT
 from everturn.store.scripts.rows import (
     TurnRow,
 )

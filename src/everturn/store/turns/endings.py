@@ -27,7 +27,8 @@ from everturn.store.scripts.common import (
     next_turn,
     refresh,
 )
-from everturn.store.scripts.queries import QUEUE_PLACES, SESSION_BY_NO, STEERING_OF_TURN, TURN_INSERT, WRITER
+from everturn.store.scripts.queries.sessions import SESSION_BY_NO
+from everturn.store.scripts.queries.turns import QUEUE_PLACES, STEERING_OF_TURN, TURN_INSERT, WRITER
 from everturn.store.scripts.rows import SessionRow, TurnRow, timeline_json, to_json
 from everturn.store.scripts.script import Script, Tx, q
 

@@ -17,11 +17,8 @@ from everturn.store.scripts.common import (
     reindex,
     shown_session,
 )
-from everturn.store.scripts.queries import (
-    MESSAGE_FIRST,
-    QUEUE_PLACES,
-    QUEUE_ROWS,
-)
+from everturn.store.scripts.queries.messages import MESSAGE_FIRST
+from everturn.store.scripts.queries.turns import QUEUE_PLACES, QUEUE_ROWS
 from everturn.store.scripts.rows import (
     SessionRow,
     TurnRow,

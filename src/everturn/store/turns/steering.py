@@ -11,10 +11,7 @@ from everturn.domain.messages import Message, Role
 from everturn.store.scripts.common import (
     add_events,
 )
-from everturn.store.scripts.queries import (
-    STEERING_OF_TURN,
-    TURN,
-)
+from everturn.store.scripts.queries.turns import STEERING_OF_TURN, TURN
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns import endings
 

@@ -28,10 +28,8 @@ from everturn.store.scripts.common import (
     refuse_stale,
     save_answer,
 )
-from everturn.store.scripts.queries import (
-    CLAIMABLE_IN_SESSION,
-    FILE,
-)
+from everturn.store.scripts.queries.files import FILE
+from everturn.store.scripts.queries.turns import CLAIMABLE_IN_SESSION
 from everturn.store.scripts.rows import (
     SessionRow,
     to_json,

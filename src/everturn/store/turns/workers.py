@@ -12,7 +12,7 @@ from pathlib import Path
 
 from everturn.domain.errors import StoreRefused
 from everturn.domain.probe import Moment
-from everturn.store.scripts.queries import (
+from everturn.store.scripts.queries.turns import (
     SESSIONS_LOCK_OF_WORKER,
     TURNS_OF_WORKER,
     WORKERS_ALL,

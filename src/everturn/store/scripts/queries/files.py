@@ -1,0 +1,107 @@
+"""Queries of files: uploads, the blobs and packs that hold bytes, checkpoints of workspaces."""
+
+from __future__ import annotations
+
+from everturn.store.scripts.queries.columns import Columns
+from everturn.store.scripts.script import Select, SelectValue
+
+# --- checkpoints ---------------------------------------------------------------------------------------
+
+
+class CheckpointColumns(Columns, frozen=True):
+    checkpoint_no: int
+    id: str
+    session_id: str
+    turn_id: str
+    call_id: str | None
+    epoch: int
+    created_at: int
+    before: str
+    tree: str
+    body: str  # JSON
+
+
+class CheckpointTree(Columns, frozen=True):
+    checkpoint_no: int
+    tree: str
+
+
+CHECKPOINT_INSERT: SelectValue[[str, int, int, str | None, int, int, str, str, str], int] = SelectValue(
+    "checkpoint_insert"
+)
+CHECKPOINT_LAST: Select[[int], CheckpointColumns] = Select("checkpoint_last", CheckpointColumns)
+CHECKPOINTS_OF_TURN: Select[[int], CheckpointColumns] = Select("checkpoints_of_turn", CheckpointColumns)
+CHECKPOINT_TREES: Select[[int, int], CheckpointTree] = Select("checkpoint_trees", CheckpointTree)
+
+# --- files ---------------------------------------------------------------------------------------------
+
+
+class FileColumns(Columns, frozen=True):
+    id: str
+    owner: str
+    name: str
+    media_type: str
+    size: int
+    sha256: str
+    created_at: int
+    kind: str
+
+
+class FilePlace(Columns, frozen=True):
+    """A file, and the pack that holds its bytes; None if no row says where they are."""
+
+    id: str
+    name: str
+    damaged_at: int | None
+    place: str | None
+    path: str | None
+    pack_size: int | None
+
+
+FILE: Select[[str, str], FileColumns] = Select("file_get", FileColumns)
+FILES_UNUSED: SelectValue[[int, int], str] = SelectValue("files_unused")
+FILES_ALL: Select[[], FilePlace] = Select("files_all", FilePlace)
+FILES_HASHES: SelectValue[[str, int], str] = SelectValue("files_hashes")
+FILES_WITHOUT_BYTES: SelectValue[[], str] = SelectValue("files_without_bytes")
+
+# --- blobs ---------------------------------------------------------------------------------------------
+
+
+class FoundBlob(Columns, frozen=True):
+    sha256: str
+    size: int
+    touched_at: int
+
+
+class BlobPlace(Columns, frozen=True):
+    size: int
+    pack: str
+    place: str
+    path: str
+    start: int
+    checksums: bytes | None
+
+
+class PackedBlob(Columns, frozen=True):
+    sha256: str
+    size: int
+
+
+class PackColumns(Columns, frozen=True):
+    id: str
+    place: str
+    path: str
+    size: int
+
+
+BLOBS_FIND: Select[[str], FoundBlob] = Select("blobs_find", FoundBlob)  # a list in JSON
+BLOB_PLACE: Select[[str], BlobPlace] = Select("blob_place", BlobPlace)
+BLOBS_IN_PACK: SelectValue[[str], int] = SelectValue("blobs_in_pack")
+BLOBS_OF_PACK: Select[[str], PackedBlob] = Select("blobs_of_pack", PackedBlob)
+BLOBS_TO_MARK: SelectValue[[str, int, int], str] = SelectValue("blobs_to_mark")
+BLOBS_MARKED: SelectValue[[str, int], str] = SelectValue("blobs_marked")
+BLOBS_TO_MOVE: SelectValue[[int], str] = SelectValue("blobs_to_move")
+PACKS_TO_DELETE: Select[[int], PackColumns] = Select("packs_to_delete", PackColumns)
+PACKS_ALL: Select[[], PackColumns] = Select("packs_all", PackColumns)
+PACK_BYTES_SIZE: SelectValue[[str], int] = SelectValue("pack_bytes_size")
+PACK_PIECES: SelectValue[[str, int, int, int, int], bytes] = SelectValue("pack_pieces")
