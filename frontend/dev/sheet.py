@@ -57,14 +57,14 @@ def panel(page: Page) -> None:
 def workspace(page: Page) -> None:
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Control+k")
-    page.keyboard.type(">workspace")
+    page.keyboard.type(">show files")
     page.keyboard.press("Enter")
     page.wait_for_timeout(400)
 
 
 def opened(page: Page) -> None:
     workspace(page)
-    page.get_by_role("button", name="backup.sh").last.click()
+    page.get_by_role("treeitem", name="backup.sh").last.click()
     page.wait_for_timeout(500)
 
 

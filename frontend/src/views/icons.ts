@@ -5,6 +5,7 @@ import archive from "lucide-static/icons/archive.svg?raw";
 import arrowDown from "lucide-static/icons/arrow-down.svg?raw";
 import arrowLeft from "lucide-static/icons/arrow-left.svg?raw";
 import arrowUp from "lucide-static/icons/arrow-up.svg?raw";
+import atSign from "lucide-static/icons/at-sign.svg?raw";
 import brain from "lucide-static/icons/brain.svg?raw";
 import check from "lucide-static/icons/check.svg?raw";
 import chevronDown from "lucide-static/icons/chevron-down.svg?raw";
@@ -19,11 +20,14 @@ import cpu from "lucide-static/icons/cpu.svg?raw";
 import download from "lucide-static/icons/download.svg?raw";
 import ellipsis from "lucide-static/icons/ellipsis.svg?raw";
 import file from "lucide-static/icons/file.svg?raw";
+import fileCode from "lucide-static/icons/file-code.svg?raw";
 import filePen from "lucide-static/icons/file-pen.svg?raw";
 import fileText from "lucide-static/icons/file-text.svg?raw";
 import fileUp from "lucide-static/icons/file-up.svg?raw";
 import folder from "lucide-static/icons/folder.svg?raw";
+import folderOpen from "lucide-static/icons/folder-open.svg?raw";
 import gitBranch from "lucide-static/icons/git-branch.svg?raw";
+import gitCompare from "lucide-static/icons/git-compare.svg?raw";
 import globe from "lucide-static/icons/globe.svg?raw";
 import gripVertical from "lucide-static/icons/grip-vertical.svg?raw";
 import hash from "lucide-static/icons/hash.svg?raw";
@@ -33,6 +37,7 @@ import key from "lucide-static/icons/key.svg?raw";
 import layers from "lucide-static/icons/layers.svg?raw";
 import listChecks from "lucide-static/icons/list-checks.svg?raw";
 import lock from "lucide-static/icons/lock.svg?raw";
+import maximize2 from "lucide-static/icons/maximize-2.svg?raw";
 import menu from "lucide-static/icons/menu.svg?raw";
 import messageSquare from "lucide-static/icons/message-square.svg?raw";
 import mic from "lucide-static/icons/mic.svg?raw";
@@ -55,6 +60,7 @@ import sparkles from "lucide-static/icons/sparkles.svg?raw";
 import square from "lucide-static/icons/square.svg?raw";
 import squarePen from "lucide-static/icons/square-pen.svg?raw";
 import sun from "lucide-static/icons/sun.svg?raw";
+import table from "lucide-static/icons/table.svg?raw";
 import tag from "lucide-static/icons/tag.svg?raw";
 import terminal from "lucide-static/icons/terminal.svg?raw";
 import trash2 from "lucide-static/icons/trash-2.svg?raw";
@@ -72,6 +78,7 @@ const files = {
   "arrow-down": arrowDown,
   "arrow-left": arrowLeft,
   "arrow-up": arrowUp,
+  "at-sign": atSign,
   "brain": brain,
   "check": check,
   "chevron-down": chevronDown,
@@ -86,11 +93,14 @@ const files = {
   "download": download,
   "ellipsis": ellipsis,
   "file": file,
+  "file-code": fileCode,
   "file-pen": filePen,
   "file-text": fileText,
   "file-up": fileUp,
   "folder": folder,
+  "folder-open": folderOpen,
   "git-branch": gitBranch,
+  "git-compare": gitCompare,
   "globe": globe,
   "grip-vertical": gripVertical,
   "hash": hash,
@@ -100,6 +110,7 @@ const files = {
   "layers": layers,
   "list-checks": listChecks,
   "lock": lock,
+  "maximize-2": maximize2,
   "menu": menu,
   "message-square": messageSquare,
   "mic": mic,
@@ -122,6 +133,7 @@ const files = {
   "square": square,
   "square-pen": squarePen,
   "sun": sun,
+  "table": table,
   "tag": tag,
   "terminal": terminal,
   "trash-2": trash2,

@@ -1,0 +1,66 @@
+/** What a file is, told by its name: how the page shows it and what it calls it. */
+
+import { words } from "../words";
+
+/** How a file can be previewed. */
+export type Look = "image" | "pdf" | "audio" | "video" | "table" | "markdown" | "html" | "text" | "none";
+
+export interface FileKind {
+  look: Look;
+  word: string;
+  icon: "image" | "table" | "file-code" | "file-text" | "file";
+  /** The language that colours it, where it is text. */
+  lang: string;
+}
+
+const endings: Record<Exclude<Look, "text">, string[]> = {
+  image: ["png", "jpg", "jpeg", "gif", "webp", "avif", "svg", "bmp", "ico"],
+  pdf: ["pdf"],
+  audio: ["mp3", "wav", "ogg", "oga", "opus", "m4a", "flac", "aac"],
+  video: ["mp4", "webm", "mov", "m4v", "ogv"],
+  table: ["csv", "tsv"],
+  markdown: ["md", "markdown"],
+  html: ["html", "htm"],
+  none: [
+    "zip", "gz", "tgz", "bz2", "xz", "zst", "7z", "tar", "rar", "jar", "whl", "deb", "iso", "bin", "exe", "dll", "so", "o", "a",
+    "class", "pyc", "wasm", "sqlite", "db", "docx", "xlsx", "pptx", "odt", "ods", "odp", "epub", "ttf", "otf", "woff", "woff2",
+    "parquet", "npy", "npz", "pkl", "pt", "onnx", "gguf", "heic", "tif", "tiff", "psd", "mkv", "avi",
+  ],
+};
+const looks = new Map<string, Look>(
+  Object.entries(endings).flatMap(([look, names]) => names.map((name): [string, Look] => [name, look as Look])),
+);
+const code = new Set([
+  "c", "cc", "cpp", "cs", "css", "go", "h", "hpp", "java", "js", "jsx", "json", "kt", "lua", "mjs", "php", "py", "rb", "rs", "sql",
+  "svelte", "swift", "toml", "ts", "tsx", "vue", "xml", "yaml", "yml", "ini", "conf", "service", "dockerfile", "makefile", "html", "htm",
+]);
+const scripts = new Set(["sh", "bash", "zsh", "fish", "ps1", "bat"]);
+
+export function kindOf(path: string): FileKind {
+  const name = nameOf(path).toLowerCase();
+  const ending = name.includes(".") ? name.slice(name.lastIndexOf(".") + 1) : name;
+  const look = looks.get(ending) ?? "text";
+  return { look, word: wordOf(look, ending), icon: iconOf(look, ending), lang: look === "none" ? "" : ending };
+}
+
+function wordOf(look: Look, ending: string): string {
+  if (look !== "text") return words.fileKinds[look];
+  if (scripts.has(ending)) return words.fileKinds.script;
+  return code.has(ending) ? words.fileKinds.code : words.fileKinds.text;
+}
+
+function iconOf(look: Look, ending: string): FileKind["icon"] {
+  if (look === "image" || look === "table") return look;
+  if (look === "html" || scripts.has(ending) || code.has(ending)) return "file-code";
+  return look === "text" || look === "markdown" || look === "pdf" ? "file-text" : "file";
+}
+
+export function nameOf(path: string): string {
+  return path.slice(path.lastIndexOf("/") + 1);
+}
+
+/** The folder that holds it; empty: the workspace itself. */
+export function folderOf(path: string): string {
+  const at = path.lastIndexOf("/");
+  return at < 0 ? "" : path.slice(0, at);
+}
