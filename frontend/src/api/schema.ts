@@ -98,6 +98,8 @@ export interface components {
             title?: string;
             /** @default null */
             edited?: string | null;
+            /** @default null */
+            files?: components["schemas"]["FilesInDoubt"] | null;
         };
         /**
          * AskTopic
@@ -230,6 +232,19 @@ export interface components {
             left_out?: components["schemas"]["LeftOut"][];
             /** @default 0 */
             left_out_total?: number;
+        };
+        /** FilesInDoubt */
+        FilesInDoubt: {
+            before: string;
+            after: string;
+            /** @default [] */
+            changes?: components["schemas"]["FileChange"][];
+            /** @default 0 */
+            changes_total?: number;
+            /** @default false */
+            is_elsewhere?: boolean;
+            /** @default  */
+            machine?: string;
         };
         /**
          * FinishReason
@@ -463,6 +478,8 @@ export interface components {
             topic?: components["schemas"]["AskTopic"];
             /** @default null */
             call_id?: string | null;
+            /** @default null */
+            files?: components["schemas"]["FilesInDoubt"] | null;
         };
         /** Queue */
         Queue: {

@@ -29,6 +29,7 @@ from everturn.store import (
 )
 from everturn.store.files.copy_tree import DEPTH_MAX
 from everturn.store.files.disk import Disk, sync_tree
+from everturn.store.files.machine import FILE as MACHINE
 
 _FOLDERS = ("blobs", "files", "memory", "workspaces")  # of the data folder, in a backup
 DATABASE = "everturn.db"  # where no address says otherwise
@@ -143,8 +144,9 @@ class _Signals:
 
 
 def _copy_settings(home: Path, folder: Path) -> list[str]:
-    if (home / FILE).exists():
-        shutil.copy2(home / FILE, folder / FILE)
+    for name in (FILE, MACHINE):
+        if (home / name).exists():
+            shutil.copy2(home / name, folder / name)
     return []
 
 
@@ -285,7 +287,7 @@ def _put_part_back(part: Path, target: Path) -> list[str]:
     A backup can come from anywhere, so everything that 'everturn backup' does not make is left out: keys,
     links, other folders.
     """
-    if part.name == FILE and part.is_file() and not part.is_symlink():
+    if part.name in (FILE, MACHINE) and part.is_file() and not part.is_symlink():
         shutil.copy2(part, target)
         return []
     if part.name in _LINKS_BELOW and part.is_dir() and not part.is_symlink():

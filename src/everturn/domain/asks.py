@@ -5,8 +5,11 @@ Each word is stored and sent as its value.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from everturn.domain.checkpoints import FilesInDoubt
 from everturn.domain.words import Words
 
 EXPIRED = "expired"  # the answer of an ask that was not answered in time
@@ -49,9 +52,15 @@ class LimitAnswer(Words):
 class DoubtAnswer(Words):
     """The answer to DOUBT."""
 
-    CHECK = "check"  # tell the model that the outcome is unknown
+    CHECK = "check"  # keep the files, tell the model that the outcome is unknown
     RUN_AGAIN = "run again"
     TAKE_AS_DONE = "take it as done"
+    GO_BACK_AND_RUN = "go back and run again"  # restore the files first
+    NOT_RUN = "treat it as not run"  # restore the files, and do not repeat the call
+
+
+# What is offered where the files are not recorded, or are not ours to restore.
+DOUBT_ANSWERS: Final = (DoubtAnswer.CHECK, DoubtAnswer.RUN_AGAIN, DoubtAnswer.TAKE_AS_DONE)
 
 
 class InstructionsAnswer(Words):
@@ -83,3 +92,4 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     expires_at: int | None = None
     title: str = ""  # of the session, for lists
     edited: str | None = None  # the user's arguments, which replace those of the call
+    files: FilesInDoubt | None = None  # of DOUBT; None: they were not recorded

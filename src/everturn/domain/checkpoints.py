@@ -44,6 +44,22 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     left_out_total: int = 0
 
 
+class FilesInDoubt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the workspace shows about a call whose outcome is unknown.
+
+    ``before`` and ``after`` can be compared as two versions: the last checkpoint before the call, and what
+    was found afterwards. They are equal if nothing changed. ``is_elsewhere``: the call ran on another
+    machine, ``machine``; what it changed there since ``before`` is not known here.
+    """
+
+    before: str
+    after: str
+    changes: tuple[FileChange, ...] = ()
+    changes_total: int = 0
+    is_elsewhere: bool = False
+    machine: str = ""
+
+
 class NewCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint to be stored. Its tree and everything that the tree names is in the blobs already.
 

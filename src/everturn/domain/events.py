@@ -12,7 +12,7 @@ from typing import Union, get_args
 import msgspec
 
 from everturn.domain.asks import AskTopic, Decision
-from everturn.domain.checkpoints import FileChange, LeftOut
+from everturn.domain.checkpoints import FileChange, FilesInDoubt, LeftOut
 from everturn.domain.json_types import Json
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
 from everturn.domain.turns import ClaimReason, Failure, FinishReason, Usage
@@ -148,11 +148,14 @@ class ApprovalResolved(Payload, frozen=True, tag="approval.resolved"):
 
 
 class QuestionAsked(Payload, frozen=True, tag="question.asked"):
+    """``files``: of a call in doubt, if its workspace is recorded."""
+
     ask_id: str
     text: str
     choices: tuple[str, ...] = ()
     topic: AskTopic = AskTopic.QUESTION
     call_id: str | None = None
+    files: FilesInDoubt | None = None
 
 
 class QuestionAnswered(Payload, frozen=True, tag="question.answered"):

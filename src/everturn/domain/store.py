@@ -16,6 +16,7 @@ from everturn.domain.checkpoints import Checkpoints
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
 from everturn.domain.json_types import Json, JsonObject
+from everturn.domain.machine import Machine
 from everturn.domain.memory import Ledger, NotePages
 from everturn.domain.messages import Message
 from everturn.domain.sessions import (
@@ -534,6 +535,11 @@ class Store(StoreHealth, StoreLeases, Protocol):
     @property
     def kind(self) -> str:
         """``sqlite`` or ``postgresql``."""
+        ...
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that this store is opened on."""
         ...
 
     @property

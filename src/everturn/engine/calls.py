@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.asks import Ask, AskTopic, DoubtAnswer
+from everturn.domain.asks import DOUBT_ANSWERS, Ask, AskTopic
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, Retry, Stopped
 from everturn.domain.fold import CallState
 from everturn.domain.json_types import JsonObject
@@ -145,7 +145,7 @@ class Calls:
             await self._finish(state, _unknown_tool(state, self._agent), is_untrusted=False)
             return None
         if isinstance(move, AskDoubt):
-            return self._ask(state, AskTopic.DOUBT, move.text, tuple(DoubtAnswer))
+            return self._ask(state, AskTopic.DOUBT, move.text, DOUBT_ANSWERS)
         call = await self._call(state)
         if isinstance(call, ToolResult):
             await self._finish(state, call, is_untrusted=False)
@@ -174,7 +174,7 @@ class Calls:
         if tool is None or not isinstance(move, (Judge, AskDoubt)):
             return None
         if isinstance(move, AskDoubt):
-            return self._ask(state, AskTopic.DOUBT, move.text, tuple(DoubtAnswer))
+            return self._ask(state, AskTopic.DOUBT, move.text, DOUBT_ANSWERS)
         call = await self._call(state)
         if isinstance(call, ToolResult):
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from types import ModuleType
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import StoreRefused
 from everturn.domain.ids import Ids
+from everturn.domain.machine import Machine
 from everturn.domain.probe import Probe
 from everturn.store.context import StoreContext
 from everturn.store.files.disk import Disk, explain_error, make_folder, report_errors
@@ -65,7 +67,8 @@ async def open_store(
     workers = Workers(db, path.parent)
     try:
         await db.open()
-        yield Store(db, context, data_dir=folder, workers=workers, copy_database=db.copy_to)
+        machine = Machine("", socket.gethostname())
+        yield Store(db, context, data_dir=folder, machine=machine, workers=workers, copy_database=db.copy_to)
     finally:
         await db.close()
         workers.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 
+from everturn.domain.machine import Machine
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import Trouble, WriteCounts
 from everturn.store.blobs.files import Files
@@ -35,6 +36,7 @@ class Store:
         context: StoreContext,
         *,
         data_dir: Path,
+        machine: Machine,
         workers: Workers,
         copy_database: Callable[[Path], Awaitable[None]],
     ) -> None:
@@ -42,6 +44,7 @@ class Store:
         self._db = db
         self._hub = hub
         self.data_dir = data_dir
+        self.machine = machine
         self.lease_s = settings.lease_s
         self.sessions = Sessions(db)
         self.turns = Turns(db, text_bytes_max=settings.text_bytes_max)

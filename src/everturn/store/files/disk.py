@@ -47,14 +47,14 @@ def write_atomically(disk: Disk, target: Path, data: bytes) -> None:
     temporary = target.with_name(f".{target.name}-{os.getpid()}-{os.urandom(8).hex()}")
     try:
         with report_errors(target):
-            _write_new(disk, temporary, data)
+            write_new(disk, temporary, data)
             disk.rename(temporary, target)
             disk.sync_folder(target.parent)  # guard: a15
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _write_new(disk: Disk, temporary: Path, data: bytes) -> None:
+def write_new(disk: Disk, temporary: Path, data: bytes) -> None:
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         disk.write(descriptor, data)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everturn.store.blobs.old_files import upload_old_files
 from everturn.store.context import StoreContext
+from everturn.store.files.machine import read_machine
 from everturn.store.postgres.copy import copy_in as restore_postgres
 from everturn.store.postgres.database import PostgresDatabase
 from everturn.store.postgres.workers import PostgresWorkers
@@ -19,11 +21,14 @@ __all__ = ["PostgresDatabase", "open_postgres", "restore_postgres"]
 @asynccontextmanager
 async def open_postgres(address: str, folder: Path, context: StoreContext) -> AsyncIterator[Store]:
     """Open the store on the database at this address. Raises StoreAway, StoreRefused, StoreTooNew."""
+    machine = await asyncio.to_thread(read_machine, folder, context.disk)
     db = PostgresDatabase(address, context)
     await db.open()
     workers = PostgresWorkers(db, folder, context.disk, lease_s=context.settings.lease_s)
     try:
-        store = Store(db, context, data_dir=folder, workers=workers, copy_database=db.copy_to)
+        store = Store(
+            db, context, data_dir=folder, machine=machine, workers=workers, copy_database=db.copy_to
+        )
         await upload_old_files(db, store.blobs, folder)
         yield store
     finally:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from everturn.domain.asks import Ask, AskTopic
+from everturn.domain.checkpoints import FilesInDoubt
 from everturn.domain.errors import JournalCorrupt
 from everturn.domain.events import KINDS, Event
 from everturn.domain.ids import message_id
@@ -338,13 +339,16 @@ class AskBody(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str = ""
     label: str = ""
     edited: str | None = None
+    files: FilesInDoubt | None = None
 
 
 _ask_body = msgspec.json.Decoder(AskBody)
 
 
 def ask_body(ask: Ask) -> str:
-    return to_json(AskBody(ask.text, ask.choices, ask.name, ask.arguments, ask.digest, ask.label, ask.edited))
+    return to_json(
+        AskBody(ask.text, ask.choices, ask.name, ask.arguments, ask.digest, ask.label, ask.edited, ask.files)
+    )
 
 
 def ask_of(row: AskColumns) -> Ask:
@@ -368,4 +372,5 @@ def ask_of(row: AskColumns) -> Ask:
         expires_at=row.expires_at,
         title=row.title,
         edited=body.edited,
+        files=body.files,
     )
