@@ -33,6 +33,7 @@ ABOUT = {
     "server": "The web server.",
     "engine": "How turns run.",
     "store": "The database.",
+    "files": "Files of sessions ([files](files.md)).",
     "memory": "What is remembered across sessions ([memory](memory.md)).",
 }
 NAMED = {

@@ -92,6 +92,7 @@ async def open_app(
                     clock,
                     secret=lambda name: _secret(keys, name),
                     has_sign_in=open_accounts(store, clock, ids).is_sign_in_on,
+                    roots=config.files.root_folders(),
                 ),
                 config.profiles,
                 extra=[*tools, *([memory.tool] if config.memory.provider == NOTES else [])],

@@ -27,6 +27,7 @@ from everturn.store import StoreSettings
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.tools.tool_set import TOOL_NAMES
 from everturn.web.settings import WebSettings
+from everturn.workspace import FilesSettings
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -47,7 +48,13 @@ TOP: Mapping[str, str] = MappingProxyType(
 )
 # Tables whose settings are fields of a struct.
 TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
-    {"server": WebSettings, "engine": EngineSettings, "store": StoreSettings, "memory": MemorySettings}
+    {
+        "server": WebSettings,
+        "engine": EngineSettings,
+        "store": StoreSettings,
+        "files": FilesSettings,
+        "memory": MemorySettings,
+    }
 )
 # Settings of [server] that have an environment variable of their own.
 SERVER_ENVIRONMENT = ("trusted_proxies", "hosts", "base_path")
@@ -95,6 +102,7 @@ _FIXED: Mapping[str, frozenset[str]] = MappingProxyType(
             )
         ),
         "store": frozenset(("recovery_attempts_max", "recovery_age_max_ms")),
+        "files": frozenset(),
         "memory": frozenset(
             (
                 *("look_s", "observe_timeout_s", "close_timeout_s", "owing_max", "extraction_chars_max"),
@@ -125,6 +133,7 @@ class Config(msgspec.Struct, frozen=True):
     profiles: Profiles
     models: ModelsSettings
     memory: MemorySettings
+    files: FilesSettings
 
 
 def variable_of(name: str) -> str:
@@ -191,6 +200,7 @@ def read_config(
         profiles=reader.profiles(),
         models=reader.models(),
         memory=reader.convert(MemorySettings, "memory", reader.table("memory")),
+        files=reader.convert(FilesSettings, "files", reader.table("files")),
     )
 
 

@@ -251,6 +251,11 @@ export interface components {
          * @enum {unknown}
          */
         FinishReason: "calls" | "filtered" | "length" | "stop";
+        /** FolderLine */
+        FolderLine: {
+            path: string;
+            name: string;
+        };
         /** Hit */
         Hit: {
             session_id: string;
@@ -736,6 +741,16 @@ export interface components {
             secrets: components["schemas"]["SecretsState"];
             sandbox: components["schemas"]["Sandboxed"];
             version: string;
+        };
+        /** ShownFolders */
+        ShownFolders: {
+            path: string;
+            above: string | null;
+            folders: components["schemas"]["FolderLine"][];
+            /** @default false */
+            is_cut?: boolean;
+            /** @default [] */
+            recent?: components["schemas"]["FolderLine"][];
         };
         /** ShownNote */
         ShownNote: {

@@ -12,6 +12,7 @@ from everturn.tools.files.browse import (
     files_named,
     text_of,
 )
+from everturn.tools.folders import FolderLine, FolderList
 from everturn.tools.mcp.servers import ServerState
 from everturn.tools.policy.policy import Policy, Rule
 from everturn.tools.policy.trust import Trust
@@ -27,6 +28,8 @@ __all__ = [
     "TOOL_NAMES",
     "EverturnToolbox",
     "Fetcher",
+    "FolderLine",
+    "FolderList",
     "McpServer",
     "Policy",
     "Profile",

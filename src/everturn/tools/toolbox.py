@@ -16,6 +16,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.store import Records, Search
 from everturn.domain.tool import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
+from everturn.tools.folders import Folders
 from everturn.tools.mcp.servers import McpServers, McpTool, Secret, ServerState
 from everturn.tools.mcp.trust import McpTrust, texts_of
 from everturn.tools.policy.hosts import host_concern, host_key, is_listed
@@ -42,7 +43,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     """What the toolbox needs of the program around it.
 
     ``secret`` finds a key by its name, for MCP servers. ``has_sign_in``: is there a password now, without
-    which ``host_network`` is refused?
+    which ``host_network`` is refused? ``roots``: the folders in which projects may lie; none: anywhere.
     """
 
     records: Records
@@ -50,6 +51,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     clock: Clock
     secret: Secret = lambda name: None
     has_sign_in: Callable[[], Awaitable[bool]] = _has_no_sign_in
+    roots: tuple[Path, ...] = ()
 
 
 class EverturnToolbox:
@@ -70,7 +72,8 @@ class EverturnToolbox:
     ) -> None:
         records, clock = services.records, services.clock
         fetcher = fetcher or Fetcher()
-        self._workspaces = Workspaces(home)
+        self._workspaces = Workspaces(home, services.roots)
+        self.folders = Folders(self._workspaces)
         self._profiles = profiles
         self._sandbox = sandbox or Sandbox(home)
         self._gate = Gate(fetcher.network)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from everturn.domain.errors import Invalid
@@ -12,10 +13,12 @@ from everturn.tools.disk_sync import DiskSync
 
 
 class Workspaces:
-    """``home`` is the data folder, which holds the sessions' own workspaces."""
+    """``home`` is the data folder, which holds the sessions' own workspaces. ``roots``: the folders in which
+    projects may lie; none: anywhere."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, roots: Sequence[Path] = ()) -> None:
         self.home = home.resolve()
+        self._roots = tuple(roots)
 
     def make(self) -> None:
         """Make the folder of all workspaces; each workspace is synced with what is made in it."""
@@ -60,7 +63,21 @@ class Workspaces:
                 f"No session can work in {project!r}: commands there would reach Everturn's data folder.",
                 hint="Name a folder that neither holds the data folder nor lies in it.",
             )
+        if self._roots and not self.is_in_roots(folder):
+            raise Invalid(
+                f"No session can work in {project!r}: it is not in one of the folders that are allowed.",
+                hint="Choose a folder in one of them, or add this one to roots in [files] of config.toml.",
+            )
         return folder
+
+    def roots(self) -> tuple[Path, ...]:
+        """The real paths of the allowed folders that are there: a disk may be away."""
+        found = (root.resolve() for root in self._roots)
+        return tuple(dict.fromkeys(root for root in found if root.is_dir()))
+
+    def is_in_roots(self, folder: Path) -> bool:
+        """Whether a folder, given by its real path, is an allowed one or lies in one."""
+        return any(folder.is_relative_to(root) for root in self.roots())
 
     def delete(self, session_id: str) -> None:
         """Delete a session's own folder with everything in it. A project's folder is the user's and stays."""

@@ -24,6 +24,7 @@ from everturn.web.access.token import Access
 from everturn.web.api.account import AccountApi
 from everturn.web.api.documents import DocumentsApi
 from everturn.web.api.files import FilesApi
+from everturn.web.api.folders import FoldersApi
 from everturn.web.api.mcp import McpApi
 from everturn.web.api.models import ModelsApi
 from everturn.web.api.openai import OpenAiApi
@@ -167,6 +168,7 @@ class _Parts:
         yield from self._openai().endpoints()
         if services.toolbox is not None:
             yield from WorkspaceApi(engine, services.toolbox, clock).endpoints()
+            yield from FoldersApi(services.toolbox, store.sessions).endpoints()
 
     def _openai(self) -> OpenAiApi:
         services, settings = self._services, self._settings

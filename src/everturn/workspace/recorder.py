@@ -24,7 +24,7 @@ from everturn.domain.checkpoints import (
     LeftOut,
     NewCheckpoint,
 )
-from everturn.domain.errors import WorkspaceUnreadable
+from everturn.domain.errors import Invalid, WorkspaceUnreadable
 from everturn.domain.store import Store
 from everturn.domain.store_values import Claim
 from everturn.domain.trees import EMPTY_TREE, Kind, Tree, decode_tree, shown
@@ -39,8 +39,15 @@ SCANS_AT_ONCE: Final = 8
 
 
 class FilesSettings(msgspec.Struct, frozen=True):
-    """What checkpoints hold. Fields with a description are settings of config.toml."""
+    """Where sessions work, what checkpoints hold. Fields with a description are settings of config.toml."""
 
+    roots: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Folders in which sessions may work, besides their own; the page lists what is in "
+            "them. Empty: a session may work in any folder whose full path is given."
+        ),
+    ] = ()
     ignore: Annotated[
         tuple[str, ...],
         Meta(description="What checkpoints leave out in every workspace, as lines of a .gitignore."),
@@ -49,6 +56,15 @@ class FilesSettings(msgspec.Struct, frozen=True):
     workspace_files_max: Annotated[
         int, Meta(description="Files and folders that a checkpoint holds at most.")
     ] = 50_000
+
+    def __post_init__(self) -> None:
+        """Raises Invalid: a relative path would mean another folder wherever the server is started."""
+        for root in self.roots:
+            if not os.path.isabs(os.path.expanduser(root)) or "\0" in root:
+                raise Invalid(f"{root!r} is not a full path.", hint="Like /srv/work or ~/work.", key="roots")
+
+    def root_folders(self) -> tuple[Path, ...]:
+        return tuple(Path(root).expanduser() for root in self.roots)
 
 
 class Recorder:
