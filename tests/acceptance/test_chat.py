@@ -96,11 +96,10 @@ async def test_a_conversation_in_the_terminal(data_dir: Path, wires: WireServer)
         WireAnswer(openai_answer(["Greeting"])),
         WireAnswer(openai_answer(["Still here."])),
     )
-    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
-    async with (
-        server(environ, port),
-        program(environ, "chat", "--server", f"http://127.0.0.1:{port}") as chat,
-    ):
+    port = free_port()
+    environ = environment(data_dir, wires, PYTHONUNBUFFERED="1", EVERTURN_PORT=str(port))
+    # Without --server: the address is that of the settings.
+    async with server(environ, port), program(environ, "chat") as chat:
         await chat.type("Hi")
         await chat.until("more.")
         await chat.type("And now?")

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 from urllib.parse import quote
 
 import click
@@ -16,20 +17,21 @@ from rich.console import Console
 
 from everturn.cli import prompts
 from everturn.cli.client import Client, ServerRefused, WireEvent
-from everturn.cli.common import console, print_error, run
+from everturn.cli.common import console, home_option, print_error, run, server_address
 from everturn.cli.screen import Screen
+from everturn.config import read_config
 from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import TurnWaiting
 
-DEFAULT_ADDRESS = "http://127.0.0.1:8420"
 LEFT_BY_SIGNAL = 130
 _UNFIT = 422
 _NO_SESSION = (404, 410, 422)  # unknown, deleted, not an id
 
 
 @click.command()
-@click.option("--server", default=None, help=f"Server address. Default: EVERTURN_URL or {DEFAULT_ADDRESS}.")
+@click.option("--server", default=None, help="Server address. Default: EVERTURN_URL, or as in the settings.")
+@home_option
 @click.option("--token", default=None, help="API token. Default: EVERTURN_TOKEN.")
 @click.option(
     "--session",
@@ -37,13 +39,13 @@ _NO_SESSION = (404, 410, 422)  # unknown, deleted, not an id
     default=None,
     help="Continue this session ('everturn sessions' lists them).",
 )
-def chat(server: str | None, token: str | None, session_id: str | None) -> None:
+def chat(server: str | None, home: Path | None, token: str | None, session_id: str | None) -> None:
     """Chat with a running server. Ctrl-C stops the turn; at the prompt it quits. /help lists the commands.
 
     The server must be running at the start; if it stops later, chat waits for it. Exit code: 0 quit, 1 the
     server cannot be reached or refused, 2 there is no such session (or the command was not understood).
     """
-    address = server or os.environ.get("EVERTURN_URL") or DEFAULT_ADDRESS
+    address = server or os.environ.get("EVERTURN_URL") or server_address(read_config(home))[0].rstrip("/")
     sys.exit(run(_chat(address, token or os.environ.get("EVERTURN_TOKEN"), session_id)))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import errno
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -41,6 +42,15 @@ OWNER = "local"
 home_option = click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), help="Data folder (EVERTURN_HOME)."
 )
+
+
+def server_address(config: Config) -> tuple[str, str]:
+    """The address of the page, and the host and port that the server listens on."""
+    host, port = config.web.host, config.web.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    number = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0][4][0]
+    shown = f"[{number}]" if family == socket.AF_INET6 else number
+    return f"http://{shown}:{port}{config.web.root}/", f"{number}:{port}"
 
 
 # Characters that move the cursor, change the terminal or reverse the reading order. Printed unescaped, they

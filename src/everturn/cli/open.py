@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import click
 
-from everturn.cli.common import home_option
-from everturn.config import Config, read_config
+from everturn.cli.common import home_option, server_address
+from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid
 from everturn.web.access.browser import address_to_open, open_browser
@@ -38,18 +37,9 @@ def open_(home: Path | None, host: str | None, port: int | None, is_token: bool,
     if is_token:
         click.echo(token)
         return
-    address, place = _where(config)
+    address, place = server_address(config)
     carrying = address_to_open(address, place, config.home, SystemClock())
     click.echo(carrying)
     click.echo(f"Valid once, for {CODE_MINUTES} minutes.", err=True)
     if not is_printed and not open_browser(address, carrying, config.home):
         click.echo("No browser could be started. Open the address yourself.", err=True)
-
-
-def _where(config: Config) -> tuple[str, str]:
-    """The address of the page, and the host and port that the server listens on."""
-    host, port = config.web.host, config.web.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    number = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0][4][0]
-    shown = f"[{number}]" if family == socket.AF_INET6 else number
-    return f"http://{shown}:{port}{config.web.root}/", f"{number}:{port}"
