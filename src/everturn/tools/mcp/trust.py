@@ -79,10 +79,10 @@ def texts_of(server: McpServer, tools: Sequence[McpTool]) -> tuple[Untrusted, ..
 
 
 def _question(server: McpServer, tools: Sequence[McpTool]) -> Untrusted:
-    count = "a tool" if len(tools) == 1 else f"{len(tools)} tools"
+    count, which = ("a tool", "it") if len(tools) == 1 else (f"{len(tools)} tools", "them")
     return Untrusted(
         name=server.name,
-        question=f"The MCP server {server.name} describes {count} to the agent{_reach(server)}. Use them?",
+        question=f"The MCP server {server.name} describes {count} to the agent{_reach(server)}. Use {which}?",
         text="\n\n".join(map(describe, tools)),
         digest=_digest(tools),
     )
