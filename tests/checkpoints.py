@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from everturn.domain.checkpoints import ChangeKind, Changes, FileChange, NewCheckpoint
+from everturn.domain.checkpoints import Cause, ChangeKind, Changes, FileChange, NewCheckpoint
 from everturn.domain.store_values import Claim
 from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Tree, encode_tree, hash_bytes
 from everturn.store import Store
@@ -21,8 +21,20 @@ async def put_tree(store: Store, files: Mapping[bytes, bytes]) -> tuple[str, lis
 
 
 def new_checkpoint(
-    held: Claim, tree: str, call_id: str | None = "call_1", before: str = EMPTY_TREE
+    held: Claim,
+    tree: str,
+    call_id: str | None = "call_1",
+    before: str = EMPTY_TREE,
+    *,
+    is_of_parent: bool = False,
 ) -> NewCheckpoint:
     return NewCheckpoint(
-        turn_id=held.turn.id, epoch=held.epoch, before=before, tree=tree, changes=CHANGES, call_id=call_id
+        turn_id=held.turn.id,
+        epoch=held.epoch,
+        before=before,
+        tree=tree,
+        changes=CHANGES,
+        cause=Cause.FOUND if call_id is None else Cause.CALL,
+        call_id=call_id,
+        is_of_parent=is_of_parent,
     )

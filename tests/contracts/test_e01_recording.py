@@ -9,7 +9,7 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.asks import DoubtAnswer
-from everturn.domain.checkpoints import ChangeKind, Checkpoint
+from everturn.domain.checkpoints import Cause, ChangeKind, Checkpoint
 from everturn.domain.errors import DiskFull
 from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
@@ -114,14 +114,16 @@ async def test_e01_what_a_user_changed_is_not_the_work_of_the_next_call(
 ) -> None:
     async with open_harness(store, [WRITE], "done", [CallTool("idle")], "done", **options) as h:
         session = await h.new_session()
-        await h.run(session)
+        before = await h.run(session)
         (workspace / "made.txt").write_text("edited by hand")
         turn = await h.run(session)
         results = await payloads(h, session, ev.ToolFinished)
         changed = await payloads(h, session, ev.FilesChanged)
     assert (changed[-1].call_id, changed[-1].changes[0].what) == (None, ChangeKind.CHANGED)
     assert results[-1].checkpoint is None
-    (made,) = await store.checkpoints.of_turn(OWNER, turn.id)
+    assert await store.checkpoints.of_turn(OWNER, turn.id) == []
+    made = (await store.checkpoints.of_turn(OWNER, before.id))[-1]
+    assert (made.cause, made.epoch) == (Cause.FOUND, 0)
     assert await content(store, made.tree) == {"made.txt": b"edited by hand"}
 
 
@@ -146,7 +148,9 @@ async def test_e06_a_projects_first_checkpoint_lists_nothing_as_changed(
     async with open_harness(store, [WRITE], "done", **options) as h:
         session = await h.new_session(project=str(workspace))
         turn = await h.run(session)
-    found, made = await store.checkpoints.of_turn(OWNER, turn.id)
+    (made,) = await store.checkpoints.of_turn(OWNER, turn.id)
+    found = await store.checkpoints.at(OWNER, session.id, None)
+    assert found is not None
     assert (found.call_id, found.changes.changed_total) == (None, 0)
     assert {left.path for left in found.changes.left_out} == {".git", "a.log"}
     assert [change.path for change in made.changes.changed] == ["made.txt"]

@@ -60,11 +60,21 @@ class FilesInDoubt(msgspec.Struct, frozen=True, omit_defaults=True):
     machine: str = ""
 
 
+class Cause(StrEnum):
+    """Why a checkpoint was made."""
+
+    CALL = "call"  # a tool call changed files
+    FOUND = "found"  # changes that no call reported
+    SAVED = "saved"  # a user saved files, from the page
+    RESTORED = "restored"  # a user brought files back
+
+
 class NewCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint to be stored. Its tree and everything that the tree names is in the blobs already.
 
-    ``before``: the tree of the session's last checkpoint. ``call_id`` None: changes that were found before
-    the turn's first call.
+    ``turn_id`` and ``epoch``: the claim of the worker that stores it. ``before``: the tree of the session's
+    last checkpoint. ``is_of_parent``: the changes were there before the turn's first call. They belong to
+    the turn before it, so that undoing the turn keeps them.
     """
 
     turn_id: str
@@ -72,19 +82,36 @@ class NewCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     before: str
     tree: str
     changes: Changes
+    cause: Cause = Cause.CALL
     call_id: str | None = None
+    is_of_parent: bool = False
+
+
+class NewSave(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint of what a user did while no worker held a turn of the session. It belongs to the last
+    turn. ``after``: the id of the checkpoint that the folder was compared with; None: there was none."""
+
+    after: str | None
+    before: str
+    tree: str
+    changes: Changes
+    cause: Cause = Cause.SAVED
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
+    """``turn_id`` made the changes or, if ``epoch`` is 0, was the last turn before them; None: there was
+    none."""
+
     id: str
     session_id: str
-    turn_id: str
+    turn_id: str | None
     call_id: str | None
     epoch: int
     created_at: int
     before: str
     tree: str
     changes: Changes
+    cause: Cause = Cause.CALL
 
 
 class Checkpoints(Protocol):
@@ -94,6 +121,21 @@ class Checkpoints(Protocol):
         On return it is durable. Raises Fenced if the worker no longer holds the turn; then nothing was
         stored.
         """
+        ...
+
+    async def save(self, owner: str, session_id: str, new: NewSave) -> Checkpoint | None:
+        """Like ``put``, for a user. None if the workspace was recorded or moved meanwhile: then nothing was
+        stored, and the caller scans again. Raises NotFound, Gone."""
+        ...
+
+    async def get(self, owner: str, session_id: str, checkpoint_id: str) -> Checkpoint:
+        """Raises NotFound, Gone."""
+        ...
+
+    async def at(self, owner: str, session_id: str, turn_id: str | None) -> Checkpoint | None:
+        """The files of a turn: its last checkpoint, or that of its nearest ancestor that has one, or what
+        was there before the first turn (also for ``turn_id`` None). None: nothing was. Raises NotFound,
+        Gone."""
         ...
 
     async def last(self, owner: str, session_id: str) -> Checkpoint | None:

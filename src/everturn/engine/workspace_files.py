@@ -24,6 +24,8 @@ class WorkspaceFiles:
         self._recorder = services.recorder
         self._log = log
         self._claim = claim
+        # A call of this turn has begun: changes that are found later may be its work.
+        self._has_called = any(event.kind == "tool.started" for event in claim.journal)
         self._is_current = False  # the last checkpoint holds what was there before the next call
 
     async def find_changes(self, workspace: Path) -> None:
@@ -36,7 +38,9 @@ class WorkspaceFiles:
         if self._recorder is None or self._is_current:
             return
         try:
-            made = await self._recorder.record(self._claim, workspace, None)
+            made = await self._recorder.record(
+                self._claim, workspace, None, is_of_parent=not self._has_called
+            )
         except (Retry, Stopped) as error:
             _log.warning("turn %s: %s", self._claim.turn.id, error.message)
             return
@@ -53,6 +57,7 @@ class WorkspaceFiles:
         """
         if self._recorder is None or tool.spec.reads_only:
             return None, text
+        self._has_called = True
         try:
             made = await self._recorder.record(self._claim, call.workspace, call.id)
         except (Retry, Stopped) as error:

@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from everturn.domain.blobs import Blobs
-from everturn.domain.checkpoints import Changes, Checkpoint, NewCheckpoint
+from everturn.domain.checkpoints import Cause, Changes, Checkpoint, NewCheckpoint, NewSave
 from everturn.domain.errors import NotFound
 from everturn.domain.probe import Moment
-from everturn.domain.trees import Kind, decode_tree
-from everturn.store.scripts.common import find_turn, get_session
+from everturn.domain.trees import EMPTY_TREE, Kind, decode_tree
+from everturn.store.scripts.common import find_turn, get_session, locked_shown_session, shown_session
 from everturn.store.scripts.queries.files import (
+    CHECKPOINT,
+    CHECKPOINT_AT_START,
+    CHECKPOINT_AT_TURN,
     CHECKPOINT_INSERT,
     CHECKPOINT_LAST,
     CHECKPOINT_TREES,
@@ -20,7 +23,7 @@ from everturn.store.scripts.queries.files import (
     CheckpointColumns,
     CheckpointTree,
 )
-from everturn.store.scripts.rows import to_json
+from everturn.store.scripts.rows import SessionRow, to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turns.endings import lock_held_turn
 
@@ -35,6 +38,15 @@ class Checkpoints:
 
     async def put(self, new: NewCheckpoint) -> Checkpoint:
         return await self._db.write(_put, new)
+
+    async def save(self, owner: str, session_id: str, new: NewSave) -> Checkpoint | None:
+        return await self._db.write(_save, owner, session_id, new)
+
+    async def get(self, owner: str, session_id: str, checkpoint_id: str) -> Checkpoint:
+        return await self._db.read(_get, owner, session_id, checkpoint_id)
+
+    async def at(self, owner: str, session_id: str, turn_id: str | None) -> Checkpoint | None:
+        return await self._db.read(_at, owner, session_id, turn_id)
 
     async def last(self, owner: str, session_id: str) -> Checkpoint | None:
         return await self._db.read(_last, owner, session_id)
@@ -52,8 +64,8 @@ class Checkpoints:
         after = 0
         while rows := await self._db.read(_trees, after):
             after = rows[-1].checkpoint_no
-            for row in rows:
-                async for hashes in self._named_by(row.tree, seen):
+            for tree in (tree for row in rows for tree in (row.before, row.tree)):
+                async for hashes in self._named_by(tree, seen):
                     yield hashes
 
     async def _named_by(self, root: str, seen: set[str]) -> AsyncIterator[Sequence[str]]:
@@ -61,8 +73,8 @@ class Checkpoints:
         waiting = [root]
         while waiting:
             sha256 = waiting.pop()
-            if sha256 in seen:
-                continue
+            if sha256 in seen or sha256 in ("", EMPTY_TREE):
+                continue  # nothing was known before, or there was nothing, which is not stored
             seen.add(sha256)
             data = b"".join([piece async for piece in self._blobs.read(sha256)])
             entries = decode_tree(data, sha256).entries
@@ -72,32 +84,78 @@ class Checkpoints:
 
 def _put(tx: Tx, new: NewCheckpoint) -> Script[Checkpoint]:
     session, turn = yield from lock_held_turn(tx, new.turn_id, new.epoch)
+    turn_no, epoch = (turn.parent_no, 0) if new.is_of_parent else (turn.no, new.epoch)
+    place = CheckpointPlace(turn_no, epoch, new.cause, new.call_id)
+    made = yield from add_checkpoint(tx, session, place, new.before, new.tree, new.changes)
+    tx.probe.pass_by(Moment.CHECKPOINT_WRITTEN, new.turn_id)
+    tx.moments.append((Moment.CHECKPOINT_COMMITTED, new.turn_id))
+    return made
+
+
+def _save(tx: Tx, owner: str, session_id: str, new: NewSave) -> Script[Checkpoint | None]:
+    session = yield from locked_shown_session(tx, owner, session_id)
+    last = yield from CHECKPOINT_LAST.first(session.no)
+    if new.after != (last.id if last else None):
+        return None
+    place = CheckpointPlace(session.head_no, 0, new.cause)
+    return (yield from add_checkpoint(tx, session, place, new.before, new.tree, new.changes))
+
+
+class CheckpointPlace(msgspec.Struct, frozen=True):
+    """What a new checkpoint belongs to: a turn and, if the turn made it, the epoch and the call."""
+
+    turn_no: int | None
+    epoch: int
+    cause: Cause
+    call_id: str | None = None
+
+
+def add_checkpoint(
+    tx: Tx, session: SessionRow, place: CheckpointPlace, before: str, tree: str, changes: Changes
+) -> Script[Checkpoint]:
+    """Insert a checkpoint under the session's lock; its workspace counts as holding it."""
     checkpoint_id = tx.ids.make("chk")
     number = yield from CHECKPOINT_INSERT.only(
         checkpoint_id,
         session.no,
-        turn.no,
-        new.call_id,
-        new.epoch,
+        place.turn_no,
+        place.call_id,
+        place.epoch,
+        place.cause.value,
         tx.now,
-        new.before,
-        new.tree,
-        to_json(new.changes),
+        before,
+        tree,
+        to_json(changes),
     )
     yield q("workspace_put", session.no, number)
-    tx.probe.pass_by(Moment.CHECKPOINT_WRITTEN, new.turn_id)
-    tx.moments.append((Moment.CHECKPOINT_COMMITTED, new.turn_id))
-    return Checkpoint(
-        checkpoint_id,
-        session.id,
-        turn.id,
-        new.call_id,
-        new.epoch,
-        tx.now,
-        new.before,
-        new.tree,
-        new.changes,
-    )
+    return _checkpoint_of((yield from CHECKPOINT.only(checkpoint_id)))
+
+
+def _get(tx: Tx, owner: str, session_id: str, checkpoint_id: str) -> Script[Checkpoint]:
+    session = yield from shown_session(tx, owner, session_id)
+    row = yield from CHECKPOINT.first(checkpoint_id)
+    if row is None or row.session_id != session.id:
+        raise NotFound("checkpoint", checkpoint_id)
+    return _checkpoint_of(row)
+
+
+def _at(tx: Tx, owner: str, session_id: str, turn_id: str | None) -> Script[Checkpoint | None]:
+    session = yield from shown_session(tx, owner, session_id)
+    if turn_id is None:
+        row = yield from CHECKPOINT_AT_START.first(session.no)
+        return None if row is None else _checkpoint_of(row)
+    turn = yield from find_turn(turn_id)
+    if turn is None or turn.session_no != session.no:
+        raise NotFound("turn", turn_id)
+    return (yield from checkpoint_at(session, turn.no))
+
+
+def checkpoint_at(session: SessionRow, turn_no: int) -> Script[Checkpoint | None]:
+    """The files of a turn."""
+    row = yield from CHECKPOINT_AT_TURN.first(turn_no)
+    if row is None:
+        row = yield from CHECKPOINT_AT_START.first(session.no)
+    return None if row is None else _checkpoint_of(row)
 
 
 def _last(tx: Tx, owner: str, session_id: str) -> Script[Checkpoint | None]:
@@ -128,4 +186,5 @@ def _checkpoint_of(row: CheckpointColumns) -> Checkpoint:
         row.before,
         row.tree,
         _changes.decode(row.body),
+        Cause(row.cause),
     )

@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from everturn.domain.checkpoints import (
     LISTED_MAX,
+    Cause,
     ChangeKind,
     Changes,
     Checkpoint,
@@ -77,8 +78,11 @@ class Recorder:
         # Threads of its own: a scan waits for the blobs, which need threads too.
         self._threads = anyio.CapacityLimiter(SCANS_AT_ONCE)
 
-    async def record(self, claim: Claim, workspace: Path, call_id: str | None) -> Checkpoint | None:
+    async def record(
+        self, claim: Claim, workspace: Path, call_id: str | None, *, is_of_parent: bool = False
+    ) -> Checkpoint | None:
         """Store what changed in the workspace since the session's last checkpoint; None if nothing did.
+        ``is_of_parent``: it changed before the turn's first call.
 
         On return the bytes and then the row are durable. If cancelled, there is a whole checkpoint or none.
         Raises Fenced, WorkspaceUnreadable, and what the blobs and the store raise.
@@ -100,7 +104,9 @@ class Recorder:
             before=before,
             tree=found.tree,
             changes=changes,
+            cause=Cause.FOUND if call_id is None else Cause.CALL,
             call_id=call_id,
+            is_of_parent=is_of_parent,
         )
         made = await self._store.checkpoints.put(new)
         # Only now: an index says that what it lists is stored, which a row must keep true.

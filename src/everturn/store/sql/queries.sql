@@ -629,11 +629,15 @@ SELECT DISTINCT f.sha256 FROM files f WHERE NOT EXISTS (SELECT 1 FROM blobs b WH
 -- ---------------------------------------------------------------- checkpoints
 
 -- macro: checkpoint_columns
-c.checkpoint_no, c.id, s.id AS session_id, t.id AS turn_id, c.call_id, c.epoch, c.created_at, c.before, c.tree, c.body
+c.checkpoint_no, c.id, s.id AS session_id, t.id AS turn_id, c.call_id, c.epoch, c.cause, c.created_at, c.before, c.tree,
+c.body
+
+-- macro: checkpoint_tables
+checkpoints c JOIN sessions s ON s.session_no = c.session_no LEFT JOIN turns t ON t.turn_no = c.turn_no
 
 -- name: checkpoint_insert
-INSERT INTO checkpoints (id, session_no, turn_no, call_id, epoch, created_at, before, tree, body)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING checkpoint_no
+INSERT INTO checkpoints (id, session_no, turn_no, call_id, epoch, cause, created_at, before, tree, body)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING checkpoint_no
 
 -- name: workspace_put
 INSERT INTO workspaces (session_no, checkpoint_no) VALUES ($1, $2)
@@ -641,16 +645,36 @@ ON CONFLICT (session_no) DO UPDATE SET checkpoint_no = excluded.checkpoint_no
 
 -- name: checkpoint_last
 -- What the session's workspace was last seen to hold.
-SELECT {checkpoint_columns} FROM workspaces w JOIN checkpoints c ON c.checkpoint_no = w.checkpoint_no
-JOIN sessions s ON s.session_no = c.session_no JOIN turns t ON t.turn_no = c.turn_no WHERE w.session_no = $1
+SELECT {checkpoint_columns} FROM {checkpoint_tables} JOIN workspaces w ON w.checkpoint_no = c.checkpoint_no
+WHERE w.session_no = $1
+
+-- name: checkpoint_row
+SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.id = $1
 
 -- name: checkpoints_of_turn
-SELECT {checkpoint_columns} FROM checkpoints c
-JOIN sessions s ON s.session_no = c.session_no JOIN turns t ON t.turn_no = c.turn_no
-WHERE c.turn_no = $1 ORDER BY c.checkpoint_no
+SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.turn_no = $1 ORDER BY c.checkpoint_no
+
+-- name: checkpoint_at_turn
+-- The last one of the turn, or of its nearest ancestor that has one.
+WITH RECURSIVE up (turn_no, parent_no, depth) AS (
+  SELECT turn_no, parent_no, 0 FROM turns WHERE turn_no = $1
+  UNION ALL
+  SELECT t.turn_no, t.parent_no, up.depth + 1 FROM up JOIN turns t ON t.turn_no = up.parent_no
+  WHERE NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.turn_no = up.turn_no)
+)
+SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.checkpoint_no = (
+  SELECT max(checkpoint_no) FROM checkpoints
+  WHERE turn_no = (SELECT turn_no FROM up ORDER BY depth DESC LIMIT 1)
+)
+
+-- name: checkpoint_at_start
+-- The last one of what was there before the first turn.
+SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.checkpoint_no = (
+  SELECT max(checkpoint_no) FROM checkpoints WHERE session_no = $1 AND turn_no IS NULL
+)
 
 -- name: checkpoint_trees
-SELECT checkpoint_no, tree FROM checkpoints WHERE checkpoint_no > $1 ORDER BY checkpoint_no LIMIT $2
+SELECT checkpoint_no, tree, before FROM checkpoints WHERE checkpoint_no > $1 ORDER BY checkpoint_no LIMIT $2
 
 -- ---------------------------------------------------------------- blobs
 

@@ -12,9 +12,10 @@ class CheckpointColumns(Columns, frozen=True):
     checkpoint_no: int
     id: str
     session_id: str
-    turn_id: str
+    turn_id: str | None
     call_id: str | None
     epoch: int
+    cause: str
     created_at: int
     before: str
     tree: str
@@ -24,11 +25,15 @@ class CheckpointColumns(Columns, frozen=True):
 class CheckpointTree(Columns, frozen=True):
     checkpoint_no: int
     tree: str
+    before: str
 
 
-CHECKPOINT_INSERT: SelectValue[[str, int, int, str | None, int, int, str, str, str], int] = SelectValue(
-    "checkpoint_insert"
+CHECKPOINT_INSERT: SelectValue[[str, int, int | None, str | None, int, str, int, str, str, str], int] = (
+    SelectValue("checkpoint_insert")
 )
+CHECKPOINT: Select[[str], CheckpointColumns] = Select("checkpoint_row", CheckpointColumns)
+CHECKPOINT_AT_TURN: Select[[int], CheckpointColumns] = Select("checkpoint_at_turn", CheckpointColumns)
+CHECKPOINT_AT_START: Select[[int], CheckpointColumns] = Select("checkpoint_at_start", CheckpointColumns)
 CHECKPOINT_LAST: Select[[int], CheckpointColumns] = Select("checkpoint_last", CheckpointColumns)
 CHECKPOINTS_OF_TURN: Select[[int], CheckpointColumns] = Select("checkpoints_of_turn", CheckpointColumns)
 CHECKPOINT_TREES: Select[[int, int], CheckpointTree] = Select("checkpoint_trees", CheckpointTree)
