@@ -21,6 +21,7 @@ from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
 from everturn.testing.wires import WireServer, wire_server
+from tests.s3_server import KEYS, S3Server
 from tests.waiting import HeldUp
 
 STORE_KINDS = ("sqlite", "postgresql")
@@ -77,6 +78,21 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     """The address of a database of its own with empty tables."""
     with postgres.database() as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A real S3-speaking server, started when the first test asks for it."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def files_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of an empty bucket, whose keys are in the environment, also for a child process."""
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    return s3_server.make_bucket()
 
 
 @pytest.fixture

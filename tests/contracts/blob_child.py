@@ -1,7 +1,7 @@
-"""A process that stores and collects blobs: ``python -m tests.contracts.blob_child URL FOLDER PART MOMENT NTH``.
+"""A process that stores and collects blobs: ``python -m tests.contracts.blob_child URL FOLDER PART MOMENT NTH [FILES]``.
 
 The names of what must stay are records of the store. ``life`` stores, names and collects by turns, and is killed
-at the moment; ``store`` and ``collect`` do only that, against each other.
+at the moment; ``store`` and ``collect`` do only that, against each other. FILES: the address of object storage.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from everturn.domain.probe import Moment, Probe
-from everturn.store import Store, open_store
+from everturn.store import Store, StoreSettings, open_store
 from everturn.testing import KillingProbe
 from everturn.testing.blob_conformance import random_bytes
 
@@ -59,15 +59,16 @@ async def keep_collecting(store: Store) -> None:
         await store.blobs.collect(wait_ms=0)
 
 
-async def run(url: str, folder: str, part: str, probe: Probe) -> None:
-    async with open_store(url, data_dir=Path(folder), probe=probe) as store:
+async def run(url: str, folder: str, part: str, probe: Probe, files_url: str | None) -> None:
+    settings = StoreSettings(files_url=files_url)
+    async with open_store(url, data_dir=Path(folder), probe=probe, settings=settings) as store:
         store.blobs.add_roots(roots(store))
         await {"life": live, "store": keep_storing, "collect": keep_collecting}[part](store)
 
 
-def main(url: str, folder: str, part: str, moment: str, nth: str) -> None:
+def main(url: str, folder: str, part: str, moment: str, nth: str, files_url: str | None = None) -> None:
     probe = KillingProbe(Moment(moment), int(nth)) if moment else Probe()
-    asyncio.run(run(url, folder, part, probe))
+    asyncio.run(run(url, folder, part, probe, files_url))
 
 
 if __name__ == "__main__":

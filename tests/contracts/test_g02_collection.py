@@ -17,7 +17,8 @@ from everturn.domain.blobs import Blobs
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import BlobMissing, Retry
 from everturn.domain.probe import Moment
-from everturn.store import Store, open_store
+from everturn.store import Store, StoreSettings, open_store
+from everturn.store.blobs.object_packs import MARKER
 from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.blob_conformance import (
     DAY_S,
@@ -31,6 +32,7 @@ from everturn.testing.blob_conformance import (
 from tests.blobs import packs_of, place_of
 from tests.conftest import OpenAnother
 from tests.contracts import blob_child
+from tests.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio
 KILLED = 137
@@ -187,9 +189,11 @@ async def test_g02_nothing_is_written_when_there_is_nothing_to_collect(
 # --- processes ------------------------------------------------------------------------------------------
 
 
-def run_child(url: str, folder: Path, part: str, moment: str = "", nth: int = 1) -> subprocess.Popen[bytes]:
+def run_child(
+    url: str, folder: Path, part: str, moment: str = "", nth: int = 1, *more: str
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.contracts.blob_child", url, str(folder), part, moment, str(nth)]
+        [sys.executable, "-m", "tests.contracts.blob_child", url, str(folder), part, moment, str(nth), *more]
     )
 
 
@@ -209,6 +213,26 @@ async def test_g02_a_process_killed_at_any_moment_loses_nothing_and_leaves_nothi
         for sha256 in names:
             assert blob_of(await read_all(store.blobs, sha256)).sha256 == sha256
         await check_nothing_left(store, data_dir, names)
+
+
+@pytest.mark.parametrize("moment", [Moment.BLOB_WRITTEN, Moment.BLOBS_MARKED, Moment.PACK_DELETED])
+async def test_g02_a_process_killed_at_any_moment_leaves_nothing_in_object_storage(
+    store_url: str, data_dir: Path, moment: Moment, s3_server: S3Server, files_url: str
+) -> None:
+    child = run_child(store_url, data_dir, "life", moment, 2, files_url)
+    with anyio.fail_after(300):
+        assert await anyio.to_thread.run_sync(child.wait) == KILLED
+    settings = StoreSettings(files_url=files_url)
+    async with open_store(store_url, data_dir=data_dir, settings=settings) as store:
+        names = await blob_child.read_names(store)
+        store.blobs.add_roots(blob_child.roots(store))
+        for _ in range(2):
+            await store.blobs.collect(grace_ms=-60_000, wait_ms=-60_000)
+        for sha256 in names:
+            assert blob_of(await read_all(store.blobs, sha256)).sha256 == sha256
+        packs = {path for path, _ in await packs_of(store)}
+        assert packs == {(await place_of(store, sha256))[0] for sha256 in names}
+        assert s3_server.names(files_url) == {MARKER, *(f"{pack}/0" for pack in packs)}
 
 
 async def test_g02_one_process_stores_while_another_collects(store_url: str, data_dir: Path) -> None:

@@ -19,3 +19,4 @@ class StoreSettings(msgspec.Struct, frozen=True):
         Meta(description="PostgreSQL: a server not heard of for this long loses its turns to the others."),
     ] = 15.0
     direct_url: Annotated[str | None, Meta(description="The same as database_direct_url.")] = None
+    files_url: str | None = None  # the same as url in [files]

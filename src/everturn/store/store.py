@@ -8,8 +8,9 @@ from pathlib import Path
 from everturn.domain.machine import Machine
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import Trouble, WriteCounts
+from everturn.store.blobs.blobs import StoredBlobs
 from everturn.store.blobs.files import Files
-from everturn.store.blobs.places import open_blobs
+from everturn.store.blobs.places import Places
 from everturn.store.checkpoints import Checkpoints
 from everturn.store.context import StoreContext
 from everturn.store.journal.hub import Hub
@@ -56,7 +57,7 @@ class Store:
             recovery_age_max_ms=settings.recovery_age_max_ms,
         )
         self.asks = Asks(db)
-        self.blobs = open_blobs(db, data_dir, disk)
+        self.blobs = StoredBlobs(db, Places(db, data_dir, disk, settings.files_url))
         self.files = Files(db, self.blobs)
         self.checkpoints = Checkpoints(db, self.blobs)
         self.blobs.add_roots(self.checkpoints.roots)

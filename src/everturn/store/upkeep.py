@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from everturn.domain.errors import StorageAway
 from everturn.domain.json_types import JsonObject
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Finding, UsageEntry
@@ -99,7 +100,12 @@ class Upkeep:
     async def _check_files(self) -> list[Finding]:
         found = []
         for file in await self._db.read(_files_named):
-            if file.damaged_at is not None or not await self._blobs.has_pack(file):
+            try:
+                is_whole = file.damaged_at is None and await self._blobs.has_pack(file)
+            except StorageAway as error:
+                found.append(Finding("storage away", error.message))
+                break
+            if not is_whole:
                 detail = f"{file.name!r} ({file.id}) is named by a row but its bytes are not whole"
                 found.append(Finding("file missing", detail))
         return found

@@ -9,7 +9,7 @@ place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -17,10 +17,11 @@ from typing import BinaryIO
 import msgspec
 
 from everturn.domain.blobs import Blob, Collected, Roots, Source
-from everturn.domain.errors import BlobDamaged, BlobMissing, Retry, StorageAway
+from everturn.domain.errors import BlobDamaged, BlobMissing, Retry
 from everturn.domain.probe import Moment
 from everturn.store.blobs.collector import GRACE_MS, WAIT_MS, Collector, delete_hold, move_each, put_hold
-from everturn.store.blobs.packs import CHUNK_BYTES, PackGone, PackReader, Packs, PackWriter, in_thread
+from everturn.store.blobs.packs import CHUNK_BYTES, PackGone, PackReader, PackWriter, in_thread
+from everturn.store.blobs.places import Places
 from everturn.store.blobs.sources import Digest, Loaded, checksum, load_group, open_source, read_chunk
 from everturn.store.scripts.queries.files import (
     BLOB_PLACE,
@@ -40,19 +41,16 @@ _HASHES_AT_ONCE = 1_000
 
 
 class StoredBlobs:
-    """``places``: where packs may be, by the name that their rows have; new ones are written to ``place``."""
-
-    def __init__(self, db: Database, places: Mapping[str, Packs], place: str) -> None:
+    def __init__(self, db: Database, places: Places) -> None:
         self._db = db
         self._places = places
-        self._place = place
         self._roots: list[Roots] = []
 
     async def put(self, source: Source) -> Blob:
         return (await self.put_many([source]))[0]
 
     async def put_many(self, sources: Sequence[Source]) -> list[Blob]:
-        put = _Put(self._db, self._places[self._place], self._place)
+        put = _Put(self._db, self._places)
         stored: list[Blob] = []
         try:
             while len(stored) < len(sources):
@@ -92,7 +90,7 @@ class StoredBlobs:
 
     async def _move(self, hashes: Sequence[str]) -> None:
         """Copy blobs to a new pack and point their rows there."""
-        put = _Put(self._db, self._places[self._place], self._place)
+        put = _Put(self._db, self._places)
 
         async def move(sha256: str) -> None:
             place = await self._find_place(sha256)
@@ -125,13 +123,13 @@ class StoredBlobs:
     async def copy_to(self, backup: Path) -> None:
         """Copy every pack into a backup that the copy of its database does not hold."""
         for pack in await self._db.read(_packs):
-            await self._packs_at(pack.place).copy_to(pack.path, backup)
+            await self._places.find(pack.place).copy_to(pack.path, backup)
 
     async def has_pack(self, file: FilePlace) -> bool:
         """True if the pack that holds a file's bytes has its full size."""
         if file.place is None or file.path is None or file.pack_size is None:
             return False
-        return await self._packs_at(file.place).size(file.path) >= file.pack_size
+        return await self._places.find(file.place).size(file.path) >= file.pack_size
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -170,22 +168,13 @@ class StoredBlobs:
     @asynccontextmanager
     async def _open(self, place: BlobPlace) -> AsyncIterator[PackReader]:
         try:
-            pack = await self._packs_at(place.place).open(place.path)
+            pack = await self._places.find(place.place).open(place.path)
         except PackGone as error:
             raise _Damaged(str(error)) from error
         try:
             yield pack
         finally:
             await pack.close()
-
-    def _packs_at(self, place: str) -> Packs:
-        packs = self._places.get(place)
-        if packs is None:
-            raise StorageAway(
-                f"The bytes are in {place}, which this server is not set up to read.",
-                hint="A newer version of Everturn stored them: use that version to read them.",
-            )
-        return packs
 
     async def _learn_checksums(self, sha256: str, place: BlobPlace) -> None:
         """Read bytes that were stored before there were checksums, verify them by their hash, and keep the
@@ -248,10 +237,10 @@ class _OpenPack(msgspec.Struct):
 class _Put:
     """One call of ``put_many``."""
 
-    def __init__(self, db: Database, packs: Packs, place: str) -> None:
+    def __init__(self, db: Database, places: Places) -> None:
         self._db = db
-        self._packs = packs
-        self._place = place
+        self._place = places.current
+        self._packs = places.find(places.current)
         self._written: set[str] = set()
         self._pack: _OpenPack | None = None
         self._large: _OpenPack | None = None

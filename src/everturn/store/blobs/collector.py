@@ -12,14 +12,14 @@ A pack that is mostly unused is emptied first: the blobs that are still used are
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
 from everturn.domain.blobs import Collected, Roots
-from everturn.domain.errors import BlobDamaged
+from everturn.domain.errors import BlobDamaged, StorageAway
 from everturn.domain.probe import Moment
-from everturn.store.blobs.packs import Packs
+from everturn.store.blobs.places import Places
 from everturn.store.scripts.queries.files import (
     BLOBS_MARKED,
     BLOBS_OF_PACK,
@@ -45,9 +45,7 @@ Move = Callable[[Sequence[str]], Awaitable[None]]
 class Collector:
     """One collection. ``move`` copies blobs to a new pack and points their rows there, marked or not."""
 
-    def __init__(
-        self, db: Database, places: Mapping[str, Packs], move: Move, *, grace_ms: int, wait_ms: int
-    ) -> None:
+    def __init__(self, db: Database, places: Places, move: Move, *, grace_ms: int, wait_ms: int) -> None:
         self._db = db
         self._places = places
         self._move = move
@@ -88,20 +86,30 @@ class Collector:
             named += [sha256 for sha256 in found if bytes.fromhex(sha256) in live]
         wanted = named + await self._db.read(_to_move, self._marked_before)
         for at in range(0, len(wanted), _BATCH):
-            await self._move(wanted[at : at + _BATCH])
+            try:
+                await self._move(wanted[at : at + _BATCH])
+            except StorageAway as error:
+                # What was not moved is not deleted either. The next collection tries again.
+                _log.warning("not moved: %s", error.message)
+                return
 
     async def _delete(self, live: set[bytes], marked: int) -> Collected:
         deleted = freed = 0
+        away: set[str] = set()
         for pack in await self._db.read(_to_delete, self._marked_before):
-            packs = self._places.get(pack.place)
-            if packs is None:
-                continue  # another worker's, or of an earlier setting: it is deleted where it can be reached
+            if pack.place in away:
+                continue
             if await self._db.read(_is_held, self._now - HOLD_MS):
                 break
             blobs = await self._db.read(_blobs_of, pack.id)
             if any(bytes.fromhex(blob.sha256) in live for blob in blobs):
                 continue  # it could not be moved, because it is damaged
-            await packs.delete(pack.path)
+            try:
+                await self._places.find(pack.place).delete(pack.path)
+            except StorageAway as error:
+                away.add(pack.place)  # a later collection deletes it
+                _log.warning("not deleted: %s", error.message)
+                continue
             await self._db.probe.reach(Moment.PACK_DELETED, pack.id)
             await self._db.write(_forget, pack.id)
             deleted += len(blobs)

@@ -745,6 +745,9 @@ SELECT id, place, path, size FROM packs WHERE marked_at <= $1 ORDER BY id
 -- name: packs_all
 SELECT id, place, path, size FROM packs WHERE sealed_at IS NOT NULL ORDER BY id
 
+-- name: packs_in
+SELECT count(*) FROM packs WHERE place = $1 AND sealed_at IS NOT NULL
+
 -- name: pack_insert
 INSERT INTO packs (id, place, path, size, created_at) VALUES ($1, $2, $3, 0, $4)
 
