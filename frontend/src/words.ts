@@ -64,6 +64,7 @@ const english = {
   thoughtBriefly: "Thought briefly",
   thoughtFor: (time: string) => `Thought for ${time}`,
   starting: "Starting",
+  startsOn: (host: string) => `Starts on ${host}, which has this folder`,
   failed: "Failed",
   denied: "Denied",
   stoppedTool: "Stopped",

@@ -679,6 +679,8 @@ export interface components {
             /** @default null */
             project?: string | null;
             /** @default null */
+            machine?: string | null;
+            /** @default null */
             profile?: string | null;
             /** @default null */
             model?: string | null;

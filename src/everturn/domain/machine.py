@@ -23,9 +23,9 @@ class Machine(msgspec.Struct, frozen=True):
         return cls(machine_id, name)
 
     @property
-    def text(self) -> str:
-        """How rows name it."""
-        return f"{self.id}@{self.name}"
+    def text(self) -> str | None:
+        """How rows name it; None on SQLite."""
+        return f"{self.id}@{self.name}" if self.id else None
 
     def is_same(self, text: str | None) -> bool:
         """True if a row means this machine; one that names none may be any."""

@@ -40,6 +40,7 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     private: bool = False  # its turns are not saved to memory
     tags: tuple[str, ...] = ()
     project: str | None = None  # a folder to work in
+    machine: str | None = None  # that has this folder, as id@name: only it runs the session's turns
     profile: str | None = None
     model: str | None = None
     active_turn: str | None = None

@@ -47,8 +47,8 @@ class Store:
         self.data_dir = data_dir
         self.machine = machine
         self.lease_s = settings.lease_s
-        self.sessions = Sessions(db)
-        self.turns = Turns(db, text_bytes_max=settings.text_bytes_max)
+        self.sessions = Sessions(db, machine)
+        self.turns = Turns(db, machine, text_bytes_max=settings.text_bytes_max)
         self.transcript = Transcript(db, text_bytes_max=settings.text_bytes_max)
         self.journal = Journal(
             db,

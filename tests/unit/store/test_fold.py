@@ -58,8 +58,8 @@ def watched(store: Store) -> Watched:
 
 
 @pytest.fixture
-def turns(watched: Watched) -> Turns:
-    return Turns(watched, text_bytes_max=1_000_000)  # type: ignore[arg-type]  # a stand-in that counts reads
+def turns(watched: Watched, store: Store) -> Turns:
+    return Turns(watched, store.machine, text_bytes_max=1_000_000)  # type: ignore[arg-type]  # it counts reads
 
 
 async def long_turn(store: Store) -> tuple[Claim, int]:

@@ -39,6 +39,7 @@ def test_a_file_that_holds_no_id_is_refused(tmp_path: Path, content: bytes) -> N
 
 def test_a_machine_is_recognised_by_its_id() -> None:
     here = Machine("mch_1", "one.example")
+    assert here.text is not None
     assert Machine.parse(here.text) == here
     assert here.is_same(Machine("mch_1", "renamed").text)
     assert not here.is_same(Machine("mch_2", "one.example").text)

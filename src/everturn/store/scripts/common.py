@@ -35,7 +35,13 @@ from everturn.store.scripts.queries.sessions import (
     TAIL_MOVE,
     TAIL_POSITION,
 )
-from everturn.store.scripts.queries.turns import CLAIMABLE_IN_SESSION, TURN, TURN_BY_NO, TURN_PARENT
+from everturn.store.scripts.queries.turns import (
+    ANY_MACHINE,
+    CLAIMABLE_IN_SESSION,
+    TURN,
+    TURN_BY_NO,
+    TURN_PARENT,
+)
 from everturn.store.scripts.rows import (
     SessionRow,
     TurnRow,
@@ -320,7 +326,7 @@ def refuse_busy(session: SessionRow) -> Script[None]:
 
 def next_turn(session: SessionRow) -> Script[TurnRow | None]:
     """The turn that the next claim of this session takes."""
-    turn_no = yield from CLAIMABLE_IN_SESSION.first(session.no)
+    turn_no = yield from CLAIMABLE_IN_SESSION.first(session.no, ANY_MACHINE)
     return None if turn_no is None else (yield from get_turn(turn_no))
 
 

@@ -118,6 +118,7 @@ def session_of(row: SessionColumns) -> SessionRow:
         private=bool(row.private),
         tags=_tags.decode(row.tags),
         project=row.project,
+        machine=row.machine,
         profile=row.profile,
         model=row.model,
         active_turn=row.active_turn,

@@ -60,7 +60,7 @@ async def export_document(store: Store, owner: str, session_id: str) -> Document
     return Document(
         format=FORMAT,
         version=VERSION,
-        session=session,
+        session=msgspec.structs.replace(session, machine=None),  # it means nothing elsewhere
         turns=tuple(turns),
         messages=tuple(messages),
         files=tuple(await _files_of(store, owner, messages)),

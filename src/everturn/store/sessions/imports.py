@@ -87,6 +87,7 @@ def import_session(
         None,
         asked.profile,
         asked.model,
+        None,
     )
     yield q("tail_insert", session_no, owner, asked.updated_at)
     session = yield from get_session_by_no(session_no)

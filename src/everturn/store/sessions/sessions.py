@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from everturn.domain.errors import Gone, Invalid, KeyReused, NotFound, WrongState
+from everturn.domain.machine import Machine
 from everturn.domain.sessions import (
     NEW_SESSION,
     ORDINARY_SESSIONS,
@@ -68,8 +69,9 @@ _FAR = (1 << 62, 1 << 62)
 
 
 class Sessions:
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, machine: Machine) -> None:
         self._db = db
+        self._machine = machine.text
 
     async def create(
         self,
@@ -80,7 +82,8 @@ class Sessions:
     ) -> Session:
         title = _clean_title(new.title)
         asked = _AskedFor(title, new.key, new.private, new.project, new.profile, new.model)
-        return await self._db.write(_create, owner, asked, new.preferred_profile, request)
+        machine = None if new.project is None else self._machine
+        return await self._db.write(_create, owner, asked, _Implied(new.preferred_profile, machine), request)
 
     async def get(self, owner: str, session_id: str) -> Session:
         row = await self._db.read(shown_session, owner, session_id)
@@ -112,7 +115,7 @@ class Sessions:
     async def change(
         self, owner: str, session_id: str, patch: SessionPatch, *, version: int | None = None
     ) -> Session:
-        return await self._db.write(_change, owner, session_id, patch, version)
+        return await self._db.write(_change, owner, session_id, patch, version, self._machine)
 
     async def set_title(self, owner: str, session_id: str, title: str) -> Session:
         return await self._db.write(_set_title, owner, session_id, _clean_title(title))
@@ -141,9 +144,15 @@ class _AskedFor(msgspec.Struct, frozen=True):
     model: str | None
 
 
-def _create(
-    tx: Tx, owner: str, asked: _AskedFor, preferred_profile: str | None, request: Request
-) -> Script[Session]:
+class _Implied(msgspec.Struct, frozen=True):
+    """What a creation does not ask for: the profile to use if none is named, and the machine that has the
+    project's folder."""
+
+    profile: str | None
+    machine: str | None
+
+
+def _create(tx: Tx, owner: str, asked: _AskedFor, implied: _Implied, request: Request) -> Script[Session]:
     digest = digest_of("create", asked)
     if request.key is not None:
         known = yield from CREATION_GET.first(owner, request.key)
@@ -161,8 +170,9 @@ def _create(
         int(bool(asked.title)),
         int(asked.private),
         asked.project,
-        asked.profile or preferred_profile,
+        asked.profile or implied.profile,
         asked.model,
+        implied.machine,
     )
     yield q("tail_insert", session_no, owner, tx.now)
     yield from put_title(tx, session_no, title_text(asked.title, ()))
@@ -240,7 +250,9 @@ def _on_key(tx: Tx, owner: str, key: str) -> Script[list[str]]:
     return (yield from SESSIONS_ON_KEY.all(owner, key))
 
 
-def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: int | None) -> Script[Session]:
+def _change(
+    tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: int | None, machine: str | None
+) -> Script[Session]:
     session = yield from locked_shown_session(tx, owner, session_id)
     refuse_stale(session, version)
     given = {
@@ -258,6 +270,8 @@ def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: i
         given["is_title_given"] = bool(given["title"])
     if "tags" in given:
         given["tags"] = _clean_tags(given["tags"])
+    if "project" in given:
+        given["machine"] = None if given["project"] is None else machine
     new = msgspec.structs.replace(session.session, **given)
     yield q(
         "session_update",
@@ -272,6 +286,7 @@ def _change(tx: Tx, owner: str, session_id: str, patch: SessionPatch, version: i
         new.profile,
         new.model,
         int(new.is_unread),
+        new.machine,
     )
     if (new.title, new.tags) != (session.session.title, session.session.tags):
         yield from put_title(tx, session.no, title_text(new.title, new.tags))

@@ -444,6 +444,7 @@ def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
         value.project,
         value.profile,
         value.model,
+        value.machine,
     )
     yield q("tail_insert", session_no, session.owner, tx.now)
     yield from put_title(tx, session_no, title_text(title, ()))

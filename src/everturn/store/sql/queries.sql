@@ -4,7 +4,8 @@
 -- macro: session_columns
 s.session_no, s.id, s.owner, s.version, t.position, s.created_at, t.updated_at, s.title, s.is_title_given,
 s.key, (SELECT id FROM turns WHERE turn_no = s.head_no) AS head,
-(SELECT id FROM turns WHERE turn_no = s.redo_no) AS redo_to, s.pinned, s.archived, s.private, s.tags, s.project, s.profile, s.model,
+(SELECT id FROM turns WHERE turn_no = s.redo_no) AS redo_to, s.pinned, s.archived, s.private, s.tags, s.project, s.machine,
+s.profile, s.model,
 (SELECT id FROM turns WHERE turn_no = s.active_no) AS active_turn, s.active_state, s.last_state, s.queued, s.asks,
 s.is_unread, s.messages, s.preview, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through,
 s.transcript_version, s.kind, s.deleted_at
@@ -49,8 +50,8 @@ SELECT old, new FROM moves ORDER BY old, new
 
 -- name: session_insert
 INSERT INTO sessions (id, owner, key, version, created_at, title, is_title_given, pinned, archived, private,
-  tags, project, profile, model, is_unread)
-VALUES ($1, $2, $3, 1, $4, $5, $6, 0, 0, $7, '[]', $8, $9, $10, 0) RETURNING session_no
+  tags, project, profile, model, is_unread, machine)
+VALUES ($1, $2, $3, 1, $4, $5, $6, 0, 0, $7, '[]', $8, $9, $10, 0, $11) RETURNING session_no
 
 -- macro: now_or_newest
 -- Now ($3), or just after the newest of the list: after the clock was set back, what is new still sorts first.
@@ -126,7 +127,8 @@ LEFT JOIN titles i ON i.session_no = s.session_no ORDER BY s.session_no
 
 -- name: session_update
 UPDATE sessions SET version = version + 1, title = $2, is_title_given = $3, pinned = $4, archived = $5,
-  private = $6, tags = $7, project = $8, profile = $9, model = $10, is_unread = $11 WHERE session_no = $1
+  private = $6, tags = $7, project = $8, profile = $9, model = $10, is_unread = $11,
+  machine = $12 WHERE session_no = $1
 
 -- name: tail_archived
 UPDATE tails SET archived = $2 WHERE session_no = $1
@@ -255,6 +257,8 @@ WHERE t.session_no = $1 AND t.state = 'queued' ORDER BY t.place, t.turn_no
 UPDATE turns SET place = $2 WHERE turn_no = $1 AND state = 'queued'
 
 -- name: claimable
+-- $2: a pattern of the machines whose sessions may be claimed. Sessions without a machine always may.
+SELECT c.turn_no, c.session_no, c.owner FROM (
 SELECT t.turn_no, t.session_no, t.owner FROM turns t
 WHERE t.is_ready = 1 AND NOT (t.state = 'interrupted' AND EXISTS
     (SELECT 1 FROM turns o WHERE o.session_no = t.session_no AND o.state IN ('running','waiting')))
@@ -265,6 +269,8 @@ SELECT q.turn_no, q.session_no, q.owner FROM (
 WHERE q.nth = 1
   AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = q.session_no AND o.state IN ('running','waiting'))
   AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = q.session_no AND o.is_ready = 1)
+) c JOIN sessions s ON s.session_no = c.session_no
+WHERE s.machine IS NULL OR s.machine LIKE $2
 ORDER BY 1 LIMIT $1
 
 -- name: claimable_in_session
@@ -274,7 +280,8 @@ SELECT c.turn_no FROM (
   UNION ALL
   SELECT turn_no, place, 1 FROM turns WHERE session_no = $1 AND state = 'queued'
     AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.session_no = $1 AND o.state IN ('running','waiting'))
-) c ORDER BY c.rank, c.place, c.turn_no LIMIT 1
+) c WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.session_no = $1 AND (s.machine IS NULL OR s.machine LIKE $2))
+ORDER BY c.rank, c.place, c.turn_no LIMIT 1
 
 -- name: turn_claim
 UPDATE turns SET state = 'running', epoch = epoch + 1, worker = $2, is_ready = 0, ready_reason = '',

@@ -48,50 +48,56 @@ from everturn.store.turns import endings
 _DELTAS = frozenset({"text.delta", "reasoning.delta", "tool.output"})
 
 
-def find_claimable(
-    tx: Tx, limit: int, session_id: str | None, without_owners: tuple[str, ...]
-) -> Script[list[tuple[int, int]]]:
+class Wanted(msgspec.Struct, frozen=True):
+    """Which turns to claim. ``machines``: a pattern; a session that has a machine must match it (G01)."""
+
+    machines: str
+    session_id: str | None = None
+    without_owners: tuple[str, ...] = ()
+
+
+def find_claimable(tx: Tx, limit: int, wanted: Wanted) -> Script[list[tuple[int, int]]]:
     """Candidates as (session_no, turn_no), in the order in which to claim them."""
     only = None
-    if session_id is not None:
-        only = yield from SESSION_NO_OF_ID.first(session_id)
+    if wanted.session_id is not None:
+        only = yield from SESSION_NO_OF_ID.first(wanted.session_id)
         if only is None:
             return []
-    is_choosy = only is not None or bool(without_owners)
+    is_choosy = only is not None or bool(wanted.without_owners)
     found = [
         (turn.session_no, turn.turn_no)
-        for turn in (yield from CLAIMABLE.all(10_000 if is_choosy else limit))
-        if turn.owner not in without_owners and (only is None or turn.session_no == only)
+        for turn in (yield from CLAIMABLE.all(10_000 if is_choosy else limit, wanted.machines))
+        if turn.owner not in wanted.without_owners and (only is None or turn.session_no == only)
     ]
     return found[:limit]
 
 
-def claim(
-    tx: Tx, worker: str, limit: int, session_id: str | None, without_owners: tuple[str, ...]
-) -> Script[list[Claim]]:
+def claim(tx: Tx, worker: str, limit: int, wanted: Wanted) -> Script[list[Claim]]:
     if tx.dialect == "postgresql" and (yield from WORKER_CLAIMS.first(worker)) == 0:
         return []  # its lease expired and its turns were taken: it must find that out before it claims others
     claims: list[Claim] = []
     tried: set[int] = set()
     while True:
-        wanted = limit - len(claims) + len(tried)
-        candidates = yield from find_claimable(tx, wanted, session_id, without_owners)
+        count = limit - len(claims) + len(tried)
+        candidates = yield from find_claimable(tx, count, wanted)
         sessions = sorted({session_no for session_no, _ in candidates} - tried)
         tried.update(sessions)
-        found, was_refused = yield from _claim_in(tx, worker, sessions)
+        found, was_refused = yield from _claim_in(tx, worker, sessions, wanted.machines)
         claims += found
         if not was_refused or len(claims) >= limit:
             return claims
 
 
-def _claim_in(tx: Tx, worker: str, sessions: Sequence[int]) -> Script[tuple[list[Claim], bool]]:
+def _claim_in(
+    tx: Tx, worker: str, sessions: Sequence[int], machines: str
+) -> Script[tuple[list[Claim], bool]]:
     """Claim the next turn of each session, and say whether one could not be run here."""
     claims: list[Claim] = []
     was_refused = False
     for session_no in sessions:
         if tx.dialect == "postgresql" and not (yield q("session_lock_skip", session_no)):
             continue  # another worker is writing this session; its next look will find the turn
-        turn_no = yield from CLAIMABLE_IN_SESSION.first(session_no)
+        turn_no = yield from CLAIMABLE_IN_SESSION.first(session_no, machines)
         claim = None if turn_no is None else (yield from take(tx, worker, session_no, turn_no))
         if claim is not None:
             claims.append(claim)

@@ -29,7 +29,7 @@ from everturn.store.scripts.common import (
     save_answer,
 )
 from everturn.store.scripts.queries.files import FILE
-from everturn.store.scripts.queries.turns import CLAIMABLE_IN_SESSION
+from everturn.store.scripts.queries.turns import ANY_MACHINE, CLAIMABLE_IN_SESSION
 from everturn.store.scripts.rows import (
     SessionRow,
     to_json,
@@ -110,7 +110,7 @@ def accept_and_claim(
     if accepted.is_repeat or accepted.is_steering:
         return accepted, None
     session = yield from get_session(tx, owner, session_id)
-    turn_no = yield from CLAIMABLE_IN_SESSION.first(session.no)
+    turn_no = yield from CLAIMABLE_IN_SESSION.first(session.no, ANY_MACHINE)
     claim = None if turn_no is None else (yield from take(tx, worker, session.no, turn_no))
     if claim is not None and claim.turn.id == accepted.turn.id:
         accepted = msgspec.structs.replace(accepted, turn=claim.turn)

@@ -12,6 +12,7 @@ from everturn.domain.errors import (
     TextEmpty,
 )
 from everturn.domain.fold import Folded
+from everturn.domain.machine import Machine
 from everturn.domain.messages import Message
 from everturn.domain.store_values import Accepted, Claim, Submission, WhenBusy
 from everturn.domain.turns import Completed, Failure, Turn, TurnKind
@@ -20,6 +21,7 @@ from everturn.store.journal.fold import read_ahead
 from everturn.store.scripts.common import (
     refuse_text,
 )
+from everturn.store.scripts.queries.turns import ANY_MACHINE
 from everturn.store.scripts.script import Database
 from everturn.store.turns import claims, details, endings, queue, steering, submissions
 from everturn.store.turns.asks import Waiting, wait_for_asks
@@ -29,8 +31,10 @@ KEY_CHARS_MAX = 200
 
 
 class Turns:
-    def __init__(self, db: Database, *, text_bytes_max: int) -> None:
+    def __init__(self, db: Database, machine: Machine, *, text_bytes_max: int) -> None:
         self._db = db
+        # On SQLite there is one machine: it may claim every turn.
+        self._machines = f"{machine.id}@%" if machine.id else ANY_MACHINE
         self._text_bytes_max = text_bytes_max
 
     async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
@@ -78,10 +82,11 @@ class Turns:
         without_owners: Sequence[str] = (),
     ) -> list[Claim]:
         # Looking first costs no write transaction when there is nothing to do (A03).
-        found = await self._db.read(claims.find_claimable, limit, session_id, tuple(without_owners))
+        wanted = claims.Wanted(self._machines, session_id, tuple(without_owners))
+        found = await self._db.read(claims.find_claimable, limit, wanted)
         if not found:  # guard: a03
             return []
-        return await self._db.write(claims.claim, worker, limit, session_id, tuple(without_owners))
+        return await self._db.write(claims.claim, worker, limit, wanted)
 
     async def find_lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
         """Those of the held (turn, epoch) that this worker no longer holds."""

@@ -30,6 +30,7 @@ class SessionColumns(Columns, frozen=True):
     private: int
     tags: str  # JSON
     project: str | None
+    machine: str | None
     profile: str | None
     model: str | None
     active_turn: str | None
@@ -84,9 +85,9 @@ class TitleColumns(Columns, frozen=True):
 
 SESSION: Select[[str, str], SessionColumns] = Select("session_row", SessionColumns)
 SESSION_BY_NO: Select[[int], SessionColumns] = Select("session_row_by_no", SessionColumns)
-SESSION_INSERT: SelectValue[[str, str, str, int, str, int, int, str | None, str | None, str | None], int] = (
-    SelectValue("session_insert")
-)
+SESSION_INSERT: SelectValue[
+    [str, str, str, int, str, int, int, str | None, str | None, str | None, str | None], int
+] = SelectValue("session_insert")
 SESSION_NO_OF_ID: SelectValue[[str], int] = SelectValue("session_no_of_id")
 SESSION_OF_TURN: Select[[str], SessionOfTurn] = Select("session_no_of_turn", SessionOfTurn)
 SESSION_LIST: Select[[str, int, int, int, int], SessionColumns] = Select("session_list", SessionColumns)

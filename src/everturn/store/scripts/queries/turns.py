@@ -130,8 +130,9 @@ EVENTS_OTHER_KIND: SelectValue[[int, int, int, int, str | list[str]], int] = Sel
 TURNS_TO_PRUNE: Select[[int, int], PrunableTurn] = Select("turns_to_prune", PrunableTurn)
 QUEUE_PLACES: Select[[int], QueuePlaces] = Select("queue_places", QueuePlaces)
 QUEUE_ROWS: Select[[int], TurnColumns] = Select("queue_rows", TurnColumns)
-CLAIMABLE: Select[[int], ClaimableTurn] = Select("claimable", ClaimableTurn)
-CLAIMABLE_IN_SESSION: SelectValue[[int], int] = SelectValue("claimable_in_session")
+ANY_MACHINE = "%"  # a pattern of machines for the next two
+CLAIMABLE: Select[[int, str], ClaimableTurn] = Select("claimable", ClaimableTurn)
+CLAIMABLE_IN_SESSION: SelectValue[[int, str], int] = SelectValue("claimable_in_session")
 PATH: SelectValue[[int, int], int] = SelectValue("path")
 IMPORT_TURN: SelectValue[
     [
