@@ -66,7 +66,14 @@ def paths(answer: httpx2.Response) -> list[str]:
 
 async def test_a_folder_is_listed_folders_first_with_sizes_and_times(server: Running) -> None:
     session_id, folder = await opened(server)
-    assert (await files(server, session_id)).json() == {"path": ".", "files": [], "is_cut": False}
+    assert (await files(server, session_id)).json() == {
+        "path": ".",
+        "at": "now",
+        "is_project": False,
+        "is_restoring": False,
+        "files": [],
+        "is_cut": False,
+    }
     (folder / "src" / "deep").mkdir(parents=True)
     (folder / "src" / "main.py").write_text("print()\n")
     (folder / "b.txt").write_text("four")

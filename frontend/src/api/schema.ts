@@ -1109,11 +1109,19 @@ export interface components {
             name: string;
             kind: string;
             size: number;
-            modified_at: number;
+            /** @default null */
+            modified_at?: number | null;
+            /** @default null */
+            sha256?: string | null;
+            /** @default null */
+            reason?: string | null;
         };
         /** WorkspaceFiles */
         WorkspaceFiles: {
             path: string;
+            at: string;
+            is_project: boolean;
+            is_restoring: boolean;
             files: components["schemas"]["WorkspaceFile"][];
             is_cut: boolean;
         };

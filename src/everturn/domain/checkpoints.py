@@ -9,6 +9,8 @@ from typing import Final, Protocol
 
 import msgspec
 
+from everturn.domain.errors import Invalid
+from everturn.domain.ids import checked
 from everturn.domain.trees import Reason
 
 LISTED_MAX: Final = 200  # changes, and paths left out, that a checkpoint lists; it counts the rest
@@ -114,6 +116,39 @@ class Checkpoint(msgspec.Struct, frozen=True):
     cause: Cause = Cause.CALL
 
 
+class At(msgspec.Struct, frozen=True):
+    """A point in the history of a session's files: after a turn, before it, at a checkpoint, or before the
+    first turn if none of them is named."""
+
+    turn_id: str | None = None
+    is_before: bool = False
+    checkpoint_id: str | None = None
+
+
+NOW: Final = "now"
+START: Final = At()
+
+
+def parse_at(text: str) -> At | None:
+    """``start``, ``trn_…``, ``before:trn_…`` or ``chk_…``; None for ``now``, what the folder holds.
+
+    Raises Invalid, InvalidId.
+    """
+    if text in ("", NOW):
+        return None
+    if text == "start":
+        return START
+    if text.startswith("chk_"):
+        return At(checkpoint_id=checked(text, "chk"))
+    turn_id = text.removeprefix("before:")
+    if not turn_id.startswith("trn_"):
+        raise Invalid(
+            f"{text[:80]!r} is no point in the history of files.",
+            hint="Possible: now, start, trn_… (after that turn), before:trn_…, chk_….",
+        )
+    return At(checked(turn_id, "trn"), is_before=turn_id != text)
+
+
 class Checkpoints(Protocol):
     async def put(self, new: NewCheckpoint) -> Checkpoint:
         """Store a checkpoint; from now on the session's workspace counts as holding it.
@@ -144,4 +179,12 @@ class Checkpoints(Protocol):
 
     async def of_turn(self, owner: str, turn_id: str) -> Sequence[Checkpoint]:
         """The turn's checkpoints, oldest first. Raises NotFound."""
+        ...
+
+    async def tree_at(self, owner: str, session_id: str, at: At) -> str:
+        """The tree that the session's workspace held then. Raises NotFound, Gone.
+
+        After a turn: the tree of its last checkpoint, or of its nearest ancestor that has one; else that of
+        the last checkpoint without a turn; else the empty tree.
+        """
         ...

@@ -17,10 +17,15 @@ _MAGIC = (
     (b"PK\x03\x04", "application/zip"),
     (b"\x1f\x8b", "application/gzip"),
     (b"ID3", "audio/mpeg"),
+    (b"\xff\xfb", "audio/mpeg"),
+    (b"\xff\xf3", "audio/mpeg"),
+    (b"fLaC", "audio/flac"),
     (b"OggS", "audio/ogg"),
+    (b"\x1aE\xdf\xa3", "video/webm"),
     (b"\x7fELF", "application/x-executable"),
     (b"MZ", "application/x-executable"),
 )
+_MP4_BRANDS = {b"avif": "image/avif", b"avis": "image/avif", b"M4A ": "audio/mp4"}
 _TEXT_BY_SUFFIX = {
     ".html": "text/html",
     ".htm": "text/html",
@@ -50,7 +55,7 @@ def sniff_media_type(head: bytes, name: str) -> str:
     if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
         return "audio/wav"
     if head[4:8] == b"ftyp":
-        return "image/avif" if head[8:12] in (b"avif", b"avis") else "video/mp4"
+        return _MP4_BRANDS.get(head[8:12], "video/mp4")
     if b"\0" in head or not _is_text(head):
         return RAW
     return _TEXT_BY_SUFFIX.get(Path(name).suffix.lower(), "text/plain")

@@ -7,11 +7,17 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from everturn.domain.blobs import Blobs
-from everturn.domain.checkpoints import Cause, Changes, Checkpoint, NewCheckpoint, NewSave
+from everturn.domain.checkpoints import At, Cause, Changes, Checkpoint, NewCheckpoint, NewSave
 from everturn.domain.errors import NotFound
 from everturn.domain.probe import Moment
 from everturn.domain.trees import EMPTY_TREE, Kind, decode_tree
-from everturn.store.scripts.common import find_turn, get_session, locked_shown_session, shown_session
+from everturn.store.scripts.common import (
+    find_turn,
+    get_session,
+    get_turn,
+    locked_shown_session,
+    shown_session,
+)
 from everturn.store.scripts.queries.files import (
     CHECKPOINT,
     CHECKPOINT_AT_START,
@@ -47,6 +53,9 @@ class Checkpoints:
 
     async def at(self, owner: str, session_id: str, turn_id: str | None) -> Checkpoint | None:
         return await self._db.read(_at, owner, session_id, turn_id)
+
+    async def tree_at(self, owner: str, session_id: str, at: At) -> str:
+        return await self._db.read(_tree_at, owner, session_id, at)
 
     async def last(self, owner: str, session_id: str) -> Checkpoint | None:
         return await self._db.read(_last, owner, session_id)
@@ -148,6 +157,19 @@ def _at(tx: Tx, owner: str, session_id: str, turn_id: str | None) -> Script[Chec
     if turn is None or turn.session_no != session.no:
         raise NotFound("turn", turn_id)
     return (yield from checkpoint_at(session, turn.no))
+
+
+def _tree_at(tx: Tx, owner: str, session_id: str, at: At) -> Script[str]:
+    if at.checkpoint_id is not None:
+        return (yield from _get(tx, owner, session_id, at.checkpoint_id)).tree
+    turn_id = at.turn_id
+    if turn_id is not None and at.is_before:
+        turn = yield from find_turn(turn_id)
+        if turn is None or turn.turn.session_id != session_id:
+            raise NotFound("turn", turn_id)
+        turn_id = None if turn.parent_no is None else (yield from get_turn(turn.parent_no)).id
+    made = yield from _at(tx, owner, session_id, turn_id)
+    return EMPTY_TREE if made is None else made.tree
 
 
 def checkpoint_at(session: SessionRow, turn_no: int) -> Script[Checkpoint | None]:

@@ -5,8 +5,8 @@ and ``cli`` show its state (sandbox, rules, servers).
 """
 
 from everturn.tools.files.browse import (
+    FileList,
     WorkspaceFile,
-    WorkspaceFiles,
     WorkspaceText,
     files_in,
     files_named,
@@ -28,6 +28,7 @@ __all__ = [
     "TOOL_NAMES",
     "EverturnToolbox",
     "Fetcher",
+    "FileList",
     "FolderLine",
     "FolderList",
     "McpServer",
@@ -42,7 +43,6 @@ __all__ = [
     "ToolServices",
     "Trust",
     "WorkspaceFile",
-    "WorkspaceFiles",
     "WorkspaceText",
     "built_in",
     "files_in",

@@ -46,6 +46,7 @@ from everturn.web.openai.bare_models import BareModels
 from everturn.web.openai.completions import Completions
 from everturn.web.preferences import PreferencesOf
 from everturn.web.request_log import RequestLog
+from everturn.web.session_files import SessionFiles
 from everturn.web.settings import WebSettings
 from everturn.web.streams.streams import Streams
 from everturn.web.uploads import Uploads
@@ -167,7 +168,8 @@ class _Parts:
         ).endpoints()
         yield from self._openai().endpoints()
         if services.toolbox is not None:
-            yield from WorkspaceApi(engine, services.toolbox, clock).endpoints()
+            files = SessionFiles(engine, store, services.toolbox, clock)
+            yield from WorkspaceApi(files).endpoints()
             yield from FoldersApi(services.toolbox, store.sessions).endpoints()
 
     def _openai(self) -> OpenAiApi:

@@ -262,8 +262,9 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             given = message["headers"]
-            has_policy = any(name == b"content-security-policy" for name, _ in given)
-            message["headers"] = [*given, *HEADERS] if has_policy else [*given, *HEADERS, _POLICY]
+            names = {name for name, _ in given}
+            ours = [header for header in (*HEADERS, _POLICY) if header[0] not in names]
+            message["headers"] = [*given, *ours]
         return self._send(message)
 
     # --- the body ------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from everturn.workspace.index import Folder, load_index, save_index
 from everturn.workspace.recorder import FilesSettings, Recorder
 from everturn.workspace.restore import Restore, Restored
 from everturn.workspace.scan import Limits, Scan, left_out
+from everturn.workspace.versions import Found, Versions
+from everturn.workspace.views import FolderView, OpenedFile, TreeView, View
 
 __all__ = [
     "EMPTY_TREE",
@@ -18,15 +20,21 @@ __all__ = [
     "Entry",
     "FilesSettings",
     "Folder",
+    "FolderView",
+    "Found",
     "IgnoreRules",
     "Kind",
     "Limits",
+    "OpenedFile",
     "Reason",
     "Recorder",
     "Restore",
     "Restored",
     "Scan",
     "Tree",
+    "TreeView",
+    "Versions",
+    "View",
     "decode_tree",
     "diff",
     "encode_tree",

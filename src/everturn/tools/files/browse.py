@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -26,17 +26,20 @@ LOOK_S = 1.0
 TEXT_BYTES_MAX = 1_000_000
 
 
-class WorkspaceFile(msgspec.Struct, frozen=True):
-    """``kind``: file | folder | link | other. ``path`` begins at the workspace."""
+class WorkspaceFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``kind``: file | folder | link | other, and left_out in an older version, for the given ``reason``.
+    ``path`` begins at the workspace. A file of an older version has a hash and no time."""
 
     path: str
     name: str
     kind: str
     size: int
-    modified_at: int
+    modified_at: int | None = None
+    sha256: str | None = None
+    reason: str | None = None
 
 
-class WorkspaceFiles(msgspec.Struct, frozen=True):
+class FileList(msgspec.Struct, frozen=True):
     """``is_cut``: there are more than these."""
 
     path: str
@@ -54,10 +57,10 @@ class WorkspaceText(msgspec.Struct, frozen=True):
     is_cut: bool
 
 
-def files_in(workspace: Path, path: str) -> WorkspaceFiles:
+def files_in(workspace: Path, path: str) -> FileList:
     """What is in one folder, folders first. Raises NotFound, Invalid, Denied."""
     with FolderHandle(workspace) as beneath:
-        name, fd = _open(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
+        name, fd = open_beneath(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             with os.scandir(fd) as entries:
                 names = [entry.name for entry in islice(entries, FOLDER_ENTRIES_MAX + 1)]
@@ -67,34 +70,40 @@ def files_in(workspace: Path, path: str) -> WorkspaceFiles:
             ]
         finally:
             os.close(fd)
-    found.sort(key=lambda one: (one.kind != "folder", one.name.casefold(), one.name))
-    return WorkspaceFiles(name, tuple(found), len(names) > FOLDER_ENTRIES_MAX)
+    return FileList(name, folders_first(found), len(names) > FOLDER_ENTRIES_MAX)
 
 
-def files_named(workspace: Path, path: str, part: str, monotonic: Callable[[], float]) -> WorkspaceFiles:
+def folders_first(files: Iterable[WorkspaceFile]) -> tuple[WorkspaceFile, ...]:
+    return tuple(sorted(files, key=lambda one: (one.kind != "folder", one.name.casefold(), one.name)))
+
+
+def files_named(workspace: Path, path: str, part: str, monotonic: Callable[[], float]) -> FileList:
     """Files and folders beneath a folder whose path has this part, best first: those whose name begins with
     it, then those whose name has it. What .gitignore leaves out, and what is hidden, is left out."""
-    wanted = part.casefold()
-    ranked: list[tuple[tuple[int, int, str], WorkspaceFile]] = []
     with FolderHandle(workspace) as beneath:
-        name, fd = _open(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
+        name, fd = open_beneath(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
         with closing(_BoundedWalk(fd, monotonic)) as looking:
             base = "" if name == "." else f"{name}/"
-            for inner, found in looking.files():
-                one = _file_of(base, inner, found)
-                rank = _rank(one, wanted)
-                if rank is not None:
-                    ranked.append(((rank, inner.count("/"), inner), one))
-            ranked.sort(key=lambda pair: pair[0])
-            is_cut = looking.is_cut or len(ranked) > FOUND_MAX
-    return WorkspaceFiles(name, tuple(one for _, one in ranked[:FOUND_MAX]), is_cut)
+            found = best_named((_file_of(base, inner, status) for inner, status in looking.files()), part)
+    return FileList(name, tuple(found[:FOUND_MAX]), looking.is_cut or len(found) > FOUND_MAX)
+
+
+def best_named(files: Iterable[WorkspaceFile], part: str) -> list[WorkspaceFile]:
+    """Those whose path has this part, best first."""
+    wanted = part.casefold()
+    ranked = []
+    for one in files:
+        rank = _rank(one, wanted)
+        if rank is not None:
+            ranked.append(((rank, one.path.count("/"), one.path), one))
+    return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def text_of(workspace: Path, path: str) -> WorkspaceText:
     """The beginning of a text file. Raises NotFound, Invalid, Denied."""
     with FolderHandle(workspace) as beneath:
         # NONBLOCK: a pipe in the workspace must not hold the reader.
-        name, fd = _open(beneath, path, os.O_RDONLY | os.O_NONBLOCK)
+        name, fd = open_beneath(beneath, path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
@@ -134,7 +143,7 @@ class _BoundedWalk:
         os.close(self._root)
 
 
-def _open(beneath: FolderHandle, path: str, flags: int) -> tuple[str, int]:
+def open_beneath(beneath: FolderHandle, path: str, flags: int) -> tuple[str, int]:
     try:
         return beneath.name(path or "."), beneath.open(path or ".", flags)
     except OutsideWorkspace as error:

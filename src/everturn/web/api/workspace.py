@@ -1,64 +1,103 @@
-"""Reading a session's workspace: folders, file names by a part of them, one file's text."""
+"""A session's files over HTTP: folders, file names by a part of them, and bytes, now or as of a turn."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
-from everturn.domain.clock import Clock
-from everturn.engine import Engine
-from everturn.tools import (
-    EverturnToolbox,
-    WorkspaceFiles,
-    WorkspaceText,
-    files_in,
-    files_named,
-    text_of,
-)
+from everturn.domain.checkpoints import NOW
+from everturn.domain.media import RAW, SNIFF_BYTES, safe_name, sniff_media_type
+from everturn.tools import WorkspaceFile, WorkspaceText, text_of
 from everturn.web.access.identity import Scope
-from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
+from everturn.web.http.bytes_answer import BytesAnswer, asked_range
+from everturn.web.http.guard import FILE_POLICY, MEDIA_POLICY, PDF_POLICY, VIEW_POLICY
+from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
+from everturn.web.session_files import SessionFiles
+from everturn.workspace import OpenedFile
 
 _PATH_CHARS_MAX = 500  # as a query: up to 12 bytes for each
+_AT_CHARS_MAX = 60
+_PDF = "application/pdf"
+_ACTIVE = frozenset({"text/html", "image/svg+xml"})
+# Types that browsers show and that cannot do anything.
+_PASSIVE = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "audio/", "video/")
+_TEXT = "text/plain; charset=utf-8"
+_CONTENTS = (RAW, "text/plain", _PDF, *sorted(_ACTIVE), "image/*", "audio/*", "video/*")
+_REFUSALS = (e.NotFound, e.Gone, e.Denied, e.Invalid)
+# What reading a stored version can raise besides.
+_UNREADABLE = (e.BlobMissing, e.BlobDamaged, e.FileUnreadable, e.TreeUnreadable, e.StorageAway)
+
+Path = Annotated[str, Meta(max_length=_PATH_CHARS_MAX)]
+At = Annotated[str, Meta(max_length=_AT_CHARS_MAX)]
 
 
 class FilesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``path``: a folder of the workspace; default: the workspace itself. ``q``: a part of a name, looked
-    for in that folder and all below it."""
+    for in that folder and all below it. ``at``: now | start | trn_… | before:trn_… | chk_…"""
 
-    path: Annotated[str, Meta(max_length=_PATH_CHARS_MAX)] = ""
+    path: Path = ""
     q: Annotated[str, Meta(max_length=100)] = ""
+    at: At = NOW
+
+
+class ContentQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``view``: to be shown in a browser; otherwise it is a download."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=_PATH_CHARS_MAX)]
+    at: At = NOW
+    view: bool = False
 
 
 class TextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: Annotated[str, Meta(min_length=1, max_length=_PATH_CHARS_MAX)]
 
 
+class WorkspaceFiles(msgspec.Struct, frozen=True):
+    """``is_restoring``: the folder is being brought to another version, which is what is listed.
+    ``is_cut``: there are more than these."""
+
+    path: str
+    at: str
+    is_project: bool
+    is_restoring: bool
+    files: tuple[WorkspaceFile, ...]
+    is_cut: bool
+
+
 class WorkspaceApi:
     """Needs the scope ``chat``: such a token can have the agent read the same files."""
 
-    def __init__(self, engine: Engine, toolbox: EverturnToolbox, clock: Clock) -> None:
-        self._engine = engine
-        self._toolbox = toolbox
-        self._clock = clock
+    def __init__(self, files: SessionFiles) -> None:
+        self._files = files
 
     def endpoints(self) -> list[AnyEndpoint]:
-        refusals = (e.NotFound, e.Gone, e.Denied)
         return [
             Endpoint(
                 method="GET",
                 path="/api/sessions/{session}/files",
-                run=self.files,
+                run=self.list,
                 summary="What is in a folder of the session's workspace, or files by a part of their name.",
                 tag="files",
                 scope=Scope.CHAT,
                 query=FilesQuery,
                 answer=WorkspaceFiles,
-                errors=refusals,
+                errors=(*_REFUSALS, *_UNREADABLE),
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/sessions/{session}/files/content",
+                run=self.content,
+                summary="The bytes of one file of the session's workspace.",
+                tag="files",
+                scope=Scope.CHAT,
+                query=ContentQuery,
+                contents=dict.fromkeys(_CONTENTS, bytes),
+                errors=(*_REFUSALS, *_UNREADABLE, e.WorkspaceUnreadable),
             ),
             Endpoint(
                 method="GET",
@@ -69,22 +108,70 @@ class WorkspaceApi:
                 scope=Scope.CHAT,
                 query=TextQuery,
                 answer=WorkspaceText,
-                errors=refusals,
+                errors=_REFUSALS,
             ),
         ]
 
-    async def files(self, call: ApiCall[FilesQuery, Nothing]) -> WorkspaceFiles:
-        workspace, query = await self._workspace(call.owner, call.path["session"]), call.query
-        if not query.q:
-            return await anyio.to_thread.run_sync(files_in, workspace, query.path)
-        return await anyio.to_thread.run_sync(
-            files_named, workspace, query.path, query.q, self._clock.monotonic
+    async def list(self, call: ApiCall[FilesQuery, Nothing]) -> WorkspaceFiles:
+        query = call.query
+        at = await self._files.at(call.owner, call.path["session"], query.at)
+        if query.q:
+            found = await at.view.named(query.path, query.q)
+        else:
+            found = await at.view.list(query.path)
+        return WorkspaceFiles(
+            found.path, query.at or NOW, at.is_project, at.is_restoring, found.files, found.is_cut
         )
 
-    async def text(self, call: ApiCall[TextQuery, Nothing]) -> WorkspaceText:
-        workspace = await self._workspace(call.owner, call.path["session"])
-        return await anyio.to_thread.run_sync(text_of, workspace, call.query.path)
+    async def content(self, call: ApiCall[ContentQuery, Nothing]) -> BytesAnswer | Raw:
+        query = call.query
+        at = await self._files.at(call.owner, call.path["session"], query.at)
+        file = await at.view.open(query.path)
+        media = await _media_of(file) if query.view else RAW
+        headers = _headers(file, media, is_fixed=query.at.startswith("chk_"))
+        if f'"{file.tag}"' in call.headers.get("if-none-match", ""):
+            return Raw(b"", media, 304, headers)
+        start, end = asked_range(call.headers, file.size)
+        return await BytesAnswer.open(file.read(start, end), start, end, file.size, media, headers)
 
-    async def _workspace(self, owner: str, session_id: str) -> Path:
-        session = await self._engine.session(owner, session_id)
-        return await self._toolbox.workspace(owner, session_id, session.project)
+    async def text(self, call: ApiCall[TextQuery, Nothing]) -> WorkspaceText:
+        folder = await self._files.folder(call.owner, call.path["session"])
+        return await anyio.to_thread.run_sync(text_of, folder, call.query.path)
+
+
+async def _media_of(file: OpenedFile) -> str:
+    """What a browser may show it as; plain bytes if nothing is known to be safe."""
+    pieces = file.read(0, min(SNIFF_BYTES, file.size))
+    try:
+        head = b"".join([piece async for piece in pieces])
+    finally:
+        await pieces.aclose()
+    media = sniff_media_type(head, file.path)
+    if media in _ACTIVE:
+        return f"{media}; charset=utf-8"
+    if media == _PDF or media.startswith(_PASSIVE):
+        return media
+    return _TEXT if media.startswith(("text/", "application/json", "application/xml")) else RAW
+
+
+def _headers(file: OpenedFile, media: str, *, is_fixed: bool) -> tuple[tuple[bytes, bytes], ...]:
+    name = safe_name(file.path)
+    plain = "".join(char if (char.isascii() and char.isalnum()) or char in "._- " else "_" for char in name)
+    how = "attachment" if media == RAW else "inline"
+    headers = [
+        (b"content-disposition", f"{how}; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"),
+        (b"content-security-policy", _policy(media)),
+        (b"cache-control", "private, max-age=31536000, immutable" if is_fixed else "private, no-cache"),
+        (b"etag", f'"{file.tag}"'),
+    ]
+    if media != RAW:
+        headers.append((b"x-frame-options", "SAMEORIGIN"))
+    return tuple((name, value.encode()) for name, value in headers)
+
+
+def _policy(media: str) -> str:
+    if media == RAW:
+        return FILE_POLICY
+    if media == _PDF:
+        return PDF_POLICY
+    return MEDIA_POLICY if media.startswith(_PASSIVE) else VIEW_POLICY

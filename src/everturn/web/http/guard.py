@@ -15,11 +15,24 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; manifest-src 'self'; "
-    "media-src 'self' blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    "media-src 'self' blob:; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 # JSON and streams are never a document: nothing in them may run, whatever a browser is tricked into.
 API_POLICY = "default-src 'none'; frame-ancestors 'none'"
 FILE_POLICY = "sandbox; default-src 'none'; img-src 'self' data:; style-src 'unsafe-inline'"
+# Files of a workspace that the page shows in a frame. Nothing in them runs, loads or sends anything, and they
+# have an origin of their own: with scripts, a file written by a misled agent could send out what it holds.
+VIEW_POLICY = (
+    "sandbox; default-src 'none'; img-src data:; media-src data:; font-src data:; style-src 'unsafe-inline'; "
+    "form-action 'none'; frame-ancestors 'self'"
+)
+# A picture, sound or film that is opened by itself is a document that loads itself.
+MEDIA_POLICY = (
+    "sandbox; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; "
+    "frame-ancestors 'self'"
+)
+# Browsers show a PDF with a program of their own, which a sandbox would keep from starting.
+PDF_POLICY = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'"
 
 HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
