@@ -20,12 +20,12 @@ from everturn.domain.errors import Invalid
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.settings import default_of, inner_struct, settings_of
 from everturn.engine.settings import EngineSettings
-from everturn.memory import MemorySettings
-from everturn.memory.tool import MemoryTool
+from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
+from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings
 from everturn.store import StoreSettings
+from everturn.tools.names import TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
-from everturn.tools.tool_set import TOOL_NAMES
 from everturn.web.settings import WebSettings
 from everturn.workspace import FilesSettings
 
@@ -280,7 +280,7 @@ class _Reader:
                     if key not in kind.__struct_fields__:
                         hint = f"Possible: {', '.join(known)}."
                         raise self._wrong((section, name, key), "is not a known key", hint)
-        return parse_profiles(self.text, FILE, TOOL_NAMES | {MemoryTool.name})
+        return parse_profiles(self.text, FILE, TOOL_NAMES | {MEMORY_TOOL})
 
     def convert(self, kind: type[T], section: str, table: JsonObject, **filled_in: Any) -> T:
         self._refuse_unknown(kind, (section,), table)

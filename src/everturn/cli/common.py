@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from everturn import models  # its names are loaded on first use: most commands call no model
 from everturn.config import Config, read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import DiskFull, EverturnError, Invalid, InvalidId, NotFound
 from everturn.domain.secrets import Secrets
-from everturn.models.keys import Keys
-from everturn.models.registry import ModelRegistry
-from everturn.models.weights import weights_folder
 from everturn.store import (
     SecretsFile,
     Store,
@@ -152,14 +150,14 @@ async def open_config_secrets(store: Store, config: Config) -> AsyncIterator[Sec
         yield secrets
 
 
-def make_registry(config: Config, secrets: Secrets) -> ModelRegistry:
+def make_registry(config: Config, secrets: Secrets) -> models.ModelRegistry:
     """The configured model registry, not opened yet."""
-    return ModelRegistry(
+    return models.ModelRegistry(
         config.models,
-        Keys(secrets, os.environ),
+        models.Keys(secrets, os.environ),
         SystemClock(),
         os.environ,
-        weights_folder=weights_folder(config.home, os.environ),
+        weights_folder=models.weights_folder(config.home, os.environ),
         default=config.model,
     )
 

@@ -15,6 +15,7 @@ __all__ = [
     "fold",
     "ids",
     "json_types",
+    "lazy",
     "media",
     "memory",
     "messages",

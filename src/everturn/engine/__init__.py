@@ -4,8 +4,22 @@ Uses store, models and tools through the contracts in ``domain``; used by web, c
 ``engine`` is the public interface. Read ``loop`` and ``resume`` to see how a turn runs.
 """
 
-from everturn.engine.engine import Engine
-from everturn.engine.preferences import Preferences, read_preferences, write_preferences
-from everturn.engine.settings import EngineSettings, TurnProfile
+from typing import TYPE_CHECKING
+
+from everturn.domain.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from everturn.engine.engine import Engine
+    from everturn.engine.preferences import Preferences, read_preferences, write_preferences
+    from everturn.engine.settings import EngineSettings, TurnProfile
 
 __all__ = ["Engine", "EngineSettings", "Preferences", "TurnProfile", "read_preferences", "write_preferences"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "engine": ("Engine",),
+        "preferences": ("Preferences", "read_preferences", "write_preferences"),
+        "settings": ("EngineSettings", "TurnProfile"),
+    },
+)

@@ -4,12 +4,17 @@ Imports domain, store, models and tools. Called by engine, web and cli. Start wi
 ``builtin`` is the provider that keeps notes.
 """
 
-from everturn.memory.assembly import BuiltMemory, build_memory, import_notes
-from everturn.memory.commits import CommitOutcome, CommitResult
-from everturn.memory.memory import DrainResult, Memory
-from everturn.memory.provider_monitor import ProviderFailed
-from everturn.memory.providers import Providers
-from everturn.memory.settings import NOTES, MemorySettings
+from typing import TYPE_CHECKING
+
+from everturn.domain.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from everturn.memory.assembly import BuiltMemory, build_memory, import_notes
+    from everturn.memory.commits import CommitOutcome, CommitResult
+    from everturn.memory.memory import DrainResult, Memory
+    from everturn.memory.provider_monitor import ProviderFailed
+    from everturn.memory.providers import Providers
+    from everturn.memory.settings import NOTES, MemorySettings
 
 __all__ = [
     "NOTES",
@@ -24,3 +29,15 @@ __all__ = [
     "build_memory",
     "import_notes",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "assembly": ("BuiltMemory", "build_memory", "import_notes"),
+        "commits": ("CommitOutcome", "CommitResult"),
+        "memory": ("DrainResult", "Memory"),
+        "provider_monitor": ("ProviderFailed",),
+        "providers": ("Providers",),
+        "settings": ("NOTES", "MemorySettings"),
+    },
+)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 NOTES = "notes"  # the name of the built-in provider
+TOOL_NAME = "memory"  # the name of its tool
 
 
 class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):

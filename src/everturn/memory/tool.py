@@ -11,6 +11,7 @@ from everturn.domain.memory import Ledger
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.memory.notebook import Notebooks
 from everturn.memory.notes import Note, one_line
+from everturn.memory.settings import TOOL_NAME
 from everturn.tools.policy.judgement import CallContext, Concern, Judgement
 from everturn.tools.policy.judgement import one_line as shortened
 from everturn.tools.schema import Action, ToolFailed
@@ -23,7 +24,7 @@ class MemoryTool(Action):
     something lasting about themselves or their work; "look_up" by words; "forget" by the id that
     look_up gives."""
 
-    name = "memory"
+    name = TOOL_NAME
     is_safe_to_repeat = True  # remembering or forgetting a fact twice changes nothing
     is_untrusted = False
 

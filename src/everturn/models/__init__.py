@@ -15,15 +15,20 @@ Read ``registry`` first, then ``history`` (transcript to steps), ``openai_reques
 ``small_models`` helps models that cannot use tools on their own, and can be skipped.
 """
 
-from everturn.models.catalog import ModelState
-from everturn.models.discovery import FoundModel, FoundServer
-from everturn.models.keys import KeyFound, Keys, redact
-from everturn.models.local import CODER_SPEC, POCKET_SPEC
-from everturn.models.prices import PriceFacts, Prices
-from everturn.models.registry import ModelRegistry
-from everturn.models.settings import ModelsSettings, parse_settings
-from everturn.models.trials import Trial
-from everturn.models.weights import weights_folder
+from typing import TYPE_CHECKING
+
+from everturn.domain.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from everturn.models.catalog import ModelState
+    from everturn.models.discovery import FoundModel, FoundServer
+    from everturn.models.keys import KeyFound, Keys, redact
+    from everturn.models.local import CODER_SPEC, POCKET_SPEC
+    from everturn.models.prices import PriceFacts, Prices
+    from everturn.models.registry import ModelRegistry
+    from everturn.models.settings import ModelsSettings, parse_settings
+    from everturn.models.trials import Trial
+    from everturn.models.weights import weights_folder
 
 __all__ = [
     "CODER_SPEC",
@@ -42,3 +47,18 @@ __all__ = [
     "redact",
     "weights_folder",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "catalog": ("ModelState",),
+        "discovery": ("FoundModel", "FoundServer"),
+        "keys": ("KeyFound", "Keys", "redact"),
+        "local": ("CODER_SPEC", "POCKET_SPEC"),
+        "prices": ("PriceFacts", "Prices"),
+        "registry": ("ModelRegistry",),
+        "settings": ("ModelsSettings", "parse_settings"),
+        "trials": ("Trial",),
+        "weights": ("weights_folder",),
+    },
+)

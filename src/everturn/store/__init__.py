@@ -6,15 +6,20 @@ written once; ``sqlite/`` and ``postgres/`` run them. Read ``turns/`` and ``jour
 docs/architecture.md has a map of the folders.
 """
 
-from everturn.store.files.backup_contents import BackupContents, BackupRecord, read_contents
-from everturn.store.files.copy_tree import copy_tree
-from everturn.store.open import check_backup, has_store, is_postgres, open_store, restore_database
-from everturn.store.secrets.file import SecretsFile
-from everturn.store.secrets.key_ring import KeyRing, read_key_ring
-from everturn.store.secrets.secrets import open_secrets
-from everturn.store.secrets.table import SecretsTable
-from everturn.store.settings import StoreSettings
-from everturn.store.store import Store
+from typing import TYPE_CHECKING
+
+from everturn.domain.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from everturn.store.files.backup_contents import BackupContents, BackupRecord, read_contents
+    from everturn.store.files.copy_tree import copy_tree
+    from everturn.store.open import check_backup, has_store, is_postgres, open_store, restore_database
+    from everturn.store.secrets.file import SecretsFile
+    from everturn.store.secrets.key_ring import KeyRing, read_key_ring
+    from everturn.store.secrets.secrets import open_secrets
+    from everturn.store.secrets.table import SecretsTable
+    from everturn.store.settings import StoreSettings
+    from everturn.store.store import Store
 
 __all__ = [
     "BackupContents",
@@ -34,3 +39,18 @@ __all__ = [
     "read_key_ring",
     "restore_database",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "files.backup_contents": ("BackupContents", "BackupRecord", "read_contents"),
+        "files.copy_tree": ("copy_tree",),
+        "open": ("check_backup", "has_store", "is_postgres", "open_store", "restore_database"),
+        "secrets.file": ("SecretsFile",),
+        "secrets.key_ring": ("KeyRing", "read_key_ring"),
+        "secrets.secrets": ("open_secrets",),
+        "secrets.table": ("SecretsTable",),
+        "settings": ("StoreSettings",),
+        "store": ("Store",),
+    },
+)

@@ -4,25 +4,30 @@ Imports ``domain`` only. ``engine`` calls it through ``domain.tool.Toolbox``; ``
 and ``cli`` show its state (sandbox, rules, servers).
 """
 
-from everturn.tools.files.browse import (
-    FileList,
-    WorkspaceFile,
-    WorkspaceText,
-    files_in,
-    files_named,
-    text_of,
-)
-from everturn.tools.folders import FolderLine, FolderList
-from everturn.tools.mcp.servers import ServerState
-from everturn.tools.policy.policy import Policy, Rule
-from everturn.tools.policy.trust import Trust
-from everturn.tools.profiles import McpServer, Profile, Profiles, built_in, parse_profiles, read_profiles
-from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.sandbox.trial import SandboxState
-from everturn.tools.schema import ToolFailed, tool
-from everturn.tools.tool_set import TOOL_NAMES
-from everturn.tools.toolbox import EverturnToolbox, ToolServices
-from everturn.tools.web.fetch import Fetcher
+from typing import TYPE_CHECKING
+
+from everturn.domain.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from everturn.tools.files.browse import (
+        FileList,
+        WorkspaceFile,
+        WorkspaceText,
+        files_in,
+        files_named,
+        text_of,
+    )
+    from everturn.tools.folders import FolderLine, FolderList
+    from everturn.tools.mcp.servers import ServerState
+    from everturn.tools.names import TOOL_NAMES
+    from everturn.tools.policy.policy import Policy, Rule
+    from everturn.tools.policy.trust import Trust
+    from everturn.tools.profiles import McpServer, Profile, Profiles, built_in, parse_profiles, read_profiles
+    from everturn.tools.sandbox.sandbox import Sandbox
+    from everturn.tools.sandbox.trial import SandboxState
+    from everturn.tools.schema import ToolFailed, tool
+    from everturn.tools.toolbox import EverturnToolbox, ToolServices
+    from everturn.tools.web.fetch import Fetcher
 
 __all__ = [
     "TOOL_NAMES",
@@ -52,3 +57,21 @@ __all__ = [
     "text_of",
     "tool",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "files.browse": ("FileList", "WorkspaceFile", "WorkspaceText", "files_in", "files_named", "text_of"),
+        "folders": ("FolderLine", "FolderList"),
+        "mcp.servers": ("ServerState",),
+        "policy.policy": ("Policy", "Rule"),
+        "policy.trust": ("Trust",),
+        "profiles": ("McpServer", "Profile", "Profiles", "built_in", "parse_profiles", "read_profiles"),
+        "sandbox.sandbox": ("Sandbox",),
+        "sandbox.trial": ("SandboxState",),
+        "schema": ("ToolFailed", "tool"),
+        "names": ("TOOL_NAMES",),
+        "toolbox": ("EverturnToolbox", "ToolServices"),
+        "web.fetch": ("Fetcher",),
+    },
+)

@@ -18,14 +18,6 @@ from everturn.tools.terminal.terminal_tools import NetworkPython, NetworkTermina
 from everturn.tools.web.fetch import Fetcher
 from everturn.tools.web.fetch_tool import WebFetch
 
-TOOL_NAMES = frozenset(
-    kind.name
-    for kind in (
-        *(AskUser, SearchSessions, Todo, WebFetch, Python, Terminal),
-        *(ApplyPatch, EditFile, ListFiles, ReadFile, SearchFiles, WriteFile),
-    )
-)
-
 
 class ToolSet:
     """``extra``: tools of the embedding program. A tool with a gate takes the place of the one without."""

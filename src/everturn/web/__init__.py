@@ -5,13 +5,18 @@ Owns everything between a socket and the engine. Imports domain, store, models, 
 declaration per endpoint), then ``api/`` (the endpoints, one module per noun).
 """
 
-from everturn.web.access.accounts import Accounts, TokenInfo
-from everturn.web.access.identity import LOCAL_OWNER, Scope
-from everturn.web.build import WebServices, build_web, open_accounts
-from everturn.web.logs import configure_logs, redacted
-from everturn.web.server import StartRefused, serve
-from everturn.web.settings import WebSettings
-from everturn.web.web import Web
+from typing import TYPE_CHECKING
+
+from everturn.domain.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from everturn.web.access.accounts import Accounts, TokenInfo, open_accounts
+    from everturn.web.access.identity import LOCAL_OWNER, Scope
+    from everturn.web.build import WebServices, build_web
+    from everturn.web.logs import configure_logs, redacted
+    from everturn.web.server import StartRefused, serve
+    from everturn.web.settings import WebSettings
+    from everturn.web.web import Web
 
 __all__ = [
     "LOCAL_OWNER",
@@ -28,3 +33,16 @@ __all__ = [
     "redacted",
     "serve",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "access.accounts": ("Accounts", "TokenInfo", "open_accounts"),
+        "access.identity": ("LOCAL_OWNER", "Scope"),
+        "build": ("WebServices", "build_web"),
+        "logs": ("configure_logs", "redacted"),
+        "server": ("StartRefused", "serve"),
+        "settings": ("WebSettings",),
+        "web": ("Web",),
+    },
+)

@@ -16,10 +16,9 @@ from everturn.domain.store import Store
 from everturn.engine import Engine
 from everturn.models import Keys, ModelRegistry
 from everturn.tools import EverturnToolbox, Profiles
-from everturn.web.access.accounts import Accounts
+from everturn.web.access.accounts import open_accounts
 from everturn.web.access.audit import Audit
 from everturn.web.access.passwords import Passwords
-from everturn.web.access.throttle import Throttle
 from everturn.web.access.token import Access
 from everturn.web.api.account import AccountApi
 from everturn.web.api.documents import DocumentsApi
@@ -51,20 +50,6 @@ from everturn.web.settings import WebSettings
 from everturn.web.streams.streams import Streams
 from everturn.web.uploads import Uploads
 from everturn.web.web import Web
-
-
-def open_accounts(
-    store: Store,
-    clock: Clock | None = None,
-    ids: Ids | None = None,
-    passwords: Passwords | None = None,
-    access: Access | None = None,
-) -> Accounts:
-    """Passwords and tokens of a store: for the web, and for ``everturn password`` and ``everturn token``."""
-    clock = clock or SystemClock()
-    return Accounts(
-        store.records, clock, ids or Ids(clock), passwords or Passwords(), Throttle(clock), access
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from everturn.domain.clock import Clock
+from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import EverturnError, Invalid, InvalidId, NotFound
 from everturn.domain.ids import Ids, checked
-from everturn.domain.store import Records
+from everturn.domain.store import Records, Store
 from everturn.web.access.errors import AccessNeeded, SignInNeeded, WrongPassword
 from everturn.web.access.identity import EVERYTHING, LOCAL_OWNER, SYSTEM, Caller, Scope, granted
 from everturn.web.access.passwords import Passwords
@@ -381,3 +381,17 @@ def _is_token_over(entry: Token, now: int) -> bool:
 
 def _info(ident: str, entry: Token) -> TokenInfo:
     return TokenInfo(ident, entry.label, entry.scopes, entry.created_at, entry.used_at, entry.expires_at)
+
+
+def open_accounts(
+    store: Store,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    passwords: Passwords | None = None,
+    access: Access | None = None,
+) -> Accounts:
+    """Passwords and tokens of a store: for the web, and for ``everturn password`` and ``everturn token``."""
+    clock = clock or SystemClock()
+    return Accounts(
+        store.records, clock, ids or Ids(clock), passwords or Passwords(), Throttle(clock), access
+    )

@@ -1,0 +1,10 @@
+"""The names of the built-in tools, known without loading the tools."""
+
+from __future__ import annotations
+
+TOOL_NAMES = frozenset(
+    (
+        *("apply_patch", "ask_user", "edit_file", "list_files", "python", "read_file"),
+        *("search_files", "search_sessions", "terminal", "todo", "web_fetch", "write_file"),
+    )
+)

@@ -1,0 +1,38 @@
+"""A command loads only the rooms that it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from everturn.domain.lazy import lazy_names
+from everturn.domain.turns import TurnState
+
+
+def test_a_name_is_loaded_from_its_module() -> None:
+    find = lazy_names("everturn.domain", {"words": ("one_line",), "turns": ("TurnState",)})
+    assert find("TurnState") is TurnState
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Motor'"):
+        lazy_names("everturn.engine", {"engine": ("Engine",)})("Motor")
+
+
+def loaded_by(module: str) -> set[str]:
+    look = f"import sys, {module}; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    return set(found.stdout.split())
+
+
+@pytest.mark.parametrize("command", ["sessions", "export", "token", "password", "backup", "doctor"])
+def test_a_command_without_a_model_loads_no_engine_and_no_http_client(command: str) -> None:
+    loaded = loaded_by(f"everturn.cli.{command}")
+    assert not loaded & {"everturn.engine.engine", "everturn.web.web", "everturn.models.registry", "httpx2"}
+
+
+def test_the_settings_are_read_without_the_rooms_that_they_configure() -> None:
+    loaded = loaded_by("everturn.config")
+    assert not loaded & {"apsw", "httpx2", "tree_sitter", "everturn.tools.toolbox", "everturn.memory.memory"}
