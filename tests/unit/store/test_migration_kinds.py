@@ -117,47 +117,57 @@ def statements(dialect: str) -> int:
     return sum(line.rstrip().endswith(";") for line in text.splitlines())
 
 
+# Forks a process for each statement, which ends there; the last one ends with the migration.
 KILL = """
-import os, sys, apsw
-from everturn.store.sqlite import connection
+import os, shutil, sys
 from pathlib import Path
-left = int(sys.argv[2])
-def count(cursor, text, bindings):
-    global left
-    if count.is_migrating:
-        left -= 1
-        if left < 0:
-            os._exit(9)
-    count.is_migrating = count.is_migrating or text.lstrip().startswith("BEGIN IMMEDIATE")
-    return True
-count.is_migrating = False
-opened = connection.open_connection
-def traced(*args, **more):
-    database = opened(*args, **more)
-    database.exec_trace = count
-    return database
-connection.open_connection = traced
-connection.prepare(Path(sys.argv[1])).close()
+from everturn.store.sqlite import connection
+
+def migrate(path, left):
+    is_migrating = False
+    def count(cursor, text, bindings):
+        nonlocal left, is_migrating
+        if is_migrating:
+            left -= 1
+            if left < 0:
+                os._exit(9)
+        is_migrating = is_migrating or text.lstrip().startswith("BEGIN IMMEDIATE")
+        return True
+    opened = connection.open_connection
+    def traced(*args, **more):
+        database = opened(*args, **more)
+        database.exec_trace = count
+        return database
+    connection.open_connection = traced
+    connection.prepare(path).close()
+
+template, folder = map(Path, sys.argv[1:])
+killed, code = 0, 9
+while code == 9:
+    path = folder / str(killed) / "everturn.db"
+    path.parent.mkdir()
+    shutil.copy(template, path)
+    child = os.fork()
+    if child == 0:
+        migrate(path, killed)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    killed += 1
+sys.exit(code)
 """
 
 
 def test_a_process_killed_at_any_statement_of_the_migration_leaves_a_folder_that_opens(
     tmp_path: Path,
 ) -> None:
-    killed = 0
-    while True:
-        folder = tmp_path / str(killed)
-        folder.mkdir()
-        make_sqlite(folder / "everturn.db")
-        child = subprocess.run(
-            [sys.executable, "-c", KILL, str(folder / "everturn.db"), str(killed)], check=False
-        )
-        asyncio.run(_open_and_check(folder))
-        if child.returncode != 9:
-            break
-        killed += 1
-    assert child.returncode == 0
-    assert killed > statements("sqlite"), "each statement of the migration, and its commit"
+    template, folder = tmp_path / "template.db", tmp_path / "killed"
+    make_sqlite(template)
+    folder.mkdir()
+    subprocess.run([sys.executable, "-c", KILL, str(template), str(folder)], check=True)
+    left = sorted(folder.iterdir())
+    for each in left:
+        asyncio.run(_open_and_check(each))
+    assert len(left) > statements("sqlite") + 1, "each statement of the migration, its commit, and none"
 
 
 async def _open_and_check(folder: Path) -> None:
