@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Api } from "../src/api/client";
-import { Post } from "../src/app/post.svelte";
+import { Post, writeNewFolder } from "../src/app/post.svelte";
 import { OpenSession } from "../src/app/open-session.svelte";
 import { Prefs } from "../src/app/prefs.svelte";
 import { Disk } from "../src/keep/disk";
@@ -13,6 +13,7 @@ const texts = [
   "everturn.draft.new",
   "everturn.draft.ses_1",
   "everturn.files.ses_1",
+  "everturn.folder.new",
   "everturn.notify",
   "everturn.panel",
   "everturn.side",
@@ -40,6 +41,7 @@ describe("the names in the browser's storage", () => {
     const post = new Post(new Api("http://here/"), new Disk(), ignore, ignore, ignore);
     post.writeDraft(null, "for a new session");
     post.writeDraft("ses_1", "words", [{ id: "f", name: "a.txt", type: "text/plain", size: 1, fileId: null }]);
+    writeNewFolder("/srv/site");
     const opened = new OpenSession("ses_1", new Api("http://here/"), {} as Link, ignore);
     const steer = { text: "now", whenBusy: "steer", files: [] } as unknown as Unsent;
     opened.accepted(steer, { turn: { id: "trn_1" }, is_steering: true } as never);

@@ -125,6 +125,15 @@ describe("messages on their way", () => {
     expect(api.calls[0]!.asking.key).toBe(api.calls[1]!.asking.key);
   });
 
+  it("begins the session in the folder that was chosen, however late it is sent", async () => {
+    api.answers.push(away);
+    await sender.send({ ...draft, session: null, place: "new", project: "/srv/site" });
+    api.answers.push(() => ({ id: "ses_b" }));
+    await make().restore();
+    const made = api.calls.filter((call) => call.path === "api/sessions");
+    expect(made.map((call) => call.asking.body)).toEqual([{ project: "/srv/site" }, { project: "/srv/site" }]);
+  });
+
   it("survives the browser: another visit finds and sends it, same key", async () => {
     api.answers.push(away);
     await sender.send(draft);

@@ -35,6 +35,7 @@ export type Payload = SessionEvent["event"];
 export type WorkspaceFile = Schemas["WorkspaceFile"];
 export type WorkspaceFiles = Schemas["WorkspaceFiles"];
 export type WorkspaceText = Schemas["WorkspaceText"];
+export type ShownFolders = Schemas["ShownFolders"];
 export type Trouble = Schemas["Trouble"];
 export type Settings = Schemas["Settings"];
 export type KeyState = Schemas["KeyState"];

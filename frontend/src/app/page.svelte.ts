@@ -1,5 +1,5 @@
 import { getContext, setContext, tick } from "svelte";
-import { Api, freshKey } from "../api/client";
+import { Api, explain, freshKey } from "../api/client";
 import type { Hits, ListEvent, Session, Trouble } from "../api/types";
 import { Disk } from "../keep/disk";
 import type { LocalFile, Unsent } from "../keep/unsent";
@@ -9,7 +9,7 @@ import { words } from "../words";
 import { Connection } from "./connection.svelte";
 import { ModelList } from "./models.svelte";
 import { OpenSession, type News } from "./open-session.svelte";
-import { Post } from "./post.svelte";
+import { Post, readNewFolder, writeNewFolder } from "./post.svelte";
 import { Prefs } from "./prefs.svelte";
 import { readRoute, takeCode, writeRoute, type Route } from "./route";
 import { Sessions } from "./sessions.svelte";
@@ -41,7 +41,11 @@ export class Page {
   opened = $state.raw<OpenSession | null>(null);
   /** Why the server can store nothing at the moment, as it says. */
   trouble = $state.raw<Trouble | null>(null);
-  overlay = $state<"none" | "palette" | "keys">("none");
+  overlay = $state<"none" | "palette" | "keys" | "folder">("none");
+  /** The session whose folder is being chosen; null: the one that the next message begins. */
+  choosingFolderOf: Session | null = null;
+  /** The folder that the session of the next message is to work in; null: one of its own. */
+  newFolder = $state<string | null>(readNewFolder());
   isDrawerOpen = $state(false);
   /** What a screen reader is to say. */
   announcement = $state("");
@@ -128,6 +132,7 @@ export class Page {
     // Written for another session than the one that the user has turned to.
     if (this.place && this.place !== entry.place) return;
     this.place = null;
+    this.setNewFolder(null);
     if (this.route.at !== "new" && this.opened?.status !== "gone") return;
     this.go({ at: "session", id: session.id }, true);
     this.made = session.id;
@@ -265,6 +270,7 @@ export class Page {
   /** Start over: the session that is left is named, so that memory takes it in. */
   newSession(text = ""): void {
     this.place = freshKey();
+    this.setNewFolder(null);
     this.go({ at: "new" });
     // Not when the browser gets to it: the words are not for the session that is left.
     this.routeChanged();
@@ -272,9 +278,14 @@ export class Page {
   }
 
   /** Where a message goes that begins a session: with those that were written before it for the same one. */
-  get beginning(): { session: null; place: string; leaving: string | null } {
+  get beginning(): { session: null; place: string; leaving: string | null; project: string | null } {
     const waiting = this.post.of(null).findLast((entry) => !entry.problem && entry.place && (!this.place || entry.place === this.place));
-    return { session: null, place: waiting?.place ?? this.place ?? freshKey(), leaving: waiting ? waiting.leaving : this.leaving };
+    return {
+      session: null,
+      place: waiting?.place ?? this.place ?? freshKey(),
+      leaving: waiting ? waiting.leaving : this.leaving,
+      project: waiting ? (waiting.project ?? null) : this.newFolder,
+    };
   }
 
   /** The session that a new one leaves behind: the one opened last. */
@@ -305,6 +316,34 @@ export class Page {
   /** Stop the turn and take back what waits behind it. */
   async stopAll(opened: OpenSession): Promise<void> {
     this.compose(await opened.stopAll());
+  }
+
+  // --- folders --------------------------------------------------------------------------------
+
+  chooseFolder(session: Session | null): void {
+    this.choosingFolderOf = session;
+    this.overlay = "folder";
+  }
+
+  /** Let the session, or the next one, work in this folder; null: in one of its own. Returns what is wrong with it. */
+  async useFolder(session: Session | null, path: string | null): Promise<string> {
+    if (!session) {
+      this.setNewFolder(path);
+      this.compose();
+      return "";
+    }
+    try {
+      this.sessions.put(await this.api.patch<Session>(`api/sessions/${session.id}`, { body: { project: path } }));
+    } catch (error) {
+      return explain(error, words.serverAway);
+    }
+    this.toasts.show(path ? words.folderChosen(path) : words.folderOwn);
+    return "";
+  }
+
+  private setNewFolder(path: string | null): void {
+    this.newFolder = path;
+    writeNewFolder(path);
   }
 
   // --- sessions -------------------------------------------------------------------------------

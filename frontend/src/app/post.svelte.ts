@@ -62,3 +62,14 @@ export class Post {
 function placesOf(session: string | null): string[] {
   return ["draft", "files"].map((what) => `everturn.${what}.${session ?? "new"}`);
 }
+
+const folderPlace = "everturn.folder.new";
+
+/** The folder chosen for the next session. It is kept like a draft: a reload must not lead the message elsewhere. */
+export function readNewFolder(): string | null {
+  return readText(folderPlace);
+}
+
+export function writeNewFolder(path: string | null): void {
+  writeText(folderPlace, path);
+}

@@ -23,6 +23,8 @@ export interface Unsent {
   /** Until then: messages with the same place go into the same session. */
   place?: string;
   leaving: string | null;
+  /** Until then: the folder that the session is to work in. */
+  project?: string | null;
   text: string;
   files: LocalFile[];
   model: string | null;
@@ -225,7 +227,7 @@ export class Sender {
   /** The session of this message, and of those that were written for the same place meanwhile. */
   private async create(entry: Unsent): Promise<Unsent> {
     const place = entry.place ?? entry.key;
-    const body = { leaving: entry.leaving ?? undefined };
+    const body = { leaving: entry.leaving ?? undefined, project: entry.project ?? undefined };
     const session = await this.api.post<Session>("api/sessions", { body, key: `${place}-session` });
     // The next message to the session comes after these, however long their files take.
     this.lines.set(session.id, this.lines.get(place)!);

@@ -38,6 +38,7 @@ export function commandsFor(page: Page): Command[] {
       { id: "copy", label: words.commandCopy, icon: "copy", slash: "copy", run: () => page.attempt(() => page.copyConversation()) },
     );
     if (session) {
+      if (!opened.isBusy) list.push({ id: "folder", label: words.chooseFolder, icon: "folder", slash: "folder", run: () => page.chooseFolder(session) });
       list.push(
         { id: "rename", label: words.rename, icon: "pencil", slash: "rename", run: (rest) => (rest ? page.sessions.change(session, { title: rest }) : document.dispatchEvent(new CustomEvent("everturn:rename"))) },
         { id: "pin", label: session.pinned ? words.unpin : words.pin, icon: session.pinned ? "pin-off" : "pin", slash: "pin", run: () => page.sessions.change(session, { pinned: !session.pinned }) },

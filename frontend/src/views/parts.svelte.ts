@@ -31,6 +31,7 @@ export class Parts {
   readonly connect = new Part(() => import("./Connect.svelte"));
   readonly signIn = new Part(() => import("./SignIn.svelte"));
   readonly keys = new Part(() => import("./Keys.svelte"));
+  readonly folders = new Part(() => import("./FolderPicker.svelte"));
   readonly panel = new Part(() => import("./Panel.svelte"));
   readonly settings = new Part(() => import("./settings/Settings.svelte"));
 

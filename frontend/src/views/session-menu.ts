@@ -25,6 +25,7 @@ export function sessionItems(page: Page, session: Session): MenuItem[] {
     { label: words.tagsMenu, icon: "tag", run: () => retag(page, session, isOpen) },
     { label: session.archived ? words.unarchive : words.archive, icon: "archive", run: () => void page.archive(session, !session.archived) },
     { label: session.private ? words.makeRemembered : words.makePrivate, icon: "lock", run: () => void page.sessions.change(session, { private: !session.private }) },
+    { label: words.changeFolder, icon: "folder", isOff: !!session.active_turn, run: () => page.chooseFolder(session) },
     { label: words.duplicate, icon: "git-branch", run: () => void page.attempt(() => page.duplicate(session)) },
     { isLine: true },
     { label: words.exportMarkdown, icon: "download", run: () => download(page, session, "md") },
