@@ -16,7 +16,7 @@ from everturn.testing.harness import open_harness
 from everturn.tools.paths import FolderHandle
 from everturn.tools.policy.guarded import GuardedMount
 from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.sandbox.view import View
+from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.workspaces import Workspaces
 from tests.unit.tools.kit import OWNER, SESSION, Kit
 
@@ -82,7 +82,7 @@ async def test_a_link_put_there_while_the_sandbox_is_built_ends_the_call(
 ) -> None:
     look = Sandbox.seen_folders
 
-    def look_then_swap(sandbox: Sandbox, view: View) -> tuple[GuardedMount, ...]:
+    def look_then_swap(sandbox: Sandbox, view: SandboxView) -> tuple[GuardedMount, ...]:
         seen = look(sandbox, view)
         swap(inner, "packages")
         return seen

@@ -21,7 +21,7 @@ _DISK_TAKEN_MIB = 64  # a command that takes less did not fill the disk
 _THREADS, _RSS = 17, 21  # fields of /proc/N/stat after the program's name
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ProcessLimits(msgspec.Struct, frozen=True):
     """``memory_mib`` None: half of the machine's, at most 4 GiB. ``processes`` counts threads too."""
 
     memory_mib: int | None = None
@@ -119,7 +119,7 @@ def processes_in(pid: int) -> list[str]:
         return []
 
 
-def usage_of(pid: int, processes: Sequence[str], limits: Limits) -> ResourceUsage:
+def usage_of(pid: int, processes: Sequence[str], limits: ProcessLimits) -> ResourceUsage:
     """What these processes of the sandbox use together. For sandboxes without a control group."""
     proc = Path(f"/proc/{pid}/root/proc")
     tasks = 0

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from everturn.domain.errors import Invalid
 from everturn.domain.json_types import JsonObject
-from everturn.tools.limits import Limits
+from everturn.tools.limits import ProcessLimits
 from everturn.tools.policy.hosts import HostPattern
 
 Mebibytes = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
@@ -105,15 +105,15 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="Memory of one sandboxed command. Unset: half of the machine's, at most 4 GiB."),
     ] = None
     processes: Annotated[Processes, Meta(description="Processes of one sandboxed command.")] = (
-        Limits().processes
+        ProcessLimits().processes
     )
     file_mib: Annotated[Mebibytes, Meta(description="Largest file that a sandboxed command may write.")] = (
-        Limits().file_mib
+        ProcessLimits().file_mib
     )
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.memory_mib, self.processes, self.file_mib)
+    def limits(self) -> ProcessLimits:
+        return ProcessLimits(self.memory_mib, self.processes, self.file_mib)
 
 
 class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,15 +155,15 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="Memory of the server's sandbox. Unset: half of the machine's, at most 4 GiB."),
     ] = None
     processes: Annotated[Processes, Meta(description="Processes of the server's sandbox.")] = (
-        Limits().processes
+        ProcessLimits().processes
     )
     file_mib: Annotated[Mebibytes, Meta(description="Largest file that the server may write.")] = (
-        Limits().file_mib
+        ProcessLimits().file_mib
     )
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.memory_mib, self.processes, self.file_mib)
+    def limits(self) -> ProcessLimits:
+        return ProcessLimits(self.memory_mib, self.processes, self.file_mib)
 
 
 class Profiles(msgspec.Struct, frozen=True):

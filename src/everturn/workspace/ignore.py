@@ -45,7 +45,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Rule(msgspec.Struct, frozen=True):
+class IgnoreRule(msgspec.Struct, frozen=True):
     """One line of an ignore file. ``parts``: a pattern for each path component; None stands for ``**``."""
 
     parts: tuple[re.Pattern[str] | None, ...]
@@ -87,7 +87,7 @@ def _over_stars(parts: Sequence[re.Pattern[str] | None], reached: Iterable[int])
     return found
 
 
-def parse_rule(line: str, base: tuple[str, ...] = ()) -> Rule | None:
+def parse_rule(line: str, base: tuple[str, ...] = ()) -> IgnoreRule | None:
     """A line in the syntax of .gitignore; None for a comment, an empty line or a broken pattern."""
     line = line.rstrip("\r\n")
     while line.endswith(" ") and not line.endswith("\\ "):
@@ -107,7 +107,7 @@ def parse_rule(line: str, base: tuple[str, ...] = ()) -> Rule | None:
         parts = tuple(None if name == "**" else _compile(name) for name in names)
     except re.error:
         return None
-    return Rule(parts, includes, is_for_folders, base)
+    return IgnoreRule(parts, includes, is_for_folders, base)
 
 
 def _compile(name: str) -> re.Pattern[str]:
@@ -119,7 +119,7 @@ class IgnoreRules:
     """What is left out in one folder. ``digest`` changes when a rule does: the folder is then looked at
     again."""
 
-    def __init__(self, rules: tuple[Rule, ...], digest: str, *, is_project: bool) -> None:
+    def __init__(self, rules: tuple[IgnoreRule, ...], digest: str, *, is_project: bool) -> None:
         self._rules = rules
         self._is_project = is_project
         self.digest = digest

@@ -8,10 +8,10 @@ import pytest
 
 from everturn.domain.messages import Outcome
 from everturn.tools import Profile
-from everturn.tools.limits import DiskUsage, Limits, ResourceUsage
+from everturn.tools.limits import DiskUsage, ProcessLimits, ResourceUsage
 from everturn.tools.sandbox.control_groups import Groups
 from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.sandbox.view import View, python_program
+from everturn.tools.sandbox.view import SandboxView, python_program
 from tests.unit.tools.kit import Kit, open_kit, profiles_of
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,7 @@ async def test_the_kernel_itself_holds_the_number_of_processes(tmp_path: Path) -
     program, read = python_program()
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    view = View(workspace, read=read, limits=Limits(processes=20))
+    view = SandboxView(workspace, read=read, limits=ProcessLimits(processes=20))
     child = await sandbox.spawn([program, "-c", code], view)  # nothing samples this one
     try:
         made = int(await child.stdout.receive())
@@ -169,12 +169,12 @@ async def test_shared_memory_is_bounded_and_devices_are_no_place_for_files(kit: 
 
 def test_the_default_leaves_half_of_the_machine() -> None:
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert Limits().memory == min(4 * 1024**3, machine // 2)
-    assert Limits(memory_mib=7).memory == 7 * 1024**2
+    assert ProcessLimits().memory == min(4 * 1024**3, machine // 2)
+    assert ProcessLimits(memory_mib=7).memory == 7 * 1024**2
 
 
 def test_usage_below_the_limits_is_no_breach() -> None:
-    limits = Limits(memory_mib=10, processes=5)
+    limits = ProcessLimits(memory_mib=10, processes=5)
     assert limits.breach(ResourceUsage(4, 10 * 1024**2)) == ""
     assert "5" in limits.breach(ResourceUsage(5, 0))
     assert "10 MiB of memory" in limits.breach(ResourceUsage(1, 11 * 1024**2))
@@ -182,7 +182,7 @@ def test_usage_below_the_limits_is_no_breach() -> None:
 
 def test_a_command_is_ended_only_for_a_disk_that_it_filled_itself() -> None:
     mib = 1024**2
-    limits = Limits(disk_free_mib=1000)
+    limits = ProcessLimits(disk_free_mib=1000)
     full = DiskUsage(free=500 * mib, taken=300 * mib, size=10**6 * mib)
     assert "took 300 MiB of the disk" in limits.breach(ResourceUsage(disk=full))
     innocent = DiskUsage(free=500 * mib, taken=10 * mib, size=10**6 * mib)

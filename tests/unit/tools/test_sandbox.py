@@ -13,14 +13,14 @@ import pytest
 from everturn.domain.clock import SystemClock
 from everturn.tools import Sandbox
 from everturn.tools.sandbox import bubblewrap
-from everturn.tools.sandbox.view import View
+from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.terminal.process import Command, CommandEnd, run
 from tests.unit.tools.kit import Kit, open_kit
 
 pytestmark = pytest.mark.anyio
 
 
-async def _run(sandbox: Sandbox, view: View, command: str) -> CommandEnd:
+async def _run(sandbox: Sandbox, view: SandboxView, command: str) -> CommandEnd:
     async def emit(_: str) -> None:
         """The output is not looked at."""
 
@@ -97,7 +97,9 @@ async def test_an_older_bubblewrap_gives_a_reduced_sandbox_that_still_holds(tmp_
     assert state.level == "reduced"
     workspace = home / "w"
     workspace.mkdir()
-    said = await _run(sandbox, View(workspace=workspace), f"id -u; ls {home}; grep CapEff /proc/self/status")
+    said = await _run(
+        sandbox, SandboxView(workspace=workspace), f"id -u; ls {home}; grep CapEff /proc/self/status"
+    )
     assert said.output.decode() == "1000\nw\nCapEff:\t0000000000000000\n"
 
 
@@ -132,7 +134,7 @@ async def test_a_project_swapped_while_the_call_starts_runs_nothing(
     (outside / "private.txt").write_text("private")
     sandbox = Sandbox(tmp_path / "home")
     await sandbox.open()
-    before = await _run(sandbox, View(workspace=project), "echo ran; ls .git")
+    before = await _run(sandbox, SandboxView(workspace=project), "echo ran; ls .git")
     assert before.output == b"ran\n"
 
     options_of = bubblewrap.options_of
@@ -143,7 +145,7 @@ async def test_a_project_swapped_while_the_call_starts_runs_nothing(
         return options_of(*arguments)
 
     monkeypatch.setattr(bubblewrap, "options_of", swapped)
-    after = await _run(sandbox, View(workspace=project), "echo ran; cat .git/private.txt")
+    after = await _run(sandbox, SandboxView(workspace=project), "echo ran; cat .git/private.txt")
     assert after.exit_code != 0
     assert b"ran" not in after.output
     assert b"private" not in after.output.replace(b"private.txt", b"")

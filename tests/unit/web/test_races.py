@@ -16,7 +16,7 @@ from everturn.web.deletion import Deletions
 from everturn.web.http.idempotency import Answers
 from everturn.web.http.page_files import FileAnswer
 from everturn.web.openai import completions
-from everturn.web.openai.pieces import End
+from everturn.web.openai.pieces import AnswerEnd
 from everturn.web.uploads import Uploads
 from tests.waiting import until
 
@@ -182,4 +182,4 @@ async def test_an_approval_answered_first_by_another_client_is_not_reported_as_d
     listener = completions._Listener(Answered(), "ada", "trn_1")  # type: ignore[arg-type]  # has the one method that is called
     asked = ev.ApprovalRequested("ask_1", "call_1", "deploy", "{}", "digest", "reason")
     pieces = [piece for payload in (asked, ev.TurnCompleted()) async for piece in listener.take(payload)]
-    assert pieces == [End()]
+    assert pieces == [AnswerEnd()]

@@ -19,7 +19,7 @@ from everturn.tools.files import search_program
 from everturn.tools.paths import FolderHandle
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement, one_line
 from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.sandbox.view import View, python_program
+from everturn.tools.sandbox.view import SandboxView, python_program
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.process import Command, run
 
@@ -80,7 +80,7 @@ class FileSearch:
         program, folders = python_program()
         script = Path(search_program.__file__)
         command = Command((program, "-I", str(script)), _TIMEOUT_S, stdin=json.dumps(dict(request)).encode())
-        view = View(workspace=call.workspace, read=(*folders, script), is_read_only=True)
+        view = SandboxView(workspace=call.workspace, read=(*folders, script), is_read_only=True)
         ran = await run(self._sandbox, command, view, emit=_ignore, clock=self._clock)
         if ran.is_timed_out:
             raise ToolFailed(f"The search took longer than {_TIMEOUT_S:g} s and was stopped. Narrow it.")

@@ -14,13 +14,21 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.tool import ToolResult
-from everturn.tools.mcp.wire import Client, Definition, Sdk, load_sdk, read_definitions, result_of, transport
+from everturn.tools.mcp.wire import (
+    Definition,
+    McpClient,
+    Sdk,
+    load_sdk,
+    read_definitions,
+    result_of,
+    transport,
+)
 from everturn.tools.policy.judgement import ArgumentValues, one_line
 from everturn.tools.profiles import McpServer
 from everturn.tools.sandbox.child import Child
 from everturn.tools.sandbox.gate import Door
 from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.sandbox.view import View
+from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.schema import ToolFailed
 from everturn.tools.terminal.output import Capture
 from everturn.tools.terminal.process import until_breach
@@ -45,7 +53,7 @@ class Connection:
         self,
         server: McpServer,
         sandbox: Sandbox,
-        view: View,
+        view: SandboxView,
         clock: Clock,
         door: AbstractAsyncContextManager[Door | None],
     ) -> None:
@@ -59,7 +67,7 @@ class Connection:
         self._closed = anyio.Event()
         self._stop = anyio.Event()
         self._errors = Capture(8192)
-        self._client: Client | None = None
+        self._client: McpClient | None = None
         self._users = 0
         self._used_at = clock.monotonic()
         self._failure = ""
@@ -117,7 +125,7 @@ class Connection:
             self._refused = door.refused if door else []
             await self._run(sdk, msgspec.structs.replace(self._view, gate=door.path if door else None))
 
-    async def _run(self, sdk: Sdk, view: View) -> None:
+    async def _run(self, sdk: Sdk, view: SandboxView) -> None:
         argv = [program_of(self._server), *self._server.args]
         child = await self._sandbox.spawn(argv, view, stderr=subprocess.PIPE)
         try:

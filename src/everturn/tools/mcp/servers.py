@@ -33,7 +33,7 @@ from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern
 from everturn.tools.profiles import McpServer
 from everturn.tools.sandbox.gate import Door, Gate
 from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.sandbox.view import View, program_folders
+from everturn.tools.sandbox.view import SandboxView, program_folders
 from everturn.tools.schema import ToolFailed, failure
 
 DEFINITIONS = "mcp.tools"
@@ -182,7 +182,7 @@ class McpServers:
         async with self._gate.door(may) as door:
             yield door
 
-    def _view(self, server: McpServer, workspace: Path) -> View:
+    def _view(self, server: McpServer, workspace: Path) -> SandboxView:
         """What the server sees.
 
         A project is read-only for a server that stays between calls: what it writes then could not be told
@@ -196,7 +196,7 @@ class McpServers:
             secrets = {name: value for name in server.secrets if (value := self._secret(name)) is not None}
         except SecretUnreadable as error:
             raise ToolFailed(f"{error.message} {error.hint}") from error
-        return View(
+        return SandboxView(
             workspace=workspace,
             host_network=server.host_network,
             read=(*program_folders(program), *read),

@@ -53,14 +53,14 @@ class SdkAnswer(Protocol):
     is_error: bool
 
 
-class Client(Protocol):
+class McpClient(Protocol):
     async def list_tools(self, *, cursor: str | None) -> SdkPage: ...
 
     async def call_tool(self, name: str, arguments: ArgumentValues) -> SdkAnswer: ...
 
 
 class Sdk(Protocol):
-    def Client(self, transport: object) -> AbstractAsyncContextManager[Client]: ...  # noqa: N802 - its name
+    def Client(self, transport: object) -> AbstractAsyncContextManager[McpClient]: ...  # noqa: N802 - its name
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ async def _keep_errors(process: Process, errors: Capture) -> None:
             errors.add(chunk)
 
 
-async def read_definitions(client: Client) -> list[Definition]:
+async def read_definitions(client: McpClient) -> list[Definition]:
     """The tools that the server describes, sorted by name; at most ``_TOOLS_MAX``."""
     found: list[Definition] = []
     cursor: str | None = None

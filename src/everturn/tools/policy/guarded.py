@@ -24,7 +24,7 @@ import msgspec
 
 from everturn.tools.paths import FolderHandle
 from everturn.tools.policy.git_config import is_harmless, named_paths, worktrees
-from everturn.tools.policy.repositories import GIT, MARKS, Repositories, Scan, is_repository
+from everturn.tools.policy.repositories import GIT, MARKS, Repositories, RepositoryScan, is_repository
 from everturn.tools.policy.startup_files import CONFIG, is_startup_file, startup_part
 
 # What of a repository is settings. "commondir" names another folder that has them.
@@ -67,7 +67,7 @@ class ProjectGuard:
         self.covers = tuple(map(_cover, foreign[:_SOCKETS_MAX])) if covers_sockets else ()
         self.is_cut = found.is_cut or len(foreign) > _SOCKETS_MAX
 
-    def _mounts(self, found: Scan) -> tuple[GuardedMount, ...]:
+    def _mounts(self, found: RepositoryScan) -> tuple[GuardedMount, ...]:
         """What is mounted, folders before what is in them. What cannot be mounted is watched."""
         mounted, rest = found.paths[:_MOUNTED_MAX], found.paths[_MOUNTED_MAX:]
         places: dict[str, GuardedMount] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.json_types import JsonObject
-from everturn.tools.limits import Limits
+from everturn.tools.limits import ProcessLimits
 
 # The checked arguments of a call, by name. Any: each tool knows the types of its own.
 ArgumentValues = JsonObject
@@ -49,7 +49,7 @@ class CallContext(msgspec.Struct, frozen=True):
     has_host_network: bool = False  # not only the web: also this machine and those around it
     hosts: tuple[str, ...] = ()  # that the profile allows without a question
     is_tainted: bool = False
-    limits: Limits = Limits()
+    limits: ProcessLimits = ProcessLimits()
 
     @property
     def is_contained(self) -> bool:

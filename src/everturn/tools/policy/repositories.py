@@ -19,7 +19,7 @@ _LIST_AND_ENTER = stat.S_IRUSR | stat.S_IXUSR
 _UNSURE_NS = 2_000_000_000
 
 
-class Scan(msgspec.Struct, frozen=True):
+class RepositoryScan(msgspec.Struct, frozen=True):
     """``paths``: those at the top first. ``is_cut``: there may be more, because the project is too large.
     ``closed``: our own folders that we may not list or enter. Git needs no list to find ``.git`` in one.
     ``sockets``: files at which a server may listen."""
@@ -62,7 +62,7 @@ class Repositories:
         while len(self._made) > _MADE_MAX:
             del self._made[next(iter(self._made))]
 
-    def find(self) -> Scan:
+    def find(self) -> RepositoryScan:
         """The paths of folders, of files that name a folder, and of links. May be called by many threads."""
         found: dict[str, None] = {}
         read: dict[str, _Folder] = {}
@@ -83,7 +83,7 @@ class Repositories:
             skipped = _NOT_WALKED if path in found else frozenset()
             waiting += [f"{path}/{name}" for name in folder.folders if name not in skipped]
         self._read = read
-        return Scan(
+        return RepositoryScan(
             tuple(sorted(found, key=lambda path: path.count("/"))),
             is_cut=entries > _ENTRIES_MAX,
             closed=tuple(path for path, folder in read.items() if folder.is_closed),

@@ -10,7 +10,7 @@ import msgspec
 
 from everturn.tools.policy.guarded import GuardedMount
 from everturn.tools.sandbox import forward, launch
-from everturn.tools.sandbox.view import TMP, View, environment, python_program
+from everturn.tools.sandbox.view import TMP, SandboxView, environment, python_program
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
@@ -96,7 +96,7 @@ class Sources:
 
 
 def options_of(
-    level: Level, view: View, source: Sources, kept: Sequence[GuardedMount], home: Path
+    level: Level, view: SandboxView, source: Sources, kept: Sequence[GuardedMount], home: Path
 ) -> list[str]:
     """All options but those that name a descriptor. ``home``: the data folder, of which nothing is shown."""
     options = [*_FIXED, *level.user]
@@ -144,7 +144,7 @@ def account_files(home: Path) -> tuple[Path, Path]:
     return home / "sandbox" / "passwd", home / "sandbox" / "group"
 
 
-def through_gate(view: View) -> list[str]:
+def through_gate(view: SandboxView) -> list[str]:
     """What runs before the command, so that it finds a proxy on its own loopback."""
     if not view.is_gated:
         return []

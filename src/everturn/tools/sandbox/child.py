@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from anyio.abc import Process
 
-from everturn.tools.limits import Limits, ResourceUsage, disk_of, processes_in, usage_of
+from everturn.tools.limits import ProcessLimits, ResourceUsage, disk_of, processes_in, usage_of
 from everturn.tools.policy.guarded import ProjectGuard
 from everturn.tools.sandbox.control_groups import Group
 
@@ -55,7 +55,7 @@ class Child:
     def is_sandboxed(self) -> bool:
         return self._namespace is not None
 
-    async def used(self, limits: Limits) -> ResourceUsage:
+    async def used(self, limits: ProcessLimits) -> ResourceUsage:
         """What it and its descendants use now. Zero outside a sandbox, where they cannot be found."""
         if self._namespace is None:
             return ResourceUsage()

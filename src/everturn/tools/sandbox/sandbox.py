@@ -27,7 +27,7 @@ from pathlib import Path
 
 import anyio
 
-from everturn.tools.limits import Limits
+from everturn.tools.limits import ProcessLimits
 from everturn.tools.paths import real_identity
 from everturn.tools.policy.guarded import GuardedMount, ProjectGuard, socket_covers
 from everturn.tools.policy.repositories import Repositories
@@ -46,7 +46,7 @@ from everturn.tools.sandbox.child import MARK, Child, first_process
 from everturn.tools.sandbox.control_groups import Groups
 from everturn.tools.sandbox.idmap import UID, IdMap, UnmappedFolders
 from everturn.tools.sandbox.trial import SandboxState, install_hint
-from everturn.tools.sandbox.view import View, environment, user_places
+from everturn.tools.sandbox.view import SandboxView, environment, user_places
 
 _TRIAL_TIMEOUT_S = 10
 _PROJECTS_MAX = 8  # whose folders are remembered
@@ -102,7 +102,12 @@ class Sandbox:
             self._ids = None
 
     async def spawn(
-        self, argv: Sequence[str], view: View, *, is_sandboxed: bool = True, stderr: int = subprocess.STDOUT
+        self,
+        argv: Sequence[str],
+        view: SandboxView,
+        *,
+        is_sandboxed: bool = True,
+        stderr: int = subprocess.STDOUT,
     ) -> Child:
         """Start a process with pipes; ``Child.end`` ends it and everything that it started."""
         if not (is_sandboxed and self.state.works):
@@ -140,7 +145,7 @@ class Sandbox:
         """False for a session's own workspace, where only the agent works."""
         return not workspace.is_relative_to(self._home)
 
-    def seen_folders(self, view: View) -> tuple[GuardedMount, ...]:
+    def seen_folders(self, view: SandboxView) -> tuple[GuardedMount, ...]:
         """The project and the ``real`` folders as they are now, for ``only_if``. Raises OSError if there is a
         link on one of the paths.
 
@@ -150,7 +155,7 @@ class Sandbox:
         workspace = (view.workspace,) if self.is_project(view.workspace) else ()
         return tuple(GuardedMount("", str(path), real_identity(path)) for path in (*workspace, *view.real))
 
-    async def guard(self, view: View) -> ProjectGuard | None:
+    async def guard(self, view: SandboxView) -> ProjectGuard | None:
         """The guard of a project while a command runs in it, see ``guarded``.
 
         None where nothing can be written, and for a session's own workspace, where only the agent works.
@@ -162,7 +167,7 @@ class Sandbox:
             lambda: ProjectGuard(view.workspace, known, covers_sockets=not view.host_network)
         )
 
-    async def _covers(self, view: View) -> tuple[GuardedMount, ...]:
+    async def _covers(self, view: SandboxView) -> tuple[GuardedMount, ...]:
         """What covers the sockets of a project that a server can only read: one can connect to those too."""
         if view.is_brief or view.host_network or not self.is_project(view.workspace):
             return ()
@@ -175,7 +180,7 @@ class Sandbox:
             del self._projects[next(iter(self._projects))]
         return known
 
-    async def _bound(self, child: Child, pid: int, limits: Limits) -> None:
+    async def _bound(self, child: Child, pid: int, limits: ProcessLimits) -> None:
         """Set the limits on a sandbox's first process, before it starts."""
         try:
             if self._groups:
@@ -191,7 +196,7 @@ class Sandbox:
 
     @contextmanager
     def _command(
-        self, view: View, kept: Sequence[GuardedMount] = (), pipes: Mapping[str, int] | None = None
+        self, view: SandboxView, kept: Sequence[GuardedMount] = (), pipes: Mapping[str, int] | None = None
     ) -> Iterator[tuple[list[str], list[int]]]:
         """The words that start bubblewrap, up to the command, and the descriptors that it inherits.
 
@@ -225,14 +230,14 @@ class Sandbox:
             ]
             yield command, [*passed.values(), *mounts]
 
-    def _limits(self, limits: Limits, *, is_dropped: bool) -> str:
+    def _limits(self, limits: ProcessLimits, *, is_dropped: bool) -> str:
         values = limits.values()
         if is_dropped and not self._holds("pids"):
             # Set before the user namespace exists, it counts all sandboxes together. Better than no limit.
             values[resource.RLIMIT_NPROC] = limits.processes
         return ",".join(f"{kind}={most}" for kind, most in values.items())
 
-    def _mounts(self, view: View, stack: ExitStack) -> dict[Path, int]:
+    def _mounts(self, view: SandboxView, stack: ExitStack) -> dict[Path, int]:
         """For root: mounts through which an ordinary user can reach everything that the view shows.
 
         Empty if bubblewrap runs as our own user: because that is not root, or because a file system of this
@@ -252,7 +257,7 @@ class Sandbox:
             stack.push(own.pop_all())
         return mounts
 
-    def _shown(self, view: View) -> tuple[Path, ...]:
+    def _shown(self, view: SandboxView) -> tuple[Path, ...]:
         gate = (view.gate, *forwarding_files()) if view.gate and view.is_gated else ()
         return (*account_files(self._home), *view.read, *view.write, view.workspace, *gate)
 
@@ -304,7 +309,7 @@ class Sandbox:
         if self._level.is_dropped and self._ids is None:
             return "this kernel has no id-mapped mounts"
         words = ["dropped" if self._level.is_dropped else "", "filtered" if self._numbers else ""]
-        with self._command(View(workspace)) as (command, passed):
+        with self._command(SandboxView(workspace)) as (command, passed):
             try:
                 done = subprocess.run(  # noqa: S603 - our own program and options
                     [*command, "/bin/sh", "-c", trial.SCRIPT, "sh", *words],

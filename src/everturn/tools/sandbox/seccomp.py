@@ -54,7 +54,7 @@ _NO_SUCH_CALL = {
 _FCHMODAT2 = 452
 
 
-class Machine(msgspec.Struct, frozen=True):
+class CallNumbers(msgspec.Struct, frozen=True):
     """The numbers of system calls on one kind of machine."""
 
     architecture: int
@@ -71,7 +71,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 _MACHINES = {
-    "x86_64": Machine(
+    "x86_64": CallNumbers(
         architecture=0xC000003E,
         not_permitted=(
             *(134, 136, 139, 153, 154, 155, 156),  # uselib ustat sysfs vhangup modify_ldt pivot_root _sysctl
@@ -108,7 +108,7 @@ _MACHINES = {
         memfd_create=319,
         keyctl=250,
     ),
-    "aarch64": Machine(
+    "aarch64": CallNumbers(
         architecture=0xC00000B7,
         not_permitted=(
             *(18, 39, 40, 41, 42, 51, 58, 60),  # lookup_dcookie umount2 mount pivot_root nfsservctl chroot
@@ -134,12 +134,12 @@ _MACHINES = {
 _Step = tuple[int, int, int, int]
 
 
-def machine(name: str | None = None) -> Machine | None:
+def machine(name: str | None = None) -> CallNumbers | None:
     """The numbers of this machine; None if they are not known. There is no filter then."""
     return _MACHINES.get(name or platform.machine())
 
 
-def program(numbers: Machine, *, has_memfd: bool) -> bytes:
+def program(numbers: CallNumbers, *, has_memfd: bool) -> bytes:
     """The filter. ``has_memfd``: allow files in memory, because a control group counts them."""
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),

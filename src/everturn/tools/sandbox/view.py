@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from everturn.tools.limits import Limits
+from everturn.tools.limits import ProcessLimits
 
 TMP = "/tmp"  # noqa: S108 - private inside the sandbox
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class View(msgspec.Struct, frozen=True):
+class SandboxView(msgspec.Struct, frozen=True):
     """What a process may see and do besides the system folders."""
 
     workspace: Path
@@ -25,7 +25,7 @@ class View(msgspec.Struct, frozen=True):
     write: tuple[Path, ...] = ()
     real: tuple[Path, ...] = ()  # of those: the ones that must not be reached through a link
     env: dict[str, str] = {}
-    limits: Limits = Limits()
+    limits: ProcessLimits = ProcessLimits()
     is_read_only: bool = False  # the workspace too
     is_brief: bool = True  # one command, not a server that stays
 
@@ -58,7 +58,7 @@ def program_folders(program: str) -> tuple[Path, ...]:
     return tuple(folders)
 
 
-def environment(view: View) -> dict[str, str]:
+def environment(view: SandboxView) -> dict[str, str]:
     """The whole environment of a tool: an allow-list, never a copy of ours with something removed."""
     return {
         "PATH": _PATH,

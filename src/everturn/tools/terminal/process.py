@@ -10,10 +10,10 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.tool import Emit
-from everturn.tools.limits import Limits
+from everturn.tools.limits import ProcessLimits
 from everturn.tools.sandbox.child import Child
 from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.sandbox.view import View
+from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.terminal.output import Capture, LiveOutput
 
 _LOOK_EVERY_S = 0.1  # a fork bomb makes a few hundred processes in that time
@@ -41,7 +41,9 @@ class CommandEnd(msgspec.Struct, frozen=True):
     is_unguarded: bool = False  # the project is too large to find all of that
 
 
-async def run(sandbox: Sandbox, command: Command, view: View, *, emit: Emit, clock: Clock) -> CommandEnd:
+async def run(
+    sandbox: Sandbox, command: Command, view: SandboxView, *, emit: Emit, clock: Clock
+) -> CommandEnd:
     """Run it. If cancelled, the process and everything it started are dead when this returns."""
     child = await sandbox.spawn(command.argv, view, is_sandboxed=command.is_sandboxed)
     breach = ""
@@ -70,7 +72,7 @@ async def run(sandbox: Sandbox, command: Command, view: View, *, emit: Emit, clo
     )
 
 
-async def _watch(child: Child, limits: Limits, work: Callable[[], Awaitable[None]]) -> str:
+async def _watch(child: Child, limits: ProcessLimits, work: Callable[[], Awaitable[None]]) -> str:
     """Do the work until the process ends or passes a limit; return the limit, in words."""
     breach = ""
     async with anyio.create_task_group() as group:
@@ -87,7 +89,7 @@ async def _watch(child: Child, limits: Limits, work: Callable[[], Awaitable[None
     return breach
 
 
-async def until_breach(child: Child, limits: Limits) -> str:
+async def until_breach(child: Child, limits: ProcessLimits) -> str:
     """Wait until the sandbox has passed a limit; return which, in words. Never returns outside a sandbox."""
     while True:
         await anyio.sleep(_LOOK_EVERY_S if child.is_sandboxed else math.inf)

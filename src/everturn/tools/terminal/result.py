@@ -9,7 +9,7 @@ import msgspec
 
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import ToolResult
-from everturn.tools.limits import Limits
+from everturn.tools.limits import ProcessLimits
 from everturn.tools.terminal.output import head_and_tail
 from everturn.tools.terminal.process import CommandEnd
 
@@ -19,7 +19,7 @@ _REFUSALS = (b"read-only file system", b"device or resource busy", b"could not l
 
 
 def result_of(
-    ran: CommandEnd, timeout_s: float, bytes_max: int, limits: Limits, sync_error: str = ""
+    ran: CommandEnd, timeout_s: float, bytes_max: int, limits: ProcessLimits, sync_error: str = ""
 ) -> ToolResult:
     """The result of a command. ``sync_error``: why what it wrote may not survive a power cut."""
     text, is_cut = head_and_tail(ran.output, bytes_max)

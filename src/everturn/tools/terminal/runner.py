@@ -15,7 +15,7 @@ from everturn.tools.disk_sync import DiskSync
 from everturn.tools.policy.judgement import CallContext
 from everturn.tools.sandbox.gate import Door
 from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.sandbox.view import View
+from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.terminal.process import Command, run
 from everturn.tools.terminal.result import result_of, with_refused
 
@@ -36,10 +36,10 @@ class CommandRunner:
         self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, read: tuple[Path, ...] = ()
     ) -> ToolResult:
         """``read``: folders that the command needs besides the system's. ``bytes_max``: of the result."""
-        return await self._run(call, emit, command, bytes_max, View(call.workspace, read=read))
+        return await self._run(call, emit, command, bytes_max, SandboxView(call.workspace, read=read))
 
     async def _run(
-        self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, view: View
+        self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, view: SandboxView
     ) -> ToolResult:
         context = self._context_of(call)
         command = msgspec.structs.replace(command, is_sandboxed=context.is_sandboxed)
@@ -68,6 +68,6 @@ class GatedRunner(CommandRunner):
         self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, read: tuple[Path, ...] = ()
     ) -> ToolResult:
         async with self._doors(call) as door:
-            view = View(call.workspace, gate=door.path, read=read)
+            view = SandboxView(call.workspace, gate=door.path, read=read)
             result = await self._run(call, emit, command, bytes_max, view)
         return with_refused(result, door.refused)

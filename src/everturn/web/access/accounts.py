@@ -30,7 +30,7 @@ _BROWSERS_MAX = 50
 _TOKEN_PREFIX = "evt"  # noqa: S105 - a marker, so that a leaked token is recognised
 
 
-class SignIn(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredSignIn(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: str
     digest: str
     created_at: int
@@ -174,7 +174,7 @@ class Accounts:
 
     async def _new_sign_in(self, agent: str) -> str:
         ident, secret, now = self._ids.make("sin"), self._secret(), self._clock.now_ms()
-        entry = SignIn(LOCAL_OWNER, _digest(secret), now, now, agent[:200])
+        entry = StoredSignIn(LOCAL_OWNER, _digest(secret), now, now, agent[:200])
         await self._records.put(SYSTEM, "signin", ident, msgspec.to_builtins(entry))
         return f"{ident}.{secret}"
 
@@ -192,7 +192,7 @@ class Accounts:
     async def _drop_expired(self) -> None:
         now = self._clock.now_ms()
         for ident, value in (await self._records.list(SYSTEM, "signin")).items():
-            if _is_over(msgspec.convert(value, SignIn), now):
+            if _is_over(msgspec.convert(value, StoredSignIn), now):
                 await self._records.delete(SYSTEM, "signin", ident)
 
     # --- tokens --------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class Accounts:
         if kind == "token":
             return not _is_token_over(msgspec.convert(value, Token), now)
         # Reading a stream counts as use, so that its sign-in does not expire meanwhile.
-        return now - msgspec.convert(value, SignIn).created_at <= _ABSOLUTE_MS
+        return now - msgspec.convert(value, StoredSignIn).created_at <= _ABSOLUTE_MS
 
     async def _by_token(self, header: str, visitor: Visitor) -> Caller | None:
         kind, _, text = header.partition(" ")
@@ -285,7 +285,7 @@ class Accounts:
     async def _by_cookie(self, cookie: str, visitor: Visitor, way: str = "cookie") -> Caller:
         ident, _, secret = cookie.partition(".")
         value = await self._records.get(SYSTEM, "signin", ident) if _is_id(ident, "sin") else None
-        entry = None if value is None else msgspec.convert(value, SignIn)
+        entry = None if value is None else msgspec.convert(value, StoredSignIn)
         now = self._clock.now_ms()
         if entry is None or not hmac.compare_digest(entry.digest, _digest(secret)) or _is_over(entry, now):
             raise SignInNeeded("You are signed out.")
@@ -293,7 +293,7 @@ class Accounts:
             await self._touch("signin", ident, msgspec.structs.replace(entry, used_at=now))
         return Caller(entry.owner, EVERYTHING, way, ident, visitor.address)
 
-    async def _touch(self, kind: str, ident: str, entry: Token | SignIn) -> None:
+    async def _touch(self, kind: str, ident: str, entry: Token | StoredSignIn) -> None:
         # Not ``put``: it would bring back what was revoked after it was read.
         await self._records.replace(SYSTEM, kind, ident, msgspec.to_builtins(entry))
 
@@ -371,7 +371,7 @@ def _is_id(ident: str, prefix: str) -> bool:
         return False
 
 
-def _is_over(entry: SignIn, now: int) -> bool:
+def _is_over(entry: StoredSignIn, now: int) -> bool:
     return now - entry.used_at > _IDLE_MS or now - entry.created_at > _ABSOLUTE_MS
 
 

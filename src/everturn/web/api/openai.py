@@ -19,7 +19,7 @@ from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, ClientGone, 
 from everturn.web.openai import chat_wire as wire
 from everturn.web.openai.bare_models import BareModels, ModelNotFound
 from everturn.web.openai.completions import Completions, TurnLost, is_agent
-from everturn.web.openai.pieces import Answering, End, Piece
+from everturn.web.openai.pieces import AnswerEnd, Answering, Piece
 from everturn.web.streams.streams import EventStream, Streams
 
 SESSION_HEADER = "x-everturn-session"
@@ -158,7 +158,7 @@ class _Reply:
         self._created = api._clock.now_ms() // 1000
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._end = End()
+        self._end = AnswerEnd()
         self._is_gone = False
 
     async def run(self, pieces: Answering) -> object:
@@ -166,7 +166,7 @@ class _Reply:
             await self._take_all(pieces)
             return Answer(await self._finish(), headers=self._headers)
         # The first piece is awaited before the head goes out, so that a refusal is an ordinary answer.
-        first = await anext(pieces, End())
+        first = await anext(pieces, AnswerEnd())
         self._take_name(first)
         try:
             self._api._streams.check_room(self._call.owner)
@@ -249,7 +249,7 @@ class _Reply:
             headers=self._headers,
         )
 
-    async def _stream(self, stream: EventStream, first: Piece | End, pieces: Answering) -> None:
+    async def _stream(self, stream: EventStream, first: Piece | AnswerEnd, pieces: Answering) -> None:
         try:
             await self._send(stream, first)
             async for piece in pieces:
@@ -260,9 +260,9 @@ class _Reply:
         await self._finish()
         await stream.write(self._last(self._end.finish, wire.usage_out(self._end.usage)))
 
-    async def _send(self, stream: EventStream, piece: Piece | End) -> None:
+    async def _send(self, stream: EventStream, piece: Piece | AnswerEnd) -> None:
         self._take(piece)
-        if isinstance(piece, End):
+        if isinstance(piece, AnswerEnd):
             calls = wire.calls_out(piece.calls)
             if calls:
                 await stream.write(self._chunk(wire.Delta(tool_calls=calls)))
@@ -271,15 +271,15 @@ class _Reply:
         elif piece.reasoning:
             await stream.write(self._chunk(wire.Delta(reasoning_content=piece.reasoning)))
 
-    def _take_name(self, piece: Piece | End) -> None:
+    def _take_name(self, piece: Piece | AnswerEnd) -> None:
         """The answer's id comes from its turn, so that a repeated request gets the same one."""
         if isinstance(piece, Piece) and piece.turn is not None:
             self._id = f"chatcmpl_{piece.turn.id.removeprefix('trn_')}"
             self._created = piece.turn.created_at // 1000
 
-    def _take(self, piece: Piece | End) -> None:
+    def _take(self, piece: Piece | AnswerEnd) -> None:
         self._take_name(piece)
-        if isinstance(piece, End):
+        if isinstance(piece, AnswerEnd):
             self._end = piece
         else:
             self._text.append(piece.text)

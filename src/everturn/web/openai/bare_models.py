@@ -7,7 +7,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.model import Finish, Models, ReasoningChunk, TextChunk
 from everturn.models import ModelRegistry
 from everturn.web.openai.chat_wire import FINISHES, ChatRequest, model_request
-from everturn.web.openai.pieces import Answering, End, Piece
+from everturn.web.openai.pieces import AnswerEnd, Answering, Piece
 
 
 class ModelNotFound(NotFound):
@@ -39,4 +39,4 @@ class BareModels:
                 elif isinstance(chunk, ReasoningChunk):
                     yield Piece(reasoning=chunk.text)
                 elif isinstance(chunk, Finish):
-                    yield End(FINISHES.get(chunk.reason, "stop"), chunk.calls, chunk.usage)
+                    yield AnswerEnd(FINISHES.get(chunk.reason, "stop"), chunk.calls, chunk.usage)

@@ -74,14 +74,14 @@ class ChatMessage(msgspec.Struct, frozen=True):
         return [part.image_url.url for part in self.content if isinstance(part, ImageContent)]
 
 
-class FunctionTool(msgspec.Struct, frozen=True):
+class WireFunction(msgspec.Struct, frozen=True):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
     description: str = ""
     parameters: JsonObject = {}
 
 
 class ToolIn(msgspec.Struct, frozen=True):
-    function: FunctionTool
+    function: WireFunction
     type: str = "function"
 
 

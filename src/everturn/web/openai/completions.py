@@ -31,7 +31,7 @@ from everturn.web.openai.chat_wire import (
     image_bytes,
     system_of,
 )
-from everturn.web.openai.pieces import Answering, End, Piece
+from everturn.web.openai.pieces import AnswerEnd, Answering, Piece
 from everturn.web.preferences import PreferencesOf
 
 _log = logging.getLogger("everturn.web.openai.completions")
@@ -230,10 +230,10 @@ class Completions(Background):
                         continue
                     async for piece in listener.take(event.payload):
                         yield piece
-                        if isinstance(piece, End):
+                        if isinstance(piece, AnswerEnd):
                             return
 
-    async def _told_again(self, owner: str, session_id: str, turn: Turn) -> list[Piece | End]:
+    async def _told_again(self, owner: str, session_id: str, turn: Turn) -> list[Piece | AnswerEnd]:
         """A repeated request: its events may be pruned, its messages are there."""
         if turn.state is not TurnState.COMPLETED:
             raise TurnLost(f"The turn ended as {turn.state}.", hint="Its session has what was said so far.")
@@ -242,7 +242,7 @@ class Completions(Background):
         said = [message.text for message in own if message.role is Role.ASSISTANT and message.text]
         results = [part for message in own for part in message.parts if isinstance(part, Result)]
         denied = [result.name for result in results if result.outcome is Outcome.DENIED]
-        return [Piece(text="\n\n".join(said) + _note(denied)), End(usage=turn.usage)]
+        return [Piece(text="\n\n".join(said) + _note(denied)), AnswerEnd(usage=turn.usage)]
 
 
 class _Listener:
@@ -282,7 +282,7 @@ class _Listener:
             case ev.TurnCompleted():
                 if self._denied:
                     yield Piece(text=_note(self._denied))
-                yield End(usage=payload.usage)
+                yield AnswerEnd(usage=payload.usage)
             case ev.TurnCancelled():
                 raise TurnLost("The turn was cancelled.", hint="Its session has what was said so far.")
             case ev.TurnFailed() | ev.TurnInterrupted():

@@ -19,10 +19,10 @@ class Piece(msgspec.Struct, frozen=True):
     turn: Turn | None = None
 
 
-class End(msgspec.Struct, frozen=True):
+class AnswerEnd(msgspec.Struct, frozen=True):
     finish: str = "stop"
     calls: tuple[Call, ...] = ()
     usage: Usage = Usage()
 
 
-Answering = AsyncGenerator[Union[Piece, End], None]
+Answering = AsyncGenerator[Union[Piece, AnswerEnd], None]
