@@ -19,7 +19,7 @@ from everturn.memory import NOTES, BuiltMemory, build_memory, import_notes
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.weights import weights_folder
-from everturn.store import Store, open_secrets, open_store, read_key_ring
+from everturn.store import Store, find_storage_keys, open_secrets, open_store, read_key_ring
 from everturn.tools import EverturnToolbox, ToolServices
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
 from everturn.web import Web, WebServices, build_web, open_accounts
@@ -68,6 +68,7 @@ async def open_app(
         )
         ring = read_key_ring(environ, config.secret_key_file)
         secrets = await stack.enter_async_context(open_secrets(store, config.home, ring))
+        store.blobs.use_keys(lambda: find_storage_keys(secrets, environ))
         keys = Keys(secrets, environ)
         models = await stack.enter_async_context(
             ModelRegistry(

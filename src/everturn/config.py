@@ -23,7 +23,7 @@ from everturn.engine.settings import EngineSettings
 from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
 from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings
-from everturn.store import StoreSettings
+from everturn.store import StoreSettings, parse_address
 from everturn.tools.names import TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.web.settings import WebSettings
@@ -187,6 +187,8 @@ def read_config(
     if opens_browser:
         web["opens_browser"] = True
     engine = reader.table("engine")
+    files = reader.convert(FilesSettings, "files", reader.table("files"))
+    reader.check_storage(files.url)
     direct = {"direct_url": top["database_direct_url"]} if top.get("database_direct_url") else {}
     return Config(
         home=home,
@@ -196,11 +198,13 @@ def read_config(
         model=top.get("model"),
         web=reader.convert(WebSettings, "server", web, home=str(home)),
         engine=reader.convert(EngineSettings, "engine", engine),
-        store=reader.convert(StoreSettings, "store", {**reader.table("store"), **direct}),
+        store=reader.convert(
+            StoreSettings, "store", {**reader.table("store"), **direct}, files_url=files.url
+        ),
         profiles=reader.profiles(),
         models=reader.models(),
         memory=reader.convert(MemorySettings, "memory", reader.table("memory")),
-        files=reader.convert(FilesSettings, "files", reader.table("files")),
+        files=files,
     )
 
 
@@ -281,6 +285,15 @@ class _Reader:
                         hint = f"Possible: {', '.join(known)}."
                         raise self._wrong((section, name, key), "is not a known key", hint)
         return parse_profiles(self.text, FILE, TOOL_NAMES | {MEMORY_TOOL})
+
+    def check_storage(self, address: str | None) -> None:
+        """Raises Invalid for a wrong address of object storage."""
+        try:
+            if address is not None:
+                parse_address(address)
+        except Invalid as error:
+            what = f"is wrong: {error.message.rstrip('.')}"
+            raise self._wrong(("files", "url"), what, error.hint) from error
 
     def convert(self, kind: type[T], section: str, table: JsonObject, **filled_in: Any) -> T:
         self._refuse_unknown(kind, (section,), table)

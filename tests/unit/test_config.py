@@ -41,6 +41,16 @@ def test_names_and_proxies_come_from_the_environment_as_the_errors_say(tmp_path:
     assert web.trusted_proxies == ("10.0.0.0/8",)
 
 
+def test_the_address_of_object_storage_reaches_the_store_and_is_checked(tmp_path: Path) -> None:
+    assert (
+        read_config(write(tmp_path, '[files]\nurl = "s3://bucket/x"\n'), {}).store.files_url
+        == "s3://bucket/x"
+    )
+    with pytest.raises(Invalid, match=r"line 2: files\.url") as raised:
+        read_config(write(tmp_path, '[files]\nurl = "https://bucket/x"\n'), {})
+    assert "s3://BUCKET/PREFIX" in raised.value.hint
+
+
 @pytest.mark.parametrize(("table", "possible"), [("profiles.ops", "network, "), ("mcp.files", "command, ")])
 def test_a_key_that_a_profile_does_not_have_is_answered_with_those_it_has(
     tmp_path: Path, table: str, possible: str

@@ -15,7 +15,7 @@ import click
 from rich.markup import escape
 
 from everturn.cli import in_force, unfinished
-from everturn.cli.common import console, home_option, printable, run, with_store
+from everturn.cli.common import console, home_option, open_config_store, printable, run, with_store
 from everturn.config import FILE, Config, home_of, read_config
 from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
 from everturn.store import (
@@ -23,7 +23,6 @@ from everturn.store import (
     check_backup,
     copy_tree,
     is_postgres,
-    open_store,
     read_contents,
     restore_database,
 )
@@ -81,7 +80,10 @@ async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Pa
     try:
         with console().status("Copying"), unfinished.UnfinishedBackup(folder) as copy, _Signals() as signals:
             await store.upkeep.backup(copy.inside)
-            left_out: list[str] = []
+            left_out = [
+                f"{size / 1e6:.1f} MB of files in {place}: keep copies of them there"
+                for place, size in (await store.blobs.stored_elsewhere()).items()
+            ]
             for part in (_copy_settings, copy_memory, _copy_workspaces):
                 signals.check()
                 left_out += await asyncio.to_thread(part, config.home, copy.inside)
@@ -272,7 +274,7 @@ async def _restore(source: Path, config: Config, restoration: unfinished.Restora
 
 
 async def _findings(config: Config) -> int:
-    async with open_store(config.database_url, data_dir=config.home) as store:
+    async with open_config_store(config) as store:
         return len(await store.upkeep.check())
 
 

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,7 @@ from everturn.domain.secrets import Secrets
 from everturn.store import (
     SecretsFile,
     Store,
+    find_storage_keys,
     has_store,
     is_postgres,
     open_secrets,
@@ -182,7 +183,13 @@ def require_store(config: Config) -> None:
 
 @asynccontextmanager
 async def open_config_store(config: Config) -> AsyncIterator[Store]:
-    async with open_store(config.database_url, data_dir=config.home, settings=config.store) as store:
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(
+            open_store(config.database_url, data_dir=config.home, settings=config.store)
+        )
+        if config.files.url:
+            secrets = await stack.enter_async_context(open_config_secrets(store, config))
+            store.blobs.use_keys(lambda: find_storage_keys(secrets, os.environ))
         yield store
 
 

@@ -75,6 +75,8 @@ def _rules(contents: BackupContents) -> Iterator[str]:
         yield f"{count} answer(s) that allow something in one session"
     for project in contents.projects:
         yield f"sessions that work in {project}"
+    for storage in contents.storages:
+        yield f"files that are read from, and deleted in, {storage}"
     if contents.unfinished_turns:
         yield f"{contents.unfinished_turns} unfinished turn(s), which continue when the server starts"
 

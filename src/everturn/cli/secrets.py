@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +17,7 @@ from everturn.domain.errors import Invalid
 from everturn.domain.secrets import Secrets
 from everturn.store import SecretsTable, Store, read_key_ring
 from everturn.store.secrets.key_ring import FILE_VARIABLE, VARIABLE, new_key
+from everturn.store.secrets.storage_keys import KIND, NAMES
 
 T = TypeVar("T")
 
@@ -55,6 +57,41 @@ async def _add_table_facts(facts: Table, found: SecretsTable, config: Config) ->
         facts.add_row(f"Server on {printable(holder.machine)}", f"has {', '.join(holder.key_ids)}")
     if stored.unreadable:
         facts.add_row("Cannot be read", ", ".join(stored.unreadable))
+
+
+@secrets.command()
+@click.argument("name", type=click.Choice(NAMES))
+@home_option
+def put(name: str, home: Path | None) -> None:
+    """Store a key of the object storage.
+
+    It is read from the terminal without being shown, or from standard input.
+    """
+    text: str = click.prompt(name, hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()
+    value = text.strip()
+    if not value or not value.isascii() or not value.isprintable():
+        raise click.UsageError(f"{name} is empty or has characters that no key has. Nothing was stored.")
+
+    async def work(found: Secrets, config: Config) -> None:
+        await found.change({f"{KIND}/{name}": value})
+        console().print(f"Stored {name}. Running servers use it within a second.")
+
+    _with_secrets(home, work)
+
+
+@secrets.command()
+@click.argument("name", type=click.Choice(NAMES))
+@home_option
+def delete(name: str, home: Path | None) -> None:
+    """Delete a stored key of the object storage."""
+
+    async def work(found: Secrets, config: Config) -> None:
+        is_there = f"{KIND}/{name}" in found.names()
+        if is_there:
+            await found.change({f"{KIND}/{name}": None})
+        console().print(f"Deleted {name}." if is_there else f"{name} was not stored.")
+
+    _with_secrets(home, work)
 
 
 @secrets.command()

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from everturn.store.blobs.address import StorageKeys, parse_address
     from everturn.store.files.backup_contents import BackupContents, BackupRecord, read_contents
     from everturn.store.files.copy_tree import copy_tree
     from everturn.store.open import check_backup, has_store, is_postgres, open_store, restore_database
     from everturn.store.secrets.file import SecretsFile
     from everturn.store.secrets.key_ring import KeyRing, read_key_ring
     from everturn.store.secrets.secrets import open_secrets
+    from everturn.store.secrets.storage_keys import find_storage_keys
     from everturn.store.secrets.table import SecretsTable
     from everturn.store.settings import StoreSettings
     from everturn.store.store import Store
@@ -27,14 +29,17 @@ __all__ = [
     "KeyRing",
     "SecretsFile",
     "SecretsTable",
+    "StorageKeys",
     "Store",
     "StoreSettings",
     "check_backup",
     "copy_tree",
+    "find_storage_keys",
     "has_store",
     "is_postgres",
     "open_secrets",
     "open_store",
+    "parse_address",
     "read_contents",
     "read_key_ring",
     "restore_database",
@@ -43,12 +48,14 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "blobs.address": ("StorageKeys", "parse_address"),
         "files.backup_contents": ("BackupContents", "BackupRecord", "read_contents"),
         "files.copy_tree": ("copy_tree",),
         "open": ("check_backup", "has_store", "is_postgres", "open_store", "restore_database"),
         "secrets.file": ("SecretsFile",),
         "secrets.key_ring": ("KeyRing", "read_key_ring"),
         "secrets.secrets": ("open_secrets",),
+        "secrets.storage_keys": ("find_storage_keys",),
         "secrets.table": ("SecretsTable",),
         "settings": ("StoreSettings",),
         "store": ("Store",),

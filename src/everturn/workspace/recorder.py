@@ -40,8 +40,18 @@ SCANS_AT_ONCE: Final = 8
 
 
 class FilesSettings(msgspec.Struct, frozen=True):
-    """Where sessions work, what checkpoints hold. Fields with a description are settings of config.toml."""
+    """Where sessions work, where bytes are kept, what checkpoints hold.
 
+    Fields with a description are settings of config.toml.
+    """
+
+    url: Annotated[
+        str | None,
+        Meta(
+            description="Object storage for the bytes of files, s3://BUCKET/PREFIX; see files.md. Unset: "
+            "they are in the data folder, or in PostgreSQL."
+        ),
+    ] = None
     roots: Annotated[
         tuple[str, ...],
         Meta(

@@ -12,6 +12,7 @@ from everturn.domain.errors import DiskFull, Gone, Invalid, NotFound
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import FileKind, Submission
 from everturn.store import Store, open_store
+from everturn.store.blobs.packs import FolderPacks, PackGone
 from everturn.store.files.disk import Disk
 from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import ME, new_session, start
@@ -155,3 +156,24 @@ async def test_a_full_disk_refuses_the_upload_and_leaves_nothing_open_or_lying_a
             await store.files.put(ME, "a.bin", "application/octet-stream", source)
         assert refused.value.hint
     assert [path for path in (tmp_path / "data" / "blobs").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside", "outside", "blobs/../../outside", "/outside", "blobs/", "files/ab/x"]
+)
+async def test_a_pack_is_only_read_and_deleted_under_the_name_of_a_pack(tmp_path: Path, path: str) -> None:
+    """Rows of a restored backup may name any path, and the collector deletes what they name."""
+    data_dir, outside = tmp_path / "data", tmp_path / "outside"
+    for file in (outside, data_dir / "outside", data_dir / "files" / "ab" / "x"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    packs = FolderPacks(data_dir, Disk())
+    path = path.replace("/outside", str(outside)) if path.startswith("/") else path
+    await packs.delete(path)
+    assert await packs.size(path) == 0
+    with pytest.raises(PackGone):
+        await packs.open(path)
+    await packs.copy_to(path, tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+    for file in (outside, data_dir / "outside", data_dir / "files" / "ab" / "x"):
+        assert file.read_text() == "mine"

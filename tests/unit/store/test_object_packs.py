@@ -12,8 +12,9 @@ from everturn.domain.blobs import Blob
 from everturn.domain.errors import BlobDamaged, Invalid, StorageAway, StoreRefused
 from everturn.store import Store, StoreSettings, open_store
 from everturn.store.blobs import object_packs
+from everturn.store.blobs.address import StorageAddress, parse_address
 from everturn.store.blobs.blobs import StoredBlobs
-from everturn.store.blobs.object_packs import MARKER, OBJECT_BYTES, StorageAddress, parse_address
+from everturn.store.blobs.object_packs import MARKER, OBJECT_BYTES
 from everturn.testing import FakeClock
 from everturn.testing.blob_conformance import (
     LARGE,

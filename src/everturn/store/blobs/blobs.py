@@ -9,7 +9,7 @@ place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +19,7 @@ import msgspec
 from everturn.domain.blobs import Blob, Collected, Roots, Source
 from everturn.domain.errors import BlobDamaged, BlobMissing, Retry
 from everturn.domain.probe import Moment
+from everturn.store.blobs.address import SCHEME, StorageKeys
 from everturn.store.blobs.collector import GRACE_MS, WAIT_MS, Collector, delete_hold, move_each, put_hold
 from everturn.store.blobs.packs import CHUNK_BYTES, PackGone, PackReader, PackWriter, in_thread
 from everturn.store.blobs.places import Places
@@ -45,6 +46,11 @@ class StoredBlobs:
         self._db = db
         self._places = places
         self._roots: list[Roots] = []
+
+    def use_keys(self, find_keys: Callable[[], StorageKeys]) -> None:
+        """Sign requests to object storage with these keys. The secrets that hold them are opened after the
+        store."""
+        self._places.find_keys = find_keys
 
     async def put(self, source: Source) -> Blob:
         return (await self.put_many([source]))[0]
@@ -124,6 +130,14 @@ class StoredBlobs:
         """Copy every pack into a backup that the copy of its database does not hold."""
         for pack in await self._db.read(_packs):
             await self._places.find(pack.place).copy_to(pack.path, backup)
+
+    async def stored_elsewhere(self) -> dict[str, int]:
+        """How many bytes are in each object storage. A backup does not hold them."""
+        sizes: dict[str, int] = {}
+        for pack in await self._db.read(_packs):
+            if pack.place.startswith(SCHEME):
+                sizes[pack.place] = sizes.get(pack.place, 0) + pack.size
+        return sizes
 
     async def has_pack(self, file: FilePlace) -> bool:
         """True if the pack that holds a file's bytes has its full size."""

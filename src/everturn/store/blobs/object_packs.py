@@ -22,77 +22,34 @@ from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
 
-import msgspec
-
-from everturn.domain.errors import Invalid, StorageAway, StoreRefused
+from everturn.domain.errors import StorageAway, StoreRefused
+from everturn.store.blobs.address import StorageAddress, StorageKeys, parse_address
 from everturn.store.blobs.packs import PackGone, PackReader, PackWriter, in_thread
 
 if TYPE_CHECKING:
     from obstore.store import S3Config, S3Store
 
 OBJECT_BYTES = 8 << 20
-SCHEME = "s3://"
 MARKER = "everturn-storage"
 _MARKER_TEXT = b"Everturn keeps the bytes of files here. Delete nothing by hand.\n"
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
-_PREFIX = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
 _PACK = re.compile(r"pck_[0-9A-Za-z]+")
-_OPTIONS = frozenset({"endpoint", "region"})
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _REQUEST_S = 60
 _CONNECT_S = 5
 _RETRY_S = 15  # how long a failing request is repeated before the storage counts as away
 
 
-class StorageAddress(msgspec.Struct, frozen=True):
-    """``s3://BUCKET/PREFIX?endpoint=URL&region=NAME``; everything after the bucket may be left out."""
-
-    bucket: str
-    prefix: str = ""
-    endpoint: str | None = None
-    region: str | None = None
-
-
-def parse_address(address: str) -> StorageAddress:
-    """Raises Invalid."""
-    parts = urlsplit(address)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    prefix = parts.path.strip("/")
-    endpoint = options.get("endpoint")
-    if (
-        parts.scheme != "s3"
-        or parts.fragment
-        or not _BUCKET.fullmatch(parts.netloc)
-        or (prefix and not _PREFIX.fullmatch(prefix))
-        or ".." in prefix.split("/")
-        or not options.keys() <= _OPTIONS
-        or (endpoint is not None and not _is_web_address(endpoint))
-    ):
-        raise Invalid(
-            f"{_without_account(address)!r} is not an address of object storage.",
-            hint="Write s3://BUCKET/PREFIX; for another server than Amazon's add ?endpoint=https://HOST.",
-            key="url",
-        )
-    return StorageAddress(parts.netloc, prefix, endpoint, options.get("region"))
-
-
-def _is_web_address(text: str) -> bool:
-    parts = urlsplit(text)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-
-
-def _without_account(address: str) -> str:
-    """The address without a name and password that do not belong there."""
-    return re.sub(r"//[^/@]*@", "//…@", address)
-
-
 class ObjectPacks:
     """A path is the pack's id. ``has_packs`` tells whether rows name packs in this place."""
 
-    def __init__(self, address: str, has_packs: Callable[[], Awaitable[bool]]) -> None:
-        self._storage = _Storage(address)
+    def __init__(
+        self,
+        address: str,
+        has_packs: Callable[[], Awaitable[bool]],
+        find_keys: Callable[[], StorageKeys] = StorageKeys,
+    ) -> None:
+        self._storage = _Storage(address, find_keys)
         self._has_packs = has_packs
         self._is_marked = False
 
@@ -185,10 +142,21 @@ class _ObjectReader:
 class _Storage:
     """One prefix of a bucket. Every error is PackGone or StorageAway."""
 
-    def __init__(self, address: str) -> None:
-        self._address = _without_account(address)
+    def __init__(self, address: str, find_keys: Callable[[], StorageKeys]) -> None:
+        self._address = address
+        self._parsed = parse_address(address)
         self._obstore = _import_obstore()
-        self._store = _open_store(parse_address(address), os.environ)
+        self._find_keys = find_keys
+        self._keys: StorageKeys | None = None
+
+    @property
+    def _store(self) -> S3Store:
+        """Opened again when the keys were changed, which needs no restart."""
+        keys = self._find_keys()
+        if keys != self._keys:
+            self._opened = _open_store(self._parsed, keys, os.environ)
+            self._keys = keys
+        return self._opened
 
     async def put(self, name: str, data: bytes) -> None:
         try:
@@ -262,8 +230,8 @@ class _Storage:
             why = str(error).partition("\n")[0][:300]
             raise StorageAway(
                 f"The object storage {self._address} could not {what}: {why}",
-                hint="It is tried again with the next request. See whether the storage runs, and whether the "
-                "keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY may read, write, list and delete there.",
+                hint="It is tried again with the next request. See whether the storage runs, and whether its "
+                "keys (AWS_ACCESS_KEY_ID, or 'everturn secrets put') may read, write, list and delete.",
             ) from error
 
 
@@ -280,8 +248,8 @@ def _import_obstore() -> ModuleType:
     return module
 
 
-def _open_store(address: StorageAddress, environ: Mapping[str, str]) -> S3Store:
-    """What the address does not say is read from the environment variables that other S3 clients use."""
+def _open_store(address: StorageAddress, keys: StorageKeys, environ: Mapping[str, str]) -> S3Store:
+    """What address and keys do not say is read from the environment variables that other S3 clients use."""
     from obstore.store import S3Store
 
     found = (environ.get(name) for name in _ENDPOINT_VARIABLES)
@@ -291,6 +259,9 @@ def _open_store(address: StorageAddress, environ: Mapping[str, str]) -> S3Store:
         options["endpoint"] = endpoint
     if address.region:
         options["region"] = address.region
+    if keys.access_key_id and keys.secret_access_key:
+        options["access_key_id"] = keys.access_key_id
+        options["secret_access_key"] = keys.secret_access_key
     return S3Store(
         address.bucket,
         prefix=address.prefix or None,

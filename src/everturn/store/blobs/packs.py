@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20  # what is verified at once, and the largest piece that is held in memory
 FOLDER = "blobs"
+# Names of packs, and of the files of earlier versions, which are read where they are.
+_PATH = re.compile(rf"{FOLDER}/pck_[0-9A-Za-z]+|files/[0-9a-f]{{2}}/[0-9a-f]{{64}}")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -84,7 +87,10 @@ async def in_thread(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T
 
 
 class FolderPacks:
-    """Files of the data folder. A path is relative to it, because the folder may move."""
+    """Files of the data folder. A path is relative to it, because the folder may move.
+
+    Paths are checked: rows of a restored backup may hold any, and the collector deletes what they name.
+    """
 
     def __init__(self, data_dir: Path, disk: Disk) -> None:
         self._data_dir = data_dir
@@ -112,6 +118,8 @@ class FolderPacks:
         return _FileReader(await in_thread(self._open, path))
 
     def _open(self, path: str) -> int:
+        if not _PATH.fullmatch(path):
+            raise PackGone(f"{path!r} is not the name of a pack")
         try:
             return os.open(self._data_dir / path, _READ)
         except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
@@ -123,6 +131,8 @@ class FolderPacks:
         await in_thread(self._delete, path)
 
     def _delete(self, path: str) -> None:
+        if not _PATH.fullmatch(path):
+            return
         target = self._data_dir / path
         with report_errors(target), contextlib.suppress(FileNotFoundError):
             target.unlink()
@@ -133,12 +143,14 @@ class FolderPacks:
 
     def _size(self, path: str) -> int:
         target = self._data_dir / path
-        return target.stat().st_size if target.is_file() else 0
+        return target.stat().st_size if _PATH.fullmatch(path) and target.is_file() else 0
 
     async def copy_to(self, path: str, backup: Path) -> None:
         await in_thread(self._copy_to, path, backup)
 
     def _copy_to(self, path: str, backup: Path) -> None:
+        if not _PATH.fullmatch(path):
+            return
         target = backup / path
         with report_errors(target), contextlib.suppress(FileNotFoundError):
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

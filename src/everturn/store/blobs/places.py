@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from everturn.domain.errors import Invalid, StorageAway, StoreRefused
+from everturn.store.blobs.address import SCHEME, StorageKeys
 from everturn.store.blobs.database_packs import DatabasePacks
-from everturn.store.blobs.object_packs import SCHEME, ObjectPacks
+from everturn.store.blobs.object_packs import ObjectPacks
 from everturn.store.blobs.packs import FolderPacks, Packs
 from everturn.store.files.disk import Disk
 from everturn.store.scripts.queries.files import PACKS_IN
@@ -24,6 +26,7 @@ class Places:
     def __init__(self, db: Database, data_dir: Path, disk: Disk, address: str | None) -> None:
         """Raises Invalid for a wrong address, StoreRefused if the package for object storage is missing."""
         self._db = db
+        self.find_keys: Callable[[], StorageKeys] = StorageKeys
         own: Packs
         if db.dialect == "postgresql":
             own_place, own = "database", DatabasePacks(db)
@@ -47,7 +50,7 @@ class Places:
 
     def _open(self, place: str) -> Packs:
         try:
-            return ObjectPacks(place, lambda: self._db.read(_has_packs, place))
+            return ObjectPacks(place, lambda: self._db.read(_has_packs, place), lambda: self.find_keys())
         except (Invalid, StoreRefused) as error:
             if place == self.current:
                 raise

@@ -36,6 +36,7 @@ class BackupContents(msgspec.Struct, frozen=True):
     records: tuple[BackupRecord, ...]
     projects: tuple[str, ...]  # folders in which its sessions work
     unfinished_turns: int
+    storages: tuple[str, ...] = ()  # object storage that its files are read from
 
 
 def read_contents(source: Path, database: str) -> BackupContents:
@@ -45,7 +46,7 @@ def read_contents(source: Path, database: str) -> BackupContents:
     """
     try:
         if (source / "postgresql" / "manifest.json").is_file():
-            return _contents(*(list(_copied_rows(source / "postgresql", *table)) for table in _TABLES))
+            return _of_postgres(source / "postgresql")
         is_there = (source / database).is_file()
         return _of_sqlite(source / database) if is_there else BackupContents((), (), 0)
     except (OSError, apsw.Error, msgspec.MsgspecError, ValueError, LookupError) as error:
@@ -55,20 +56,23 @@ def read_contents(source: Path, database: str) -> BackupContents:
         ) from error
 
 
+# The last of them is missing in backups of earlier versions.
 _TABLES = (
     ("records", ("owner", "kind", "name", "value")),
     ("sessions", ("project",)),
     ("turns", ("state",)),
+    ("packs", ("place",)),
 )
 _QUERIES = (
     "SELECT owner, kind, name, value FROM records",
     "SELECT project FROM sessions",
     "SELECT state FROM turns",
+    "SELECT DISTINCT place FROM packs",
 )
 _Rows = Sequence[tuple[str | None, ...]]
 
 
-def _contents(records: _Rows, sessions: _Rows, turns: _Rows) -> BackupContents:
+def _contents(records: _Rows, sessions: _Rows, turns: _Rows, packs: _Rows = ()) -> BackupContents:
     return BackupContents(
         records=tuple(
             BackupRecord(owner or "", kind or "", name or "", _object(value or "{}"))
@@ -76,6 +80,7 @@ def _contents(records: _Rows, sessions: _Rows, turns: _Rows) -> BackupContents:
         ),
         projects=tuple(sorted({project for (project,) in sessions if project})),
         unfinished_turns=sum(state not in _ENDED for (state,) in turns),
+        storages=tuple(sorted({place for (place,) in packs if place and "://" in place})),
     )
 
 
@@ -95,7 +100,8 @@ def _of_sqlite(file: Path) -> BackupContents:
     try:
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         _refuse_foreign_code(connection, file)
-        return _contents(*(list(connection.execute(query)) for query in _QUERIES))
+        has_packs = list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'packs'"))
+        return _contents(*(list(connection.execute(query)) for query in _QUERIES[: 4 if has_packs else 3]))
     finally:
         connection.close()
 
@@ -129,10 +135,17 @@ class _Manifest(msgspec.Struct, frozen=True):
     tables: list[_TableCopy]
 
 
-def _copied_rows(folder: Path, table: str, names: Sequence[str]) -> Iterator[tuple[str | None, ...]]:
-    """These columns of a table in PostgreSQL's binary COPY format; all of them are texts."""
+def _of_postgres(folder: Path) -> BackupContents:
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=_Manifest)
-    columns = {each.name: each.columns for each in manifest.tables}[table]
+    columns = {each.name: each.columns for each in manifest.tables}
+    tables = _TABLES[: 4 if "packs" in columns else 3]
+    return _contents(*(list(_copied_rows(folder, table, columns[table], names)) for table, names in tables))
+
+
+def _copied_rows(
+    folder: Path, table: str, columns: Sequence[str], names: Sequence[str]
+) -> Iterator[tuple[str | None, ...]]:
+    """These columns of a table in PostgreSQL's binary COPY format; all of them are texts."""
     wanted = [columns.index(name) for name in names]
     with (folder / f"{table}.rows").open("rb") as file, _mapped(file.fileno()) as content:
         for fields in _fields(content):

@@ -51,7 +51,7 @@ class FilesApi:
                 query=UploadQuery,
                 answer=Uploaded,
                 status=201,
-                errors=(NotJson, BadRequest, e.DiskFull),
+                errors=(NotJson, BadRequest, e.DiskFull, e.StorageAway),
                 takes=(RAW, FORM),
             ),
             Endpoint(
