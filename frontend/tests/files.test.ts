@@ -1,8 +1,11 @@
 import { describe, expect, it } from "vitest";
-import type { WorkspaceFile } from "../src/api/types";
-import { marksOf, rowsOf, rowsOfChanges, step, type Change } from "../src/state/tree";
+import type { FileChange, WorkspaceFile } from "../src/api/types";
+import { marksOf, netChanges, rowsOf, rowsOfChanges, step } from "../src/state/tree";
 import { readCsv } from "../src/text/csv";
-import { folderOf, kindOf, nameOf } from "../src/text/file-kinds";
+import { folderOf, kindOf, nameOf, workspacePath } from "../src/text/file-kinds";
+import { withFiles, type FilePlace } from "../src/text/file-links";
+import { lexer } from "../src/text/grammar";
+import { render } from "../src/text/render";
 
 function entry(path: string, kind = "file"): WorkspaceFile {
   return { path, name: nameOf(path), kind, size: 10, modified_at: 0 };
@@ -28,9 +31,9 @@ describe("the tree of files", () => {
   });
 
   it("marks what changed in this turn, and else what changed in the session", () => {
-    const early: Change = { path: "ops/backup.sh", what: "added" };
-    const late: Change = { path: "ops/backup.sh", what: "changed", added: 6, removed: 2 };
-    const readme: Change = { path: "README.md", what: "changed" };
+    const early: FileChange = { path: "ops/backup.sh", what: "added" };
+    const late: FileChange = { path: "ops/backup.sh", what: "changed", added: 6, removed: 2 };
+    const readme: FileChange = { path: "README.md", what: "changed" };
     const rows = rowsOf(listed, new Set(["ops"]), marksOf([early, readme], [late]));
     const marks = Object.fromEntries(rows.map((row) => [row.path, row.mark]));
     expect(marks["ops/backup.sh"]).toEqual({ change: late, isTurn: true });
@@ -39,7 +42,7 @@ describe("the tree of files", () => {
   });
 
   it("draws changes with the folders on the way, also where the file is gone", () => {
-    const changes: Change[] = [
+    const changes: FileChange[] = [
       { path: "b/deep/x.txt", what: "deleted" },
       { path: "a.txt", what: "added", size: 3 },
       { path: "B.txt", what: "added", size: 3 },
@@ -106,5 +109,63 @@ describe("the kind of a file", () => {
 
   it("and its folder from its path", () => {
     expect([folderOf("a/b/c.txt"), folderOf("c.txt"), nameOf("a/b/c.txt")]).toEqual(["a/b", "", "c.txt"]);
+  });
+});
+
+describe("what a turn did to files", () => {
+  const added = (path: string): FileChange => ({ path, what: "added", size: 1 });
+
+  it("is the net of its steps", () => {
+    let files = netChanges(null, [added("a"), added("b"), { path: "c", what: "changed" }, { path: "d", what: "deleted" }], 4);
+    files = netChanges(files, [{ path: "a", what: "changed", size: 5 }, { path: "b", what: "deleted" }, { path: "c", what: "deleted" }, added("d")], 4);
+    expect(files).toEqual({
+      changes: [{ path: "a", what: "added", size: 5 }, { path: "c", what: "deleted" }, { path: "d", what: "changed", size: 1 }],
+      total: 3,
+    });
+  });
+
+  it("counts what is not listed", () => {
+    expect(netChanges(null, [added("a")], 30).total).toBe(30);
+  });
+});
+
+describe("files that an answer names", () => {
+  const opened: string[] = [];
+  const place: FilePlace = { folder: "", address: (path) => `/files?path=${encodeURIComponent(path)}&view=true`, open: (path) => opened.push(path) };
+  const drawn = (text: string, at: FilePlace | null = place): HTMLElement => {
+    const node = document.createElement("div");
+    node.innerHTML = withFiles(lexer(text).map(render).join(""), at);
+    return node;
+  };
+
+  it("are shown and linked, wherever their path is written as one", () => {
+    expect(drawn("![Chart](report/disk%20use.png)").querySelector("img")?.getAttribute("src")).toBe("/files?path=report%2Fdisk%20use.png&view=true");
+    const link = drawn("[the script](./ops/backup.sh)").querySelector("a")!;
+    expect(link.getAttribute("href")).toBe("/files?path=ops%2Fbackup.sh&view=true");
+    expect(link.textContent).toBe("the script");
+    expect(drawn("[x](../a.md)", { ...place, folder: "docs/deep" }).querySelector("a")?.getAttribute("href")).toContain("docs%2Fa.md");
+  });
+
+  it("are their names where there is no workspace", () => {
+    expect(drawn("![Chart](a.png) and [b](b.md)", null).innerHTML).not.toMatch(/<img|href/);
+    expect(drawn("![Chart](a.png) and [b](b.md)", null).textContent?.trim()).toBe("Chart and b");
+  });
+
+  it("never lead out of the workspace or elsewhere", () => {
+    expect(workspacePath("../secret")).toBeNull();
+    expect(workspacePath("a/../../b")).toBeNull();
+    expect(workspacePath("/etc/passwd")).toBeNull();
+    expect(workspacePath("//host/x")).toBeNull();
+    expect(workspacePath("javascript:alert(1)")).toBeNull();
+    expect(workspacePath("https://example.org/a.png")).toBeNull();
+    expect(workspacePath("#part")).toBeNull();
+    expect(workspacePath("%2e%2e/secret")).toBeNull();
+    expect(workspacePath("api/files/fil_1")).toBeNull();
+    expect(workspacePath("100%.txt")).toBe("100%.txt");
+    const hostile = drawn('<img data-file="a.png" src="https://example.org/x.png"><a data-file="javascript:1" href="javascript:1">x</a><p data-file="a">y</p>');
+    expect(hostile.querySelector("img")?.getAttribute("src") ?? "").not.toContain("example.org");
+    expect(hostile.querySelector("a")?.hasAttribute("data-file")).toBe(false);
+    expect(hostile.innerHTML).not.toContain("javascript:");
+    expect(drawn('![x"onerror="alert(1)](a"b.png)').querySelector("[onerror]")).toBeNull();
   });
 });

@@ -13,7 +13,15 @@ export class Problem extends Error {
   }
 }
 
-export class Away extends Error {}
+export class Away extends Error {
+  constructor(
+    message: string,
+    /** 0: no answer at all; else the server, or what is before it, says that it cannot do this now. */
+    readonly status = 0,
+  ) {
+    super(message);
+  }
+}
 
 export interface Asking {
   body?: unknown;
@@ -56,6 +64,14 @@ export class Api {
     return this.ask<T>("DELETE", path, asking);
   }
 
+  /** The answer as it came, for bytes. */
+  async raw(method: string, path: string, asking: Asking = {}): Promise<Response> {
+    const response = await this.send(method, path, asking);
+    if (response.ok) return response;
+    // A proxy's error page is not JSON; the status alone has to do.
+    throw this.problem(response.status, await response.json().catch(() => null));
+  }
+
   private async ask<T>(method: string, path: string, asking: Asking): Promise<T> {
     const response = await this.send(method, path, asking);
     if (response.status === 204) return undefined as T;
@@ -96,7 +112,7 @@ export class Api {
     const fields = (body ?? {}) as { code?: string; detail?: string; title?: string; hint?: string; retry_after_s?: number };
     if (status === 401) this.onSignedOut(fields.code === "access_needed" ? "token" : "password");
     // The server is starting, stopping or behind a proxy that lost it: the same request can be tried again.
-    if (status === 502 || status === 503 || status === 504) return new Away(fields.detail ?? `HTTP ${status}`);
+    if (status === 502 || status === 503 || status === 504) return new Away(fields.detail ?? `HTTP ${status}`, status);
     return new Problem(status, fields.code ?? "error", fields.detail ?? fields.title ?? `HTTP ${status}`, fields.hint ?? "", fields.retry_after_s);
   }
 }

@@ -19,7 +19,7 @@ export type Part = Message["parts"][number];
 export type Failure = Schemas["Failure"];
 export type Usage = Schemas["Usage"];
 export type Bar = Schemas["Bar"];
-export type Turn = Schemas["Turn"];
+export type Turn = Schemas["Turn"] & { files?: FileChanges | null };
 export type Session = Schemas["Session"];
 export type Hits = Schemas["Hits"];
 export type Hit = Schemas["Hit"];
@@ -36,6 +36,40 @@ export type WorkspaceFile = Schemas["WorkspaceFile"];
 export type WorkspaceFiles = Schemas["WorkspaceFiles"];
 export type WorkspaceText = Schemas["WorkspaceText"];
 export type ShownFolders = Schemas["ShownFolders"];
+
+export interface FileChange {
+  path: string;
+  what: "added" | "changed" | "deleted";
+  size?: number;
+  added?: number | null;
+  removed?: number | null;
+  is_binary?: boolean;
+}
+export interface FileChanges {
+  changes: FileChange[];
+  total: number;
+}
+export interface FileDiff {
+  path: string;
+  text: string;
+  is_cut?: boolean;
+  is_binary?: boolean;
+}
+export interface FileVersion {
+  checkpoint: string;
+  turn_id?: string | null;
+  cause: "call" | "found" | "saved";
+  created_at: number;
+  size: number;
+  sha256: string;
+  what: "added" | "changed" | "deleted";
+}
+export interface SavedFile {
+  path: string;
+  size: number;
+  sha256: string;
+  checkpoint: string;
+}
 export type Trouble = Schemas["Trouble"];
 export type Settings = Schemas["Settings"];
 export type KeyState = Schemas["KeyState"];

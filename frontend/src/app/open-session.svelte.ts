@@ -8,7 +8,7 @@ import { attachmentsOf, textOf, type AskState, type CallItem, type TurnView } fr
 import { argumentsFrom, fieldsOf, type Field } from "../state/tools";
 import type { Link } from "../wire/link";
 import { words } from "../words";
-import { SessionFiles } from "./session-files.svelte";
+import type { SessionFiles } from "./session-files.svelte";
 
 export type SessionStatus = "loading" | "ready" | "gone" | "failed";
 
@@ -45,7 +45,8 @@ export class OpenSession {
   steers = $state.raw<readonly Steer[]>([]);
   /** The turn the user wants to stop while messages wait behind it. The question ends with the turn. */
   askingStop = $state<string | null>(null);
-  readonly files: SessionFiles;
+  /** What the Files tab shows; made with the first look at it (`filesOf`). */
+  files: SessionFiles | null = null;
   private moves: Promise<void> = Promise.resolve();
   private moving = 0;
   private moved = 0;
@@ -58,13 +59,12 @@ export class OpenSession {
 
   constructor(
     readonly id: string,
-    private readonly api: Api,
+    readonly api: Api,
     private readonly link: Link,
     private readonly onNews: (opened: OpenSession, news: News) => void,
     /** Whether something was typed since the last frame. */
     private readonly typed: { isNew: boolean } = { isNew: false },
   ) {
-    this.files = new SessionFiles(id, api);
     // The server has them but shows them only when they are taken in: a reload must not hide them.
     const kept = readText(`everturn.steers.${id}`);
     if (kept) this.steers = JSON.parse(kept) as Steer[];

@@ -1,6 +1,6 @@
 /** What a turn looks like to a reader: items on a rail, in the order in which they happened. */
 
-import type { AttachmentPart, Bar, Failure, Message, Outcome, ResultPart, SummaryPart, TurnState, Usage } from "../api/types";
+import type { AttachmentPart, Bar, Failure, FileChanges, Message, Outcome, ResultPart, SummaryPart, TurnState, Usage } from "../api/types";
 
 export interface ThoughtItem {
   kind: "thought";
@@ -128,6 +128,8 @@ export interface TurnView {
   sibling: number;
   siblings: number;
   siblingIds: string[];
+  /** What it did to the workspace's files, all its steps together; null: nothing. */
+  files: FileChanges | null;
   parentId: string | null | undefined;
   model: string;
   finish: string;
@@ -156,6 +158,7 @@ export function emptyTurn(id: string, at: number): TurnView {
     sibling: 1,
     siblings: 1,
     siblingIds: [],
+    files: null,
     parentId: undefined,
     model: "",
     finish: "",

@@ -2,6 +2,7 @@
 
 import type { Bar, Payload, ResultPart, SessionEvent, TurnState } from "../api/types";
 import { labelOf } from "./tools";
+import { netChanges } from "./tree";
 import { plus, type AskState, type CallItem, type Item, type TurnView } from "./items";
 
 export const outputCharactersMax = 60_000;
@@ -38,7 +39,7 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "tool.started": toolStarted,
   "tool.output": toolOutput,
   "tool.finished": toolFinished,
-  "files.changed": unchanged,
+  "files.changed": filesChanged,
   "approval.requested": approvalRequested,
   "approval.resolved": approvalResolved,
   "question.asked": questionAsked,
@@ -255,6 +256,13 @@ function toolFinished(turn: TurnView, payload: Of<"tool.finished">, at: number):
     ask: call.ask && call.ask.answer === null ? null : call.ask,
   }));
   return closeBar(next, payload.call_id, at, state);
+}
+
+function filesChanged(turn: TurnView, payload: Of<"files.changed">): TurnView {
+  // What is found before the first call is what the user did after the turn before.
+  const hasRun = turn.bars.some((bar) => bar.kind === "tool");
+  if (payload.call_id == null && !hasRun) return turn;
+  return { ...turn, files: netChanges(turn.files, payload.changes ?? [], payload.changes_total ?? 0) };
 }
 
 function approvalRequested(turn: TurnView, payload: Of<"approval.requested">, at: number): TurnView {

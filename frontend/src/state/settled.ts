@@ -21,6 +21,7 @@ export function describe(view: TurnView, turn: Turn): TurnView {
     sibling: turn.sibling ?? 1,
     siblings: turn.siblings ?? 1,
     siblingIds: turn.sibling_ids ?? [],
+    files: turn.files ?? view.files,
     parentId: turn.parent_id ?? null,
     model: turn.model ?? view.model,
   };

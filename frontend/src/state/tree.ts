@@ -1,21 +1,11 @@
 /** The rows of the file tree: what is listed, what changed, and which folders are open. */
 
-import type { WorkspaceFile } from "../api/types";
+import type { FileChange, FileChanges, WorkspaceFile } from "../api/types";
 
 export type Show = "all" | "session" | "turn";
 
-/** One file that differs, as the server tells it. */
-export interface Change {
-  path: string;
-  what: "added" | "changed" | "deleted";
-  size?: number;
-  added?: number | null;
-  removed?: number | null;
-  is_binary?: boolean;
-}
-
 export interface Mark {
-  change: Change;
+  change: FileChange;
   /** Changed in this turn; else earlier in this session. */
   isTurn: boolean;
 }
@@ -31,7 +21,7 @@ export interface Row {
 }
 
 /** What changed, by path: this turn's changes cover those of the session. */
-export function marksOf(session: readonly Change[], turn: readonly Change[]): Map<string, Mark> {
+export function marksOf(session: readonly FileChange[], turn: readonly FileChange[]): Map<string, Mark> {
   const marks = new Map<string, Mark>();
   for (const change of session) marks.set(change.path, { change, isTurn: false });
   for (const change of turn) marks.set(change.path, { change, isTurn: true });
@@ -55,11 +45,11 @@ export function rowsOf(listed: ReadonlyMap<string, readonly WorkspaceFile[]>, op
 
 interface Folder {
   folders: Map<string, Folder>;
-  files: Change[];
+  files: FileChange[];
 }
 
 /** The rows of what changed, with the folders on the way; these are open unless they were closed. */
-export function rowsOfChanges(changes: readonly Change[], closed: ReadonlySet<string>, marks: ReadonlyMap<string, Mark>): Row[] {
+export function rowsOfChanges(changes: readonly FileChange[], closed: ReadonlySet<string>, marks: ReadonlyMap<string, Mark>): Row[] {
   const root: Folder = { folders: new Map(), files: [] };
   for (const change of changes) {
     const names = change.path.split("/");
@@ -118,4 +108,19 @@ function isChild(rows: readonly Row[], at: number): boolean {
 function parentOf(rows: readonly Row[], at: number): number {
   for (let index = at - 1; index >= 0; index -= 1) if (rows[index]!.depth < rows[at]!.depth) return index;
   return at;
+}
+
+/** Changes after others, as one: a file that was made and deleted again is none. */
+export function netChanges(before: FileChanges | null, next: readonly FileChange[], total: number): FileChanges {
+  const all = new Map((before?.changes ?? []).map((change) => [change.path, change]));
+  for (const change of next) {
+    const first = all.get(change.path)?.what;
+    if (first === "added" && change.what === "deleted") all.delete(change.path);
+    else if (first === "added") all.set(change.path, { ...change, what: "added" });
+    else if (first && change.what !== "deleted") all.set(change.path, { ...change, what: "changed" });
+    else all.set(change.path, change);
+  }
+  // What is not listed is counted as it is told: whether it was listed before is not known.
+  const unlisted = (before ? before.total - before.changes.length : 0) + Math.max(0, total - next.length);
+  return { changes: [...all.values()], total: all.size + unlisted };
 }

@@ -64,3 +64,40 @@ export function folderOf(path: string): string {
   const at = path.lastIndexOf("/");
   return at < 0 ? "" : path.slice(0, at);
 }
+
+/** The path of a copy: "notes.md" and 2 make "notes (2).md". */
+export function numbered(path: string, copy: number): string {
+  const name = nameOf(path);
+  const dot = name.lastIndexOf(".");
+  const stem = dot > 0 ? name.slice(0, dot) : name;
+  const base = path.slice(0, path.length - name.length);
+  return `${base}${stem} (${copy})${name.slice(stem.length)}`;
+}
+
+/** Whether an address in a text is a path, and not an address on the web or of the server's own. */
+export function isPath(address: string): boolean {
+  const isElsewhere = /^[a-z][a-z0-9+.-]*:/i.test(address) || /^[/#?]/.test(address) || address.includes("\\");
+  return address !== "" && !isElsewhere && !/^(\.\/)?api\/(files|artifacts)\//.test(address);
+}
+
+/** The path in the workspace that a text in a folder names; null where it leads out. */
+export function workspacePath(address: string, folder = ""): string | null {
+  if (!isPath(address)) return null;
+  const parts: string[] = folder ? folder.split("/") : [];
+  for (const part of decoded(address.split(/[?#]/, 1)[0]!).split("/")) {
+    if (part === "..") {
+      if (!parts.length) return null;
+      parts.pop();
+    } else if (part && part !== ".") parts.push(part);
+  }
+  return parts.length ? parts.join("/") : null;
+}
+
+function decoded(address: string): string {
+  try {
+    return decodeURIComponent(address);
+  } catch {
+    // A per cent sign that is part of the name.
+    return address;
+  }
+}

@@ -2,6 +2,7 @@
 
 import { Marked, type Token, type Tokens, type TokensList } from "marked";
 import { words } from "../words";
+import { isPath } from "./file-kinds";
 
 export function escape(text: string): string {
   return text
@@ -62,6 +63,8 @@ marked.use({
   renderer: {
     link(token) {
       const text = this.parser.parseInline(token.tokens);
+      // Where a file of the workspace is, is filled in by who draws the text (text/file-links.ts).
+      if (isPath(token.href)) return `<a data-file="${escape(token.href)}">${text}</a>`;
       const address = safeAddress(token.href);
       if (!address) return text;
       const title = token.title ? ` title="${escape(token.title)}"` : "";
@@ -71,6 +74,7 @@ marked.use({
       const own = /^(\.?\/)?api\/(files|artifacts)\/[\w-]+$/.test(token.href);
       const label = escape(token.text || token.href);
       if (own) return `<img src="${escape(token.href.replace(/^\//, "./"))}" alt="${label}" loading="lazy" />`;
+      if (!own && isPath(token.href)) return `<img data-file="${escape(token.href)}" alt="${label}" loading="lazy" />`;
       const address = safeAddress(token.href);
       // Nothing is fetched from elsewhere: the reader decides, and then the browser's own tab fetches it.
       if (!address) return label;

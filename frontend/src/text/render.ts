@@ -3,6 +3,7 @@
 import DOMPurify, { type Config } from "dompurify";
 import type { Token } from "marked";
 import remend from "remend";
+import { isPath } from "./file-kinds";
 import { lexer, parse } from "./grammar";
 
 const policy: Config = {
@@ -13,12 +14,12 @@ const policy: Config = {
   ],
   ALLOWED_ATTR: [
     "href", "title", "target", "rel", "src", "alt", "loading", "class", "start", "colspan", "rowspan", "open",
-    "tabindex", "role", "aria-label", "data-tex", "data-block", "data-lang",
+    "tabindex", "role", "aria-label", "data-tex", "data-block", "data-lang", "data-file",
   ],
   // These hold no address; without this the rule for addresses would be applied to them.
   ADD_URI_SAFE_ATTR: [
     "title", "target", "rel", "alt", "loading", "class", "start", "colspan", "rowspan", "open", "tabindex", "role",
-    "aria-label", "data-tex", "data-block", "data-lang",
+    "aria-label", "data-tex", "data-block", "data-lang", "data-file",
   ],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|[#/.])/i,
   ALLOW_DATA_ATTR: false,
@@ -43,12 +44,20 @@ function cleaner(): typeof DOMPurify {
       if (kept.length) element.setAttribute("class", kept.join(" "));
       else element.removeAttribute("class");
     }
+    const file = element.getAttribute("data-file");
+    // A file of the workspace has no other address beside its path.
+    if (file !== null && (element.tagName === "A" || element.tagName === "IMG") && isPath(file)) {
+      element.removeAttribute("href");
+      element.removeAttribute("src");
+    } else {
+      element.removeAttribute("data-file");
+    }
     if (element.tagName === "A") {
       element.setAttribute("target", "_blank");
       element.setAttribute("rel", "noopener noreferrer nofollow");
     }
     // Only the server's own files are fetched; an image from elsewhere would tell its host who reads.
-    if (element.tagName === "IMG" && !/^(\.\/|\/)?api\/(files|artifacts)\/[\w-]+$/.test(element.getAttribute("src") ?? "")) {
+    if (element.tagName === "IMG" && !element.hasAttribute("data-file") && !/^(\.\/|\/)?api\/(files|artifacts)\/[\w-]+$/.test(element.getAttribute("src") ?? "")) {
       element.replaceWith(element.getAttribute("alt") ?? "");
     }
   });
