@@ -30,7 +30,7 @@ cli
 """
 # Inside a room: a folder imports only folders before it in its line. Modules beside the folders are free.
 FOLDERS = {
-    "store": "sql scripts files blobs secrets journal turns sessions sqlite postgres",
+    "store": "sql scripts files blobs secrets journal turns sessions delivery sqlite postgres",
     "tools": "policy web sandbox terminal files mcp",
     "web": "access http streams openai api",
 }

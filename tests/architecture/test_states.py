@@ -1,4 +1,4 @@
-"""The turn-state table of the domain, the one in the schema and the constraint that keeps it are one."""
+"""The tables of states in the domain, those in the schema and the constraints that keep them are one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import apsw
 import asyncpg
 import pytest
 
+from everturn.domain.delivery import INBOX_MOVES, OPEN, PART_MOVES, InboxState, PartState
 from everturn.domain.turns import ACTIVE, ENDED, MOVES, TurnState
 from everturn.store import Store
 from everturn.store.scripts.script import Script, Tx, q
@@ -48,6 +49,65 @@ async def test_a_session_has_at_most_one_active_turn(store: Store, store_url: st
     for one, two in itertools.product(ACTIVE, ACTIVE):
         both = [_insert("trn_x", session.id, one), _insert("trn_y", session.id, two)]
         assert await _is_refused(store_url, both)
+
+
+async def test_the_database_refuses_every_other_move_of_an_inbox_row(store: Store, store_url: str) -> None:
+    refused = set()
+    for old, new in itertools.permutations(InboxState, 2):
+        if await _is_refused(store_url, [_CHAT, _insert_inbox(old), f"UPDATE inbox SET {_inbox_facts(new)}"]):
+            refused.add((old, new))
+    pairs = itertools.permutations(InboxState, 2)
+    assert refused == {(old, new) for old, new in pairs if new not in INBOX_MOVES[old]}
+
+
+async def test_the_database_refuses_every_other_move_of_a_part(store: Store, store_url: str) -> None:
+    refused = set()
+    for old, new in itertools.permutations(PartState, 2):
+        change = f"UPDATE outbox_parts SET state = '{new}'"
+        if await _is_refused(store_url, [_CHAT, _MESSAGE, _insert_part(0, old), change]):
+            refused.add((old, new))
+    pairs = itertools.permutations(PartState, 2)
+    assert refused == {(old, new) for old, new in pairs if new not in PART_MOVES[old]}
+
+
+async def test_a_chat_has_at_most_one_part_that_is_being_sent(store: Store, store_url: str) -> None:
+    sending = _insert_part(0, PartState.SENDING)
+    assert await _is_refused(store_url, [_CHAT, _MESSAGE, sending, _insert_part(1, PartState.SENDING)])
+    for other in set(PartState) - {PartState.SENDING}:
+        assert not await _is_refused(store_url, [_CHAT, _MESSAGE, sending, _insert_part(1, other)])
+
+
+def test_every_state_of_delivery_is_in_its_table() -> None:
+    assert set(INBOX_MOVES) == set(InboxState)
+    assert set(PART_MOVES) == set(PartState)
+    assert {state for state in PartState if not PART_MOVES[state]} == {PartState.SENT}
+    assert PartState.SENT not in OPEN
+
+
+_CHAT = """
+    INSERT INTO chats (chat_no, id, owner, account, platform, kind, chat, thread, profile, title, created_at)
+    VALUES (1, 'cht_x', 'local', 'main', 'telegram', 'dm', '42', '', 'default', '', 0)"""
+_MESSAGE = "INSERT INTO outbox (outbox_no, id, chat_no, key, created_at) VALUES (1, 'out_x', 1, 'k', 0)"
+
+
+def _inbox_facts(state: InboxState) -> str:
+    settled_at = "NULL" if state is InboxState.RECEIVED else "1"
+    refusal = "'{}'" if state is InboxState.REFUSED else "NULL"
+    return f"state = '{state}', settled_at = {settled_at}, refusal = {refusal}"
+
+
+def _insert_inbox(state: InboxState) -> str:
+    settled_at = "NULL" if state is InboxState.RECEIVED else "1"
+    refusal = "'{}'" if state is InboxState.REFUSED else "NULL"
+    return f"""
+        INSERT INTO inbox (id, account, update_id, chat_no, state, received_at, settled_at, is_late, body, refusal)
+        VALUES ('inb_x', 'main', 'u1', 1, '{state}', 0, {settled_at}, 0, '', {refusal})"""
+
+
+def _insert_part(number: int, state: PartState) -> str:
+    return f"""
+        INSERT INTO outbox_parts (id, outbox_no, chat_no, account, number, state, body, next_at, give_up_at, changed_at)
+        VALUES ('prt_{number}', 1, 1, 'main', {number}, '{state}', '{{}}', 0, 0, 0)"""
 
 
 def _insert(turn_id: str, session_id: str, state: TurnState) -> str:

@@ -1,7 +1,8 @@
 """Values, state tables, errors and contracts. Imports nothing of ours; every room imports it.
 
 Read ``turns`` (states), ``events`` (the journal's vocabulary), ``fold`` (journal to messages), then the
-contracts: ``store`` (with ``store_values``), ``model``, ``tool``, ``memory`` (providers and the ledger).
+contracts: ``store`` (with ``store_values``), ``model``, ``tool``, ``memory`` (providers and the ledger),
+``delivery_store`` (with ``delivery``: inbox and outbox).
 """
 
 __all__ = [
@@ -9,6 +10,8 @@ __all__ = [
     "blobs",
     "checkpoints",
     "clock",
+    "delivery",
+    "delivery_store",
     "environ",
     "errors",
     "events",

@@ -247,6 +247,19 @@ class Fenced(Stopped):
         self.state = state
 
 
+class LeaseLost(Stopped):
+    """Another worker serves the account: this one must not send for it any more."""
+
+    code = "lease_lost"
+    status = 409
+
+    def __init__(self, account: str, epoch: int) -> None:
+        super().__init__(
+            f"Another worker serves the account {account}; this one held epoch {epoch}. Nothing was written.",
+            account=account,
+        )
+
+
 class StoreBroken(Stopped):
     """A sync failed: the content of the disk is unknown until the store is opened again."""
 

@@ -13,6 +13,7 @@ from typing import Protocol
 from everturn.domain.asks import Ask
 from everturn.domain.blobs import Blobs
 from everturn.domain.checkpoints import Checkpoints
+from everturn.domain.delivery_store import Delivery
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
 from everturn.domain.json_types import Json, JsonObject
@@ -511,6 +512,9 @@ class Store(StoreHealth, StoreLeases, Protocol):
 
     @property
     def checkpoints(self) -> Checkpoints: ...
+
+    @property
+    def delivery(self) -> Delivery: ...
 
     @property
     def search(self) -> Search: ...

@@ -13,6 +13,7 @@ from everturn.store.blobs.files import Files
 from everturn.store.blobs.places import Places
 from everturn.store.checkpoints import Checkpoints
 from everturn.store.context import StoreContext
+from everturn.store.delivery.delivery import Delivery
 from everturn.store.journal.hub import Hub
 from everturn.store.journal.journal import Journal
 from everturn.store.ledger import Ledger
@@ -61,6 +62,7 @@ class Store:
         self.files = Files(db, self.blobs)
         self.checkpoints = Checkpoints(db, self.blobs)
         self.blobs.add_roots(self.checkpoints.roots)
+        self.delivery = Delivery(db, text_bytes_max=settings.text_bytes_max)
         self.search = Search(db)
         self.workers = workers
         self.records = Records(db)

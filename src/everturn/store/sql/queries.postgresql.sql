@@ -57,6 +57,13 @@ SELECT t.session_no FROM tails t
 WHERE t.session_no = (SELECT s.session_no FROM sessions s WHERE s.id = $1 AND s.owner = $2)
 FOR UPDATE SKIP LOCKED
 
+-- name: chat_lock
+-- Not FOR UPDATE: rows that only refer to the chat may be inserted meanwhile.
+SELECT chat_no FROM chats WHERE chat_no = $1 FOR NO KEY UPDATE
+
+-- name: lease_lock
+SELECT account FROM account_leases WHERE account = $1 FOR UPDATE
+
 -- name: file_lock
 SELECT id FROM files WHERE id = $1 FOR UPDATE
 

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 import msgspec
 
 from everturn.domain.errors import (
+    Invalid,
     NotFound,
+    TextEmpty,
     WrongState,
 )
 from everturn.domain.messages import Attachment, Text
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Accepted, Claim, Request, Submission, WhenBusy
 from everturn.domain.turns import TurnKind, TurnState
+from everturn.domain.words import read_word
 from everturn.store.journal.fold import JournalFold
 from everturn.store.scripts.common import (
     bump,
@@ -26,6 +29,7 @@ from everturn.store.scripts.common import (
     next_turn,
     refresh,
     refuse_stale,
+    refuse_text,
     save_answer,
 )
 from everturn.store.scripts.queries.files import FILE
@@ -39,6 +43,9 @@ from everturn.store.turns import endings
 from everturn.store.turns.claims import take
 from everturn.store.turns.details import with_text
 
+ATTACHMENTS_MAX = 32
+KEY_CHARS_MAX = 200
+
 
 class _FirstAnswer(msgspec.Struct, frozen=True):
     """The first answer to an accepted request, kept beside its key."""
@@ -49,6 +56,18 @@ class _FirstAnswer(msgspec.Struct, frozen=True):
 
 
 _kept = msgspec.json.Decoder(_FirstAnswer)
+
+
+def check_submission(submission: Submission, text_bytes_max: int) -> None:
+    """Refuse a message that can never be accepted."""
+    if submission.kind is TurnKind.MESSAGE and not submission.text.strip() and not submission.attachments:
+        raise TextEmpty
+    refuse_text(submission.text, text_bytes_max)
+    read_word(WhenBusy, submission.when_busy, "when_busy")
+    if len(submission.attachments) > ATTACHMENTS_MAX:
+        raise Invalid(f"A message has at most {ATTACHMENTS_MAX} attachments.", hint="Send fewer.")
+    if submission.key is not None and not 0 < len(submission.key) <= KEY_CHARS_MAX:
+        raise Invalid(f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.", hint="Use a random id.")
 
 
 def active_turn_of(tx: Tx, owner: str, session_id: str) -> Script[str | None]:

@@ -6,28 +6,18 @@ from collections.abc import Sequence
 
 from everturn.domain import events as ev
 from everturn.domain.asks import Ask
-from everturn.domain.errors import (
-    Invalid,
-    StoreAway,
-    TextEmpty,
-)
+from everturn.domain.errors import StoreAway
 from everturn.domain.fold import Folded
 from everturn.domain.machine import Machine
 from everturn.domain.messages import Message
 from everturn.domain.store_values import Accepted, Claim, Submission, WhenBusy
-from everturn.domain.turns import Completed, Failure, Turn, TurnKind
-from everturn.domain.words import read_word
+from everturn.domain.turns import Completed, Failure, Turn
 from everturn.store.journal.fold import read_ahead
-from everturn.store.scripts.common import (
-    refuse_text,
-)
 from everturn.store.scripts.queries.turns import ANY_MACHINE
 from everturn.store.scripts.script import Database
 from everturn.store.turns import claims, details, endings, queue, steering, submissions
 from everturn.store.turns.asks import Waiting, wait_for_asks
-
-ATTACHMENTS_MAX = 32
-KEY_CHARS_MAX = 200
+from everturn.store.turns.submissions import check_submission
 
 
 class Turns:
@@ -38,7 +28,7 @@ class Turns:
         self._text_bytes_max = text_bytes_max
 
     async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
-        self._check(submission)
+        check_submission(submission, self._text_bytes_max)
         ahead = None
         if submission.when_busy == WhenBusy.INTERRUPT:
             active = await self._db.read(submissions.active_turn_of, owner, session_id)
@@ -48,7 +38,7 @@ class Turns:
     async def accept_and_claim(
         self, worker: str, owner: str, session_id: str, submission: Submission
     ) -> tuple[Accepted, Claim | None]:
-        self._check(submission)
+        check_submission(submission, self._text_bytes_max)
         return await self._db.write(submissions.accept_and_claim, worker, owner, session_id, submission)
 
     async def get(self, owner: str, turn_id: str) -> Turn:
@@ -67,7 +57,7 @@ class Turns:
         version: int | None = None,
     ) -> Turn:
         if text is not None:
-            self._check(Submission(text=text))
+            check_submission(Submission(text=text), self._text_bytes_max)
         return await self._db.write(queue.edit_queued, owner, turn_id, text, place, version)
 
     async def remove_queued(self, owner: str, turn_id: str) -> None:
@@ -158,13 +148,3 @@ class Turns:
                 "Some events of the turn may not be in the database yet. Nothing was written.",
                 hint="It is tried again once everything is delivered.",
             )
-
-    def _check(self, submission: Submission) -> None:
-        if submission.kind is TurnKind.MESSAGE and not submission.text.strip() and not submission.attachments:
-            raise TextEmpty
-        refuse_text(submission.text, self._text_bytes_max)
-        read_word(WhenBusy, submission.when_busy, "when_busy")
-        if len(submission.attachments) > ATTACHMENTS_MAX:
-            raise Invalid(f"A message has at most {ATTACHMENTS_MAX} attachments.", hint="Send fewer.")
-        if submission.key is not None and not 0 < len(submission.key) <= KEY_CHARS_MAX:
-            raise Invalid(f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.", hint="Use a random id.")

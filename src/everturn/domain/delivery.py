@@ -1,0 +1,219 @@
+"""What enters and leaves on its own: the states of inbox rows and of parts, and their values.
+
+An update from a platform is a row of the inbox before it is acknowledged. A message to a chat is a row of the
+outbox with its parts before the first part is sent. The database schema repeats both tables of moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+import msgspec
+
+from everturn.domain.turns import TurnState
+from everturn.domain.words import Words
+
+
+class InboxState(StrEnum):
+    RECEIVED = "received"
+    ACCEPTED = "accepted"  # it is a turn, or steers one
+    REFUSED = "refused"
+
+
+class PartState(StrEnum):
+    WAITING = "waiting"
+    SENDING = "sending"
+    SENT = "sent"
+    UNKNOWN = "unknown"  # it was being sent, and nobody knows whether it arrived
+    HELD = "held"  # unknown, and a person decides
+    UNDELIVERED = "undelivered"  # refused by the platform, or too old
+
+
+_I = InboxState
+_P = PartState
+
+INBOX_MOVES: Mapping[InboxState, frozenset[InboxState]] = MappingProxyType(
+    {
+        _I.RECEIVED: frozenset({_I.ACCEPTED, _I.REFUSED}),
+        _I.ACCEPTED: frozenset(),
+        _I.REFUSED: frozenset(),
+    }
+)
+PART_MOVES: Mapping[PartState, frozenset[PartState]] = MappingProxyType(
+    {
+        _P.WAITING: frozenset({_P.SENDING, _P.UNDELIVERED}),
+        # Back to waiting only if the platform certainly did not take it.
+        _P.SENDING: frozenset({_P.SENT, _P.WAITING, _P.UNKNOWN, _P.UNDELIVERED}),
+        _P.UNKNOWN: frozenset({_P.WAITING, _P.HELD}),
+        _P.HELD: frozenset({_P.WAITING, _P.SENT}),
+        _P.UNDELIVERED: frozenset({_P.WAITING}),
+        _P.SENT: frozenset(),
+    }
+)
+
+# While a part is open, later parts of its chat wait. Held and undelivered parts block nothing.
+OPEN = frozenset({_P.WAITING, _P.SENDING, _P.UNKNOWN})
+
+
+class WhenUnknown(StrEnum):
+    """What is done with a part whose outcome is unknown."""
+
+    RESEND = "resend"  # the platform recognises a repeat by the part's id
+    REPEAT = "repeat"  # send it once more, visibly as a possible repeat
+    HOLD = "hold"  # a person decides
+
+
+class ChatKind(Words):
+    DIRECT = "dm"
+    GROUP = "group"
+    CHANNEL = "channel"
+    MAIL = "mail"
+    HOOK = "hook"
+
+
+class ChatPlace(msgspec.Struct, frozen=True):
+    """Where a chat is: an account, and the platform's names of the chat and of a thread in it."""
+
+    account: str
+    platform: str
+    kind: ChatKind
+    chat: str
+    thread: str = ""
+
+
+def session_key(profile: str, place: ChatPlace) -> str:
+    """The key of a chat's sessions: ``agent:<profile>:<platform>:<kind>:<chat>[:<thread>]``."""
+    names = [profile, place.platform, place.kind.value, place.chat]
+    if place.thread:
+        names.append(place.thread)
+    # A colon inside a name would make two chats look like one.
+    return ":".join(["agent", *(name.replace("%", "%25").replace(":", "%3A") for name in names)])
+
+
+class RemoteFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file of an update, which the platform still has. ``ref`` is what the platform fetches it by."""
+
+    ref: str
+    name: str = ""
+    media_type: str = ""
+    size: int | None = None
+
+
+class Update(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message from a platform. ``id`` is the platform's own, the same each time it is delivered.
+
+    ``number`` grows with the order of messages in the chat, where the platform has such a number.
+    """
+
+    id: str
+    place: ChatPlace
+    sender: str
+    text: str = ""
+    files: tuple[RemoteFile, ...] = ()
+    sender_name: str = ""
+    chat_title: str = ""
+    sent_at: int | None = None  # by the platform's clock
+    number: int | None = None
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why an update did not become a turn."""
+
+    code: str
+    message: str
+
+
+class Chat(msgspec.Struct, frozen=True):
+    """``session_id``: the chat's current session; None: the next message starts one."""
+
+    id: str
+    owner: str
+    place: ChatPlace
+    profile: str
+    title: str
+    session_id: str | None
+    created_at: int
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A row of the inbox. ``update`` is None once the row is settled: its text is in the turn then."""
+
+    id: str
+    chat: Chat
+    state: InboxState
+    received_at: int
+    update: Update | None = None
+    is_late: bool = False  # the platform had delivered a later message of the chat before
+    is_repeat: bool = False  # it was received before; nothing was stored now
+    turn_id: str | None = None
+    refusal: Refusal | None = None
+
+
+class NewPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one send carries: text in the platform's format, or a file of the store."""
+
+    text: str = ""
+    format: str = ""
+    file_id: str | None = None
+
+
+class AccountLease(msgspec.Struct, frozen=True):
+    """The right to send for an account. Every write of its sender carries the epoch."""
+
+    account: str
+    worker: str
+    epoch: int
+
+
+class OutgoingPart(msgspec.Struct, frozen=True):
+    """A part that its sender has claimed.
+
+    ``id`` is the same for every attempt, so that a platform can recognise a repeat by it. ``is_repeat``: an
+    earlier attempt may have arrived, and the platform cannot tell.
+    """
+
+    id: str
+    chat: Chat
+    body: NewPart
+    number: int  # of the parts of its message, from 0
+    attempts: int
+    is_repeat: bool
+    give_up_at: int
+
+
+class PartStatus(msgspec.Struct, frozen=True):
+    """How far one part has come, for people."""
+
+    id: str
+    outbox_id: str
+    chat_id: str
+    number: int
+    state: PartState
+    attempts: int
+    is_repeat: bool
+    turn_id: str | None = None
+    external_id: str | None = None  # the platform's name of the message
+    error: str | None = None
+    changed_at: int = 0
+
+
+class ReplyDue(msgspec.Struct, frozen=True):
+    """A turn of a chat that has ended and whose answer is not recorded as parts yet."""
+
+    outbox_id: str
+    chat: Chat
+    session_id: str
+    turn_id: str
+    state: TurnState
+    epoch: int
+
+
+def next_after_unknown(policy: WhenUnknown, *, is_repeat: bool) -> tuple[PartState, bool]:
+    """What becomes of an unknown part, and whether it counts as a possible repeat from now on."""
+    if policy is WhenUnknown.RESEND:
+        return PartState.WAITING, is_repeat
+    if policy is WhenUnknown.REPEAT and not is_repeat:
+        return PartState.WAITING, True
+    return PartState.HELD, is_repeat

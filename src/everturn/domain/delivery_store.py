@@ -1,0 +1,158 @@
+"""The contract of the store for what enters and leaves on its own. SQLite and PostgreSQL implement it.
+
+As everywhere in the store, each write is one transaction and is durable when its call returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from everturn.domain.delivery import (
+    AccountLease,
+    Chat,
+    NewPart,
+    OutgoingPart,
+    PartStatus,
+    Received,
+    Refusal,
+    ReplyDue,
+    Update,
+    WhenUnknown,
+)
+from everturn.domain.store_values import Accepted, Submission
+
+
+class Chats(Protocol):
+    async def get(self, owner: str, chat_id: str) -> Chat:
+        """Raises NotFound."""
+        ...
+
+    async def list(self, owner: str) -> Sequence[Chat]:
+        """Oldest first."""
+        ...
+
+    async def switch(self, owner: str, chat_id: str, session_id: str | None) -> Chat:
+        """Make this the chat's current session; with None the next message starts a new one.
+
+        Raises NotFound, Gone.
+        """
+        ...
+
+
+class Inbox(Protocol):
+    async def receive(self, owner: str, update: Update, *, profile: str) -> Received:
+        """Store an update from an allowed sender; acknowledge it to the platform only after this returns.
+
+        An update that was received before changes nothing: its row is returned. ``owner`` and ``profile``
+        are those of a chat that is new; a known chat keeps its own.
+        """
+        ...
+
+    async def waiting(self, account: str, *, limit: int) -> Sequence[Received]:
+        """The oldest received update of each chat. Only these can be accepted or refused."""
+        ...
+
+    async def accept(self, inbox_id: str, submission: Submission) -> tuple[Received, Accepted | None]:
+        """Make the update a turn, in the chat's current session or a new one, and owe the chat its reply.
+
+        One transaction. Repeated for a settled row, it changes nothing and returns the row, with None if the
+        row has no turn. Raises WrongState if an earlier update of the chat is not settled, and what
+        ``Turns.accept`` raises; then nothing has changed.
+        """
+        ...
+
+    async def refuse(self, inbox_id: str, refusal: Refusal) -> Received:
+        """Settle the update without a turn. A settled row is returned as it is."""
+        ...
+
+    async def prune(self, before_ms: int) -> int:
+        """Delete settled rows received before this time; how many. Repeats of them would look new."""
+        ...
+
+
+class AccountLeases(Protocol):
+    async def take(self, account: str, worker: str) -> AccountLease | None:
+        """The right to send for the account; None if another living worker has it.
+
+        The parts that a former worker was sending become unknown in the same transaction. A worker that has
+        the lease is given it again.
+        """
+        ...
+
+    async def release(self, lease: AccountLease) -> None:
+        """Give the lease up. Parts that were being sent become unknown."""
+        ...
+
+
+class Outbox(Protocol):
+    """Methods that take a lease raise LeaseLost once another worker has taken the account."""
+
+    async def replies_due(self, *, limit: int) -> Sequence[ReplyDue]:
+        """Turns of chats that have ended and whose replies are not recorded, oldest first. An interrupted
+        turn is due once per epoch: it may be resumed, and then its reply is still owed."""
+        ...
+
+    async def record_reply(self, due: ReplyDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
+        """Make the parts rows, in order behind those of the chat's earlier messages; False if that was done
+        before. Without parts the reply is settled with nothing to send."""
+        ...
+
+    async def put(
+        self, owner: str, chat_id: str, key: str, parts: Sequence[NewPart], *, age_max_ms: int
+    ) -> bool:
+        """Send a message of its own to the chat, once per key; False if that was done before."""
+        ...
+
+    async def claim(self, lease: AccountLease, *, limit: int) -> Sequence[OutgoingPart]:
+        """Parts to send now, at most one per chat, each the first open one of its chat. From now on they
+        are being sent. Parts that are too old become undelivered first."""
+        ...
+
+    async def mark_sent(self, lease: AccountLease, part_id: str, external_id: str) -> None: ...
+
+    async def put_back(self, lease: AccountLease, part_id: str, error: str, *, retry_at: int) -> None:
+        """The platform certainly did not take the part: send it again from ``retry_at`` on."""
+        ...
+
+    async def mark_unknown(self, lease: AccountLease, part_id: str, error: str) -> None:
+        """Nobody knows whether the part arrived."""
+        ...
+
+    async def give_up(self, lease: AccountLease, part_id: str, error: str) -> None:
+        """The platform will never take the part: it is undelivered."""
+        ...
+
+    async def settle_unknown(self, lease: AccountLease, policy: WhenUnknown) -> int:
+        """Decide what becomes of the account's unknown parts; how many there were."""
+        ...
+
+    async def send_again(self, owner: str, part_id: str) -> PartStatus:
+        """A person wants a held or undelivered part to be sent again. Raises NotFound, WrongState."""
+        ...
+
+    async def confirm_arrived(self, owner: str, part_id: str) -> PartStatus:
+        """A person has seen that a held part arrived. Raises NotFound, WrongState."""
+        ...
+
+    async def of_turn(self, owner: str, turn_id: str) -> Sequence[PartStatus]:
+        """The parts of the turn's replies, in order."""
+        ...
+
+    async def needing_a_person(self, owner: str) -> Sequence[PartStatus]:
+        """Parts that are held or undelivered, oldest first."""
+        ...
+
+
+class Delivery(Protocol):
+    @property
+    def chats(self) -> Chats: ...
+
+    @property
+    def inbox(self) -> Inbox: ...
+
+    @property
+    def leases(self) -> AccountLeases: ...
+
+    @property
+    def outbox(self) -> Outbox: ...

@@ -1,0 +1,1 @@
+"""What enters and leaves on its own: chats, inbox, outbox, leases of accounts."""

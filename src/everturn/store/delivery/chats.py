@@ -1,0 +1,84 @@
+"""Chats: where people talk to an account, and which session they talk to. A chat's row is its lock."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everturn.domain.delivery import Chat, ChatKind, ChatPlace, Update
+from everturn.domain.errors import NotFound
+from everturn.store.scripts.common import shown_session
+from everturn.store.scripts.queries.delivery import CHAT, CHAT_AT, CHATS, ChatColumns
+from everturn.store.scripts.script import Database, Script, Tx, q
+
+
+class Chats:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def get(self, owner: str, chat_id: str) -> Chat:
+        return chat_of(await self._db.read(_get, owner, chat_id))
+
+    async def list(self, owner: str) -> list[Chat]:
+        return await self._db.read(_list, owner)
+
+    async def switch(self, owner: str, chat_id: str, session_id: str | None) -> Chat:
+        return await self._db.write(_switch, owner, chat_id, session_id)
+
+
+def chat_of(row: ChatColumns) -> Chat:
+    place = ChatPlace(row.account, row.platform, ChatKind(row.kind), row.chat, row.thread)
+    return Chat(row.chat_id, row.owner, place, row.profile, row.title, row.session_id, row.created_at)
+
+
+def lock_chat(tx: Tx, chat_no: int) -> Script[None]:
+    """Take the chat's lock. It comes before the lock of a session."""
+    if tx.dialect == "postgresql":
+        yield q("chat_lock", chat_no)  # guard: f02 postgresql
+
+
+def lock_chat_at(tx: Tx, owner: str, profile: str, update: Update) -> Script[ChatColumns]:
+    """Lock the chat that the update came from, and make it if it is new."""
+    place = update.place
+    at = (place.account, place.chat, place.thread)
+    if (yield from CHAT_AT.first(*at)) is None:
+        yield q(
+            "chat_insert",
+            tx.ids.make("cht"),
+            owner,
+            place.account,
+            place.platform,
+            place.kind.value,
+            place.chat,
+            place.thread,
+            profile,
+            update.chat_title,
+            tx.now,
+        )
+    found = yield from CHAT_AT.only(*at)
+    yield from lock_chat(tx, found.chat_no)
+    return (yield from CHAT_AT.only(*at))
+
+
+def _get(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:
+    found = yield from CHAT.first(chat_id, owner)
+    if found is None:
+        raise NotFound("chat", chat_id)
+    return found
+
+
+def lock_owned_chat(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:
+    found = yield from _get(tx, owner, chat_id)
+    yield from lock_chat(tx, found.chat_no)
+    return found
+
+
+def _list(tx: Tx, owner: str) -> Script[list[Chat]]:
+    return [chat_of(row) for row in (yield from CHATS.all(owner))]
+
+
+def _switch(tx: Tx, owner: str, chat_id: str, session_id: str | None) -> Script[Chat]:
+    found = yield from lock_owned_chat(tx, owner, chat_id)
+    if session_id is not None:
+        yield from shown_session(tx, owner, session_id)
+    yield q("chat_session", found.chat_no, session_id)
+    return msgspec.structs.replace(chat_of(found), session_id=session_id)

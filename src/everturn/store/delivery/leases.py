@@ -1,0 +1,66 @@
+"""Leases of accounts: one worker at a time sends for an account, fenced by an epoch.
+
+A lease holds as long as its worker is registered. So a dead worker loses its accounts together with its
+turns, and no heartbeat of their own is needed.
+"""
+
+from __future__ import annotations
+
+from everturn.domain.delivery import AccountLease
+from everturn.domain.errors import LeaseLost
+from everturn.store.scripts.queries.delivery import LEASE, LeaseColumns
+from everturn.store.scripts.script import Database, Script, Tx, q
+
+_SENDER_GONE = "Its sender stopped before the platform answered."
+
+
+class AccountLeases:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def take(self, account: str, worker: str) -> AccountLease | None:
+        # Looking first costs no write transaction while another worker has the account.
+        found = await self._db.read(_look, account)
+        if found is not None and found.is_alive and found.worker != worker:
+            return None
+        return await self._db.write(_take, account, worker)
+
+    async def release(self, lease: AccountLease) -> None:
+        await self._db.write(_release, lease)
+
+
+def lock_lease(tx: Tx, lease: AccountLease) -> Script[None]:
+    """Lock the account's lease. Raises LeaseLost unless this is the present one."""
+    found = yield from _lock(tx, lease.account)
+    if found is None or (found.worker, found.epoch) != (lease.worker, lease.epoch):  # guard: f03
+        raise LeaseLost(lease.account, lease.epoch)
+
+
+def _look(tx: Tx, account: str) -> Script[LeaseColumns | None]:
+    return (yield from LEASE.first(account))
+
+
+def _lock(tx: Tx, account: str) -> Script[LeaseColumns | None]:
+    if tx.dialect == "postgresql":
+        yield q("lease_lock", account)
+    return (yield from LEASE.first(account))
+
+
+def _take(tx: Tx, account: str, worker: str) -> Script[AccountLease | None]:
+    yield q("lease_insert", account)
+    yield from _lock(tx, account)
+    found = yield from LEASE.only(account)
+    if found.worker == worker:
+        return AccountLease(account, worker, found.epoch)
+    if found.is_alive:
+        return None
+    lease = AccountLease(account, worker, found.epoch + 1)
+    yield q("lease_set", account, worker, lease.epoch)
+    yield q("parts_lost", account, _SENDER_GONE, tx.now)  # guard: f03
+    return lease
+
+
+def _release(tx: Tx, lease: AccountLease) -> Script[None]:
+    yield from lock_lease(tx, lease)
+    yield q("lease_set", lease.account, None, lease.epoch)
+    yield q("parts_lost", lease.account, _SENDER_GONE, tx.now)

@@ -1,0 +1,203 @@
+"""The outbox: parts are claimed before they are sent, and each has a stated fate (F03)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from everturn.domain.delivery import (
+    AccountLease,
+    NewPart,
+    OutgoingPart,
+    PartState,
+    PartStatus,
+    ReplyDue,
+    WhenUnknown,
+    next_after_unknown,
+)
+from everturn.domain.errors import NotFound, WrongState
+from everturn.store.delivery import replies
+from everturn.store.delivery.chats import chat_of
+from everturn.store.delivery.leases import lock_lease
+from everturn.store.scripts.common import find_turn
+from everturn.store.scripts.queries.delivery import (
+    PART,
+    PART_OUTGOING,
+    PARTS_CLAIMABLE,
+    PARTS_FOR_PEOPLE,
+    PARTS_OF_TURN,
+    PARTS_UNKNOWN,
+    OutgoingColumns,
+    PartColumns,
+)
+from everturn.store.scripts.script import Database, Script, Tx, q
+
+FOR_PEOPLE_MAX = 200
+AGAIN_MS = 24 * 3600 * 1000  # how long a part is tried that a person sends again
+ERROR_CHARS_MAX = 500
+_TOO_OLD = "It could not be sent in time."
+_part = msgspec.json.Decoder(NewPart)
+
+
+class Outbox:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def replies_due(self, *, limit: int) -> list[ReplyDue]:
+        return await self._db.read(replies.replies_due, limit)
+
+    async def record_reply(self, due: ReplyDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
+        return await self._db.write(replies.record_reply, due, parts, age_max_ms)
+
+    async def put(
+        self, owner: str, chat_id: str, key: str, parts: Sequence[NewPart], *, age_max_ms: int
+    ) -> bool:
+        return await self._db.write(replies.put_message, owner, chat_id, key, parts, age_max_ms)
+
+    async def claim(self, lease: AccountLease, *, limit: int) -> list[OutgoingPart]:
+        # Looking first costs no write transaction when there is nothing to send (A03).
+        if not await self._db.read(_has_work, lease.account):
+            return []
+        return await self._db.write(_claim, lease, limit)
+
+    async def mark_sent(self, lease: AccountLease, part_id: str, external_id: str) -> None:
+        await self._db.write(_mark_sent, lease, part_id, external_id)
+
+    async def put_back(self, lease: AccountLease, part_id: str, error: str, *, retry_at: int) -> None:
+        await self._db.write(_not_sent, lease, part_id, PartState.WAITING, error, retry_at)
+
+    async def mark_unknown(self, lease: AccountLease, part_id: str, error: str) -> None:
+        await self._db.write(_not_sent, lease, part_id, PartState.UNKNOWN, error, 0)
+
+    async def give_up(self, lease: AccountLease, part_id: str, error: str) -> None:
+        await self._db.write(_not_sent, lease, part_id, PartState.UNDELIVERED, error, 0)
+
+    async def settle_unknown(self, lease: AccountLease, policy: WhenUnknown) -> int:
+        if not await self._db.read(_has_unknown, lease.account):
+            return 0
+        return await self._db.write(_settle_unknown, lease, policy)
+
+    async def send_again(self, owner: str, part_id: str) -> PartStatus:
+        return await self._db.write(_send_again, owner, part_id)
+
+    async def confirm_arrived(self, owner: str, part_id: str) -> PartStatus:
+        return await self._db.write(_confirm_arrived, owner, part_id)
+
+    async def of_turn(self, owner: str, turn_id: str) -> list[PartStatus]:
+        return await self._db.read(_of_turn, owner, turn_id)
+
+    async def needing_a_person(self, owner: str) -> list[PartStatus]:
+        return await self._db.read(_needing_a_person, owner)
+
+
+# --- the sender ---------------------------------------------------------------------------------------
+
+
+def _has_work(tx: Tx, account: str) -> Script[bool]:
+    """Whether a part can be claimed, or is too old and waits to be given up."""
+    if (yield q("parts_aged", account, tx.now)):
+        return True
+    return bool((yield from PARTS_CLAIMABLE.all(account, tx.now, 1)))
+
+
+def _claim(tx: Tx, lease: AccountLease, limit: int) -> Script[list[OutgoingPart]]:
+    yield from lock_lease(tx, lease)
+    yield q("parts_expire", lease.account, tx.now, _TOO_OLD)
+    claimed = []
+    for part_no in (yield from PARTS_CLAIMABLE.all(lease.account, tx.now, limit)):
+        yield q("part_claim", part_no, lease.epoch, tx.now)
+        claimed.append(_outgoing_of((yield from PART_OUTGOING.only(part_no))))
+    return claimed
+
+
+def _mark_sent(tx: Tx, lease: AccountLease, part_id: str, external_id: str) -> Script[None]:
+    yield from lock_lease(tx, lease)
+    # It has no row any more if its session was purged meanwhile.
+    yield q("part_sent", part_id, lease.epoch, external_id, tx.now)
+
+
+def _not_sent(
+    tx: Tx, lease: AccountLease, part_id: str, state: PartState, error: str, retry_at: int
+) -> Script[None]:
+    yield from lock_lease(tx, lease)
+    yield q("part_not_sent", part_id, lease.epoch, state.value, error[:ERROR_CHARS_MAX], retry_at, tx.now)
+
+
+def _has_unknown(tx: Tx, account: str) -> Script[bool]:
+    return bool((yield from PARTS_UNKNOWN.all(account)))
+
+
+def _settle_unknown(tx: Tx, lease: AccountLease, policy: WhenUnknown) -> Script[int]:
+    yield from lock_lease(tx, lease)
+    found = yield from PARTS_UNKNOWN.all(lease.account)
+    for part in found:
+        state, is_repeat = next_after_unknown(policy, is_repeat=bool(part.is_repeat))
+        yield q("part_settle", part.part_no, state.value, int(is_repeat), tx.now)
+    return len(found)
+
+
+# --- people -------------------------------------------------------------------------------------------
+
+
+def _send_again(tx: Tx, owner: str, part_id: str) -> Script[PartStatus]:
+    part = yield from _get(owner, part_id)
+    if part.state not in (PartState.HELD, PartState.UNDELIVERED):
+        raise WrongState(f"Part {part_id} is {part.state}.", hint="Only a held or undelivered part can be.")
+    is_repeat = part.is_repeat or part.state is PartState.HELD
+    yield q("part_again", part_id, int(is_repeat), tx.now, tx.now + AGAIN_MS, part.state.value)
+    return (yield from _get(owner, part_id))
+
+
+def _confirm_arrived(tx: Tx, owner: str, part_id: str) -> Script[PartStatus]:
+    part = yield from _get(owner, part_id)
+    if part.state is not PartState.HELD:
+        raise WrongState(f"Part {part_id} is {part.state}.", hint="Only a held part can be confirmed.")
+    yield q("part_arrived", part_id, tx.now)
+    return (yield from _get(owner, part_id))
+
+
+def _get(owner: str, part_id: str) -> Script[PartStatus]:
+    row = yield from PART.first(part_id, owner)
+    if row is None:
+        raise NotFound("part", part_id)
+    return _status_of(row)
+
+
+def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[PartStatus]]:
+    turn = yield from find_turn(turn_id)
+    if turn is None or turn.turn.owner != owner:
+        raise NotFound("turn", turn_id)
+    return [_status_of(row) for row in (yield from PARTS_OF_TURN.all(turn.no))]
+
+
+def _needing_a_person(tx: Tx, owner: str) -> Script[list[PartStatus]]:
+    return [_status_of(row) for row in (yield from PARTS_FOR_PEOPLE.all(owner, FOR_PEOPLE_MAX))]
+
+
+def _status_of(row: PartColumns) -> PartStatus:
+    return PartStatus(
+        id=row.id,
+        outbox_id=row.outbox_id,
+        chat_id=row.chat_id,
+        number=row.number,
+        state=PartState(row.state),
+        attempts=row.attempts,
+        is_repeat=bool(row.is_repeat),
+        turn_id=row.turn_id,
+        external_id=row.external_id,
+        error=row.error,
+        changed_at=row.changed_at,
+    )
+
+
+def _outgoing_of(row: OutgoingColumns) -> OutgoingPart:
+    return OutgoingPart(
+        id=row.part_id,
+        chat=chat_of(row),
+        body=_part.decode(row.body),
+        number=row.number,
+        attempts=row.attempts,
+        is_repeat=bool(row.is_repeat),
+        give_up_at=row.give_up_at,
+    )

@@ -1,0 +1,103 @@
+"""Replies: owed to a chat with its turn, recorded as parts once the turn has ended (F03)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everturn.domain.delivery import NewPart, ReplyDue
+from everturn.domain.errors import NotFound
+from everturn.domain.turns import TurnState
+from everturn.store.delivery.chats import chat_of, lock_owned_chat
+from everturn.store.scripts.queries.delivery import (
+    OUTBOX_PUT,
+    OUTBOX_RECORD,
+    REPLIES_DUE,
+    TURN_NUMBERS_BY_ID,
+    ChatColumns,
+    TurnNumbers,
+)
+from everturn.store.scripts.rows import to_json
+from everturn.store.scripts.script import Query, Script, Tx, q
+
+
+def owe_reply(tx: Tx, chat_no: int, turn_id: str) -> Script[int]:
+    """Owe the chat a reply to this turn, once; return the turn's number."""
+    turn = yield from _numbers(turn_id)
+    outbox_id = tx.ids.make("out")
+    yield q("outbox_owe", outbox_id, chat_no, f"turn:{turn_id}", turn.session_no, turn.turn_no, tx.now)
+    return turn.turn_no
+
+
+def replies_due(tx: Tx, limit: int) -> Script[list[ReplyDue]]:
+    return [
+        ReplyDue(row.outbox_id, chat_of(row), row.in_session, row.turn_id, TurnState(row.state), row.epoch)
+        for row in (yield from REPLIES_DUE.all(limit))
+    ]
+
+
+def record_reply(tx: Tx, due: ReplyDue, parts: Sequence[NewPart], age_max_ms: int) -> Script[bool]:
+    chat = yield from lock_owned_chat(tx, due.chat.owner, due.chat.id)
+    if due.state is TurnState.INTERRUPTED:
+        # The turn may be resumed and completed: its reply stays owed, and this is a message of its own.
+        turn = yield from _numbers(due.turn_id)
+        key = f"interrupted:{due.turn_id}:{due.epoch}"
+        return (yield from _put(tx, chat, key, parts, age_max_ms, turn))
+    outbox_no = yield from OUTBOX_RECORD.first(due.outbox_id, tx.now)
+    if outbox_no is None:  # guard: f03
+        return False
+    yield from _add_parts(tx, chat, outbox_no, parts, age_max_ms)
+    return True
+
+
+def put_message(
+    tx: Tx, owner: str, chat_id: str, key: str, parts: Sequence[NewPart], age_max_ms: int
+) -> Script[bool]:
+    chat = yield from lock_owned_chat(tx, owner, chat_id)
+    return (yield from _put(tx, chat, key, parts, age_max_ms))
+
+
+def _put(
+    tx: Tx,
+    chat: ChatColumns,
+    key: str,
+    parts: Sequence[NewPart],
+    age_max_ms: int,
+    turn: TurnNumbers | None = None,
+) -> Script[bool]:
+    session_no, turn_no = (None, None) if turn is None else (turn.session_no, turn.turn_no)
+    outbox_id = tx.ids.make("out")
+    outbox_no = yield from OUTBOX_PUT.first(outbox_id, chat.chat_no, key, session_no, turn_no, tx.now)
+    if outbox_no is None:  # guard: f03
+        return False
+    yield from _add_parts(tx, chat, outbox_no, parts, age_max_ms)
+    return True
+
+
+def _add_parts(
+    tx: Tx, chat: ChatColumns, outbox_no: int, parts: Sequence[NewPart], age_max_ms: int
+) -> Script[None]:
+    """Under the chat's lock, so that the numbers of parts are the order in which they are sent."""
+    if not parts:
+        return
+    give_up_at = tx.now + age_max_ms
+    rows = [
+        (
+            tx.ids.make("prt"),
+            outbox_no,
+            chat.chat_no,
+            chat.account,
+            number,
+            to_json(part),
+            tx.now,
+            give_up_at,
+        )
+        for number, part in enumerate(parts)
+    ]
+    yield Query("part_insert", many=rows)
+
+
+def _numbers(turn_id: str) -> Script[TurnNumbers]:
+    found = yield from TURN_NUMBERS_BY_ID.first(turn_id)
+    if found is None:
+        raise NotFound("turn", turn_id)
+    return found

@@ -1,0 +1,106 @@
+"""Queries of chats, the inbox, the outbox and the leases of accounts."""
+
+from __future__ import annotations
+
+from everturn.store.scripts.queries.columns import Columns
+from everturn.store.scripts.script import Select, SelectValue
+
+
+class ChatColumns(Columns, frozen=True):
+    chat_no: int
+    chat_id: str
+    owner: str
+    account: str
+    platform: str
+    kind: str
+    chat: str
+    thread: str
+    profile: str
+    title: str
+    session_id: str | None
+    last_number: int | None
+    created_at: int
+
+
+class InboxColumns(ChatColumns, frozen=True):
+    """``body``: JSON, empty once the row is settled."""
+
+    inbox_no: int
+    inbox_id: str
+    state: str
+    received_at: int
+    is_late: int
+    body: str
+    refusal: str | None  # JSON
+    turn_id: str | None
+
+
+class DueColumns(ChatColumns, frozen=True):
+    outbox_id: str
+    in_session: str
+    turn_id: str
+    state: str
+    epoch: int
+
+
+class OutgoingColumns(ChatColumns, frozen=True):
+    part_id: str
+    body: str  # JSON
+    number: int
+    attempts: int
+    is_repeat: int
+    give_up_at: int
+
+
+class PartColumns(Columns, frozen=True):
+    id: str
+    outbox_id: str
+    chat_id: str
+    number: int
+    state: str
+    attempts: int
+    is_repeat: int
+    turn_id: str | None
+    external_id: str | None
+    error: str | None
+    changed_at: int
+
+
+class TurnNumbers(Columns, frozen=True):
+    turn_no: int
+    session_no: int
+
+
+class UnknownPart(Columns, frozen=True):
+    part_no: int
+    is_repeat: int
+
+
+class LeaseColumns(Columns, frozen=True):
+    worker: str | None
+    epoch: int
+    is_alive: int
+
+
+CHAT_AT: Select[[str, str, str], ChatColumns] = Select("chat_at", ChatColumns)
+CHAT: Select[[str, str], ChatColumns] = Select("chat_get", ChatColumns)
+CHATS: Select[[str], ChatColumns] = Select("chats_list", ChatColumns)
+
+INBOX_FIND: Select[[str, str], InboxColumns] = Select("inbox_find", InboxColumns)
+INBOX: Select[[str], InboxColumns] = Select("inbox_get", InboxColumns)
+INBOX_FIRST: SelectValue[[int], int] = SelectValue("inbox_first")
+INBOX_WAITING: Select[[str, int], InboxColumns] = Select("inbox_waiting", InboxColumns)
+INBOX_PRUNE: SelectValue[[int], int] = SelectValue("inbox_prune")
+
+OUTBOX_PUT: SelectValue[[str, int, str, int | None, int | None, int], int] = SelectValue("outbox_put")
+OUTBOX_RECORD: SelectValue[[str, int], int] = SelectValue("outbox_record")
+REPLIES_DUE: Select[[int], DueColumns] = Select("replies_due", DueColumns)
+TURN_NUMBERS_BY_ID: Select[[str], TurnNumbers] = Select("turn_numbers_by_id", TurnNumbers)
+PARTS_CLAIMABLE: SelectValue[[str, int, int], int] = SelectValue("parts_claimable")
+PART_OUTGOING: Select[[int], OutgoingColumns] = Select("part_outgoing", OutgoingColumns)
+PARTS_UNKNOWN: Select[[str], UnknownPart] = Select("parts_unknown", UnknownPart)
+PART: Select[[str, str], PartColumns] = Select("part_get", PartColumns)
+PARTS_OF_TURN: Select[[int], PartColumns] = Select("parts_of_turn", PartColumns)
+PARTS_FOR_PEOPLE: Select[[str, int], PartColumns] = Select("parts_for_people", PartColumns)
+
+LEASE: Select[[str], LeaseColumns] = Select("lease_get", LeaseColumns)

@@ -1,0 +1,164 @@
+-- Queries of what enters and leaves on its own. As in queries.sql, the databases' own files replace some of them.
+
+-- macro: chat_columns
+c.chat_no, c.id AS chat_id, c.owner, c.account, c.platform, c.kind, c.chat, c.thread, c.profile, c.title, c.session_id,
+c.last_number, c.created_at
+
+-- macro: inbox_columns
+i.inbox_no, i.id AS inbox_id, i.state, i.received_at, i.is_late, i.body, i.refusal,
+(SELECT t.id FROM turns t WHERE t.turn_no = i.turn_no) AS turn_id
+
+-- macro: part_columns
+p.id, o.id AS outbox_id, c.id AS chat_id, p.number, p.state, p.attempts, p.is_repeat,
+(SELECT t.id FROM turns t WHERE t.turn_no = o.turn_no) AS turn_id, p.external_id, p.error, p.changed_at
+
+-- ---------------------------------------------------------------- chats
+
+-- name: chat_insert
+INSERT INTO chats (id, owner, account, platform, kind, chat, thread, profile, title, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (account, chat, thread) DO NOTHING
+
+-- name: chat_at
+SELECT {chat_columns} FROM chats c WHERE c.account = $1 AND c.chat = $2 AND c.thread = $3
+
+-- name: chat_get
+SELECT {chat_columns} FROM chats c WHERE c.id = $1 AND c.owner = $2
+
+-- name: chats_list
+SELECT {chat_columns} FROM chats c WHERE c.owner = $1 ORDER BY c.chat_no
+
+-- name: chat_seen
+-- What the newest update says about its chat.
+UPDATE chats SET last_number = $2, title = $3 WHERE chat_no = $1
+
+-- name: chat_session
+UPDATE chats SET session_id = $2 WHERE chat_no = $1
+
+-- ---------------------------------------------------------------- inbox
+
+-- name: inbox_insert
+INSERT INTO inbox (id, account, update_id, chat_no, state, received_at, is_late, body)
+VALUES ($1, $2, $3, $4, 'received', $5, $6, $7)
+
+-- name: inbox_find
+SELECT {chat_columns}, {inbox_columns} FROM inbox i JOIN chats c ON c.chat_no = i.chat_no
+WHERE i.account = $1 AND i.update_id = $2
+
+-- name: inbox_get
+SELECT {chat_columns}, {inbox_columns} FROM inbox i JOIN chats c ON c.chat_no = i.chat_no WHERE i.id = $1
+
+-- name: inbox_first
+SELECT inbox_no FROM inbox WHERE chat_no = $1 AND state = 'received' ORDER BY inbox_no LIMIT 1
+
+-- name: inbox_waiting
+SELECT {chat_columns}, {inbox_columns} FROM inbox i JOIN chats c ON c.chat_no = i.chat_no
+WHERE c.account = $1 AND i.state = 'received' AND NOT EXISTS (SELECT 1 FROM inbox e
+  WHERE e.chat_no = i.chat_no AND e.state = 'received' AND e.inbox_no < i.inbox_no)
+ORDER BY i.inbox_no LIMIT $2
+
+-- name: inbox_settle
+UPDATE inbox SET state = $2, settled_at = $3, turn_no = $4, refusal = $5, body = '' WHERE inbox_no = $1
+
+-- name: inbox_prune
+DELETE FROM inbox WHERE settled_at IS NOT NULL AND received_at < $1 RETURNING inbox_no
+
+-- ---------------------------------------------------------------- outbox
+
+-- name: outbox_owe
+-- A reply without parts. If a turn takes several messages of a chat, it has one reply.
+INSERT INTO outbox (id, chat_no, key, session_no, turn_no, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (chat_no, key) DO NOTHING
+
+-- name: outbox_put
+INSERT INTO outbox (id, chat_no, key, session_no, turn_no, created_at, recorded_at) VALUES ($1, $2, $3, $4, $5, $6, $6)
+ON CONFLICT (chat_no, key) DO NOTHING RETURNING outbox_no
+
+-- name: outbox_record
+UPDATE outbox SET recorded_at = $2 WHERE id = $1 AND recorded_at IS NULL RETURNING outbox_no
+
+-- name: replies_due
+SELECT {chat_columns}, o.id AS outbox_id, s.id AS in_session, t.id AS turn_id, t.state, t.epoch FROM outbox o
+JOIN chats c ON c.chat_no = o.chat_no JOIN turns t ON t.turn_no = o.turn_no JOIN sessions s ON s.session_no = t.session_no
+WHERE o.recorded_at IS NULL AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND NOT EXISTS
+  (SELECT 1 FROM outbox n WHERE n.chat_no = o.chat_no AND n.key = 'interrupted:' || t.id || ':' || CAST(t.epoch AS TEXT))))
+ORDER BY o.outbox_no LIMIT $1
+
+-- name: turn_numbers_by_id
+SELECT turn_no, session_no FROM turns WHERE id = $1
+
+-- name: part_insert
+INSERT INTO outbox_parts (id, outbox_no, chat_no, account, number, state, body, next_at, give_up_at, changed_at)
+VALUES ($1, $2, $3, $4, $5, 'waiting', $6, $7, $8, $7)
+
+-- name: parts_aged
+SELECT 1 FROM outbox_parts WHERE account = $1 AND state = 'waiting' AND give_up_at <= $2 LIMIT 1
+
+-- name: parts_expire
+UPDATE outbox_parts SET state = 'undelivered', changed_at = $2, error = coalesce(error, $3)
+WHERE account = $1 AND state = 'waiting' AND give_up_at <= $2
+
+-- name: parts_claimable
+-- The first open part of each chat, if it waits and its time has come. A part that a person sends again can come before
+-- the one that is being sent.
+SELECT p.part_no FROM outbox_parts p WHERE p.account = $1 AND p.state = 'waiting' AND p.next_at <= $2
+AND NOT EXISTS (SELECT 1 FROM outbox_parts e WHERE e.chat_no = p.chat_no AND e.part_no < p.part_no
+  AND e.state IN ('waiting','sending','unknown'))
+AND NOT EXISTS (SELECT 1 FROM outbox_parts e WHERE e.chat_no = p.chat_no AND e.state = 'sending')
+ORDER BY p.next_at, p.part_no LIMIT $3
+
+-- name: part_claim
+UPDATE outbox_parts SET state = 'sending', epoch = $2, attempts = attempts + 1, changed_at = $3 WHERE part_no = $1
+
+-- name: part_outgoing
+SELECT {chat_columns}, p.id AS part_id, p.body, p.number, p.attempts, p.is_repeat, p.give_up_at
+FROM outbox_parts p JOIN chats c ON c.chat_no = p.chat_no WHERE p.part_no = $1
+
+-- name: part_sent
+UPDATE outbox_parts SET state = 'sent', body = '', external_id = $3, error = NULL, changed_at = $4
+WHERE id = $1 AND epoch = $2 AND state = 'sending'
+
+-- name: part_not_sent
+UPDATE outbox_parts SET state = $3, error = $4, next_at = $5, changed_at = $6
+WHERE id = $1 AND epoch = $2 AND state = 'sending'
+
+-- name: parts_lost
+UPDATE outbox_parts SET state = 'unknown', error = $2, changed_at = $3 WHERE account = $1 AND state = 'sending'
+
+-- name: parts_unknown
+SELECT part_no, is_repeat FROM outbox_parts WHERE account = $1 AND state = 'unknown' ORDER BY part_no
+
+-- name: part_settle
+UPDATE outbox_parts SET state = $2, is_repeat = $3, next_at = $4, changed_at = $4 WHERE part_no = $1
+
+-- name: part_get
+SELECT {part_columns} FROM outbox_parts p JOIN outbox o ON o.outbox_no = p.outbox_no
+JOIN chats c ON c.chat_no = p.chat_no WHERE p.id = $1 AND c.owner = $2
+
+-- name: part_again
+UPDATE outbox_parts SET state = 'waiting', is_repeat = $2, next_at = $3, give_up_at = $4, changed_at = $3
+WHERE id = $1 AND state = $5
+
+-- name: part_arrived
+UPDATE outbox_parts SET state = 'sent', body = '', error = NULL, changed_at = $2 WHERE id = $1 AND state = 'held'
+
+-- name: parts_of_turn
+SELECT {part_columns} FROM outbox o JOIN outbox_parts p ON p.outbox_no = o.outbox_no
+JOIN chats c ON c.chat_no = o.chat_no WHERE o.turn_no = $1 ORDER BY p.part_no
+
+-- name: parts_for_people
+SELECT {part_columns} FROM chats c JOIN outbox_parts p ON p.chat_no = c.chat_no
+JOIN outbox o ON o.outbox_no = p.outbox_no WHERE c.owner = $1 AND p.state IN ('held','undelivered')
+ORDER BY p.part_no LIMIT $2
+
+-- ---------------------------------------------------------------- leases of accounts
+
+-- name: lease_insert
+INSERT INTO account_leases (account, worker, epoch) VALUES ($1, NULL, 0) ON CONFLICT (account) DO NOTHING
+
+-- name: lease_get
+-- A worker is alive as long as its row is there and its lease was not taken over.
+SELECT l.worker, l.epoch, CASE WHEN EXISTS (SELECT 1 FROM workers w WHERE w.id = l.worker
+  AND coalesce(w.lease_until, 1) > 0) THEN 1 ELSE 0 END AS is_alive FROM account_leases l WHERE l.account = $1
+
+-- name: lease_set
+UPDATE account_leases SET worker = $2, epoch = $3 WHERE account = $1

@@ -1,0 +1,80 @@
+"""F02: messages of one chat become turns in the order in which the platform delivered them."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from everturn.domain.delivery import Refusal
+from everturn.domain.errors import WrongState
+from everturn.domain.store_values import Submission, WhenBusy
+from everturn.domain.turns import TurnState
+from everturn.store import Store
+from tests.acting import ME, claim
+from tests.conftest import OpenAnother
+from tests.delivering import ACCOUNT, accept, arrive, due, receive
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_f02_only_the_oldest_message_of_each_chat_can_be_settled(store: Store) -> None:
+    first, second = await receive(store, "u1", "one"), await receive(store, "u2", "two")
+    elsewhere = await receive(store, "u3", "three", chat="43")
+    found = await store.delivery.inbox.waiting(ACCOUNT, limit=100)
+    assert [received.id for received in found] == [first.id, elsewhere.id]
+    with pytest.raises(WrongState):
+        await store.delivery.inbox.accept(second.id, Submission(text="two"))
+    with pytest.raises(WrongState):
+        await store.delivery.inbox.refuse(second.id, Refusal("no", "No."))
+    await accept(store, elsewhere)
+    accepted = [await accept(store, first), await accept(store, second)]
+    queued = await store.turns.queue(ME, accepted[0].turn.session_id)
+    assert [turn.text for turn in queued] == ["one", "two"]
+
+
+async def test_f02_after_a_refusal_the_next_message_goes_on(store: Store) -> None:
+    first, second = await receive(store, "u1"), await receive(store, "u2")
+    await store.delivery.inbox.refuse(first.id, Refusal("no", "No."))
+    await accept(store, second)
+    assert await store.delivery.inbox.waiting(ACCOUNT, limit=100) == []
+
+
+async def test_f02_messages_received_by_two_processes_at_once_keep_one_order(
+    store: Store, open_another: OpenAnother
+) -> None:
+    other = await open_another()
+    async with anyio.create_task_group() as group:
+        for number in range(12):
+            group.start_soon(receive, (store, other)[number % 2], f"u{number}", f"text {number}")
+    texts = []
+    while found := await other.delivery.inbox.waiting(ACCOUNT, limit=100):
+        (received,) = found
+        assert received.update is not None
+        texts.append(received.update.text)
+        session_id = (await accept(store, received)).turn.session_id
+    assert sorted(texts) == sorted(f"text {number}" for number in range(12))
+    assert [turn.text for turn in await store.turns.queue(ME, session_id)] == texts
+
+
+async def test_f02_a_message_that_came_late_is_marked(store: Store) -> None:
+    numbers = {"u1": 5, "u2": 7, "u3": 6, "u4": 8, "u5": None}
+    late = {name: (await receive(store, name, number=number)).is_late for name, number in numbers.items()}
+    assert late == {"u1": False, "u2": False, "u3": True, "u4": False, "u5": False}
+    assert not (await receive(store, "u6", chat="43", number=1)).is_late
+
+
+async def test_f02_a_message_during_a_turn_is_queued_steers_or_interrupts(store: Store) -> None:
+    first = await arrive(store, "u1", "one")
+    session_id = first.turn.session_id
+    await claim(store, session_id=session_id)
+    queued = await accept(store, await receive(store, "u2", "two"))
+    assert (queued.turn.state, queued.is_steering) == (TurnState.QUEUED, False)
+    steering = await accept(store, await receive(store, "u3", "three"), when_busy=WhenBusy.STEER)
+    assert (steering.turn.id, steering.is_steering) == (first.turn.id, True)
+    last = await accept(store, await receive(store, "u4", "four"), when_busy=WhenBusy.INTERRUPT)
+    assert (await store.turns.get(ME, first.turn.id)).state is TurnState.CANCELLED
+    texts = [turn.text for turn in await store.turns.queue(ME, session_id)]
+    assert texts[0] == "four"
+    assert {"two", "three"} <= set(texts)
+    assert [reply.turn_id for reply in await due(store)] == [first.turn.id]
+    assert last.turn.id != first.turn.id
