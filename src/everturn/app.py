@@ -24,6 +24,7 @@ from everturn.tools import EverturnToolbox, ToolServices
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
 from everturn.web import Web, WebServices, build_web, open_accounts
 from everturn.web.api.memory import MemoryApi
+from everturn.workspace import Recorder
 
 
 class App(msgspec.Struct, frozen=True):
@@ -36,6 +37,7 @@ class App(msgspec.Struct, frozen=True):
     toolbox: EverturnToolbox
     engine: Engine
     memory: BuiltMemory
+    recorder: Recorder
     clock: Clock
 
 
@@ -99,6 +101,7 @@ async def open_app(
                 extra=[*tools, *([memory.tool] if config.memory.provider == NOTES else [])],
             )
         )
+        recorder = Recorder(store, config.home / "indexes", config.files)
         engine = await stack.enter_async_context(
             Engine(
                 store,
@@ -109,9 +112,10 @@ async def open_app(
                 probe=probe,
                 settings=engine_settings(config),
                 memory=memory.memory if config.memory.provider else None,
+                recorder=recorder,
             )
         )
-        yield App(config, store, models, keys, toolbox, engine, memory, clock)
+        yield App(config, store, models, keys, toolbox, engine, memory, recorder, clock)
 
 
 def _secret(keys: Keys, name: str) -> str | None:

@@ -209,10 +209,23 @@ async def test_e01_a_call_whose_files_cannot_be_recorded_keeps_its_result(
 async def test_e01_a_lost_index_records_the_same_tree(
     store: Store, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    async with open_harness(store, [WRITE], "done", [CallTool("idle")], "done", **options) as h:
+    async with open_harness(store, [WRITE], "done", **options) as h:
         session = await h.new_session()
         await h.run(session)
-        (index,) = (tmp_path / "indexes").iterdir()
-        index.write_bytes(b"damaged")
+    (index,) = (tmp_path / "indexes").iterdir()
+    index.write_bytes(b"damaged")
+    again = {**options, "recorder": Recorder(store, tmp_path / "indexes", FilesSettings())}
+    async with open_harness(store, [CallTool("idle")], "done", **again) as h:
         turn = await h.run(session)
     assert await store.checkpoints.of_turn(OWNER, turn.id) == []
+
+
+async def test_e01_the_index_goes_with_its_session(
+    store: Store, options: dict[str, Any], tmp_path: Path
+) -> None:
+    async with open_harness(store, [WRITE], "done", **options) as h:
+        session = await h.new_session()
+        await h.run(session)
+        assert list((tmp_path / "indexes").iterdir())
+        await h.engine.delete(OWNER, session.id)
+    assert not list((tmp_path / "indexes").iterdir())

@@ -80,6 +80,7 @@ class Engine:
         self._models = models
         self._toolbox = toolbox
         self._memory = memory
+        self._recorder = recorder
         self._lease = lease_of(store, clock, settings)
         services = TurnServices(
             store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory, recorder
@@ -255,6 +256,8 @@ class Engine:
         if self._memory is not None:
             self._memory.forget(session_id)
         await self._toolbox.forget(owner, session_id)
+        if self._recorder is not None:
+            await self._recorder.forget(session_id)
 
     async def session(self, owner: str, session_id: str) -> Session:
         """The session as it is now, after a pending recovery."""

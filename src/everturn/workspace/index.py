@@ -7,17 +7,22 @@ because after a power cut a file can hold other bytes than its time stamps say.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import threading
+from collections import OrderedDict
 from pathlib import Path
 from typing import Final, Union
 
 import msgspec
 
-from everturn.domain.trees import EMPTY_TREE, Entry
+from everturn.domain.trees import EMPTY_TREE, Entry, Tree
 
 # mtime_ns, ctime_ns, inode, size, mode. Empty: the file must be hashed again whatever its stamp.
 Stamp = tuple[int, ...]
 _MAGIC: Final = b"everturn-index-1\n"
+_IN_MEMORY_MAX: Final = 100_000  # files and folders in the indexes that are kept in memory
+_log = logging.getLogger("everturn.workspace")
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -93,3 +98,49 @@ def distrust(folder: Folder) -> Folder:
         stamps=tuple(None if stamp is None else () for stamp in folder.stamps),
         folders={name: distrust(inner) for name, inner in folder.folders.items()},
     )
+
+
+def trees_of(folder: Folder) -> dict[str, Tree]:
+    """The trees of a folder and of all below it, by their hash."""
+    found = {folder.tree: Tree(folder.entries, folder.unlisted)}
+    for inner in folder.folders.values():
+        found |= trees_of(inner)
+    return found
+
+
+class Indexes:
+    """The indexes of all sessions: files in one folder. Those of the latest sessions are in memory, too.
+    Called from threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._latest: OrderedDict[str, Folder] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, session_id: str) -> Folder | None:
+        with self._lock:
+            found = self._latest.get(session_id)
+        return found or load_index(self._folder / session_id)
+
+    def put(self, session_id: str, index: Folder) -> None:
+        with self._lock:
+            self._latest[session_id] = index
+            self._latest.move_to_end(session_id)
+            sizes = {name: _size(each) for name, each in self._latest.items()}
+            while sum(sizes.values()) > _IN_MEMORY_MAX:
+                gone, _ = self._latest.popitem(last=False)
+                del sizes[gone]
+        try:
+            save_index(self._folder / session_id, index)
+        except OSError as error:
+            # The next process hashes every file again, which takes longer and loses nothing.
+            _log.warning("the index of a workspace was not saved: %s", error)
+
+    def delete(self, session_id: str) -> None:
+        with self._lock:
+            self._latest.pop(session_id, None)
+        (self._folder / session_id).unlink(missing_ok=True)
+
+
+def _size(folder: Folder) -> int:
+    return 1 + len(folder.entries) + sum(map(_size, folder.folders.values()))

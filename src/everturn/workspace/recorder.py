@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,18 +23,19 @@ from everturn.domain.checkpoints import (
     FileChange,
     LeftOut,
     NewCheckpoint,
+    NewSave,
 )
 from everturn.domain.errors import Invalid, WorkspaceUnreadable
+from everturn.domain.sessions import Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Claim
 from everturn.domain.trees import EMPTY_TREE, Kind, Tree, decode_tree, shown
 from everturn.tools.paths import open_folder
 from everturn.workspace.diff import Change, diff
 from everturn.workspace.ignore import IgnoreRules
-from everturn.workspace.index import EMPTY_FOLDER, Folder, load_index, save_index
+from everturn.workspace.index import EMPTY_FOLDER, Folder, Indexes, trees_of
 from everturn.workspace.scan import OPEN_FOLDER, Limits, Scan, Source, left_out
 
-_log = logging.getLogger("everturn.workspace")
 SCANS_AT_ONCE: Final = 8
 
 
@@ -78,12 +78,27 @@ class FilesSettings(msgspec.Struct, frozen=True):
         return tuple(Path(root).expanduser() for root in self.roots)
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """What a look at a workspace found. ``last``: the session's last checkpoint. ``tree``: what the folder
+    holds now; all of it is in the blobs. ``changes``: what turned ``before``, the last tree, into it; None:
+    nothing changed."""
+
+    last: Checkpoint | None
+    before: str
+    folder: Folder
+    changes: Changes | None
+
+    @property
+    def tree(self) -> str:
+        return self.folder.tree
+
+
 class Recorder:
     """Makes checkpoints of workspaces. ``folder`` holds the indexes, one file for each session."""
 
     def __init__(self, store: Store, folder: Path, settings: FilesSettings) -> None:
         self._store = store
-        self._folder = folder
+        self._indexes = Indexes(folder)
         self._settings = settings
         # Threads of its own: a scan waits for the blobs, which need threads too.
         self._threads = anyio.CapacityLimiter(SCANS_AT_ONCE)
@@ -97,43 +112,69 @@ class Recorder:
         On return the bytes and then the row are durable. If cancelled, there is a whole checkpoint or none.
         Raises Fenced, WorkspaceUnreadable, and what the blobs and the store raise.
         """
-        session = claim.session
-        last = await self._store.checkpoints.last(session.owner, session.id)
-        is_project = session.project is not None
-        # What was in a project before its first checkpoint is not a change of this session.
-        before = last.tree if last is not None else "" if is_project else EMPTY_TREE
-        view = _View(workspace, self._folder / session.id, before, is_project)
-        known, found, changes = await anyio.to_thread.run_sync(self._look, view, limiter=self._threads)
-        if changes is None:
-            if found is not known and last is not None:
-                await anyio.to_thread.run_sync(_save, view.index, found, limiter=self._threads)
+        seen = await self.look(claim.session, workspace)
+        if seen.changes is None:
             return None
         new = NewCheckpoint(
             turn_id=claim.turn.id,
             epoch=claim.epoch,
-            before=before,
-            tree=found.tree,
-            changes=changes,
+            before=seen.before,
+            tree=seen.tree,
+            changes=seen.changes,
             cause=Cause.FOUND if call_id is None else Cause.CALL,
             call_id=call_id,
             is_of_parent=is_of_parent,
         )
         made = await self._store.checkpoints.put(new)
-        # Only now: an index says that what it lists is stored, which a row must keep true.
-        await anyio.to_thread.run_sync(_save, view.index, found, limiter=self._threads)
+        await self._save(claim.session.id, seen.folder)
         return made
+
+    async def save(self, session: Session, workspace: Path) -> Checkpoint | None:
+        """Like ``record``, for what a user saved; the last checkpoint if nothing changed."""
+        while True:
+            seen = await self.look(session, workspace)
+            if seen.changes is None:
+                return seen.last
+            after = None if seen.last is None else seen.last.id
+            new = NewSave(after=after, before=seen.before, tree=seen.tree, changes=seen.changes)
+            made = await self._store.checkpoints.save(session.owner, session.id, new)
+            if made is not None:
+                await self._save(session.id, seen.folder)
+                return made
+
+    async def look(self, session: Session, workspace: Path) -> Seen:
+        """Find what changed since the last checkpoint, and store its bytes. Nothing names them yet: they are
+        kept for a day. Raises WorkspaceUnreadable, and what the blobs and the store raise."""
+        last = await self._store.checkpoints.last(session.owner, session.id)
+        is_project = session.project is not None
+        # What was in a project before its first checkpoint is not a change of this session.
+        before = last.tree if last is not None else "" if is_project else EMPTY_TREE
+        view = _View(session.id, workspace, before, is_project)
+        known, found, changes = await anyio.to_thread.run_sync(self._look, view, limiter=self._threads)
+        if changes is None and found is not known and last is not None:
+            await self._save(session.id, found)
+        return Seen(last, before, found, changes)
+
+    async def forget(self, session_id: str) -> None:
+        """Remove the index of a deleted session."""
+        await anyio.to_thread.run_sync(self._indexes.delete, session_id, limiter=self._threads)
+
+    async def _save(self, session_id: str, found: Folder) -> None:
+        """Called when a row names the tree: an index says that what it lists is stored, which a row must
+        keep true."""
+        await anyio.to_thread.run_sync(self._indexes.put, session_id, found, limiter=self._threads)
 
     # --- in a thread -------------------------------------------------------------------------------
 
     def _look(self, view: _View) -> tuple[Folder | None, Folder, Changes | None]:
         """The index as it was, what the scan found, and what changed; None if nothing did."""
-        known = load_index(view.index)
+        known = self._indexes.get(view.session_id)
         if known is not None and known.tree != view.before:
             known = None  # no row keeps what it lists, or the workspace was recorded on another machine
         if known is None and view.before == EMPTY_TREE:
             known = EMPTY_FOLDER
         found = self._scan(view, known)
-        changes = None if found.tree == view.before else self._changes(view.before, found)
+        changes = None if found.tree == view.before else self._changes(view.before, known, found)
         return known, found, changes
 
     def _scan(self, view: _View, known: Folder | None) -> Folder:
@@ -148,12 +189,17 @@ class Recorder:
                 "They are still there."
             ) from error
 
-    def _changes(self, before: str, found: Folder) -> Changes:
-        changed = [] if not before else diff(self._load, before, found.tree)
-        files = [change for change in changed if _is_of_file(change)]
+    def _changes(self, before: str, known: Folder | None, found: Folder) -> Changes:
+        at_hand = trees_of(found) if known is None else {**trees_of(known), **trees_of(found)}
+
+        def load(sha256: str) -> Tree:
+            return at_hand.get(sha256) or self._load(sha256)
+
+        changed = [] if not before else diff(load, before, found.tree)
+        files = [change for change in changed if is_of_file(change)]
         missing = list(left_out(found))
         return Changes(
-            tuple(map(_file_change, files[:LISTED_MAX])),
+            tuple(map(file_change, files[:LISTED_MAX])),
             len(files),
             tuple(LeftOut(shown(path), reason) for path, reason in missing[:LISTED_MAX]),
             len(missing),
@@ -171,10 +217,10 @@ class Recorder:
 
 
 class _View(msgspec.Struct, frozen=True):
-    """A workspace, the file of its index, and the tree of its last checkpoint."""
+    """The workspace of a session, and the tree of its last checkpoint."""
 
+    session_id: str
     workspace: Path
-    index: Path
     before: str
     is_project: bool
 
@@ -193,20 +239,12 @@ def _opened(folder: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def _save(path: Path, found: Folder) -> None:
-    try:
-        save_index(path, found)
-    except OSError as error:
-        # The next scan hashes every file again, which takes longer and loses nothing.
-        _log.warning("the index of a workspace was not saved: %s", error)
-
-
-def _is_of_file(change: Change) -> bool:
+def is_of_file(change: Change) -> bool:
     """True for files and links; folders show by what is in them."""
     return any(entry is not None and entry.kind is not Kind.FOLDER for entry in (change.before, change.after))
 
 
-def _file_change(change: Change) -> FileChange:
+def file_change(change: Change) -> FileChange:
     before, after = change.before, change.after
     if after is None or after.kind is Kind.FOLDER:
         return FileChange(shown(change.path), ChangeKind.DELETED)

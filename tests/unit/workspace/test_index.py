@@ -71,3 +71,28 @@ def test_after_a_restart_of_the_machine_every_file_is_hashed_once(
     save_index(tmp_path / "index", again)
     assert scan(root, kept, load_index(tmp_path / "index"), start_ns=LATER) == again
     assert len(reads) == 1
+
+
+def test_the_latest_indexes_are_kept_in_memory_up_to_a_bound(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = scan(root, KeptBytes())
+    monkeypatch.setattr(index, "_IN_MEMORY_MAX", 6)  # one of them has four: two folders, two names
+    indexes = index.Indexes(tmp_path / "indexes")
+    indexes.put("one", found)
+    assert indexes.get("one") is found
+    indexes.put("two", found)
+    assert indexes.get("two") is found
+    loaded = indexes.get("one")
+    assert loaded == found
+    assert loaded is not found
+    indexes.delete("one")
+    assert indexes.get("one") is None
+
+
+def test_an_index_that_cannot_be_saved_is_used_until_the_process_ends(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "indexes").write_text("a file is where the folder should be")
+    indexes = index.Indexes(tmp_path / "indexes")
+    found = scan(root, KeptBytes())
+    indexes.put("one", found)
+    assert indexes.get("one") is found
