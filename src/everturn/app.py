@@ -142,7 +142,12 @@ def engine_settings(config: Config) -> EngineSettings:
 def open_web(app: App) -> Web:
     """The web application over an open app; enter it before serving."""
     services = WebServices(
-        engine=app.engine, store=app.store, models=app.models, keys=app.keys, toolbox=app.toolbox
+        engine=app.engine,
+        store=app.store,
+        models=app.models,
+        keys=app.keys,
+        toolbox=app.toolbox,
+        recorder=app.recorder,
     )
     return build_web(
         services,

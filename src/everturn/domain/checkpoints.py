@@ -181,6 +181,12 @@ class Checkpoints(Protocol):
         """The turn's checkpoints, oldest first. Raises NotFound."""
         ...
 
+    async def of_session(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 200
+    ) -> Sequence[Checkpoint]:
+        """A session's checkpoints, newest first, from the one before ``before`` on. Raises NotFound, Gone."""
+        ...
+
     async def tree_at(self, owner: str, session_id: str, at: At) -> str:
         """The tree that the session's workspace held then. Raises NotFound, Gone.
 

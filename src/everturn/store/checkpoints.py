@@ -25,6 +25,7 @@ from everturn.store.scripts.queries.files import (
     CHECKPOINT_INSERT,
     CHECKPOINT_LAST,
     CHECKPOINT_TREES,
+    CHECKPOINTS_OF_SESSION,
     CHECKPOINTS_OF_TURN,
     CheckpointColumns,
     CheckpointTree,
@@ -34,6 +35,7 @@ from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turns.endings import lock_held_turn
 
 _BATCH = 500
+_NUMBER_MAX = (1 << 63) - 1
 _changes = msgspec.json.Decoder(Changes)
 
 
@@ -53,6 +55,11 @@ class Checkpoints:
 
     async def at(self, owner: str, session_id: str, turn_id: str | None) -> Checkpoint | None:
         return await self._db.read(_at, owner, session_id, turn_id)
+
+    async def of_session(
+        self, owner: str, session_id: str, *, before: str | None = None, limit: int = 200
+    ) -> list[Checkpoint]:
+        return await self._db.read(_of_session, owner, session_id, before, limit)
 
     async def tree_at(self, owner: str, session_id: str, at: At) -> str:
         return await self._db.read(_tree_at, owner, session_id, at)
@@ -191,6 +198,20 @@ def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[Checkpoint]]:
     if turn is None or turn.turn.owner != owner:
         raise NotFound("turn", turn_id)
     return [_checkpoint_of(row) for row in (yield from CHECKPOINTS_OF_TURN.all(turn.no))]
+
+
+def _of_session(
+    tx: Tx, owner: str, session_id: str, before: str | None, limit: int
+) -> Script[list[Checkpoint]]:
+    session = yield from shown_session(tx, owner, session_id)
+    number = _NUMBER_MAX
+    if before is not None:
+        row = yield from CHECKPOINT.first(before)
+        if row is None or row.session_id != session.id:
+            raise NotFound("checkpoint", before)
+        number = row.checkpoint_no
+    rows = yield from CHECKPOINTS_OF_SESSION.all(session.no, number, limit)
+    return [_checkpoint_of(row) for row in rows]
 
 
 def _trees(tx: Tx, after: int) -> Script[list[CheckpointTree]]:

@@ -35,6 +35,7 @@ from everturn.web.api.streams import StreamsApi
 from everturn.web.api.tools import ToolsApi
 from everturn.web.api.turns import TurnsApi
 from everturn.web.api.usage import UsageApi
+from everturn.web.api.versions import VersionsApi
 from everturn.web.api.workspace import WorkspaceApi
 from everturn.web.deletion import Deletions
 from everturn.web.http import openapi
@@ -50,6 +51,7 @@ from everturn.web.settings import WebSettings
 from everturn.web.streams.streams import Streams
 from everturn.web.uploads import Uploads
 from everturn.web.web import Web
+from everturn.workspace import FilesSettings, Recorder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,7 @@ class WebServices:
     models: Models
     keys: Keys | None = None
     toolbox: EverturnToolbox | None = None
+    recorder: Recorder | None = None
     clock: Clock = field(default_factory=SystemClock)
     passwords: Passwords = field(default_factory=Passwords)
 
@@ -153,8 +156,10 @@ class _Parts:
         ).endpoints()
         yield from self._openai().endpoints()
         if services.toolbox is not None:
-            files = SessionFiles(engine, store, services.toolbox, clock)
+            recorder = services.recorder or Recorder(store, settings.home / "indexes", FilesSettings())
+            files = SessionFiles(engine, store, services.toolbox, recorder)
             yield from WorkspaceApi(files).endpoints()
+            yield from VersionsApi(files, clock).endpoints()
             yield from FoldersApi(services.toolbox, store.sessions).endpoints()
 
     def _openai(self) -> OpenAiApi:

@@ -5,10 +5,12 @@ Imports domain, store and tools. Called by engine, web and cli. Start with ``dom
 """
 
 from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Reason, Tree, decode_tree, encode_tree, shown
+from everturn.workspace.archive import Archive
+from everturn.workspace.compare import Compare, ComparedFile, Comparison, FileDiff, FileHistory, FileVersion
 from everturn.workspace.diff import Change, diff, find_conflicts
 from everturn.workspace.ignore import IgnoreRules
 from everturn.workspace.index import Folder, load_index, save_index
-from everturn.workspace.recorder import FilesSettings, Recorder
+from everturn.workspace.recorder import FilesSettings, Recorder, Seen
 from everturn.workspace.restore import Restore, Restored
 from everturn.workspace.scan import Limits, Scan, left_out
 from everturn.workspace.versions import Found, Versions
@@ -16,8 +18,15 @@ from everturn.workspace.views import FolderView, OpenedFile, TreeView, View
 
 __all__ = [
     "EMPTY_TREE",
+    "Archive",
     "Change",
+    "Compare",
+    "ComparedFile",
+    "Comparison",
     "Entry",
+    "FileDiff",
+    "FileHistory",
+    "FileVersion",
     "FilesSettings",
     "Folder",
     "FolderView",
@@ -31,6 +40,7 @@ __all__ = [
     "Restore",
     "Restored",
     "Scan",
+    "Seen",
     "Tree",
     "TreeView",
     "Versions",

@@ -38,8 +38,9 @@ class Versions:
     def read(self, entry: Entry, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
         return self._blobs.read(entry.sha256, start, end)
 
-    async def find(self, root: str, path: str) -> Found:
-        """What is at this path in a tree. Links inside the tree are followed.
+    async def find(self, root: str, path: str, *, follows: bool = True) -> Found:
+        """What is at this path in a tree. Links inside the tree are followed; the last name only if
+        ``follows``.
 
         A name that is not UTF-8 is found as it is shown. Raises NotFound, Denied if the path leads out.
         """
@@ -54,7 +55,7 @@ class Versions:
                 folders.pop()
                 continue
             found = await self._child(folders[-1], name, path)
-            if found.entry.kind is Kind.LINK:
+            if found.entry.kind is Kind.LINK and (waiting or follows):
                 links += 1
                 if links > LINKS_MAX:
                     raise NotFound("file", path[:200])

@@ -658,6 +658,10 @@ WHERE w.session_no = $1
 -- name: checkpoint_row
 SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.id = $1
 
+-- name: checkpoints_of_session
+SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.session_no = $1 AND c.checkpoint_no < $2
+ORDER BY c.checkpoint_no DESC LIMIT $3
+
 -- name: checkpoints_of_turn
 SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.turn_no = $1 ORDER BY c.checkpoint_no
 

@@ -29,10 +29,18 @@ _PASSIVE = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", 
 _TEXT = "text/plain; charset=utf-8"
 _CONTENTS = (RAW, "text/plain", _PDF, *sorted(_ACTIVE), "image/*", "audio/*", "video/*")
 _REFUSALS = (e.NotFound, e.Gone, e.Denied, e.Invalid)
-# What reading a stored version can raise besides.
-_UNREADABLE = (e.BlobMissing, e.BlobDamaged, e.FileUnreadable, e.TreeUnreadable, e.StorageAway)
+READ_ERRORS = (
+    *_REFUSALS,
+    e.BlobMissing,
+    e.BlobDamaged,
+    e.FileUnreadable,
+    e.TreeUnreadable,
+    e.StorageAway,
+    e.WorkspaceUnreadable,
+)
 
 Path = Annotated[str, Meta(max_length=_PATH_CHARS_MAX)]
+FilePath = Annotated[str, Meta(min_length=1, max_length=_PATH_CHARS_MAX)]
 At = Annotated[str, Meta(max_length=_AT_CHARS_MAX)]
 
 
@@ -48,13 +56,13 @@ class FilesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ContentQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``view``: to be shown in a browser; otherwise it is a download."""
 
-    path: Annotated[str, Meta(min_length=1, max_length=_PATH_CHARS_MAX)]
+    path: FilePath
     at: At = NOW
     view: bool = False
 
 
 class TextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: Annotated[str, Meta(min_length=1, max_length=_PATH_CHARS_MAX)]
+    path: FilePath
 
 
 class WorkspaceFiles(msgspec.Struct, frozen=True):
@@ -86,7 +94,7 @@ class WorkspaceApi:
                 scope=Scope.CHAT,
                 query=FilesQuery,
                 answer=WorkspaceFiles,
-                errors=(*_REFUSALS, *_UNREADABLE),
+                errors=READ_ERRORS,
             ),
             Endpoint(
                 method="GET",
@@ -97,7 +105,7 @@ class WorkspaceApi:
                 scope=Scope.CHAT,
                 query=ContentQuery,
                 contents=dict.fromkeys(_CONTENTS, bytes),
-                errors=(*_REFUSALS, *_UNREADABLE, e.WorkspaceUnreadable),
+                errors=READ_ERRORS,
             ),
             Endpoint(
                 method="GET",

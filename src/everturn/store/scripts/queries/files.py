@@ -35,6 +35,9 @@ CHECKPOINT: Select[[str], CheckpointColumns] = Select("checkpoint_row", Checkpoi
 CHECKPOINT_AT_TURN: Select[[int], CheckpointColumns] = Select("checkpoint_at_turn", CheckpointColumns)
 CHECKPOINT_AT_START: Select[[int], CheckpointColumns] = Select("checkpoint_at_start", CheckpointColumns)
 CHECKPOINT_LAST: Select[[int], CheckpointColumns] = Select("checkpoint_last", CheckpointColumns)
+CHECKPOINTS_OF_SESSION: Select[[int, int, int], CheckpointColumns] = Select(
+    "checkpoints_of_session", CheckpointColumns
+)
 CHECKPOINTS_OF_TURN: Select[[int], CheckpointColumns] = Select("checkpoints_of_turn", CheckpointColumns)
 CHECKPOINT_TREES: Select[[int, int], CheckpointTree] = Select("checkpoint_trees", CheckpointTree)
 
