@@ -17,7 +17,7 @@ from everturn.web.http.bytes_answer import BytesAnswer
 from everturn.web.http.guard import FILE_POLICY
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.session_files import SessionFiles
-from everturn.workspace import Archive, Comparison, FileDiff, FileHistory
+from everturn.workspace import Archive, ComparedFile, FileHistory
 
 _ZIP = "application/zip"
 
@@ -28,6 +28,18 @@ class DiffQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     from_: At = msgspec.field(name="from")
     to: At = NOW
     path: Path = ""
+
+
+class FilesDiff(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``changes`` and ``total``: what changed. With a path instead ``path``, a unified diff as ``text``,
+    ``is_cut`` (there is more, or the file is too large to be compared) and ``is_binary``."""
+
+    changes: tuple[ComparedFile, ...] | None = None
+    total: int | None = None
+    path: str | None = None
+    text: str | None = None
+    is_cut: bool | None = None
+    is_binary: bool | None = None
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +68,7 @@ class VersionsApi:
                 tag="files",
                 scope=Scope.CHAT,
                 query=DiffQuery,
-                answer=Comparison | FileDiff,
+                answer=FilesDiff,
                 errors=READ_ERRORS,
             ),
             Endpoint(
@@ -83,13 +95,15 @@ class VersionsApi:
             ),
         ]
 
-    async def diff(self, call: ApiCall[DiffQuery, Nothing]) -> Comparison | FileDiff:
+    async def diff(self, call: ApiCall[DiffQuery, Nothing]) -> FilesDiff:
         owner, session, query = call.owner, call.path["session"], call.query
         before = await self._files.tree(owner, session, query.from_)
         after = await self._files.tree(owner, session, query.to)
         if query.path:
-            return await self._files.compare.diff(before, after, query.path)
-        return await self._files.compare.compare(before, after)
+            one = await self._files.compare.diff(before, after, query.path)
+            return FilesDiff(path=one.path, text=one.text, is_cut=one.is_cut, is_binary=one.is_binary)
+        found = await self._files.compare.compare(before, after)
+        return FilesDiff(found.changes, found.total)
 
     async def history(self, call: ApiCall[HistoryQuery, Nothing]) -> FileHistory:
         made = self._files.checkpoints(call.owner, call.path["session"])
