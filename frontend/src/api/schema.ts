@@ -166,6 +166,11 @@ export interface components {
             arguments: string;
         };
         /**
+         * Cause
+         * @enum {unknown}
+         */
+        Cause: "call" | "found" | "restored" | "saved";
+        /**
          * ChangeKind
          * @enum {unknown}
          */
@@ -180,6 +185,19 @@ export interface components {
             turns: number;
             /** @default [] */
             errors?: string[];
+        };
+        /** ComparedFile */
+        ComparedFile: {
+            path: string;
+            what: components["schemas"]["ChangeKind"];
+            /** @default 0 */
+            size?: number;
+            /** @default null */
+            added?: number | null;
+            /** @default null */
+            removed?: number | null;
+            /** @default false */
+            is_binary?: boolean;
         };
         /** Counts */
         Counts: {
@@ -217,6 +235,22 @@ export interface components {
             /** @default 0 */
             size?: number;
         };
+        /** FileHistory */
+        FileHistory: {
+            versions: components["schemas"]["FileVersion"][];
+            /** @default false */
+            is_cut?: boolean;
+        };
+        /** FileVersion */
+        FileVersion: {
+            checkpoint: string;
+            turn_id: string | null;
+            cause: components["schemas"]["Cause"];
+            created_at: number;
+            size: number;
+            sha256: string | null;
+            what: components["schemas"]["ChangeKind"];
+        };
         /** FilesChanged */
         FilesChanged: {
             /** @enum {unknown} */
@@ -232,6 +266,21 @@ export interface components {
             left_out?: components["schemas"]["LeftOut"][];
             /** @default 0 */
             left_out_total?: number;
+        };
+        /** FilesDiff */
+        FilesDiff: {
+            /** @default null */
+            changes?: components["schemas"]["ComparedFile"][] | null;
+            /** @default null */
+            total?: number | null;
+            /** @default null */
+            path?: string | null;
+            /** @default null */
+            text?: string | null;
+            /** @default null */
+            is_cut?: boolean | null;
+            /** @default null */
+            is_binary?: boolean | null;
         };
         /** FilesInDoubt */
         FilesInDoubt: {
