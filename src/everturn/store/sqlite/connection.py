@@ -238,7 +238,7 @@ def explain_error(error: apsw.Error, path: Path, system_errno: int = 0) -> Evert
     if isinstance(error, apsw.FullError):
         return DiskFull(f"Could not write {name}: the disk is full. Nothing of this write is stored.")
     if isinstance(error, apsw.IOError):
-        return _io_trouble(error, name, system_errno)
+        return _io_trouble(error, path, system_errno)
     if isinstance(error, apsw.CantOpenError) and (system_errno in _NO_ROOM or _is_full(path.parent)):
         return DiskFull(f"Could not open {name}: the disk has no room for a new file. Nothing was written.")
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError)):
@@ -261,17 +261,17 @@ def _is_full(folder: Path) -> bool:
     return found.f_bavail == 0 or (found.f_files > 0 and found.f_favail == 0)
 
 
-def _io_trouble(error: apsw.Error, name: str, system_errno: int) -> EverturnError:
+def _io_trouble(error: apsw.Error, path: Path, system_errno: int) -> EverturnError:
     """Decide by the extended code whether the store recovers by itself. It does where the database is certain
     to be unchanged; after a failed sync or an unknown code, only reopening shows what is stored."""
+    name = path.name
     code: int = error.extendedresult  # type: ignore[attr-defined]  # apsw sets it on every error
     if code in _SHARED_MEMORY:
         # The log's index grows after the log was synced. Within this process the commit has not happened and
         # the next one takes its place; after a crash before that, SQLite would find it complete in the log.
-        why = f" ({os.strerror(system_errno)})" if system_errno else ""
         return DiskFull(
-            f"Could not grow {name}-shm{why}. Nothing of this write can be seen; only a crash before the "
-            "next write could bring it back."
+            f"Could not write {name}: {_no_room(path, system_errno)} ({name}-shm cannot grow). "
+            "This write is not stored; only a crash before the next one could bring it back."
         )
     if code == apsw.SQLITE_IOERR_WRITE and system_errno in _NO_ROOM:
         return DiskFull(f"Could not write {name}: the disk is full. Nothing of this write is stored.")
@@ -279,6 +279,12 @@ def _io_trouble(error: apsw.Error, name: str, system_errno: int) -> EverturnErro
         f"The disk failed under {name} ({_code_name(code)}). Whether the last write is stored is unknown "
         "until the store is opened again; everything acknowledged before is safe."
     )
+
+
+def _no_room(path: Path, system_errno: int) -> str:
+    if system_errno in _NO_ROOM or _is_full(path.parent):
+        return "the disk is full"
+    return f"there is no room ({os.strerror(system_errno)})" if system_errno else "there is no room"
 
 
 def _code_name(code: int) -> str:
