@@ -191,6 +191,12 @@ async def test_a15_a_document_with_numbers_that_cannot_be_is_refused_whole(store
     assert await store.sessions.list(ME) == before
 
 
+async def test_a15_a_refused_number_is_named_exactly(store: Store) -> None:
+    session, turns, messages = await store.transcript.export(ME, await rich_session(store))
+    with pytest.raises(BadImport, match=r"is 9223372036854775807; it can be 0 to 1000000000000000\."):
+        await store.transcript.import_session(ME, replace(session, version=2**63 - 1), turns, messages)
+
+
 async def test_a15_a_stale_write_is_refused_also_at_the_highest_version_that_is_taken(store: Store) -> None:
     session, turns, messages = await store.transcript.export(ME, await rich_session(store))
     given = replace(session, version=NUMBER_MAX)

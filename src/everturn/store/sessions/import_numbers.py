@@ -38,8 +38,9 @@ def refuse_event_numbers(events: Sequence[Event]) -> None:
 def _refuse(where: str, numbers: _Numbers) -> None:
     for name, value, most in numbers:
         if value is not None and not 0 <= value <= most:
+            given = value if isinstance(value, int) else f"{value:.20g}"  # as a float, 2^63 - 1 would be 2^63
             raise BadImport(
-                f"The {name} of {where} is {value:.20g}; it can be 0 to {most}. Nothing was imported.",
+                f"The {name} of {where} is {given}; it can be 0 to {most}. Nothing was imported.",
                 hint="Export the session again with the server it comes from.",
             )
 
