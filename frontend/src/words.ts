@@ -20,6 +20,8 @@ const english = {
   answerTag: "Answer",
   decideTag: "Decide",
   allSaved: "All saved",
+  unreachable: "Server unreachable",
+  unreachableWhy: "Waiting to reconnect. Nothing is lost.",
   notSaving: (why: string) => `Not saving: ${why}`,
   troubles: {
     disk_full: "disk full",

@@ -31,6 +31,7 @@ async def test_the_server_is_killed_in_mid_answer_and_the_text_continues(data_di
         await page.fill("[data-composer]", "half a thought")
         await house.kill()
         await expect(page.locator(".bar .chip", has_text="Reconnecting")).to_be_visible()
+        await expect(page.locator(".side .foot")).to_contain_text("Server unreachable")
         await expect(page.locator("article")).to_contain_text("Once upon a time there was a server.")
         house.provider.on("story", ["It came back and carried on."])
         await house.start()
@@ -38,6 +39,7 @@ async def test_the_server_is_killed_in_mid_answer_and_the_text_continues(data_di
         await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
         await expect(page.locator("[data-seam]")).to_contain_text("came back")
         await expect(page.locator(".bar .chip", has_text="Reconnecting")).to_have_count(0)
+        await expect(page.locator(".side .foot")).to_contain_text("All saved")
         await expect(page.locator("[data-composer]")).to_have_value("half a thought")
         text = await page.locator("article").inner_text()
         assert text.count("Once upon a time there was a server.") == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, House, Think, Tool, attach, open_house, say
 
@@ -62,6 +62,30 @@ async def test_a_message_is_saved_then_answered_and_the_same_after_a_reload(data
         await ended(page)
         await expect(page.locator(".side .row.sel")).to_have_text(re.compile("A short title"))
         assert await as_after_a_reload(page)
+        assert is_clean(house)
+
+
+async def name_context(route: Route) -> None:
+    """Pass the list of models on with a context size for each, as providers that tell it would give."""
+    answer = await route.fetch()
+    found = await answer.json()
+    models = [{**model, "context_tokens": 128_000} for model in found["models"]]
+    await route.fulfill(response=answer, json={**found, "models": models})
+
+
+async def test_the_meter_shows_tokens_once_a_model_has_counted_them(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        gate = Gate()
+        house.provider.on("story", ["Once upon a time.", gate])
+        context = await house.context()
+        await context.route("**/api/models", name_context)
+        page = await house.open(context=context)
+        meter = page.locator(".meter")
+        await say(page, "Tell me a story")
+        await expect(page.locator(".md")).to_contain_text("Once upon a time.")
+        await expect(meter).to_have_count(0)
+        gate.opened.set()
+        await expect(meter).to_contain_text("1.3k of 128k tokens")
         assert is_clean(house)
 
 

@@ -37,9 +37,8 @@ export class Connection {
   private changed(state: LinkState): void {
     const was = this.state;
     this.state = state;
-    clearTimeout(this.chipTimer);
     if (state === "open") {
-      this.isReconnecting = false;
+      this.stopWaiting();
       if (was === "open") return;
       // The stream is shared by all tabs: another one has signed in.
       if (this.isSignedOut) {
@@ -48,10 +47,18 @@ export class Connection {
       }
       void this.reconnected();
     } else if (state === "signed_out") {
+      this.stopWaiting();
       this.isSignedOut = true;
     } else {
-      this.chipTimer = setTimeout(() => (this.isReconnecting = true), chipDelayMs);
+      // From the first loss on: a failed attempt follows another in less time than this.
+      this.chipTimer ??= setTimeout(() => (this.isReconnecting = true), chipDelayMs);
     }
+  }
+
+  private stopWaiting(): void {
+    clearTimeout(this.chipTimer);
+    this.chipTimer = undefined;
+    this.isReconnecting = false;
   }
 
   private async reconnected(): Promise<void> {
