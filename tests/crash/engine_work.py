@@ -21,8 +21,8 @@ from everturn.domain.ids import Ids
 from everturn.domain.memory import Segment
 from everturn.domain.messages import Message
 from everturn.domain.probe import Probe
-from everturn.domain.store_values import Submission
-from everturn.domain.tool import Verdict
+from everturn.domain.store_values import Request, Submission
+from everturn.domain.tool import Emit, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import ENDED, TurnState
 from everturn.engine import Engine, EngineSettings
 from everturn.memory import Memory, MemorySettings, Providers
@@ -30,6 +30,7 @@ from everturn.store import Store
 from everturn.testing import (
     CallTool,
     CountingTool,
+    FakeTool,
     FakeToolbox,
     Say,
     ScriptedModel,
@@ -38,11 +39,13 @@ from everturn.testing import (
     count_effects,
 )
 from everturn.testing.models import Answer, Wait
+from everturn.workspace import FilesSettings, Recorder
 from tests.acting import ME, answer, append, claim, complete, say
 from tests.crash.notes import Notes
 
 PROVIDER = "filed"
 COUNTED = ("charge", "book", "sign")  # the tools whose effects are counted
+PICTURE = "picture.txt"
 _PATIENCE_S = 120.0
 SETTINGS = EngineSettings(
     title_model="scripted:titles", poll_s=0.05, keep_messages_min=1, keep_recent=0.0001, stop_grace_s=0.0
@@ -90,12 +93,25 @@ async def engine_on(store: Store, folder: Path, probe: Probe, *script: Answer) -
     effects = folder / "effects"
     tools = FakeToolbox(
         *(CountingTool(name, effects, takes_key=name == "book") for name in COUNTED),
+        FakeTool("draw", _draw),
         rules={"sign": Verdict.ASK},
-        workspace=folder,
+        workspaces=workspaces_of(folder),
     )
     models = ScriptedModels(model, titles)
-    async with Engine(store, models, tools, clock=clock, ids=Ids(clock), settings=SETTINGS, probe=probe) as e:
+    recorder = Recorder(store, folder / "indexes", FilesSettings())
+    async with Engine(
+        store, models, tools, clock=clock, ids=Ids(clock), settings=SETTINGS, probe=probe, recorder=recorder
+    ) as e:
         yield e
+
+
+async def _draw(call: ToolCall, emit: Emit) -> ToolResult:
+    (call.workspace / PICTURE).write_text("a picture")
+    return ToolResult("drawn")
+
+
+def workspaces_of(folder: Path) -> Path:
+    return (folder / "workspaces").resolve()
 
 
 class Life:
@@ -149,6 +165,16 @@ class Life:
         await self.settled(session.id, compaction.turn.id)
         await self._until_titled(session.id)
 
+    async def draw_and_undo(self) -> None:
+        """A turn makes a file, and undoing the turn removes it."""
+        session = await self.engine.create_session(ME)
+        self.note("session", session=session.id, title="")
+        turn = await self.send(session.id, "draw a picture")
+        await self.settled(session.id, turn)
+        self.note("drawn", session=session.id)
+        await self.engine.undo(ME, session.id, Request(key="undo"))
+        self.note("undone", session=session.id)
+
     async def _until_titled(self, session_id: str) -> None:
         with anyio.fail_after(_PATIENCE_S):
             async for events in self.engine.follow(ME, session_id, 0):
@@ -172,6 +198,8 @@ async def live(store: Store, folder: Path, note: Notes, probe: Probe) -> None:
     async with engine_on(store, folder, probe, *script()) as engine:
         await Life(engine, note).live()
     await remember(store, folder, note, probe)
+    async with engine_on(store, folder, probe, [CallTool("draw")], "Drawn.") as engine:
+        await Life(engine, note).draw_and_undo()
 
 
 async def remember(store: Store, folder: Path, note: Notes, probe: Probe) -> None:
@@ -210,7 +238,8 @@ async def _is_busy(engine: Engine) -> bool:
         await engine.answer(ME, question.id, reply, by="survivor")
     page = await engine.store.sessions.list(ME, limit=200)
     sessions = [await engine.session(ME, session.id) for session in page.items]
-    return any(session.active_turn or session.queued for session in sessions)
+    is_restoring = bool(await engine.store.working_copies.unsettled())
+    return is_restoring or any(session.active_turn or session.queued for session in sessions)
 
 
 def effects_of(folder: Path) -> dict[str, int]:

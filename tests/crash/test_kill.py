@@ -77,7 +77,19 @@ async def check_engine_life(store_url: str, data_dir: Path, notes: list[Note]) -
         await after.check_acknowledged()
         await after.check_sound()
         await check_effects(store, data_dir)
+        await check_files(store, notes, data_dir)
         check_memories(notes, data_dir)
+
+
+async def check_files(store: Store, notes: list[Note], data_dir: Path) -> None:
+    """The folder of a session goes with its conversation, whenever the undo was cut off."""
+    for note in notes:
+        if note["what"] == "drawn":
+            session = await store.sessions.get(ME, note["session"])
+            picture = engine_work.workspaces_of(data_dir) / session.id / engine_work.PICTURE
+            assert picture.exists() == (session.head is not None)
+        if note["what"] == "undone":
+            assert (await store.sessions.get(ME, note["session"])).head is None
 
 
 async def check_effects(store: Store, data_dir: Path) -> None:

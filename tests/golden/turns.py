@@ -37,7 +37,7 @@ STEP_MS = 250
 MODEL = "test:model"
 SESSION = "ses_00000000000000000000000000"
 # Kinds that speak of the session; the page reads its messages again.
-SESSION_KINDS = frozenset({"session.changed", "snapshot"})
+SESSION_KINDS = frozenset({"session.changed", "files.restored", "snapshot"})
 
 _ENDINGS: dict[type, TurnState] = {
     ev.TurnCompleted: TurnState.COMPLETED,

@@ -40,6 +40,7 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "tool.output": toolOutput,
   "tool.finished": toolFinished,
   "files.changed": filesChanged,
+  "files.restored": unchanged,
   "approval.requested": approvalRequested,
   "approval.resolved": approvalResolved,
   "question.asked": questionAsked,

@@ -33,4 +33,5 @@ __all__ = [
     "trees",
     "turns",
     "words",
+    "working_copies",
 ]

@@ -12,6 +12,7 @@ what is still safe, and a ``hint`` that says what to do next. A ``remedy`` says 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -141,6 +142,22 @@ class Busy(Refused):
             hint="Stop the turn or wait until it ends, then try again.",
             turn_id=turn_id,
             state=state,
+        )
+
+
+class FilesConflict(Refused):
+    """A restore would overwrite what a user changed. ``conflicts``: their files, with what they did."""
+
+    code = "files_conflict"
+    status = 409
+
+    def __init__(self, conflicts: Sequence[object], message: str = "") -> None:
+        super().__init__(
+            message
+            or f"{len(conflicts)} changed file{'s' * (len(conflicts) != 1)} would be overwritten. "
+            "Nothing was changed.",
+            hint="Say what to do with them: files = restore, keep or both, or choices for single paths.",
+            conflicts=conflicts,
         )
 
 

@@ -16,6 +16,7 @@ from everturn.domain.checkpoints import FileChange, FilesInDoubt, LeftOut
 from everturn.domain.json_types import Json
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
 from everturn.domain.turns import ClaimReason, Failure, FinishReason, Usage
+from everturn.domain.working_copies import KeptFile
 
 
 class Payload(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True):
@@ -122,6 +123,17 @@ class FilesChanged(Payload, frozen=True, tag="files.changed"):
     changes_total: int = 0
     left_out: tuple[LeftOut, ...] = ()
     left_out_total: int = 0
+
+
+class FilesRestored(Payload, frozen=True, tag="files.restored"):
+    """The folder follows the conversation to ``at``: a turn, or ``start``. The event is of no turn.
+    ``changes`` lists the first ones; ``kept`` is what was not touched."""
+
+    at: str
+    checkpoint: str | None = None
+    changes: tuple[FileChange, ...] = ()
+    changes_total: int = 0
+    kept: tuple[KeptFile, ...] = ()
 
 
 class ApprovalRequested(Payload, frozen=True, tag="approval.requested"):
@@ -237,6 +249,7 @@ AnyPayload = Union[
     ToolOutput,
     ToolFinished,
     FilesChanged,
+    FilesRestored,
     ApprovalRequested,
     ApprovalResolved,
     QuestionAsked,

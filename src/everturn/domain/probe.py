@@ -39,6 +39,8 @@ class Moment(StrEnum):
         "checkpoint.written"  # bytes are durable, the row is in the transaction, not committed
     )
     CHECKPOINT_COMMITTED = "checkpoint.committed"  # the row is durable, no event names it
+    FILES_PLANNED = "files.planned"  # the present files are stored, the conversation has not moved
+    FILES_RESTORED = "files.restored"  # the folder holds what is wanted, its row does not say so
     SPOOL_SYNCED = "spool.synced"  # events are in the spool file, not in the database
     SPOOL_DELIVERED = "spool.delivered"  # events are in the database, the file still has them
     HANDED_OVER = "handed.over"  # shutdown released the turn

@@ -48,6 +48,7 @@ from everturn.domain.store_values import (
     WriteCounts,
 )
 from everturn.domain.turns import Completed, Failure, Turn
+from everturn.domain.working_copies import MoveFiles, WorkingCopies
 
 
 class Sessions(Protocol):
@@ -228,6 +229,8 @@ class Turns(Protocol):
 
 
 class Transcript(Protocol):
+    """``files`` of a move: how the session's folder follows it (may raise PlanNeeded); None: it stays."""
+
     async def messages(
         self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50
     ) -> Page[Message]:
@@ -245,13 +248,21 @@ class Transcript(Protocol):
         turn ``upto`` (default: the head)."""
         ...
 
-    async def undo(self, owner: str, session_id: str, request: Request) -> Session: ...
+    async def undo(
+        self, owner: str, session_id: str, request: Request, *, files: MoveFiles | None = None
+    ) -> Session: ...
 
-    async def redo(self, owner: str, session_id: str, request: Request) -> Session: ...
+    async def redo(
+        self, owner: str, session_id: str, request: Request, *, files: MoveFiles | None = None
+    ) -> Session: ...
 
-    async def clear(self, owner: str, session_id: str, request: Request) -> Session: ...
+    async def clear(
+        self, owner: str, session_id: str, request: Request, *, files: MoveFiles | None = None
+    ) -> Session: ...
 
-    async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
+    async def select(
+        self, owner: str, session_id: str, turn_id: str, request: Request, *, files: MoveFiles | None = None
+    ) -> Session:
         """Show another sibling: the head becomes the newest last turn below this turn."""
         ...
 
@@ -264,6 +275,7 @@ class Transcript(Protocol):
         *,
         text: str | None = None,
         model: str | None = None,
+        files: MoveFiles | None = None,
     ) -> Accepted:
         """Start a sibling of the turn (default: the head), with the same or an edited message and the same or
         another model."""
@@ -515,6 +527,9 @@ class Store(StoreHealth, StoreLeases, Protocol):
 
     @property
     def delivery(self) -> Delivery: ...
+
+    @property
+    def working_copies(self) -> WorkingCopies: ...
 
     @property
     def search(self) -> Search: ...

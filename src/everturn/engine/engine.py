@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVarTuple
 
@@ -33,6 +34,7 @@ from everturn.domain.store import Store
 from everturn.domain.store_values import NO_REQUEST, Accepted, Claim, Request, Submission, TranscriptPage
 from everturn.domain.tool import Toolbox
 from everturn.domain.turns import Turn, TurnKind, TurnState
+from everturn.domain.working_copies import ASK, FileChoices
 from everturn.engine.agent_cache import AgentCache
 from everturn.engine.agents import Agents, WarmAgent
 from everturn.engine.arguments import find_misfit
@@ -40,13 +42,14 @@ from everturn.engine.calls import parse_arguments
 from everturn.engine.lease import lease_of
 from everturn.engine.loop import LoopResult
 from everturn.engine.maintenance import Maintenance
+from everturn.engine.moves import Moves
 from everturn.engine.preferences import read_preferences
 from everturn.engine.runner import Runner
 from everturn.engine.services import TurnServices
 from everturn.engine.settings import EngineSettings
 from everturn.engine.titles import Titler
 from everturn.memory import Memory
-from everturn.workspace import Recorder
+from everturn.workspace import Recorder, Restorer
 
 Args = TypeVarTuple("Args")
 
@@ -82,8 +85,11 @@ class Engine:
         self._memory = memory
         self._recorder = recorder
         self._lease = lease_of(store, clock, settings)
+        restorer = None if recorder is None else Restorer(store, recorder, self._folder_of, self._probe)
+        self.moves = Moves(store, restorer)
+        self._restorer = restorer
         services = TurnServices(
-            store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory, recorder
+            store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory, recorder, restorer
         )
         self._cache: AgentCache[WarmAgent] = AgentCache(
             clock=clock, retire=self._retire, start=self._start_memory_task, bounds=settings.cache
@@ -108,6 +114,7 @@ class Engine:
             group.start_soon(self._maintenance.run, name="maintenance")
             group.start_soon(self._run_background, name="background")
             await group.start(self._run_memory_tasks, name="memory tasks")
+            group.start_soon(self._log_errors, "restores", self._finish_restores, name="restores")
         except BaseException:
             # ``__aexit__`` is not called after a failed ``__aenter__``: end the tasks here.
             await self._exits.aclose()
@@ -297,14 +304,15 @@ class Engine:
 
     # --- the transcript ----------------------------------------------------------------------------
 
-    async def undo(self, owner: str, session_id: str, request: Request) -> Session:
-        return await self.store.transcript.undo(owner, session_id, request)
+    async def undo(self, owner: str, session_id: str, request: Request, files: FileChoices = ASK) -> Session:
+        """This and the other moves take the files along. Raises FilesConflict before anything has moved."""
+        return await self.moves.undo(owner, session_id, request, files)
 
-    async def redo(self, owner: str, session_id: str, request: Request) -> Session:
-        return await self.store.transcript.redo(owner, session_id, request)
+    async def redo(self, owner: str, session_id: str, request: Request, files: FileChoices = ASK) -> Session:
+        return await self.moves.redo(owner, session_id, request, files)
 
-    async def clear(self, owner: str, session_id: str, request: Request) -> Session:
-        session = await self.store.transcript.clear(owner, session_id, request)
+    async def clear(self, owner: str, session_id: str, request: Request, files: FileChoices = ASK) -> Session:
+        session = await self.moves.clear(owner, session_id, request, files)
         # A cleared session starts with what memory has now, so its agent is evicted. Memory can be slow: wait
         # neither for the agent to close nor for the commit of what the session owes.
         self._agents.evict(session)
@@ -312,8 +320,10 @@ class Engine:
             self._start_memory_task(f"cleared {session_id}", self._memory.commit_session, owner, session_id)
         return session
 
-    async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
-        return await self.store.transcript.select(owner, session_id, turn_id, request)
+    async def select(
+        self, owner: str, session_id: str, turn_id: str, request: Request, files: FileChoices = ASK
+    ) -> Session:
+        return await self.moves.select(owner, session_id, turn_id, request, files)
 
     async def retry(
         self,
@@ -321,17 +331,25 @@ class Engine:
         session_id: str,
         turn_id: str | None,
         request: Request,
+        files: FileChoices = ASK,
         *,
         text: str | None = None,
         model: str | None = None,
     ) -> Accepted:
         """Answer the same message again, or an edited one, as a sibling of the turn."""
         self._refuse_when_stopped()
-        accepted = await self.store.transcript.retry(
-            owner, session_id, turn_id, request, text=text, model=model
-        )
+        accepted = await self.moves.retry(owner, session_id, turn_id, request, files, text=text, model=model)
         self._runner.nudge()
         return accepted
+
+    async def _folder_of(self, session: Session) -> Path:
+        return await self._toolbox.workspace(session.owner, session.id, session.project)
+
+    async def _finish_restores(self) -> None:
+        """Finish what was being restored when the last process ended."""
+        if self._restorer is not None:
+            for session_id, error in (await self._restorer.finish_all()).items():
+                _log.warning("files of %s: %s", session_id, error.message)
 
     async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
         return await self.store.transcript.branch(owner, session_id, turn_id, request)

@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.errors import ModelTrouble, NothingToDo, SteeringWaits
+from everturn.domain.errors import (
+    DiskFull,
+    DiskReadOnly,
+    EverturnError,
+    ModelTrouble,
+    NothingToDo,
+    SteeringWaits,
+    StorageAway,
+    WorkspaceUnreadable,
+)
 from everturn.domain.fold import CallState
 from everturn.domain.memory import MemoryProvider
 from everturn.domain.messages import Message, Role
@@ -92,11 +101,29 @@ class TurnLoop:
     # --- an answer ---------------------------------------------------------------------------------
 
     async def _answer(self) -> LoopResult:
+        trouble = await self._restore_files()
+        if trouble is not None:
+            await self._log.writer.quiet()
+            failure = Failure.from_error(trouble)
+            return LoopResult(
+                await self._services.store.turns.interrupt(self._turn.id, self._claim.epoch, failure)
+            )
         question = await Workspace(self._services, self._claim).question()
         if question is not None:
             return await self._wait([question])
         async with self._agents.bind(self._claim, self._services.default_model) as self._agent:
             return await self._answer_with(self._agent)
+
+    async def _restore_files(self) -> EverturnError | None:
+        """Bring the folder to what the conversation needs, before anything of the turn looks at it. Returns
+        what a user has to see to: the turn can be resumed afterwards."""
+        if self._services.restorer is None:
+            return None
+        try:
+            await self._services.restorer.finish(self._claim.session)
+        except (DiskFull, DiskReadOnly, StorageAway, WorkspaceUnreadable) as error:
+            return error
+        return None
 
     async def _answer_with(self, agent: BoundAgent) -> LoopResult:
         session = self._claim.session

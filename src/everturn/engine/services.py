@@ -14,7 +14,7 @@ from everturn.engine.lease import Lease
 from everturn.engine.preferences import read_preferences
 from everturn.engine.settings import EngineSettings
 from everturn.memory import Memory
-from everturn.workspace import Recorder
+from everturn.workspace import Recorder, Restorer
 
 
 class TurnServices(msgspec.Struct, frozen=True):
@@ -28,6 +28,7 @@ class TurnServices(msgspec.Struct, frozen=True):
     lease: Lease
     memory: Memory | None = None
     recorder: Recorder | None = None  # None: workspaces are not recorded
+    restorer: Restorer | None = None  # there if workspaces are recorded
     preferred_model: str | None = None  # of the turn's owner
 
     @property

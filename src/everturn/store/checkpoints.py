@@ -144,7 +144,7 @@ def add_checkpoint(
         to_json(changes),
     )
     yield q("workspace_put", session.no, number)
-    return _checkpoint_of((yield from CHECKPOINT.only(checkpoint_id)))
+    return checkpoint_of((yield from CHECKPOINT.only(checkpoint_id)))
 
 
 def _get(tx: Tx, owner: str, session_id: str, checkpoint_id: str) -> Script[Checkpoint]:
@@ -152,14 +152,14 @@ def _get(tx: Tx, owner: str, session_id: str, checkpoint_id: str) -> Script[Chec
     row = yield from CHECKPOINT.first(checkpoint_id)
     if row is None or row.session_id != session.id:
         raise NotFound("checkpoint", checkpoint_id)
-    return _checkpoint_of(row)
+    return checkpoint_of(row)
 
 
 def _at(tx: Tx, owner: str, session_id: str, turn_id: str | None) -> Script[Checkpoint | None]:
     session = yield from shown_session(tx, owner, session_id)
     if turn_id is None:
         row = yield from CHECKPOINT_AT_START.first(session.no)
-        return None if row is None else _checkpoint_of(row)
+        return None if row is None else checkpoint_of(row)
     turn = yield from find_turn(turn_id)
     if turn is None or turn.session_no != session.no:
         raise NotFound("turn", turn_id)
@@ -184,20 +184,20 @@ def checkpoint_at(session: SessionRow, turn_no: int) -> Script[Checkpoint | None
     row = yield from CHECKPOINT_AT_TURN.first(turn_no)
     if row is None:
         row = yield from CHECKPOINT_AT_START.first(session.no)
-    return None if row is None else _checkpoint_of(row)
+    return None if row is None else checkpoint_of(row)
 
 
 def _last(tx: Tx, owner: str, session_id: str) -> Script[Checkpoint | None]:
     session = yield from get_session(tx, owner, session_id)
     row = yield from CHECKPOINT_LAST.first(session.no)
-    return None if row is None else _checkpoint_of(row)
+    return None if row is None else checkpoint_of(row)
 
 
 def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[Checkpoint]]:
     turn = yield from find_turn(turn_id)
     if turn is None or turn.turn.owner != owner:
         raise NotFound("turn", turn_id)
-    return [_checkpoint_of(row) for row in (yield from CHECKPOINTS_OF_TURN.all(turn.no))]
+    return [checkpoint_of(row) for row in (yield from CHECKPOINTS_OF_TURN.all(turn.no))]
 
 
 def _of_session(
@@ -211,14 +211,14 @@ def _of_session(
             raise NotFound("checkpoint", before)
         number = row.checkpoint_no
     rows = yield from CHECKPOINTS_OF_SESSION.all(session.no, number, limit)
-    return [_checkpoint_of(row) for row in rows]
+    return [checkpoint_of(row) for row in rows]
 
 
 def _trees(tx: Tx, after: int) -> Script[list[CheckpointTree]]:
     return (yield from CHECKPOINT_TREES.all(after, _BATCH))
 
 
-def _checkpoint_of(row: CheckpointColumns) -> Checkpoint:
+def checkpoint_of(row: CheckpointColumns) -> Checkpoint:
     return Checkpoint(
         row.id,
         row.session_id,

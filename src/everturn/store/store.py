@@ -27,6 +27,7 @@ from everturn.store.turns.asks import Asks
 from everturn.store.turns.turns import Turns
 from everturn.store.turns.workers import Workers
 from everturn.store.upkeep import Upkeep
+from everturn.store.working_copies import WorkingCopies
 
 
 class Store:
@@ -63,6 +64,7 @@ class Store:
         self.checkpoints = Checkpoints(db, self.blobs)
         self.blobs.add_roots(self.checkpoints.roots)
         self.delivery = Delivery(db, text_bytes_max=settings.text_bytes_max)
+        self.working_copies = WorkingCopies(db)
         self.search = Search(db)
         self.workers = workers
         self.records = Records(db)

@@ -88,17 +88,21 @@ def count_effects(effects: Path) -> dict[str, int]:
 
 
 class FakeToolbox:
-    """Holds tools in memory. ``rules`` gives a verdict, or a function of the call, by tool name."""
+    """Holds tools in memory. ``rules`` gives a verdict, or a function of the call, by tool name.
+
+    ``workspaces`` holds a folder for each session; ``workspace`` is the same one for all."""
 
     def __init__(
         self,
         *tools: Tool,
         rules: dict[str, Union[Verdict, Rule]] | None = None,
         workspace: Path | None = None,
+        workspaces: Path | None = None,
     ) -> None:
         self._tools = sorted(tools, key=lambda tool: tool.spec.name)
         self._rules = dict(rules or {})
         self._workspace = Path("/nonexistent") if workspace is None else workspace
+        self._workspaces = workspaces
         self.remembered: list[tuple[str, str]] = []
         self.ruled: list[ToolCall] = []
         self.trouble: Exception | None = None
@@ -131,7 +135,13 @@ class FakeToolbox:
         return _real_path(folder)
 
     async def workspace(self, owner: str, session_id: str, project: str | None) -> Path:
-        return self._workspace
+        if project is not None and self._workspaces is not None:
+            return Path(project)
+        if self._workspaces is None:
+            return self._workspace
+        folder = self._workspaces / session_id
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     async def forget(self, owner: str, session_id: str) -> None:
         self.forgotten.append(session_id)

@@ -28,6 +28,7 @@ from everturn.web.api.mcp import McpApi
 from everturn.web.api.models import ModelsApi
 from everturn.web.api.openai import OpenAiApi
 from everturn.web.api.policy import PolicyApi
+from everturn.web.api.restore import RestoreApi
 from everturn.web.api.server import ServerApi
 from everturn.web.api.sessions import SessionsApi
 from everturn.web.api.settings import SettingsApi
@@ -160,6 +161,7 @@ class _Parts:
             files = SessionFiles(engine, store, services.toolbox, recorder)
             yield from WorkspaceApi(files).endpoints()
             yield from VersionsApi(files, clock).endpoints()
+            yield from RestoreApi(engine, store).endpoints()
             yield from FoldersApi(services.toolbox, store.sessions).endpoints()
 
     def _openai(self) -> OpenAiApi:

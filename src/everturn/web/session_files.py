@@ -38,6 +38,9 @@ class SessionFiles:
         point = parse_at(at)
         session = await self._engine.session(owner, session_id)
         is_project = session.project is not None
+        wanted = (await self._store.working_copies.get(owner, session_id)).wanted
+        if point is None and wanted is not None:
+            return FilesAt(TreeView(self.versions, wanted), is_project, is_restoring=True)
         if point is None:
             return FilesAt(FolderView(await self._folder(session), time.monotonic), is_project)
         tree = await self._store.checkpoints.tree_at(owner, session_id, point)
@@ -49,6 +52,9 @@ class SessionFiles:
         if point is not None:
             return await self._store.checkpoints.tree_at(owner, session_id, point)
         session = await self._engine.session(owner, session_id)
+        wanted = (await self._store.working_copies.get(owner, session_id)).wanted
+        if wanted is not None:
+            return wanted
         return (await self._recorder.look(session, await self._folder(session))).tree
 
     async def checkpoints(self, owner: str, session_id: str) -> AsyncGenerator[Checkpoint, None]:

@@ -10,8 +10,10 @@ from everturn.workspace.compare import Compare, ComparedFile, Comparison, FileDi
 from everturn.workspace.diff import Change, diff, find_conflicts
 from everturn.workspace.ignore import IgnoreRules
 from everturn.workspace.index import Folder, load_index, save_index
+from everturn.workspace.overlay import to_path
 from everturn.workspace.recorder import FilesSettings, Recorder, Seen
 from everturn.workspace.restore import Restore, Restored
+from everturn.workspace.restorer import Restorer, ShownPlan
 from everturn.workspace.scan import Limits, Scan, left_out
 from everturn.workspace.versions import Found, Versions
 from everturn.workspace.views import FolderView, OpenedFile, TreeView, View
@@ -39,8 +41,10 @@ __all__ = [
     "Recorder",
     "Restore",
     "Restored",
+    "Restorer",
     "Scan",
     "Seen",
+    "ShownPlan",
     "Tree",
     "TreeView",
     "Versions",
@@ -53,4 +57,5 @@ __all__ = [
     "load_index",
     "save_index",
     "shown",
+    "to_path",
 ]

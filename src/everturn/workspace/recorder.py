@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
 import anyio
-import anyio.from_thread
 import anyio.to_thread
 import msgspec
 from msgspec import Meta
@@ -29,12 +28,13 @@ from everturn.domain.errors import Invalid, WorkspaceUnreadable
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Claim
-from everturn.domain.trees import EMPTY_TREE, Kind, Tree, decode_tree, shown
+from everturn.domain.trees import EMPTY_TREE, Kind, Tree, shown
 from everturn.tools.paths import open_folder
 from everturn.workspace.diff import Change, diff
 from everturn.workspace.ignore import IgnoreRules
 from everturn.workspace.index import EMPTY_FOLDER, Folder, Indexes, trees_of
-from everturn.workspace.scan import OPEN_FOLDER, Limits, Scan, Source, left_out
+from everturn.workspace.scan import OPEN_FOLDER, Limits, Scan, left_out
+from everturn.workspace.thread_blobs import ThreadBlobs
 
 SCANS_AT_ONCE: Final = 8
 
@@ -100,6 +100,7 @@ class Recorder:
         self._store = store
         self._indexes = Indexes(folder)
         self._settings = settings
+        self._blobs = ThreadBlobs(store.blobs)
         # Threads of its own: a scan waits for the blobs, which need threads too.
         self._threads = anyio.CapacityLimiter(SCANS_AT_ONCE)
 
@@ -126,7 +127,7 @@ class Recorder:
             is_of_parent=is_of_parent,
         )
         made = await self._store.checkpoints.put(new)
-        await self._save(claim.session.id, seen.folder)
+        await self.remember(claim.session.id, seen.folder)
         return made
 
     async def save(self, session: Session, workspace: Path) -> Checkpoint | None:
@@ -139,7 +140,7 @@ class Recorder:
             new = NewSave(after=after, before=seen.before, tree=seen.tree, changes=seen.changes)
             made = await self._store.checkpoints.save(session.owner, session.id, new)
             if made is not None:
-                await self._save(session.id, seen.folder)
+                await self.remember(session.id, seen.folder)
                 return made
 
     async def look(self, session: Session, workspace: Path) -> Seen:
@@ -152,19 +153,24 @@ class Recorder:
         view = _View(session.id, workspace, before, is_project)
         known, found, changes = await anyio.to_thread.run_sync(self._look, view, limiter=self._threads)
         if changes is None and found is not known and last is not None:
-            await self._save(session.id, found)
+            await self.remember(session.id, found)
         return Seen(last, before, found, changes)
 
     async def forget(self, session_id: str) -> None:
         """Remove the index of a deleted session."""
         await anyio.to_thread.run_sync(self._indexes.delete, session_id, limiter=self._threads)
 
-    async def _save(self, session_id: str, found: Folder) -> None:
+    async def remember(self, session_id: str, found: Folder) -> None:
         """Called when a row names the tree: an index says that what it lists is stored, which a row must
         keep true."""
         await anyio.to_thread.run_sync(self._indexes.put, session_id, found, limiter=self._threads)
 
     # --- in a thread -------------------------------------------------------------------------------
+
+    def scan(self, session: Session, workspace: Path, known: Folder | None) -> Folder:
+        """What the workspace holds now; all of it is in the blobs then. Raises WorkspaceUnreadable, and what
+        the blobs raise."""
+        return self._scan(_View(session.id, workspace, "", session.project is not None), known)
 
     def _look(self, view: _View) -> tuple[Folder | None, Folder, Changes | None]:
         """The index as it was, what the scan found, and what changed; None if nothing did."""
@@ -180,9 +186,9 @@ class Recorder:
     def _scan(self, view: _View, known: Folder | None) -> Folder:
         limits = Limits(self._settings.file_bytes_max, self._settings.workspace_files_max)
         try:
-            with _opened(view.workspace) as root:
+            with opened(view.workspace) as root:
                 rules = IgnoreRules.of_workspace(self._settings.ignore, is_project=view.is_project, root=root)
-                return Scan(rules, limits, self._put).run(root, known)
+                return Scan(rules, limits, self._blobs.put).run(root, known)
         except OSError as error:
             raise WorkspaceUnreadable(
                 f"The files of the workspace could not be recorded: {error.strerror or error}. "
@@ -193,7 +199,7 @@ class Recorder:
         at_hand = trees_of(found) if known is None else {**trees_of(known), **trees_of(found)}
 
         def load(sha256: str) -> Tree:
-            return at_hand.get(sha256) or self._load(sha256)
+            return at_hand.get(sha256) or self._blobs.load(sha256)
 
         changed = [] if not before else diff(load, before, found.tree)
         files = [change for change in changed if is_of_file(change)]
@@ -204,16 +210,6 @@ class Recorder:
             tuple(LeftOut(shown(path), reason) for path, reason in missing[:LISTED_MAX]),
             len(missing),
         )
-
-    def _put(self, sources: Sequence[Source]) -> list[tuple[str, int]]:
-        blobs = anyio.from_thread.run(self._store.blobs.put_many, sources)
-        return [(blob.sha256, blob.size) for blob in blobs]
-
-    def _load(self, sha256: str) -> Tree:
-        return Tree() if sha256 == EMPTY_TREE else anyio.from_thread.run(self._read_tree, sha256)
-
-    async def _read_tree(self, sha256: str) -> Tree:
-        return decode_tree(b"".join([piece async for piece in self._store.blobs.read(sha256)]), sha256)
 
 
 class _View(msgspec.Struct, frozen=True):
@@ -226,7 +222,7 @@ class _View(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[int]:
+def opened(folder: Path) -> Iterator[int]:
     """A handle of the folder that can be listed; no link on its path is followed."""
     place = open_folder(folder)
     try:

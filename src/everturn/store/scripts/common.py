@@ -291,13 +291,23 @@ def move_head(
     tx: Tx, session: SessionRow, head_no: int | None, *, redo_no: int | None = None, is_clear: bool = False
 ) -> Script[None]:
     """Move the end of the transcript, and mark the turns that leave or join the shown path. ``is_clear``:
-    turns that leave stay owed to memory.
+    turns that leave stay owed to memory."""
+    leaving, joining = yield from paths_apart(session.head_no, head_no)
+    for path, flag in ((leaving, CLEARED if is_clear else TAKEN_OUT), (joining, ON_PATH)):
+        for turn_no in path:
+            yield q("turn_path_flag", turn_no, flag)
+    yield q("session_head", session.no, head_no, redo_no, int(is_clear))
+
+
+def paths_apart(old: int | None, new: int | None) -> Script[tuple[list[int], list[int]]]:
+    """The turns that leave and those that join if the head moves from one turn to another, each from the
+    head on.
 
     Stepping back from both ends in turn meets at the last common turn: the cost is the difference between
     the paths, never their length. The numbers of the turns do not help: one that was overtaken in the
     queue is older than its parent.
     """
-    leaving, joining = [session.head_no or 0], [head_no or 0]
+    leaving, joining = [old or 0], [new or 0]
     seen = ({leaving[0]}, {joining[0]})
     while leaving[-1] not in seen[1] and joining[-1] not in seen[0]:
         for path, passed in zip((leaving, joining), seen, strict=True):
@@ -306,10 +316,7 @@ def move_head(
                 path.append((row.parent_no or 0) if row else 0)
                 passed.add(path[-1])
     common = leaving[-1] if leaving[-1] in seen[1] else joining[-1]
-    for path, flag in ((leaving, CLEARED if is_clear else TAKEN_OUT), (joining, ON_PATH)):
-        for turn_no in path[: path.index(common)]:
-            yield q("turn_path_flag", turn_no, flag)
-    yield q("session_head", session.no, head_no, redo_no, int(is_clear))
+    return leaving[: leaving.index(common)], joining[: joining.index(common)]
 
 
 def refuse_busy(session: SessionRow) -> Script[None]:

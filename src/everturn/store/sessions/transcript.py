@@ -14,16 +14,15 @@ from everturn.domain.probe import Moment
 from everturn.domain.sessions import Page, Session
 from everturn.domain.store_values import Accepted, Request, TranscriptPage
 from everturn.domain.turns import ENDED, Turn, TurnKind
+from everturn.domain.working_copies import MoveFiles
 from everturn.store.scripts.common import (
     add_change_event,
     bump,
     digest_of,
     find_answer,
-    find_turn,
     get_session,
     get_session_again,
     get_session_by_no,
-    get_turn,
     locked_shown_session,
     move_head,
     refresh,
@@ -47,13 +46,11 @@ from everturn.store.scripts.queries.turns import (
     PATH,
     TURN,
     TURN_IDS,
-    TURN_NEWEST_CHILD,
     TURN_TEXT,
     TURNS_OF_SESSION,
 )
 from everturn.store.scripts.rows import (
     SessionRow,
-    TurnRow,
     message_columns,
     message_of,
     session_of,
@@ -63,11 +60,13 @@ from everturn.store.scripts.rows import (
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.import_numbers import refuse_event_numbers
 from everturn.store.sessions.imports import Imported, import_session, refuse_broken, rename_covered
+from everturn.store.sessions.targets import redo_target, select_target, turn_in, undo_target
 from everturn.store.sessions.titles import copy_title, needle_of, origin_title, put_title, title_text
 from everturn.store.turns.details import with_siblings
 from everturn.store.turns.endings import NewTurn, queue_turn
 from everturn.store.turns.queue import queued_turns
 from everturn.store.turns.submissions import repeat_answer
+from everturn.store.working_copies import move_files, plan_files
 
 PAGE_MESSAGES_MAX = 500
 _WHOLE_PATH = 1 << 30
@@ -96,17 +95,25 @@ class Transcript:
     async def context(self, owner: str, session_id: str, *, upto: str | None = None) -> list[Message]:
         return await self._db.read(_context, owner, session_id, upto)
 
-    async def undo(self, owner: str, session_id: str, request: Request) -> Session:
-        return await self._db.write(_undo, owner, session_id, request)
+    async def undo(
+        self, owner: str, session_id: str, request: Request, *, files: MoveFiles | None = None
+    ) -> Session:
+        return await self._db.write(_undo, owner, session_id, request, files)
 
-    async def redo(self, owner: str, session_id: str, request: Request) -> Session:
-        return await self._db.write(_redo, owner, session_id, request)
+    async def redo(
+        self, owner: str, session_id: str, request: Request, *, files: MoveFiles | None = None
+    ) -> Session:
+        return await self._db.write(_redo, owner, session_id, request, files)
 
-    async def clear(self, owner: str, session_id: str, request: Request) -> Session:
-        return await self._db.write(_clear, owner, session_id, request)
+    async def clear(
+        self, owner: str, session_id: str, request: Request, *, files: MoveFiles | None = None
+    ) -> Session:
+        return await self._db.write(_clear, owner, session_id, request, files)
 
-    async def select(self, owner: str, session_id: str, turn_id: str, request: Request) -> Session:
-        return await self._db.write(_select, owner, session_id, turn_id, request)
+    async def select(
+        self, owner: str, session_id: str, turn_id: str, request: Request, *, files: MoveFiles | None = None
+    ) -> Session:
+        return await self._db.write(_select, owner, session_id, turn_id, request, files)
 
     async def retry(
         self,
@@ -117,10 +124,11 @@ class Transcript:
         *,
         text: str | None = None,
         model: str | None = None,
+        files: MoveFiles | None = None,
     ) -> Accepted:
         if text is not None:
             refuse_text(text, self._text_bytes_max)
-        return await self._db.write(_retry, owner, session_id, _Retried(turn_id, text, model), request)
+        return await self._db.write(_retry, owner, session_id, _Retried(turn_id, text, model, files), request)
 
     async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
         return await self._db.write(_branch, owner, session_id, turn_id, request)
@@ -266,37 +274,37 @@ def _finish_move(tx: Tx, session: SessionRow, request: Request, digest: str, wha
 _session_decoder = msgspec.json.Decoder(Session)
 
 
-def _undo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
+def _undo(
+    tx: Tx, owner: str, session_id: str, request: Request, files: MoveFiles | None = None
+) -> Script[Session]:
     digest = digest_of("undo")
     session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:  # guard: a13
         return _session_decoder.decode(before)
-    if session.head_no is None:
-        raise NothingToDo(f"Session {session_id} has no turn to undo.")
-    head = yield from get_turn(session.head_no)
+    target = yield from undo_target(session)
     redo = session.redo_no or session.head_no
-    yield from move_head(tx, session, head.parent_no, redo_no=redo)
+    yield from move_files(tx, session, target, files)
+    yield from move_head(tx, session, target, redo_no=redo)
     return (yield from _finish_move(tx, session, request, digest, "undo"))
 
 
-def _redo(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
+def _redo(
+    tx: Tx, owner: str, session_id: str, request: Request, files: MoveFiles | None = None
+) -> Script[Session]:
     digest = digest_of("redo")
     session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
         return _session_decoder.decode(before)
-    if session.redo_no is None:
-        raise NothingToDo(f"Session {session_id} has nothing to redo.")
-    target = session.redo_no
-    if not session.redo_all:
-        path = yield from PATH.all(session.redo_no, _WHOLE_PATH)
-        place = path.index(session.head_no) if session.head_no in path else len(path)
-        target = path[place - 1]
+    target = yield from redo_target(session)
     left = session.redo_no if target != session.redo_no else None
+    yield from move_files(tx, session, target, files)
     yield from move_head(tx, session, target, redo_no=left)
     return (yield from _finish_move(tx, session, request, digest, "redo"))
 
 
-def _clear(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Session]:
+def _clear(
+    tx: Tx, owner: str, session_id: str, request: Request, files: MoveFiles | None = None
+) -> Script[Session]:
     digest = digest_of("clear")
     session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
@@ -304,43 +312,32 @@ def _clear(tx: Tx, owner: str, session_id: str, request: Request) -> Script[Sess
     if session.head_no is None:
         raise NothingToDo(f"Session {session_id} is empty already.")
     redo = session.redo_no or session.head_no  # what was undone before comes back with the rest
+    yield from move_files(tx, session, None, files)
     yield from move_head(tx, session, None, redo_no=redo, is_clear=True)
     return (yield from _finish_move(tx, session, request, digest, "clear"))
 
 
-def _select(tx: Tx, owner: str, session_id: str, turn_id: str, request: Request) -> Script[Session]:
+def _select(
+    tx: Tx, owner: str, session_id: str, turn_id: str, request: Request, files: MoveFiles | None = None
+) -> Script[Session]:
     digest = digest_of("select", turn_id)
     session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
         return _session_decoder.decode(before)
-    turn = yield from _turn_in(session, turn_id)
-    if not turn.has_parent:
-        raise WrongState(f"Turn {turn.id} never began: there is nothing of it to show.")
-    tip = turn.no
-    while child := (yield from TURN_NEWEST_CHILD.first(session.no, tip)):
-        tip = child
-    yield from move_head(tx, session, tip)
+    target = yield from select_target(session, turn_id)
+    yield from move_files(tx, session, target, files)
+    yield from move_head(tx, session, target)
     return (yield from _finish_move(tx, session, request, digest, "select"))
 
 
-def _turn_in(session: SessionRow, turn_id: str | None) -> Script[TurnRow]:
-    """The named turn of this session, or its head."""
-    if turn_id is None:
-        if session.head_no is None:
-            raise NothingToDo(f"Session {session.id} has no turn yet.")
-        return (yield from get_turn(session.head_no))
-    turn = yield from find_turn(turn_id)
-    if turn is None or turn.session_no != session.no:
-        raise NotFound("turn", turn_id)
-    return turn
-
-
 class _Retried(msgspec.Struct, frozen=True):
-    """Which turn is asked again (None: the head), with which text and model (None: the same)."""
+    """Which turn is asked again (None: the head), with which text and model (None: the same), and with which
+    files (None: those that are there)."""
 
     turn_id: str | None
     text: str | None
     model: str | None
+    files: MoveFiles | None = None
 
 
 def _retry(tx: Tx, owner: str, session_id: str, asked: _Retried, request: Request) -> Script[Accepted]:
@@ -349,7 +346,7 @@ def _retry(tx: Tx, owner: str, session_id: str, asked: _Retried, request: Reques
     session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
         return (yield from repeat_answer(before))
-    turn = yield from _turn_in(session, turn_id)
+    turn = yield from turn_in(session, turn_id)
     if turn.turn.kind is not TurnKind.MESSAGE or not turn.has_parent:
         raise WrongState(f"Turn {turn.id} is not one that can be asked again.")
     first = yield from MESSAGE_FIRST.first(turn.no)
@@ -373,6 +370,7 @@ def _retry(tx: Tx, owner: str, session_id: str, asked: _Retried, request: Reques
         is_imported=old.is_imported and text is None,
     )
     sibling, position = yield from queue_turn(tx, session, new)
+    yield from plan_files(tx, session, sibling, asked.files)
     yield from bump(tx, session)
     yield from refresh(tx, session)
     kept = {"turn_id": sibling.id, "cursor": position}
@@ -395,7 +393,7 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
     refuse_stale(session, request.version)
     if turn_id is None:
         yield from refuse_busy(session)  # the last turn has not ended: it must be named
-    turn = yield from _turn_in(session, turn_id)
+    turn = yield from turn_in(session, turn_id)
     if turn.state not in ENDED or not turn.has_parent:
         yield from refuse_busy(session)
         raise WrongState(f"Turn {turn.id} is {turn.state}: it has nothing to branch from.")

@@ -684,6 +684,40 @@ SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.checkpoint_no = (
   SELECT max(checkpoint_no) FROM checkpoints WHERE session_no = $1 AND turn_no IS NULL
 )
 
+-- name: checkpoint_last_of_turn
+SELECT {checkpoint_columns} FROM {checkpoint_tables}
+WHERE c.checkpoint_no = (SELECT max(checkpoint_no) FROM checkpoints WHERE turn_no = $1)
+
+-- name: checkpoint_first_of_turn
+-- The first that the turn itself made.
+SELECT {checkpoint_columns} FROM {checkpoint_tables}
+WHERE c.checkpoint_no = (SELECT min(checkpoint_no) FROM checkpoints WHERE turn_no = $1 AND epoch > 0)
+
+-- name: checkpoint_of_tree
+SELECT max(checkpoint_no) FROM checkpoints WHERE session_no = $1 AND tree = $2
+
+-- name: working_copy
+SELECT wanted, present, choices, machine FROM workspaces WHERE session_no = $1
+
+-- name: working_copy_want
+INSERT INTO workspaces (session_no, checkpoint_no, wanted, present, choices) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (session_no) DO UPDATE SET checkpoint_no = excluded.checkpoint_no, wanted = excluded.wanted,
+  present = excluded.present, choices = excluded.choices
+
+-- name: working_copy_settle
+UPDATE workspaces SET wanted = NULL, present = NULL, choices = NULL, machine = $3
+WHERE session_no = $1 AND wanted = $2 RETURNING session_no
+
+-- name: working_copies_unsettled
+SELECT s.owner, s.id AS session_id, w.machine FROM workspaces w JOIN sessions s ON s.session_no = w.session_no
+WHERE w.wanted IS NOT NULL ORDER BY w.session_no
+
+-- name: turn_files
+SELECT files FROM turns WHERE turn_no = $1
+
+-- name: turn_files_put
+UPDATE turns SET files = $2 WHERE turn_no = $1
+
 -- name: checkpoint_trees
 SELECT checkpoint_no, tree, before FROM checkpoints WHERE checkpoint_no > $1 ORDER BY checkpoint_no LIMIT $2
 

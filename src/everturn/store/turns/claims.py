@@ -44,6 +44,7 @@ from everturn.store.scripts.rows import (
 )
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns import endings
+from everturn.store.working_copies import claim_files
 
 _DELTAS = frozenset({"text.delta", "reasoning.delta", "tool.output"})
 
@@ -129,6 +130,8 @@ def take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | N
     epoch = yield from TURN_CLAIM.only(turn.no, worker, tx.now, parent, int(reason == ClaimReason.CRASH))
     yield q("writer_insert", turn.no, epoch, worker, 1)
     if is_queued:
+        if turn.has_parent:
+            yield from claim_files(tx, session, turn)
         yield from move_head(tx, session, turn.no)
         event: ev.Payload = ev.TurnStarted(epoch=epoch, worker=worker)
     else:

@@ -14,6 +14,7 @@ from everturn.domain.sessions import NewSession, Page, Session, SessionFilter, S
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Request
 from everturn.domain.turns import Turn
+from everturn.domain.working_copies import FileChoices, FilesChoice
 from everturn.engine import Engine
 from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
@@ -113,18 +114,39 @@ class OfTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turn_id: TurnId | None = None
 
 
-class RetryTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+Choices = Annotated[dict[str, FilesChoice], Meta(max_length=1000)]
+
+
+class Moving(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``files``: what happens to files that a user changed: ``restore`` (they become as before), ``keep``
+    (the conversation moves alone) or ``both`` (theirs stay beside, under another name). ``choices``: the same
+    for single paths. Without a choice the move is refused: ``files_conflict``."""
+
+    files: FilesChoice | None = None
+    choices: Choices = {}
+
+    def chosen(self) -> FileChoices:
+        return FileChoices(self.files, self.choices)
+
+
+class MovedSession(Session, frozen=True, kw_only=True):
+    """``is_conversation_only``: it works in a project's folder, whose files belong to the user."""
+
+    is_conversation_only: bool = False
+
+
+class RetryTurn(Moving, frozen=True, forbid_unknown_fields=True):
     """``turn_id``: default the last turn. ``model``: another one than answered before."""
 
     turn_id: TurnId | None = None
     model: ModelName | None = None
 
 
-class SelectTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SelectTurn(Moving, frozen=True, forbid_unknown_fields=True):
     turn_id: TurnId
 
 
-class EditTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EditTurn(Moving, frozen=True, forbid_unknown_fields=True):
     text: Words
     turn_id: TurnId | None = None
 
@@ -133,7 +155,18 @@ class Compact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     focus: Annotated[str, Meta(max_length=2000)] = ""
 
 
-_MOVE = (e.NotFound, e.Gone, e.Stale, e.Busy, e.NothingToDo, e.WrongState, e.KeyReused, PreconditionNeeded)
+_MOVE = (
+    e.NotFound,
+    e.Gone,
+    e.Stale,
+    e.Busy,
+    e.NothingToDo,
+    e.WrongState,
+    e.KeyReused,
+    e.FilesConflict,
+    e.WorkspaceUnreadable,
+    PreconditionNeeded,
+)
 _MOVE_HEADERS = ("If-Match", "Idempotency-Key")
 
 
@@ -252,10 +285,10 @@ class SessionsApi:
             )
 
         return [
-            move("undo", self.undo, "Go back before the last turn.", Session),
-            move("redo", self.redo, "Bring back what undo took away.", Session),
-            move("clear", self.clear, "Begin anew; undoable.", Session),
-            move("select", self.select, "Show another answer to the same message.", Session, SelectTurn),
+            move("undo", self.undo, "Go back before the last turn.", MovedSession, Moving),
+            move("redo", self.redo, "Bring back what undo took away.", MovedSession, Moving),
+            move("clear", self.clear, "Begin anew; undoable.", MovedSession, Moving),
+            move("select", self.select, "Show another answer to the same message.", MovedSession, SelectTurn),
             move("retry", self.retry, "Ask again.", Accepted, RetryTurn, 202),
             move("edit", self.edit, "Ask something else instead.", Accepted, EditTurn, 202),
             move("branch", self.branch, "Copy the way to a turn into a new session.", Session, OfTurn, 201),
@@ -335,35 +368,44 @@ class SessionsApi:
 
     # --- moves ---------------------------------------------------------------------------------------
 
-    async def undo(self, call: ApiCall[Nothing, Nothing]) -> Answer:
+    async def undo(self, call: ApiCall[Nothing, Moving]) -> Answer:
         session_id, request = self._move(call)
-        return tagged(await self._with_current(call, self._engine.undo(call.owner, session_id, request)))
+        moved = self._engine.undo(call.owner, session_id, request, call.body.chosen())
+        return _moved(await self._with_current(call, moved))
 
-    async def redo(self, call: ApiCall[Nothing, Nothing]) -> Answer:
+    async def redo(self, call: ApiCall[Nothing, Moving]) -> Answer:
         session_id, request = self._move(call)
-        return tagged(await self._with_current(call, self._engine.redo(call.owner, session_id, request)))
+        moved = self._engine.redo(call.owner, session_id, request, call.body.chosen())
+        return _moved(await self._with_current(call, moved))
 
-    async def clear(self, call: ApiCall[Nothing, Nothing]) -> Answer:
+    async def clear(self, call: ApiCall[Nothing, Moving]) -> Answer:
         session_id, request = self._move(call)
-        return tagged(await self._with_current(call, self._engine.clear(call.owner, session_id, request)))
+        moved = self._engine.clear(call.owner, session_id, request, call.body.chosen())
+        return _moved(await self._with_current(call, moved))
 
     async def select(self, call: ApiCall[Nothing, SelectTurn]) -> Answer:
         session_id, request = self._move(call)
-        moved = self._engine.select(call.owner, session_id, call.body.turn_id, request)
-        return tagged(await self._with_current(call, moved))
+        chosen = call.body.chosen()
+        moved = self._engine.select(call.owner, session_id, call.body.turn_id, request, chosen)
+        return _moved(await self._with_current(call, moved))
 
     async def retry(self, call: ApiCall[Nothing, RetryTurn]) -> Accepted:
         session_id, request = self._move(call)
         body = call.body
-        moved = self._engine.retry(call.owner, session_id, body.turn_id, request, model=body.model)
+        moved = self._engine.retry(
+            call.owner, session_id, body.turn_id, request, body.chosen(), model=body.model
+        )
         return await self._with_current(call, moved)
 
     async def edit(self, call: ApiCall[Nothing, EditTurn]) -> Accepted:
         session_id, request = self._move(call)
+        body = call.body
         # The new turn keeps the profile that was chosen for the old one, with words of this caller.
-        turn = await self._turn_to_edit(call.owner, session_id, call.body.turn_id)
+        turn = await self._turn_to_edit(call.owner, session_id, body.turn_id)
         check_place(call, is_named=turn is not None and turn.profile is not None)
-        moved = self._engine.retry(call.owner, session_id, call.body.turn_id, request, text=call.body.text)
+        moved = self._engine.retry(
+            call.owner, session_id, body.turn_id, request, body.chosen(), text=body.text
+        )
         return await self._with_current(call, moved)
 
     async def _turn_to_edit(self, owner: str, session_id: str, turn_id: str | None) -> Turn | None:
@@ -401,6 +443,12 @@ class SessionsApi:
 def tagged(session: Session) -> Answer:
     """The session with its version as ETag, ready for If-Match."""
     return Answer(session, headers=((b"etag", b'"%d"' % session.version),))
+
+
+def _moved(session: Session) -> Answer:
+    fields = {name: getattr(session, name) for name in session.__struct_fields__}
+    moved = MovedSession(**fields, is_conversation_only=session.project is not None)
+    return tagged(moved)
 
 
 def check_key(key: str) -> None:

@@ -41,6 +41,32 @@ CHECKPOINTS_OF_SESSION: Select[[int, int, int], CheckpointColumns] = Select(
 CHECKPOINTS_OF_TURN: Select[[int], CheckpointColumns] = Select("checkpoints_of_turn", CheckpointColumns)
 CHECKPOINT_TREES: Select[[int, int], CheckpointTree] = Select("checkpoint_trees", CheckpointTree)
 
+
+class WorkingCopyColumns(Columns, frozen=True):
+    wanted: str | None
+    present: str | None
+    choices: str | None  # JSON
+    machine: str | None
+
+
+class UnsettledColumns(Columns, frozen=True):
+    owner: str
+    session_id: str
+    machine: str | None
+
+
+CHECKPOINT_LAST_OF_TURN: Select[[int], CheckpointColumns] = Select(
+    "checkpoint_last_of_turn", CheckpointColumns
+)
+CHECKPOINT_FIRST_OF_TURN: Select[[int], CheckpointColumns] = Select(
+    "checkpoint_first_of_turn", CheckpointColumns
+)
+CHECKPOINT_OF_TREE: SelectValue[[int, str], int | None] = SelectValue("checkpoint_of_tree")
+WORKING_COPY: Select[[int], WorkingCopyColumns] = Select("working_copy", WorkingCopyColumns)
+WORKING_COPY_SETTLE: SelectValue[[int, str, str | None], int] = SelectValue("working_copy_settle")
+WORKING_COPIES_UNSETTLED: Select[[], UnsettledColumns] = Select("working_copies_unsettled", UnsettledColumns)
+TURN_FILES: SelectValue[[int], str | None] = SelectValue("turn_files")
+
 # --- files ---------------------------------------------------------------------------------------------
 
 

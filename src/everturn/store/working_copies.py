@@ -1,0 +1,219 @@
+"""Working copies: the rows that say which files a session's folder holds, and which it has to hold.
+
+Files follow the turns that leave and join the shown path. A turn that joins brings the files it left behind;
+if none of them has any, the files become what they were before the first change of the turns that leave; if
+these changed nothing either, the files stay as they are.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from everturn.domain.checkpoints import Cause, Changes, Checkpoint
+from everturn.domain.events import FilesRestored
+from everturn.domain.trees import EMPTY_TREE
+from everturn.domain.working_copies import (
+    FilesChoice,
+    FilesPlan,
+    Move,
+    MoveFiles,
+    PlanNeeded,
+    RestoredFiles,
+    Unsettled,
+    WorkingCopy,
+)
+from everturn.store.checkpoints import CheckpointPlace, add_checkpoint, checkpoint_of
+from everturn.store.scripts.common import (
+    add_events,
+    get_session,
+    locked_shown_session,
+    paths_apart,
+    refuse_busy,
+    shown_session,
+)
+from everturn.store.scripts.queries.files import (
+    CHECKPOINT_FIRST_OF_TURN,
+    CHECKPOINT_LAST,
+    CHECKPOINT_LAST_OF_TURN,
+    CHECKPOINT_OF_TREE,
+    TURN_FILES,
+    WORKING_COPIES_UNSETTLED,
+    WORKING_COPY,
+    WORKING_COPY_SETTLE,
+)
+from everturn.store.scripts.rows import SessionRow, TurnRow, to_json
+from everturn.store.scripts.script import Database, Script, Tx, q
+from everturn.store.sessions.targets import find_target
+
+_choices: msgspec.json.Decoder[dict[str, FilesChoice]] = msgspec.json.Decoder(dict[str, FilesChoice])
+
+
+class WorkingCopies:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def get(self, owner: str, session_id: str) -> WorkingCopy:
+        return await self._db.read(_get, owner, session_id)
+
+    async def after_move(self, owner: str, session_id: str, move: Move, turn_id: str | None) -> str | None:
+        return await self._db.read(_after_move, owner, session_id, move, turn_id)
+
+    async def restore(self, owner: str, session_id: str, plan: FilesPlan) -> Checkpoint:
+        return await self._db.write(_restore, owner, session_id, plan)
+
+    async def settle(
+        self, owner: str, session_id: str, wanted: str, machine: str | None, done: RestoredFiles
+    ) -> bool:
+        return await self._db.write(_settle, owner, session_id, wanted, machine, done)
+
+    async def unsettled(self) -> list[Unsettled]:
+        return await self._db.read(_unsettled)
+
+
+def _get(tx: Tx, owner: str, session_id: str) -> Script[WorkingCopy]:
+    session = yield from get_session(tx, owner, session_id)
+    return (yield from _working_copy(session))
+
+
+def _working_copy(session: SessionRow) -> Script[WorkingCopy]:
+    row = yield from WORKING_COPY.first(session.no)
+    if row is None:
+        return WorkingCopy()
+    last = yield from CHECKPOINT_LAST.first(session.no)
+    return WorkingCopy(
+        last=None if last is None else checkpoint_of(last),
+        wanted=row.wanted,
+        present=row.present or EMPTY_TREE,
+        choices={} if row.choices is None else _choices.decode(row.choices),
+        machine=row.machine,
+    )
+
+
+def _after_move(tx: Tx, owner: str, session_id: str, move: Move, turn_id: str | None) -> Script[str | None]:
+    session = yield from shown_session(tx, owner, session_id)
+    return (yield from _files_at(session, (yield from find_target(session, move, turn_id))))
+
+
+def _files_at(session: SessionRow, head_no: int | None) -> Script[str | None]:
+    """The tree that goes with a new head; None if the files stay as they are."""
+    if session.session.project is not None:
+        return None  # a project's folder belongs to the user (E06)
+    leaving, joining = yield from paths_apart(session.head_no, head_no)
+    for turn_no in joining:
+        row = yield from CHECKPOINT_LAST_OF_TURN.first(turn_no)
+        if row is not None:
+            return row.tree
+    for turn_no in reversed(leaving):
+        row = yield from CHECKPOINT_FIRST_OF_TURN.first(turn_no)
+        if row is not None:
+            return row.before or None
+    return None
+
+
+def move_files(tx: Tx, session: SessionRow, head_no: int | None, files: MoveFiles | None) -> Script[None]:
+    """Called before the head moves, in the same transaction. Raises PlanNeeded."""
+    plan = yield from _checked_plan(session, head_no, files)
+    if plan is not None:
+        yield from _record_present(tx, session, plan)
+        yield from _want(tx, session, head_no, plan.wanted, plan.present, plan.choices)
+
+
+def plan_files(tx: Tx, session: SessionRow, turn: TurnRow, files: MoveFiles | None) -> Script[None]:
+    """Remember with a turn that is asked again what happens to the files when it is claimed. Raises
+    PlanNeeded."""
+    plan = yield from _checked_plan(session, turn.parent_no, files)
+    if plan is not None:
+        yield from _record_present(tx, session, plan)
+        yield q("turn_files_put", turn.no, to_json(plan.choices))
+
+
+def claim_files(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
+    """Carry out what was planned when the turn was asked again. Called before the head moves to it."""
+    planned = yield from TURN_FILES.first(turn.no)
+    if planned is None:
+        return
+    wanted = yield from _files_at(session, turn.parent_no)
+    present = (yield from _working_copy(session)).tree
+    if wanted is not None and wanted != present:
+        yield from _want(tx, session, turn.parent_no, wanted, present, _choices.decode(planned))
+
+
+def _checked_plan(
+    session: SessionRow, head_no: int | None, files: MoveFiles | None
+) -> Script[FilesPlan | None]:
+    """The plan for this move, if it concerns files at all."""
+    wanted = None if files is None else (yield from _files_at(session, head_no))
+    if files is None or wanted is None:
+        return None
+    now = yield from _working_copy(session)
+    if wanted == now.tree:
+        return None  # the turns made no difference
+    plan = files.plan
+    if plan is None or plan.wanted != wanted or not _is_current(plan, now):
+        raise PlanNeeded
+    return plan
+
+
+def _is_current(plan: FilesPlan, now: WorkingCopy) -> bool:
+    return now.wanted is None and plan.after == (None if now.last is None else now.last.id)
+
+
+def _record_present(tx: Tx, session: SessionRow, plan: FilesPlan) -> Script[None]:
+    """Store what a user changed since the last checkpoint, as part of the turn that is left: redo brings it
+    back."""
+    now = yield from _working_copy(session)
+    if plan.present != now.tree:
+        place = CheckpointPlace(session.head_no, 0, Cause.FOUND)
+        yield from add_checkpoint(tx, session, place, now.tree, plan.present, plan.changes)
+
+
+def _want(
+    tx: Tx,
+    session: SessionRow,
+    head_no: int | None,
+    wanted: str,
+    present: str,
+    choices: dict[str, FilesChoice],
+) -> Script[None]:
+    number = yield from CHECKPOINT_OF_TREE.first(session.no, wanted)
+    if number is None and wanted != EMPTY_TREE:
+        # Its checkpoint was thinned out; the tree is still there, as what a later one was compared with.
+        place = CheckpointPlace(head_no, 0, Cause.RESTORED)
+        yield from add_checkpoint(tx, session, place, present, wanted, Changes())
+        number = yield from CHECKPOINT_OF_TREE.first(session.no, wanted)
+    yield q("working_copy_want", session.no, number, wanted, present, to_json(choices))
+
+
+def _restore(tx: Tx, owner: str, session_id: str, plan: FilesPlan) -> Script[Checkpoint]:
+    session = yield from locked_shown_session(tx, owner, session_id)
+    yield from refuse_busy(session)
+    if not _is_current(plan, (yield from _working_copy(session))):
+        raise PlanNeeded
+    yield from _record_present(tx, session, plan)
+    place = CheckpointPlace(session.head_no, 0, Cause.RESTORED)
+    made = yield from add_checkpoint(tx, session, place, plan.present, plan.wanted, Changes())
+    yield from _want(tx, session, session.head_no, plan.wanted, plan.present, plan.choices)
+    return made
+
+
+def _settle(
+    tx: Tx, owner: str, session_id: str, wanted: str, machine: str | None, done: RestoredFiles
+) -> Script[bool]:
+    session = yield from locked_shown_session(tx, owner, session_id)
+    if (yield from WORKING_COPY_SETTLE.first(session.no, wanted, machine)) is None:
+        return False
+    last = (yield from _working_copy(session)).last
+    event = FilesRestored(
+        at=session.session.head or "start",
+        checkpoint=None if last is None else last.id,
+        changes=done.changes,
+        changes_total=done.changes_total,
+        kept=done.kept,
+    )
+    yield from add_events(tx, session, None, 0, 0, [event], is_activity=False)
+    return True
+
+
+def _unsettled(tx: Tx) -> Script[list[Unsettled]]:
+    rows = yield from WORKING_COPIES_UNSETTLED.all()
+    return [Unsettled(row.owner, row.session_id, row.machine) for row in rows]

@@ -1,0 +1,267 @@
+"""Restores the files of a session: plans what a move changes, then brings the folder there.
+
+A plan looks at the folder, stores what it holds, and compares three trees: the last checkpoint, what is there
+now, and what is wanted. What differs from the first two is a user's own work, and never overwritten unasked.
+The store then says in one transaction what the folder has to hold (``domain/working_copies``). ``finish``
+brings it there; it can be repeated at any time, and until it is done no tool of the session runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeVar, TypeVarTuple
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from everturn.domain.checkpoints import LISTED_MAX, Changes, FileChange
+from everturn.domain.errors import (
+    BlobDamaged,
+    BlobMissing,
+    DiskFull,
+    DiskReadOnly,
+    EverturnError,
+    FilesConflict,
+    TreeUnreadable,
+    WorkspaceUnreadable,
+)
+from everturn.domain.probe import Moment, Probe
+from everturn.domain.sessions import Session
+from everturn.domain.store import Store
+from everturn.domain.trees import shown
+from everturn.domain.working_copies import (
+    FileChoices,
+    FilesPlan,
+    KeptFile,
+    Move,
+    RestoredFiles,
+    WorkingCopy,
+)
+from everturn.workspace.diff import Change, diff, find_conflicts
+from everturn.workspace.index import Folder
+from everturn.workspace.overlay import overlay
+from everturn.workspace.recorder import Recorder, file_change, is_of_file, opened
+from everturn.workspace.restore import Restore
+from everturn.workspace.steps import find_steps
+from everturn.workspace.thread_blobs import ThreadBlobs
+
+FindFolder = Callable[[Session], Awaitable[Path]]
+_THREADS: Final = 4
+_WAITING_MAX: Final = 100
+_REMEMBERED_MAX: Final = 32  # scans of plans that may be carried out soon
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+
+class ShownPlan(msgspec.Struct, frozen=True):
+    """A plan with what a user is shown of it. ``conflicts``: their own changes that it would overwrite."""
+
+    plan: FilesPlan
+    changes: tuple[FileChange, ...]
+    total: int
+    conflicts: tuple[FileChange, ...]
+
+    @property
+    def digest(self) -> str:
+        """The same only for the same files in the folder and the same to be restored."""
+        text = f"{self.plan.after} {self.plan.present} {self.plan.wanted}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def decided(self, choices: FileChoices) -> FilesPlan:
+        """The plan with a choice for each conflict. Raises FilesConflict if one is missing."""
+        chosen = {conflict.path: choices.of(conflict.path) for conflict in self.conflicts}
+        open_ones = tuple(one for one in self.conflicts if chosen[one.path] is None)
+        if open_ones:
+            raise FilesConflict(open_ones)
+        kept = {path: choice for path, choice in chosen.items() if choice is not None}
+        return msgspec.structs.replace(self.plan, choices=kept)
+
+
+class Restorer:
+    def __init__(
+        self, store: Store, recorder: Recorder, find_folder: FindFolder, probe: Probe | None = None
+    ) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._find_folder = find_folder
+        self._probe = probe or Probe()
+        self._blobs = ThreadBlobs(store.blobs)
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._waiting = anyio.CapacityLimiter(_WAITING_MAX)  # of its own: a holder must not wait for waiters
+        self._seen: dict[str, Folder] = {}
+
+    # --- planning ----------------------------------------------------------------------------------
+
+    async def plan_move(self, session: Session, move: Move, turn_id: str | None) -> ShownPlan | None:
+        """What a move does to the files; None if it leaves them as they are.
+
+        Finishes an earlier restore first. Raises NothingToDo, NotFound, Gone, and as ``finish``.
+        """
+        wanted = await self._store.working_copies.after_move(session.owner, session.id, move, turn_id)
+        return None if wanted is None else await self._plan(session, wanted, None)
+
+    async def plan_restore(self, session: Session, tree: str, paths: Sequence[bytes] = ()) -> ShownPlan:
+        """What restoring a tree, or some paths of it, does to the files. Raises as ``finish``."""
+        return await self._plan(session, tree, tuple(paths))
+
+    async def _plan(self, session: Session, wanted: str, paths: tuple[bytes, ...] | None) -> ShownPlan:
+        folder = await self._find_folder(session)
+        async with self._locked(folder):
+            await self._finish(session, folder)
+            copy = await self._store.working_copies.get(session.owner, session.id)
+            seen = await self._recorder.look(session, folder)
+            present = seen.tree
+            if paths:
+                wanted = await self._in_thread(self._overlay, present, wanted, paths)
+            plan = FilesPlan(
+                after=None if copy.last is None else copy.last.id,
+                present=present,
+                changes=seen.changes or Changes(),
+                wanted=wanted,
+            )
+            changes, conflicts = await self._in_thread(self._compare, copy.tree, present, wanted)
+        self._remember(session.id, seen.folder)
+        await self._probe.reach(Moment.FILES_PLANNED, session.id)
+        files = [file_change(change) for change in changes if is_of_file(change)]
+        return ShownPlan(
+            plan,
+            tuple(files[:LISTED_MAX]),
+            len(files),
+            tuple(file_change(_reverse(one)) for one in conflicts),
+        )
+
+    def _overlay(self, present: str, wanted: str, paths: tuple[bytes, ...]) -> str:
+        return overlay(self._blobs.load, self._blobs.put, present, wanted, paths)
+
+    def _compare(self, last: str, present: str, wanted: str) -> tuple[list[Change], list[Change]]:
+        load = self._blobs.load
+        return diff(load, present, wanted), find_conflicts(load, last, present, wanted)
+
+    def _remember(self, session_id: str, found: Folder) -> None:
+        self._seen.pop(session_id, None)
+        self._seen[session_id] = found
+        while len(self._seen) > _REMEMBERED_MAX:
+            del self._seen[next(iter(self._seen))]
+
+    # --- restoring ---------------------------------------------------------------------------------
+
+    async def finish(self, session: Session) -> RestoredFiles | None:
+        """Bring the folder to what is wanted; None if it is there, or if it is another machine's.
+
+        On return it is durable. Cancelled, it is finished by the next call. Raises DiskFull, DiskReadOnly,
+        WorkspaceUnreadable, and what the blobs and the store raise: nothing is lost then, and what is wanted
+        can be restored again.
+        """
+        copy = await self._store.working_copies.get(session.owner, session.id)
+        if copy.wanted is None:
+            return None
+        folder = await self._find_folder(session)
+        async with self._locked(folder):
+            return await self._finish(session, folder)
+
+    async def finish_all(self) -> dict[str, EverturnError]:
+        """Finish what was cut off; the errors by session. Called once, after a start."""
+        troubles: dict[str, EverturnError] = {}
+        for left in await self._store.working_copies.unsettled():
+            try:
+                session = await self._store.sessions.get(left.owner, left.session_id)
+                if self._store.machine.is_same(left.machine):
+                    await self.finish(session)
+            except EverturnError as error:
+                troubles[left.session_id] = error
+        return troubles
+
+    async def _finish(self, session: Session, folder: Path) -> RestoredFiles | None:
+        copy = await self._store.working_copies.get(session.owner, session.id)
+        if copy.wanted is None or not self._store.machine.is_same(copy.machine):
+            return None
+        known = self._seen.pop(session.id, None)
+        if known is not None and known.tree != copy.present:
+            known = None
+        done, found = await self._in_thread(self._bring, session, copy, folder, known)
+        await self._probe.reach(Moment.FILES_RESTORED, session.id)
+        machine = self._store.machine.text if self._store.machine.id else None
+        with anyio.CancelScope(shield=True):
+            await self._store.working_copies.settle(session.owner, session.id, copy.wanted, machine, done)
+            if found.tree == copy.wanted:
+                await self._recorder.remember(session.id, found)
+        return done
+
+    def _bring(
+        self, session: Session, copy: WorkingCopy, folder: Path, known: Folder | None
+    ) -> tuple[RestoredFiles, Folder]:
+        """In a thread: restore, and scan what is there afterwards."""
+        wanted = copy.wanted or copy.tree
+        seen = self._recorder.scan(session, folder, known)
+        try:
+            steps = find_steps(self._blobs.load, copy, seen.tree, wanted)
+        except (BlobMissing, BlobDamaged, TreeUnreadable) as error:
+            # Nothing can be done about it, and the session must not wait for it for ever.
+            return RestoredFiles(kept=(KeptFile("", error.message),)), seen
+        try:
+            with opened(folder) as root:
+                restored = Restore(root, self._fetch, seen=seen).run(steps.changes)
+        except OSError as error:
+            raise _explain(error) from error
+        kept = steps.kept | restored.kept
+        changed = [one for one in steps.whole if is_of_file(one) and one.path not in kept]
+        done = RestoredFiles(
+            tuple(file_change(one) for one in changed[:LISTED_MAX]),
+            len(changed),
+            tuple(KeptFile(shown(path), why) for path, why in sorted(kept.items())[:LISTED_MAX]),
+        )
+        return done, self._recorder.scan(session, folder, seen)
+
+    def _fetch(self, sha256: str) -> Iterator[bytes]:
+        """Damaged bytes are the trouble of one file: it is kept as it is, and named."""
+        try:
+            yield from self._blobs.fetch(sha256)
+        except (BlobMissing, BlobDamaged) as error:
+            raise OSError(errno.ENODATA, error.message) from error
+
+    async def _in_thread(self, act: Callable[[*Args], T], *args: *Args) -> T:
+        return await anyio.to_thread.run_sync(act, *args, limiter=self._threads)
+
+    @asynccontextmanager
+    async def _locked(self, folder: Path) -> AsyncIterator[None]:
+        """Only one task, of all processes on this machine, restores or plans in a folder."""
+        handle = await anyio.to_thread.run_sync(_lock, folder, limiter=self._waiting)
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+
+def _reverse(change: Change) -> Change:
+    """A conflict as what the user did: the file is there, changed or added."""
+    return Change(change.path, change.after, change.before)
+
+
+def _lock(folder: Path) -> int:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _explain(error: OSError) -> EverturnError:
+    name = f" ({os.fsdecode(error.filename)})" if error.filename else ""
+    message = (
+        f"The files could not be restored: {error.strerror or error}{name}. "
+        "What was there is stored, and the rest is restored before the next turn."
+    )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(message)
+    if error.errno == errno.EROFS:
+        return DiskReadOnly(message)
+    return WorkspaceUnreadable(message)

@@ -1,0 +1,51 @@
+"""The blobs for code in a thread: it waits for the event loop, which reads and stores."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import Final
+
+import anyio.from_thread
+
+from everturn.domain.blobs import Blobs
+from everturn.domain.trees import EMPTY_TREE, Tree, decode_tree
+from everturn.workspace.scan import Source
+
+_AT_ONCE: Final = 1 << 20  # bytes that are handed to the thread together
+
+
+class ThreadBlobs:
+    """Each method must be called in a thread that anyio started, and raises what the blobs raise."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def put(self, sources: Sequence[Source]) -> list[tuple[str, int]]:
+        blobs = anyio.from_thread.run(self._blobs.put_many, sources)
+        return [(blob.sha256, blob.size) for blob in blobs]
+
+    def load(self, sha256: str) -> Tree:
+        """Raises TreeUnreadable too."""
+        # The empty one is never stored: it is the same everywhere.
+        return Tree() if sha256 == EMPTY_TREE else decode_tree(b"".join(self.fetch(sha256)), sha256)
+
+    def fetch(self, sha256: str) -> Iterator[bytes]:
+        """The bytes of a blob, in pieces."""
+        stream = self._blobs.read(sha256)
+        try:
+            while pieces := anyio.from_thread.run(_next_pieces, stream):
+                yield from pieces
+        finally:
+            anyio.from_thread.run(stream.aclose)
+
+
+async def _next_pieces(stream: AsyncGenerator[bytes, None]) -> list[bytes]:
+    """As many as fit; none at the end."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in stream:
+        pieces.append(piece)
+        size += len(piece)
+        if size >= _AT_ONCE:
+            break
+    return pieces

@@ -1,0 +1,349 @@
+"""E02: undo, redo, select, clear, retry and edit carry the files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from everturn.domain.errors import DiskFull, FilesConflict, NothingToDo
+from everturn.domain.probe import Moment, Probe
+from everturn.domain.turns import TurnState
+from everturn.domain.working_copies import FileChoices, FilesChoice, Move, MoveFiles
+from everturn.store import Store
+from everturn.workspace.restore import Restore
+from tests.file_sessions import OWNER, FileSessions, open_file_sessions, put_files, request, writing
+from tests.trees import QuickDisk
+
+pytestmark = pytest.mark.anyio
+RESTORE, KEEP, BOTH = (
+    FileChoices(choice) for choice in (FilesChoice.RESTORE, FilesChoice.KEEP, FilesChoice.BOTH)
+)
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everturn.workspace.restore.DiskSync", QuickDisk)
+
+
+@pytest.fixture
+async def s(store: Store, tmp_path: Path) -> AsyncIterator[FileSessions]:
+    async with open_file_sessions(store, tmp_path) as sessions:
+        yield sessions
+
+
+async def test_e02_undo_and_redo_carry_the_files(s: FileSessions) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two", b_txt="new")
+    await engine.undo(OWNER, session.id, request())
+    assert s.files(session) == {"a.txt": "one"}
+    await engine.undo(OWNER, session.id, request())
+    assert s.files(session) == {}
+    await engine.redo(OWNER, session.id, request())
+    assert s.files(session) == {"a.txt": "one"}
+    await engine.redo(OWNER, session.id, request())
+    assert s.files(session) == {"a.txt": "two", "b.txt": "new"}
+    done = await s.restored(session)
+    assert [event.changes_total for event in done] == [2, 1, 1, 2]
+    assert {change.path: change.what for change in done[0].changes} == {
+        "a.txt": "changed",
+        "b.txt": "deleted",
+    }
+
+
+async def test_e02_undoing_a_turn_that_changed_nothing_leaves_the_files_alone(s: FileSessions) -> None:
+    session = await s.h.new_session()
+    await s.turn(session, a_txt="one")
+    await s.turn(session)
+    put_files(s.folder(session), {"a.txt": "mine"})
+    await s.h.engine.undo(OWNER, session.id, request())
+    assert s.files(session) == {"a.txt": "mine"}
+    assert await s.restored(session) == []
+
+
+async def test_e02_a_users_changes_are_a_conflict_before_anything_moves(s: FileSessions) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    turn = await s.turn(session, a_txt="one")
+    put_files(s.folder(session), {"a.txt": "mine", "notes.txt": "mine too"})
+    with pytest.raises(FilesConflict) as refused:
+        await engine.undo(OWNER, session.id, request())
+    conflicts = {one.path: one.what for one in refused.value.facts["conflicts"]}
+    assert conflicts == {"a.txt": "added", "notes.txt": "added"}
+    assert (await s.h.store.sessions.get(OWNER, session.id)).head == turn.id
+    assert s.files(session) == {"a.txt": "mine", "notes.txt": "mine too"}
+    assert await s.restored(session) == []
+
+
+@pytest.mark.parametrize(
+    ("choices", "files"),
+    [
+        (RESTORE, {"a.txt": "one"}),
+        (KEEP, {"a.txt": "mine", "b.txt": "two", "notes.txt": "mine too"}),
+        (BOTH, {"a.txt": "one", "a (mine).txt": "mine", "notes (mine).txt": "mine too"}),
+        (
+            FileChoices(None, {"a.txt": FilesChoice.BOTH, "notes.txt": FilesChoice.KEEP}),
+            {"a.txt": "one", "a (mine).txt": "mine", "notes.txt": "mine too"},
+        ),
+        (
+            FileChoices(FilesChoice.RESTORE, {"a.txt": FilesChoice.KEEP}),
+            {"a.txt": "mine"},
+        ),
+    ],
+    ids=["restore", "keep", "both", "by path", "restore but one"],
+)
+async def test_e02_the_caller_says_what_to_do_with_changed_files(
+    s: FileSessions, choices: FileChoices, files: dict[str, str]
+) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two", b_txt="two")
+    put_files(s.folder(session), {"a.txt": "mine", "notes.txt": "mine too"})
+    await engine.undo(OWNER, session.id, request(), choices)
+    assert s.files(session) == files
+    await engine.redo(OWNER, session.id, request(), RESTORE)
+    expected = {"a.txt": "mine", "b.txt": "two", "notes.txt": "mine too"}
+    assert s.files(session) == expected, "what was there before the undo was stored"
+
+
+async def test_e02_a_file_that_is_as_wanted_is_no_conflict(s: FileSessions) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two", b_txt="two")
+    put_files(s.folder(session), {"a.txt": "one", "b.txt": None})
+    await engine.undo(OWNER, session.id, request())
+    assert s.files(session) == {"a.txt": "one"}
+
+
+async def test_e02_a_repeated_request_moves_once(s: FileSessions) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two")
+    first = await engine.undo(OWNER, session.id, request("key"))
+    put_files(s.folder(session), {"a.txt": "mine"})
+    assert await engine.undo(OWNER, session.id, request("key")) == first
+    assert s.files(session) == {"a.txt": "mine"}
+    assert len(await s.restored(session)) == 1
+
+
+async def test_e02_clear_keeps_the_files_unless_asked(s: FileSessions) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await s.turn(session, b_txt="two")
+    await engine.clear(OWNER, session.id, request())
+    assert s.files(session) == {"a.txt": "one", "b.txt": "two"}
+    await engine.redo(OWNER, session.id, request())
+    await engine.clear(OWNER, session.id, request(), RESTORE)
+    assert s.files(session) == {}
+    await engine.redo(OWNER, session.id, request())
+    assert s.files(session) == {"a.txt": "one", "b.txt": "two"}
+
+
+async def test_e02_undo_after_a_clear_that_kept_the_files_keeps_them_too(s: FileSessions) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await engine.clear(OWNER, session.id, request())
+    await s.turn(session, b_txt="two")
+    await engine.undo(OWNER, session.id, request())
+    assert s.files(session) == {"a.txt": "one"}
+
+
+async def test_e02_retry_restores_when_its_turn_is_claimed_and_select_brings_each_version_back(
+    s: FileSessions,
+) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    first = await s.turn(session, a_txt="two", b_txt="two")
+    s.h.model.add(writing(c_txt="three"), "done")
+    accepted = await engine.retry(OWNER, session.id, None, request())
+    second = await s.h.settled(accepted.turn.id)
+    assert s.files(session) == {"a.txt": "one", "c.txt": "three"}
+    await engine.select(OWNER, session.id, first.id, request())
+    assert s.files(session) == {"a.txt": "two", "b.txt": "two"}
+    await engine.select(OWNER, session.id, second.id, request())
+    assert s.files(session) == {"a.txt": "one", "c.txt": "three"}
+
+
+async def test_e02_a_retry_over_changed_files_is_refused_and_can_be_told_what_to_do(s: FileSessions) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    first = await s.turn(session, a_txt="one")
+    put_files(s.folder(session), {"a.txt": "mine"})
+    with pytest.raises(FilesConflict):
+        await engine.retry(OWNER, session.id, None, request())
+    s.h.model.add("done")
+    accepted = await engine.retry(OWNER, session.id, None, request(), BOTH, text="again")
+    await s.h.settled(accepted.turn.id)
+    assert s.files(session) == {"a (mine).txt": "mine"}
+    await engine.select(OWNER, session.id, first.id, request(), RESTORE)
+    assert s.files(session) == {"a.txt": "mine"}
+
+
+async def test_e02_a_project_keeps_its_files(s: FileSessions, tmp_path: Path) -> None:
+    project = tmp_path.resolve() / "project"
+    project.mkdir()
+    session = await s.h.new_session(project=str(project))
+    await s.turn(session, a_txt="one")
+    assert await s.h.engine.moves.plan(OWNER, session.id, Move.UNDO, None) is None
+    await s.h.engine.undo(OWNER, session.id, request())
+    assert (project / "a.txt").read_text() == "one"
+
+
+async def test_e02_paths_that_checkpoints_leave_out_are_never_touched(s: FileSessions) -> None:
+    session = await s.h.new_session()
+    await s.turn(session, a_txt="one")
+    put_files(s.folder(session), {"node_modules/x.js": "installed", "deep/node_modules/y.js": "installed"})
+    await s.turn(session, a_txt="two")
+    await s.h.engine.undo(OWNER, session.id, request(), RESTORE)
+    await s.h.engine.undo(OWNER, session.id, request(), RESTORE)
+    assert s.files(session) == {"node_modules/x.js": "installed", "deep/node_modules/y.js": "installed"}
+
+
+async def test_e02_a_plan_shows_what_a_move_would_change(s: FileSessions) -> None:
+    session, moves = await s.h.new_session(), s.h.engine.moves
+    with pytest.raises(NothingToDo):
+        await moves.plan(OWNER, session.id, Move.UNDO, None)
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two", b_txt="two")
+    put_files(s.folder(session), {"b.txt": "mine"})
+    shown = await moves.plan(OWNER, session.id, Move.UNDO, None)
+    assert shown is not None
+    assert {one.path: one.what for one in shown.changes} == {"a.txt": "changed", "b.txt": "deleted"}
+    assert (shown.total, [one.path for one in shown.conflicts]) == (2, ["b.txt"])
+    again = await moves.plan(OWNER, session.id, Move.UNDO, None)
+    assert again is not None
+    assert again.digest == shown.digest
+    put_files(s.folder(session), {"b.txt": "mine again"})
+    later = await moves.plan(OWNER, session.id, Move.UNDO, None)
+    assert later is not None
+    assert later.digest != shown.digest
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class KillingProbe(Probe):
+    def __init__(self, moment: Moment) -> None:
+        self._moment = moment
+
+    async def reach(self, moment: Moment, subject: str = "") -> None:
+        if moment is self._moment:
+            raise Killed
+
+
+async def _prepared(s: FileSessions) -> Any:
+    session = await s.h.new_session()
+    await s.turn(session, a_txt="one", z_txt="one")
+    await s.turn(session, a_txt="two", b_txt="two", z_txt=None)
+    put_files(s.folder(session), {"a.txt": "mine"})
+    return session
+
+
+AFTER = {"a.txt": "one", "a (mine).txt": "mine", "z.txt": "one"}
+
+
+async def test_e02_killed_before_the_move_nothing_has_changed(store: Store, tmp_path: Path) -> None:
+    probe = KillingProbe(Moment.FILES_PLANNED)
+    async with open_file_sessions(store, tmp_path, crashes=True, probe=probe) as s:
+        session = await _prepared(s)
+        with pytest.raises(Killed):
+            await s.h.engine.undo(OWNER, session.id, request("key"), BOTH)
+        assert s.files(session) == {"a.txt": "mine", "b.txt": "two"}
+    async with open_file_sessions(store, tmp_path) as s:
+        await s.h.engine.undo(OWNER, session.id, request("key"), BOTH)
+        assert s.files(session) == AFTER
+
+
+@pytest.mark.parametrize("is_claimed", [False, True], ids=["start", "claim"])
+@pytest.mark.parametrize("calls", [1, 2, 3, 4, 0], ids=lambda calls: f"call {calls}" if calls else "restored")
+async def test_e02_killed_while_restoring_the_next_start_or_claim_finishes_it(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int, is_claimed: bool
+) -> None:
+    """Killed before the n-th file is removed or renamed, or before the row says that all is there."""
+    probe = KillingProbe(Moment.FILES_RESTORED)
+    async with open_file_sessions(store, tmp_path, crashes=True, probe=probe) as s:
+        session = await _prepared(s)
+        with monkeypatch.context() as patched:
+            if calls:
+                _kill_at(patched, calls)
+            with pytest.raises(Killed):
+                await s.h.engine.undo(OWNER, session.id, request("key"), BOTH)
+    assert (await store.working_copies.get(OWNER, session.id)).wanted is not None
+    async with open_file_sessions(store, tmp_path) as s:
+        if is_claimed:
+            await s.turn(session, c_txt="three")
+            assert s.files(session) == {**AFTER, "c.txt": "three"}
+        await s.h.seen(session, "files.restored")
+        await s.h.engine.undo(OWNER, session.id, request("key"))
+        assert s.files(session) == {**AFTER, **({"c.txt": "three"} if is_claimed else {})}
+        (done,) = await s.restored(session)
+        assert done.changes_total == 3
+        assert (await store.working_copies.get(OWNER, session.id)).wanted is None
+
+
+def _kill_at(patched: pytest.MonkeyPatch, calls: int) -> None:
+    left = calls
+
+    def counted(name: str) -> Any:
+        real = getattr(os, name)
+
+        def act(path: Any, *args: Any, **keywords: Any) -> Any:
+            nonlocal left
+            if "dir_fd" in keywords or "src_dir_fd" in keywords:
+                left -= 1
+                if left == 0:
+                    raise Killed
+            return real(path, *args, **keywords)
+
+        return act
+
+    for name in ("unlink", "rename"):
+        patched.setattr(os, name, counted(name))
+
+
+async def test_e02_what_is_changed_after_a_crash_is_kept_and_named(store: Store, tmp_path: Path) -> None:
+    probe = KillingProbe(Moment.MOVE_WRITTEN)
+    async with open_file_sessions(store, tmp_path, crashes=True, probe=probe) as s:
+        session = await s.h.new_session()
+        await s.turn(session, a_txt="one")
+        await s.turn(session, a_txt="two", b_txt="two")
+        shown = await s.h.engine.moves.plan(OWNER, session.id, Move.UNDO, None)
+        assert shown is not None
+        await store.transcript.undo(OWNER, session.id, request(), files=MoveFiles(shown.plan))
+        put_files(s.folder(session), {"a.txt": "mine"})
+    async with open_file_sessions(store, tmp_path) as s:
+        await s.h.seen(session, "files.restored")
+        assert s.files(session) == {"a.txt": "mine"}
+        (done,) = await s.restored(session)
+        assert [(one.path, one.why) for one in done.kept] == [("a.txt", "it was changed meanwhile")]
+
+
+async def test_e02_a_full_disk_stops_out_loud_and_the_turn_can_be_resumed(
+    s: FileSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device", "a.txt")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Restore, "run", full)
+        with pytest.raises(DiskFull, match=r"a\.txt"):
+            await engine.undo(OWNER, session.id, request("key"))
+        assert (await s.h.store.working_copies.get(OWNER, session.id)).wanted is not None
+        turn = await s.h.run(session)
+        assert (turn.state, turn.failure and turn.failure.code) == (TurnState.INTERRUPTED, "disk_full")
+        assert s.files(session) == {"a.txt": "two"}
+    s.h.model.add("done")
+    await engine.resume(OWNER, turn.id)
+    with anyio.fail_after(60):
+        while (await s.h.turn(turn.id)).state is not TurnState.COMPLETED:
+            await s.h.settled(turn.id)
+            await anyio.sleep(0.01)
+    assert s.files(session) == {"a.txt": "one"}
