@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import wave
+import zipfile
 import zlib
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.acceptance.paging import PAGE, House, open_house, say
+from tests.acceptance.paging import PAGE, House, Tool, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
@@ -177,4 +179,91 @@ async def test_a_file_is_downloaded_and_shown_larger(data_dir: Path) -> None:
         await page.locator('[data-path="notes.txt"]').click()
         await page.locator('[data-path="ops/backup.sh"]').click()
         await expect(page.locator(".pv")).to_contain_text("This file is no longer there.")
+        assert house.complaints == []
+
+
+async def with_turns(house: House, page: Page) -> None:
+    """Two turns: the first writes two files, the second changes one of them and adds a third."""
+
+    def write(path: str, text: str) -> Tool:
+        return Tool("write_file", {"path": path, "content": text})
+
+    house.provider.on("first", [write("a.txt", "one\n"), write("ops/b.sh", "exit 0\n")], ["Written."])
+    house.provider.on(
+        "second",
+        [Tool("read_file", {"path": "a.txt"})],
+        [write("a.txt", "one\ntwo\n"), write("c.csv", "x,y\n1,2\n")],
+        ["Changed."],
+    )
+    for count, words in enumerate(("the first", "the second"), 1):
+        await say(page, words)
+        await expect(page.locator(DONE)).to_have_count(count)
+
+
+def members(path: Path) -> dict[str, str]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name).decode() for name in archive.namelist() if not name.endswith("/")}
+
+
+async def test_what_changed_is_marked_and_compared(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await with_turns(house, page)
+        await page.locator(".bar").get_by_label("Files").click()
+        panel = page.get_by_role("complementary", name="Files")
+        await expect(panel.get_by_role("radio", name="Session")).to_have_text("Session3")
+        await expect(panel.get_by_role("radio", name="Turn")).to_have_text("Turn2")
+        changed = panel.locator('[data-path="a.txt"]')
+        await expect(changed.get_by_label("changed in this turn")).to_be_visible()
+        await expect(changed).to_contain_text("+1")
+        await panel.locator('[data-path="ops"]').click()
+        earlier = panel.locator('[data-path="ops/b.sh"]')
+        await expect(earlier.get_by_label("changed earlier in this session")).to_be_visible()
+
+        await panel.get_by_role("radio", name="Turn").click()
+        await expect(panel.get_by_role("treeitem")).to_have_count(2)
+        await changed.click()
+        versions = panel.locator(".hist button")
+        await expect(versions).to_have_count(2)
+        await panel.get_by_role("button", name="Compare 1 and 2").click()
+        await expect(panel.locator(".diff .add")).to_contain_text("two")
+        await expect(panel.locator(".diff .del")).to_have_count(0)
+        # One version alone is looked at, and is what a download is of.
+        await versions.last.click()
+        await expect(panel.locator(".code code")).to_have_text("one")
+        async with page.expect_download() as downloading:
+            await panel.locator(".pvb").get_by_role("link", name="Download").click()
+        assert Path(await (await downloading.value).path()).read_text() == "one\n"
+
+        await panel.get_by_role("button", name="Compare", exact=True).first.click()
+        rows = panel.locator(".chg")
+        await expect(rows).to_have_text([re.compile("a.txt"), re.compile("c.csv")])
+        await expect(panel.locator(".diff .add")).to_contain_text("two")
+        await panel.get_by_label("From").select_option(label="Start")
+        await expect(rows).to_have_count(3)
+        await rows.filter(has_text="b.sh").click()
+        await expect(panel.locator(".diff", has_text="exit 0")).to_be_visible()
+        await panel.get_by_label("Back to files").click()
+        await expect(panel.get_by_role("tree")).to_be_visible()
+        assert house.complaints == []
+
+
+async def test_a_folder_and_everything_are_downloaded(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await with_turns(house, page)
+        await page.locator(".bar").get_by_label("Files").click()
+        folder = page.locator('[data-path="ops"]')
+        await folder.focus()
+        await page.keyboard.press("Tab")
+        async with page.expect_download() as downloading:
+            await page.keyboard.press("Enter")
+        download = await downloading.value
+        assert download.suggested_filename == "ops.zip"
+        assert members(Path(await download.path())) == {"b.sh": "exit 0\n"}
+        await expect(folder).to_have_attribute("aria-expanded", "false")
+        async with page.expect_download() as downloading:
+            await page.get_by_role("link", name="Download all").click()
+        everything = members(Path(await (await downloading.value).path()))
+        assert everything == {"a.txt": "one\ntwo\n", "c.csv": "x,y\n1,2\n", "ops/b.sh": "exit 0\n"}
         assert house.complaints == []

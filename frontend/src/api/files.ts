@@ -1,7 +1,7 @@
 /** The files of one session: how the server is asked for them. */
 
 import { Problem, type Api } from "./client";
-import type { FileChanges, FileDiff, FileVersion, SavedFile, WorkspaceFiles } from "./types";
+import type { FileChanges, FileHistory, FilesDiff, SavedFile, WorkspaceFiles } from "./types";
 
 /** `now` (default: the folder), `start`, a turn, `before:` a turn, or a checkpoint. */
 export type At = string;
@@ -16,7 +16,7 @@ export interface FileContent {
 }
 
 /** What this server can do with files by now. */
-export const offers = { versions: false, saving: false };
+export const offers = { versions: true, cards: false, saving: false };
 
 export const textBytesMax = 1_000_000;
 const uploadTimeoutMs = 600_000;
@@ -45,16 +45,19 @@ export class FilesApi {
     return this.api.address(`${this.root}/archive`, { path: path || undefined, at: named(at) });
   }
 
-  changes(from: At, to: At): Promise<FileChanges> {
-    return this.api.get(`${this.root}/diff`, { query: { from, to } });
+  async changes(from: At, to: At): Promise<FileChanges> {
+    const { changes, total } = await this.api.get<FilesDiff>(`${this.root}/diff`, { query: { from, to } });
+    return { changes: changes ?? [], total: total ?? 0 };
   }
 
-  diff(path: string, from: At, to: At): Promise<FileDiff> {
+  /** How one file differs, line by line. */
+  diff(path: string, from: At, to: At): Promise<FilesDiff> {
     return this.api.get(`${this.root}/diff`, { query: { from, to, path } });
   }
 
-  async history(path: string): Promise<FileVersion[]> {
-    return (await this.api.get<{ versions: FileVersion[] }>(`${this.root}/history`, { query: { path } })).versions;
+  /** The versions of a file that differ, newest first. */
+  history(path: string): Promise<FileHistory> {
+    return this.api.get(`${this.root}/history`, { query: { path } });
   }
 
   /** The beginning of a file, as text where it is text. */

@@ -37,32 +37,13 @@ export type WorkspaceFiles = Schemas["WorkspaceFiles"];
 export type WorkspaceText = Schemas["WorkspaceText"];
 export type ShownFolders = Schemas["ShownFolders"];
 
-export interface FileChange {
-  path: string;
-  what: "added" | "changed" | "deleted";
-  size?: number;
-  added?: number | null;
-  removed?: number | null;
-  is_binary?: boolean;
-}
+export type FileChange = Schemas["ComparedFile"];
+export type FileVersion = Schemas["FileVersion"];
+export type FileHistory = Schemas["FileHistory"];
+export type FilesDiff = Schemas["FilesDiff"];
 export interface FileChanges {
   changes: FileChange[];
   total: number;
-}
-export interface FileDiff {
-  path: string;
-  text: string;
-  is_cut?: boolean;
-  is_binary?: boolean;
-}
-export interface FileVersion {
-  checkpoint: string;
-  turn_id?: string | null;
-  cause: "call" | "found" | "saved";
-  created_at: number;
-  size: number;
-  sha256: string;
-  what: "added" | "changed" | "deleted";
 }
 export interface SavedFile {
   path: string;
