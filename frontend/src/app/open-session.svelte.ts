@@ -7,6 +7,7 @@ import type { Conversation } from "../state/conversation";
 import { attachmentsOf, textOf, type AskState, type CallItem, type TurnView } from "../state/items";
 import { argumentsFrom, fieldsOf, type Field } from "../state/tools";
 import type { Link } from "../wire/link";
+import type { FilesPlan, MoveAction, MoveFiles } from "./moves.svelte";
 import { words } from "../words";
 import type { SessionFiles } from "./session-files.svelte";
 
@@ -47,6 +48,8 @@ export class OpenSession {
   askingStop = $state<string | null>(null);
   /** What the Files tab shows; made with the first look at it (`filesOf`). */
   files: SessionFiles | null = null;
+  /** The turns that were undone here, the first one first. */
+  undone: string[] = [];
   private moves: Promise<void> = Promise.resolve();
   private moving = 0;
   private moved = 0;
@@ -279,14 +282,14 @@ export class OpenSession {
     return this.api.post(`api/turns/${turn.id}/resume`);
   }
 
-  async retry(turn: TurnView, model?: string): Promise<void> {
-    await this.again("retry", turn, { turn_id: turn.id, ...(model ? { model } : {}) }, turn.asked);
+  async retry(turn: TurnView, model?: string, files: MoveFiles = {}): Promise<void> {
+    await this.again("retry", turn, { turn_id: turn.id, ...(model ? { model } : {}), ...files }, turn.asked);
   }
 
-  async edit(turn: TurnView, text: string): Promise<void> {
+  async edit(turn: TurnView, text: string, files: MoveFiles = {}): Promise<void> {
     const kept = turn.asked?.parts.filter((part) => part.type !== "text") ?? [];
     const asked = turn.asked ? { ...turn.asked, parts: [{ type: "text" as const, text }, ...kept] } : null;
-    await this.again("edit", turn, { turn_id: turn.id, text }, asked);
+    await this.again("edit", turn, { turn_id: turn.id, text, ...files }, asked);
   }
 
   private async again(name: string, turn: TurnView, body: Record<string, unknown>, asked: Message | null): Promise<void> {
@@ -309,16 +312,27 @@ export class OpenSession {
     return turns.findLast((turn) => turn.kind === "message" && textOf(turn.asked)) ?? null;
   }
 
-  async select(turn: TurnView, offset: number): Promise<void> {
-    const target = turn.siblingIds[turn.sibling - 1 + offset];
-    if (target) await this.move("select", { turn_id: target });
+  /** Show another answer to the same message. */
+  select(turnId: string, files: MoveFiles = {}): Promise<void> {
+    return this.move("select", { turn_id: turnId, ...files });
   }
 
-  undo(): Promise<void> {
-    return this.move("undo");
+  undo(files: MoveFiles = {}): Promise<void> {
+    return this.move("undo", { ...files });
   }
-  redo(): Promise<void> {
-    return this.move("redo");
+  redo(files: MoveFiles = {}): Promise<void> {
+    return this.move("redo", { ...files });
+  }
+
+  /** What a move would do to the files. A move that is refused for another reason says so itself. */
+  async filesPlan(action: MoveAction, turnId: string | null): Promise<FilesPlan> {
+    const query = { action, turn_id: action === "undo" || action === "redo" ? undefined : (turnId ?? undefined) };
+    try {
+      return await this.api.get<FilesPlan>(`api/sessions/${this.id}/files/plan`, { query });
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      return {};
+    }
   }
   clear(): Promise<void> {
     return this.move("clear");

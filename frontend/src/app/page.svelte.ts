@@ -8,6 +8,7 @@ import { needsYou } from "../state/list";
 import { words } from "../words";
 import { Connection } from "./connection.svelte";
 import { ModelList } from "./models.svelte";
+import { Moves } from "./moves.svelte";
 import { OpenSession, type News } from "./open-session.svelte";
 import { Post, readNewFolder, writeNewFolder } from "./post.svelte";
 import { Prefs } from "./prefs.svelte";
@@ -36,6 +37,7 @@ export class Page {
   readonly sessions: Sessions;
   readonly connection: Connection;
   readonly post: Post;
+  readonly moves = new Moves();
 
   route = $state.raw<Route>(readRoute(location.hash));
   opened = $state.raw<OpenSession | null>(null);

@@ -27,10 +27,10 @@ export function commandsFor(page: Page): Command[] {
     const last = opened.last;
     if (opened.isBusy) list.push({ id: "stop", label: words.commandStop, icon: "square", keys: ["Esc"], slash: "stop", run: () => page.stop() });
     if (last && !opened.isBusy) {
-      list.push({ id: "retry", label: words.commandRetry, icon: "rotate-cw", slash: "retry", run: () => page.attempt(() => opened.retry(last)) });
+      list.push({ id: "retry", label: words.commandRetry, icon: "rotate-cw", slash: "retry", run: () => page.attempt(() => page.moves.retry(opened, last)) });
       list.push({ id: "undo", label: words.commandUndo, icon: "undo-2", keys: [mod, "Z"], slash: "undo", run: () => page.attempt(() => undo(page)) });
     }
-    if (session?.redo_to) list.push({ id: "redo", label: words.commandRedo, icon: "redo-2", slash: "redo", run: () => page.attempt(() => opened.redo()) });
+    if (session?.redo_to) list.push({ id: "redo", label: words.commandRedo, icon: "redo-2", slash: "redo", run: () => page.attempt(() => page.moves.redo(opened, page.session?.redo_to)) });
     list.push(
       { id: "branch", label: words.branchHere, icon: "git-branch", slash: "branch", run: () => page.attempt(async () => page.go({ at: "session", id: (await opened.branch(null)).id })) },
       { id: "compact", label: words.compact, icon: "layers", slash: "compact", run: (rest) => page.attempt(() => opened.compact(rest)) },
@@ -66,12 +66,12 @@ export async function undo(page: Page): Promise<void> {
   const opened = page.opened;
   if (!opened) return;
   const undone = opened.last?.id;
-  await opened.undo();
+  if (!(await page.moves.undo(opened))) return;
   // The server may answer before the page has drawn the shorter conversation: only what changes after that ends the note.
   let before: string | undefined;
   page.toasts.show(words.undone, {
     label: words.redo,
-    run: () => void page.attempt(() => opened.redo()),
+    run: () => void page.attempt(() => page.moves.redo(opened, page.session?.redo_to)),
     isOver: () => {
       const last = opened.last?.id ?? "";
       if (before === undefined && last !== undone) before = last;

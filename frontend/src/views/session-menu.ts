@@ -13,7 +13,7 @@ export function sessionItems(page: Page, session: Session): MenuItem[] {
     const busy = opened.isBusy;
     items.push(
       { label: words.undo, icon: "undo-2", isOff: busy || !opened.last, run: () => void page.attempt(() => undo(page)) },
-      { label: words.redo, icon: "redo-2", isOff: busy || !session.redo_to, run: () => void page.attempt(() => opened.redo()) },
+      { label: words.redo, icon: "redo-2", isOff: busy || !session.redo_to, run: () => void page.attempt(() => page.moves.redo(opened, session.redo_to)) },
       { label: words.compact, icon: "layers", isOff: !opened.last, run: () => void page.attempt(() => opened.compact()) },
       { label: words.copyConversation, icon: "copy", run: () => void page.attempt(() => page.copyConversation()) },
       { isLine: true },
