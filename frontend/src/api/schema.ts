@@ -1044,6 +1044,8 @@ export interface components {
             private_note?: string;
             /** @default 0 */
             first_position?: number;
+            /** @default null */
+            files?: components["schemas"]["TurnFiles"] | null;
         };
         /** TurnAccepted */
         TurnAccepted: {
@@ -1078,6 +1080,11 @@ export interface components {
             failure: components["schemas"]["Failure"];
             /** @default 0 */
             version?: number;
+        };
+        /** TurnFiles */
+        TurnFiles: {
+            changes: components["schemas"]["FileChange"][];
+            total: number;
         };
         /** TurnInterrupted */
         TurnInterrupted: {

@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -44,6 +44,44 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     changed_total: int = 0
     left_out: tuple[LeftOut, ...] = ()
     left_out_total: int = 0
+
+
+class TurnFiles(msgspec.Struct, frozen=True):
+    """What a turn changed in the end: the first changes, and how many there are."""
+
+    changes: tuple[FileChange, ...]
+    total: int
+
+
+def merge_changes(steps: Iterable[Changes]) -> Changes:
+    """What consecutive steps changed in the end: a file that was made and deleted again is no change.
+
+    Changes that a step did not list are counted, so that the total may be too high then.
+    """
+    merged: dict[str, FileChange] = {}
+    unlisted = 0
+    left_out: Changes = Changes()
+    for step in steps:
+        left_out = step
+        unlisted += step.changed_total - len(step.changed)
+        for change in step.changed:
+            was = merged.pop(change.path, None)
+            if (now := _merged(was, change)) is not None:
+                merged[change.path] = now
+    changed = sorted(merged.values(), key=lambda change: change.path)
+    return Changes(
+        tuple(changed[:LISTED_MAX]), len(changed) + unlisted, left_out.left_out, left_out.left_out_total
+    )
+
+
+def _merged(was: FileChange | None, now: FileChange) -> FileChange | None:
+    if was is None or was.what is ChangeKind.CHANGED:
+        return now
+    if was.what is ChangeKind.ADDED:
+        is_gone = now.what is ChangeKind.DELETED
+        return None if is_gone else FileChange(now.path, ChangeKind.ADDED, now.size)
+    is_gone = now.what is ChangeKind.DELETED
+    return now if is_gone else FileChange(now.path, ChangeKind.CHANGED, now.size)
 
 
 class FilesInDoubt(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from typing import Self
 
 import msgspec
 
+from everturn.domain.checkpoints import TurnFiles
 from everturn.domain.errors import EverturnError, Remedy
 from everturn.domain.words import Words
 
@@ -184,6 +185,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     sibling_ids: tuple[str, ...] = ()  # all of them, in order, where there are several
     private_note: str = ""  # set by the engine, e.g. the focus of a compaction
     first_position: int = 0  # of its first event: follow from one before to see all of it
+    files: TurnFiles | None = None  # what it changed in the workspace, on a page of messages
 
 
 class Completed(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from everturn.store.scripts.rows import crc_of, damaged_event, known_kinds, sess
 from everturn.store.scripts.script import Database, IndexBroken, Script, Tx, q
 from everturn.store.sessions.search import Search, index_more
 from everturn.store.sessions.titles import put_title, renew_title_index, title_text_of_row
+from everturn.store.turn_files import thin_checkpoints
 
 SCAN_EVENTS = 5_000
 
@@ -204,7 +205,8 @@ def _prunable(tx: Tx, before: int) -> Script[bool]:
 
 
 def _prune(tx: Tx, before: int, limit: int) -> Script[int]:
-    """Delete the events of ended turns whose messages hold everything that is worth keeping."""
+    """Delete the events of ended turns whose messages hold everything that is worth keeping, and all but
+    the last of their checkpoints."""
     turns = yield from TURNS_TO_PRUNE.all(before, limit)
     if tx.dialect == "postgresql":
         # Looked at again under the locks: late events that came meanwhile would be pruned before they are
@@ -223,6 +225,7 @@ def _prune(tx: Tx, before: int, limit: int) -> Script[int]:
             yield q("events_prune", turn.session_no, turn.first_position, last, turn.turn_no)
             yield q("session_pruned", turn.session_no, last)
         yield q("turn_pruned", turn.turn_no)
+        yield from thin_checkpoints(turn.turn_no)
         yield q("writers_delete", turn.turn_no)
         count += 1
     tx.probe.pass_by(Moment.PRUNED)

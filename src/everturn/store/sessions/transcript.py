@@ -62,6 +62,7 @@ from everturn.store.sessions.import_numbers import refuse_event_numbers
 from everturn.store.sessions.imports import Imported, import_session, refuse_broken, rename_covered
 from everturn.store.sessions.targets import redo_target, select_target, turn_in, undo_target
 from everturn.store.sessions.titles import copy_title, needle_of, origin_title, put_title, title_text
+from everturn.store.turn_files import files_of_turns
 from everturn.store.turns.details import with_siblings
 from everturn.store.turns.endings import NewTurn, queue_turn
 from everturn.store.turns.queue import queued_turns
@@ -192,9 +193,11 @@ def _page(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -
     if before is None and session.session.active_turn is not None:
         wanted[session.session.active_turn] = None
     turns = []
+    files = (yield from files_of_turns(wanted)) if wanted else {}
     for turn_id in wanted:
         turn = turn_of((yield from TURN.only(turn_id)))
-        turns.append((yield from with_siblings(turn)))
+        shown = yield from with_siblings(turn)
+        turns.append(msgspec.structs.replace(shown, files=files.get(turn_id)))
     # A turn that was accepted and not claimed yet is on no path: without the queue, a client that reads its
     # own write would not find it. The row's count spares the query.
     is_newest = before is None and session.session.queued

@@ -718,6 +718,18 @@ SELECT files FROM turns WHERE turn_no = $1
 -- name: turn_files_put
 UPDATE turns SET files = $2 WHERE turn_no = $1
 
+-- name: changes_of_turns
+-- Of the checkpoints that the turns made themselves, in order.
+SELECT t.id AS turn_id, c.body FROM turns t JOIN checkpoints c ON c.turn_no = t.turn_no
+WHERE t.id {in_list:$1} AND c.epoch > 0 ORDER BY c.checkpoint_no
+
+-- name: checkpoint_thin
+DELETE FROM checkpoints WHERE checkpoint_no = $1
+  AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.checkpoint_no = checkpoints.checkpoint_no)
+
+-- name: checkpoint_merge
+UPDATE checkpoints SET before = $2, body = $3 WHERE checkpoint_no = $1
+
 -- name: checkpoint_trees
 SELECT checkpoint_no, tree, before FROM checkpoints WHERE checkpoint_no > $1 ORDER BY checkpoint_no LIMIT $2
 

@@ -28,6 +28,12 @@ class CheckpointTree(Columns, frozen=True):
     before: str
 
 
+class TurnChanges(Columns, frozen=True):
+    turn_id: str
+    body: str  # JSON
+
+
+CHANGES_OF_TURNS: Select[[str], TurnChanges] = Select("changes_of_turns", TurnChanges)
 CHECKPOINT_INSERT: SelectValue[[str, int, int | None, str | None, int, str, int, str, str, str], int] = (
     SelectValue("checkpoint_insert")
 )

@@ -1,0 +1,49 @@
+"""What turns changed in their workspace, from their checkpoints; and how those become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from everturn.domain.checkpoints import Changes, TurnFiles, merge_changes
+from everturn.store.scripts.queries.files import CHANGES_OF_TURNS, CHECKPOINTS_OF_TURN, CheckpointColumns
+from everturn.store.scripts.rows import to_json
+from everturn.store.scripts.script import Script, listed, q
+
+SHOWN_MAX: Final = 20  # changes of a turn on a page of messages
+_changes = msgspec.json.Decoder(Changes)
+
+
+def files_of_turns(turn_ids: Iterable[str]) -> Script[dict[str, TurnFiles]]:
+    """By turn; those that changed nothing are not in it."""
+    steps: dict[str, list[Changes]] = {}
+    for row in (yield from CHANGES_OF_TURNS.all(listed(turn_ids))):
+        steps.setdefault(row.turn_id, []).append(_changes.decode(row.body))
+    merged = {turn_id: merge_changes(each) for turn_id, each in steps.items()}
+    return {
+        turn_id: TurnFiles(found.changed[:SHOWN_MAX], found.changed_total)
+        for turn_id, found in merged.items()
+        if found.changed_total
+    }
+
+
+def thin_checkpoints(turn_no: int) -> Script[None]:
+    """Keep the last checkpoint that the turn made, and the last one of what was changed after it.
+
+    The one that the workspace holds stays, too.
+    """
+    rows = yield from CHECKPOINTS_OF_TURN.all(turn_no)
+    for is_of_turn in (True, False):
+        group = [row for row in rows if (row.epoch > 0) is is_of_turn]
+        if len(group) > 1:
+            yield from _merge(group)
+
+
+def _merge(group: Sequence[CheckpointColumns]) -> Script[None]:
+    *others, last = group
+    merged = merge_changes(_changes.decode(row.body) for row in group)
+    for row in others:
+        yield q("checkpoint_thin", row.checkpoint_no)
+    yield q("checkpoint_merge", last.checkpoint_no, group[0].before, to_json(merged))
