@@ -58,7 +58,7 @@ async def reply(store: Store, accepted: Accepted, text: str) -> None:
 
 
 async def due(store: Store) -> list[ReplyDue]:
-    return list(await store.delivery.outbox.replies_due(limit=100))
+    return list(await store.delivery.outbox.replies_due(ACCOUNT, limit=100))
 
 
 async def record(store: Store, reply_due: ReplyDue, *texts: str) -> bool:

@@ -22,6 +22,7 @@ domain
 store models tools
 memory workspace
 engine
+delivery
 gateway web
 config
 app

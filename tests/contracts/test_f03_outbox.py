@@ -51,6 +51,7 @@ async def test_f03_a_reply_is_owed_with_the_turn_and_due_when_it_has_ended(store
         TurnState.COMPLETED,
     )
     assert owed.chat.place.chat == "42"
+    assert owed.answer == "good morning"
 
 
 async def test_f03_a_reply_is_recorded_once_by_however_many_processes(
@@ -80,7 +81,7 @@ async def test_f03_an_interrupted_turn_is_told_and_its_answer_still_comes_after_
     held = await claim(store)
     await store.turns.interrupt(held.turn.id, held.epoch, CRASHED)
     (owed,) = await due(store)
-    assert owed.state is TurnState.INTERRUPTED
+    assert (owed.state, owed.failure) == (TurnState.INTERRUPTED, CRASHED)
     assert await record(store, owed, "It was interrupted.")
     assert not await record(store, owed, "It was interrupted.")
     assert await due(store) == []
@@ -132,6 +133,21 @@ async def test_f03_what_the_platform_did_not_take_is_sent_again_at_its_time_and_
     await clock.advance(30)
     (again,) = await claim_parts(store, lease)
     assert (again.id, again.attempts, again.is_repeat) == (part.id, 2, False)
+
+
+async def test_f03_the_next_part_of_a_chat_keeps_the_spacing_that_its_sender_asked_for(
+    store: Store, clock: FakeClock
+) -> None:
+    chat = (await receive(store, "u1")).chat
+    other = (await receive(store, "u2", chat="43")).chat
+    await send_to(store, chat, "note", "a", "b")
+    lease = await lease_of(store)
+    (part,) = await claim_parts(store, lease)
+    await store.delivery.outbox.mark_sent(lease, part.id, "1", spacing_ms=1_000)
+    await send_to(store, other, "note", "x")
+    assert [part.body.text for part in await claim_parts(store, lease)] == ["x"]
+    await clock.advance(1)
+    assert [part.body.text for part in await claim_parts(store, lease)] == ["b"]
 
 
 async def test_f03_what_could_not_be_sent_in_time_is_undelivered_and_the_chat_goes_on(

@@ -23,6 +23,7 @@ __all__ = [
     "memory",
     "messages",
     "model",
+    "platform",
     "preferences",
     "probe",
     "sessions",

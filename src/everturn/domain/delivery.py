@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from everturn.domain.turns import TurnState
+from everturn.domain.turns import Failure, TurnState
 from everturn.domain.words import Words
 
 
@@ -148,6 +148,7 @@ class Received(msgspec.Struct, frozen=True):
     is_late: bool = False  # the platform had delivered a later message of the chat before
     is_repeat: bool = False  # it was received before; nothing was stored now
     turn_id: str | None = None
+    is_behind: bool = False  # just accepted, and other turns of its session come first
     refusal: Refusal | None = None
 
 
@@ -200,7 +201,10 @@ class PartStatus(msgspec.Struct, frozen=True):
 
 
 class ReplyDue(msgspec.Struct, frozen=True):
-    """A turn of a chat that has ended and whose answer is not recorded as parts yet."""
+    """A turn of a chat that has ended and whose answer is not recorded as parts yet.
+
+    ``answer`` is its last text, in Markdown.
+    """
 
     outbox_id: str
     chat: Chat
@@ -208,6 +212,8 @@ class ReplyDue(msgspec.Struct, frozen=True):
     turn_id: str
     state: TurnState
     epoch: int
+    answer: str = ""
+    failure: Failure | None = None
 
 
 def next_after_unknown(policy: WhenUnknown, *, is_repeat: bool) -> tuple[PartState, bool]:

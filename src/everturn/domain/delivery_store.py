@@ -88,9 +88,9 @@ class AccountLeases(Protocol):
 class Outbox(Protocol):
     """Methods that take a lease raise LeaseLost once another worker has taken the account."""
 
-    async def replies_due(self, *, limit: int) -> Sequence[ReplyDue]:
-        """Turns of chats that have ended and whose replies are not recorded, oldest first. An interrupted
-        turn is due once per epoch: it may be resumed, and then its reply is still owed."""
+    async def replies_due(self, account: str, *, limit: int) -> Sequence[ReplyDue]:
+        """Turns of the account's chats that have ended and whose replies are not recorded, oldest first. An
+        interrupted turn is due once per epoch: it may be resumed, and then its reply is still owed."""
         ...
 
     async def record_reply(self, due: ReplyDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
@@ -109,7 +109,11 @@ class Outbox(Protocol):
         are being sent. Parts that are too old become undelivered first."""
         ...
 
-    async def mark_sent(self, lease: AccountLease, part_id: str, external_id: str) -> None: ...
+    async def mark_sent(
+        self, lease: AccountLease, part_id: str, external_id: str, *, spacing_ms: int = 0
+    ) -> None:
+        """The platform has the part. The chat's next one is sent after ``spacing_ms`` at the earliest."""
+        ...
 
     async def put_back(self, lease: AccountLease, part_id: str, error: str, *, retry_at: int) -> None:
         """The platform certainly did not take the part: send it again from ``retry_at`` on."""

@@ -199,6 +199,13 @@ class BadImport(Refused):
     status = 422
 
 
+class PlatformRefused(Refused):
+    """The platform will never take what was sent, for example because the chat was deleted."""
+
+    code = "platform_refused"
+    status = 502
+
+
 class Limit(Refused):
     code = "limit"
     status = 429
@@ -243,6 +250,16 @@ class StorageAway(Retry):
 class Overloaded(Retry):
     code = "overloaded"
     status = 429
+
+
+class PlatformBusy(Retry):
+    """The platform certainly did not take what was sent. ``after_s``: how long it wants to be left alone."""
+
+    code = "platform_busy"
+
+    def __init__(self, message: str, *, after_s: float | None = None) -> None:
+        super().__init__(message, hint="It is sent again later.")
+        self.after_s = after_s
 
 
 # --- stopped ---------------------------------------------------------------------------------------

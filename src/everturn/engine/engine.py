@@ -15,6 +15,7 @@ import msgspec
 
 from everturn.domain.asks import Ask
 from everturn.domain.clock import Clock, call_within
+from everturn.domain.delivery import Received
 from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, NothingToDo, Overloaded, Refused
 from everturn.domain.events import Event
 from everturn.domain.ids import Ids
@@ -31,7 +32,15 @@ from everturn.domain.sessions import (
     refuse_control_characters,
 )
 from everturn.domain.store import Store
-from everturn.domain.store_values import NO_REQUEST, Accepted, Claim, Request, Submission, TranscriptPage
+from everturn.domain.store_values import (
+    NO_REQUEST,
+    Accepted,
+    Claim,
+    Request,
+    Submission,
+    TranscriptPage,
+    WhenBusy,
+)
 from everturn.domain.tool import Toolbox
 from everturn.domain.turns import Turn, TurnKind, TurnState
 from everturn.domain.working_copies import ASK, FileChoices
@@ -167,6 +176,23 @@ class Engine:
         """Accept a message, durably and once per idempotency key, before its turn starts."""
         self._refuse_when_stopped()
         return await self._runner.accept(owner, session_id, submission)
+
+    @property
+    def worker(self) -> str:
+        """The id under which this process runs turns."""
+        return self._runner.worker
+
+    async def submit_received(
+        self, inbox_id: str, submission: Submission
+    ) -> tuple[Received, Accepted | None]:
+        """Make a received message a turn of its chat's session; see ``Inbox.accept``."""
+        self._refuse_when_stopped()
+        received, accepted = await self.store.delivery.inbox.accept(inbox_id, submission)
+        if accepted is not None:
+            if submission.when_busy == WhenBusy.INTERRUPT and not accepted.is_repeat:
+                self._runner.cancel_session_task(accepted.turn.session_id, but=accepted.turn.id)
+            self._runner.nudge()
+        return received, accepted
 
     async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
         """End a turn now and keep what it has produced. An ended turn is returned as it is."""

@@ -13,7 +13,7 @@ from everturn.domain.delivery import (
     session_key,
 )
 from everturn.domain.errors import Gone, NotFound, WrongState
-from everturn.domain.store_values import Accepted, Submission
+from everturn.domain.store_values import Accepted, Submission, WhenBusy
 from everturn.store.delivery.chats import chat_of, lock_chat, lock_chat_at
 from everturn.store.delivery.replies import owe_reply
 from everturn.store.scripts.common import find_turn, shown_session
@@ -94,7 +94,12 @@ def _accept(tx: Tx, inbox_id: str, submission: Submission) -> Script[tuple[Recei
     accepted = yield from submissions.accept(tx, chat.owner, session_id, asked)
     turn_no = yield from owe_reply(tx, row.chat_no, accepted.turn.id)
     yield q("inbox_settle", row.inbox_no, InboxState.ACCEPTED.value, tx.now, turn_no, None)
-    return _received_of((yield from INBOX.only(inbox_id))), accepted
+    settled = _received_of((yield from INBOX.only(inbox_id)))
+    if not accepted.is_steering and asked.when_busy != WhenBusy.INTERRUPT:
+        session = (yield from shown_session(tx, chat.owner, session_id)).session
+        is_behind = session.active_turn is not None or session.queued > 1
+        settled = msgspec.structs.replace(settled, is_behind=is_behind)
+    return settled, accepted
 
 
 def _refuse(tx: Tx, inbox_id: str, refusal: Refusal) -> Script[Received]:

@@ -44,8 +44,8 @@ class Outbox:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def replies_due(self, *, limit: int) -> list[ReplyDue]:
-        return await self._db.read(replies.replies_due, limit)
+    async def replies_due(self, account: str, *, limit: int) -> list[ReplyDue]:
+        return await self._db.read(replies.replies_due, account, limit)
 
     async def record_reply(self, due: ReplyDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
         return await self._db.write(replies.record_reply, due, parts, age_max_ms)
@@ -61,8 +61,10 @@ class Outbox:
             return []
         return await self._db.write(_claim, lease, limit)
 
-    async def mark_sent(self, lease: AccountLease, part_id: str, external_id: str) -> None:
-        await self._db.write(_mark_sent, lease, part_id, external_id)
+    async def mark_sent(
+        self, lease: AccountLease, part_id: str, external_id: str, *, spacing_ms: int = 0
+    ) -> None:
+        await self._db.write(_mark_sent, lease, part_id, external_id, spacing_ms)
 
     async def put_back(self, lease: AccountLease, part_id: str, error: str, *, retry_at: int) -> None:
         await self._db.write(_not_sent, lease, part_id, PartState.WAITING, error, retry_at)
@@ -111,8 +113,10 @@ def _claim(tx: Tx, lease: AccountLease, limit: int) -> Script[list[OutgoingPart]
     return claimed
 
 
-def _mark_sent(tx: Tx, lease: AccountLease, part_id: str, external_id: str) -> Script[None]:
+def _mark_sent(tx: Tx, lease: AccountLease, part_id: str, external_id: str, spacing_ms: int) -> Script[None]:
     yield from lock_lease(tx, lease)
+    if spacing_ms:
+        yield q("parts_space", part_id, tx.now + spacing_ms)
     # It has no row any more if its session was purged meanwhile.
     yield q("part_sent", part_id, lease.epoch, external_id, tx.now)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from everturn.domain.delivery import NewPart, ReplyDue
 from everturn.domain.errors import NotFound
-from everturn.domain.turns import TurnState
+from everturn.domain.messages import Role, Text
+from everturn.domain.turns import Failure, TurnState
 from everturn.store.delivery.chats import chat_of, lock_owned_chat
 from everturn.store.scripts.queries.delivery import (
     OUTBOX_PUT,
@@ -14,10 +17,14 @@ from everturn.store.scripts.queries.delivery import (
     REPLIES_DUE,
     TURN_NUMBERS_BY_ID,
     ChatColumns,
+    DueColumns,
     TurnNumbers,
 )
-from everturn.store.scripts.rows import to_json
+from everturn.store.scripts.queries.messages import MESSAGES_OF_TURN
+from everturn.store.scripts.rows import message_of, to_json
 from everturn.store.scripts.script import Query, Script, Tx, q
+
+_failure = msgspec.json.Decoder(Failure)
 
 
 def owe_reply(tx: Tx, chat_no: int, turn_id: str) -> Script[int]:
@@ -28,11 +35,32 @@ def owe_reply(tx: Tx, chat_no: int, turn_id: str) -> Script[int]:
     return turn.turn_no
 
 
-def replies_due(tx: Tx, limit: int) -> Script[list[ReplyDue]]:
-    return [
-        ReplyDue(row.outbox_id, chat_of(row), row.in_session, row.turn_id, TurnState(row.state), row.epoch)
-        for row in (yield from REPLIES_DUE.all(limit))
-    ]
+def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
+    found = []
+    for row in (yield from REPLIES_DUE.all(account, limit)):
+        found.append(
+            ReplyDue(
+                outbox_id=row.outbox_id,
+                chat=chat_of(row),
+                session_id=row.in_session,
+                turn_id=row.turn_id,
+                state=TurnState(row.state),
+                epoch=row.epoch,
+                answer=(yield from _last_text(row)),
+                failure=_failure.decode(row.failure) if row.failure else None,
+            )
+        )
+    return found
+
+
+def _last_text(row: DueColumns) -> Script[str]:
+    """The turn's last message with text that was not abandoned."""
+    for message in reversed((yield from MESSAGES_OF_TURN.all(row.turn_no))):
+        parts = message_of(message, row.turn_id).parts if message.role == Role.ASSISTANT else ()
+        text = "".join(part.text for part in parts if isinstance(part, Text) and not part.is_abandoned)
+        if text.strip():
+            return text
+    return ""
 
 
 def record_reply(tx: Tx, due: ReplyDue, parts: Sequence[NewPart], age_max_ms: int) -> Script[bool]:

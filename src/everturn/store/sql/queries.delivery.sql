@@ -77,11 +77,12 @@ ON CONFLICT (chat_no, key) DO NOTHING RETURNING outbox_no
 UPDATE outbox SET recorded_at = $2 WHERE id = $1 AND recorded_at IS NULL RETURNING outbox_no
 
 -- name: replies_due
-SELECT {chat_columns}, o.id AS outbox_id, s.id AS in_session, t.id AS turn_id, t.state, t.epoch FROM outbox o
+SELECT {chat_columns}, o.id AS outbox_id, s.id AS in_session, t.turn_no, t.id AS turn_id, t.state, t.epoch, t.failure
+FROM outbox o
 JOIN chats c ON c.chat_no = o.chat_no JOIN turns t ON t.turn_no = o.turn_no JOIN sessions s ON s.session_no = t.session_no
-WHERE o.recorded_at IS NULL AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND NOT EXISTS
+WHERE o.recorded_at IS NULL AND c.account = $1 AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND NOT EXISTS
   (SELECT 1 FROM outbox n WHERE n.chat_no = o.chat_no AND n.key = 'interrupted:' || t.id || ':' || CAST(t.epoch AS TEXT))))
-ORDER BY o.outbox_no LIMIT $1
+ORDER BY o.outbox_no LIMIT $2
 
 -- name: turn_numbers_by_id
 SELECT turn_no, session_no FROM turns WHERE id = $1
@@ -116,6 +117,11 @@ FROM outbox_parts p JOIN chats c ON c.chat_no = p.chat_no WHERE p.part_no = $1
 -- name: part_sent
 UPDATE outbox_parts SET state = 'sent', body = '', external_id = $3, error = NULL, changed_at = $4
 WHERE id = $1 AND epoch = $2 AND state = 'sending'
+
+-- name: parts_space
+-- The other waiting parts of the part's chat are not sent before this time.
+UPDATE outbox_parts SET next_at = $2 WHERE state = 'waiting' AND next_at < $2
+AND chat_no = (SELECT s.chat_no FROM outbox_parts s WHERE s.id = $1)
 
 -- name: part_not_sent
 UPDATE outbox_parts SET state = $3, error = $4, next_at = $5, changed_at = $6

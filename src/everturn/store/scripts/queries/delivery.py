@@ -38,9 +38,11 @@ class InboxColumns(ChatColumns, frozen=True):
 class DueColumns(ChatColumns, frozen=True):
     outbox_id: str
     in_session: str
+    turn_no: int
     turn_id: str
     state: str
     epoch: int
+    failure: str | None  # JSON
 
 
 class OutgoingColumns(ChatColumns, frozen=True):
@@ -94,7 +96,7 @@ INBOX_PRUNE: SelectValue[[int], int] = SelectValue("inbox_prune")
 
 OUTBOX_PUT: SelectValue[[str, int, str, int | None, int | None, int], int] = SelectValue("outbox_put")
 OUTBOX_RECORD: SelectValue[[str, int], int] = SelectValue("outbox_record")
-REPLIES_DUE: Select[[int], DueColumns] = Select("replies_due", DueColumns)
+REPLIES_DUE: Select[[str, int], DueColumns] = Select("replies_due", DueColumns)
 TURN_NUMBERS_BY_ID: Select[[str], TurnNumbers] = Select("turn_numbers_by_id", TurnNumbers)
 PARTS_CLAIMABLE: SelectValue[[str, int, int], int] = SelectValue("parts_claimable")
 PART_OUTGOING: Select[[int], OutgoingColumns] = Select("part_outgoing", OutgoingColumns)

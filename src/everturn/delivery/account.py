@@ -1,0 +1,143 @@
+"""Serves one account while this worker has its lease. Accounts never wait for each other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import anyio
+import msgspec
+
+from everturn.delivery.intake import Door, Intake
+from everturn.delivery.replies import Replies
+from everturn.delivery.sender import Sender
+from everturn.delivery.settings import AccountSettings
+from everturn.domain.clock import Clock
+from everturn.domain.delivery import AccountLease, Update
+from everturn.domain.errors import LeaseLost, Retry
+from everturn.domain.platform import Platform
+from everturn.domain.store import Store
+
+_log = logging.getLogger("everturn.delivery")
+
+
+class AccountServices(msgspec.Struct, frozen=True):
+    """What every account is given. ``worker``: this process, as it is registered in the store."""
+
+    store: Store
+    door: Door
+    clock: Clock
+    worker: str
+
+
+class AccountService:
+    """``admit`` gives the owner whose session an update belongs to. None: its sender is not allowed, and all
+    that is kept of the update is a count (F05)."""
+
+    def __init__(
+        self,
+        account: str,
+        platform: Platform,
+        admit: Callable[[Update], str | None],
+        settings: AccountSettings,
+        services: AccountServices,
+    ) -> None:
+        self.account = account
+        self._platform = platform
+        self._admit = admit
+        self._settings = settings
+        self._services = services
+        self._intake = self._make_intake()
+        self.strangers = 0  # updates that were not admitted
+        self.last_error = ""
+        self.last_error_at: int | None = None
+        self.is_serving = False  # by this worker
+
+    async def run(self) -> None:
+        """Serve the account until cancelled, whenever no other worker does."""
+        clock, settings = self._services.clock, self._settings
+        while True:
+            try:
+                lease = await self._services.store.delivery.leases.take(self.account, self._services.worker)
+                if lease is not None:
+                    await self._serve(lease)
+            except Exception as error:  # the root of the account's tasks: one account never stops another
+                self._note_error(error)
+                _log.warning("account %s: %r", self.account, error, exc_info=_is_unexpected(error))
+            await clock.sleep(settings.take_s)
+
+    async def deliver(self, update: Update) -> None:
+        """Store an update. Its sender may be told that it was received once this has returned."""
+        owner = self._admit(update)
+        if owner is None:
+            self.strangers += 1
+            return
+        inbox = self._services.store.delivery.inbox
+        await inbox.receive(owner, update, profile=self._settings.profile)
+        self._intake.bell.ring()
+
+    async def _serve(self, lease: AccountLease) -> None:
+        store, clock = self._services.store, self._services.clock
+        sender = Sender(store.delivery.outbox, self._platform, lease, self._settings, clock)
+        replies = Replies(
+            self.account, store.delivery.outbox, self._platform, self._settings, clock, sender.bell.ring
+        )
+        self.is_serving = True
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(sender.run, name=f"{self.account}: send")
+                group.start_soon(replies.run, name=f"{self.account}: replies")
+                group.start_soon(self._intake.run, name=f"{self.account}: intake")
+                group.start_soon(self._receive, name=f"{self.account}: receive")
+        finally:
+            self.is_serving = False
+            with anyio.CancelScope(shield=True):
+                await self._release(lease)
+
+    async def _release(self, lease: AccountLease) -> None:
+        try:
+            await self._services.store.delivery.leases.release(lease)
+        except (LeaseLost, Retry) as error:
+            # Another worker has it, or the store is away: then it ends with this worker.
+            _log.info("account %s: the lease was not released: %s", self.account, error)
+
+    async def _receive(self) -> None:
+        """Receive for as long as the account is served. An error of the platform does not stop sending."""
+        clock, settings = self._services.clock, self._settings
+        pause_s = settings.retry_first_s
+        while True:
+            started = clock.monotonic()
+            try:
+                await self._platform.receive(self.deliver)
+                _log.warning("account %s: the platform stopped delivering", self.account)
+            except Exception as error:  # the platform's own code
+                self._note_error(error)
+                _log.warning("account %s: receiving: %r", self.account, error)
+            if clock.monotonic() - started > settings.retry_longest_s:
+                pause_s = settings.retry_first_s
+            await clock.sleep(pause_s)
+            pause_s = min(settings.retry_longest_s, pause_s * 2)
+
+    def _note_error(self, error: Exception) -> None:
+        self.last_error = str(error) or type(error).__name__
+        self.last_error_at = self._services.clock.now_ms()
+
+    def _make_intake(self) -> Intake:
+        store = self._services.store
+        return Intake(
+            self.account,
+            self._platform,
+            self._settings,
+            self._services.clock,
+            inbox=store.delivery.inbox,
+            outbox=store.delivery.outbox,
+            files=store.files,
+            door=self._services.door,
+        )
+
+
+def _is_unexpected(error: Exception) -> bool:
+    """Whether an error deserves its trace in the log. Tasks raise theirs in groups."""
+    if isinstance(error, ExceptionGroup):
+        return any(_is_unexpected(inner) for inner in error.exceptions)
+    return not isinstance(error, (LeaseLost, Retry))

@@ -1,0 +1,28 @@
+"""Wakes a loop that looks for work at intervals."""
+
+from __future__ import annotations
+
+import anyio
+
+from everturn.domain.clock import Clock
+
+
+class Bell:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rung = anyio.Event()
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when the bell was rung since the last call returned, or after this many seconds."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._ring_after, seconds, name="interval")
+            await self._rung.wait()
+            group.cancel_scope.cancel()
+        self._rung = anyio.Event()
+
+    async def _ring_after(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._rung.set()

@@ -1,0 +1,148 @@
+"""Makes received updates turns, those of one chat in their order, chats beside each other."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import anyio.abc
+
+from everturn.delivery.bell import Bell
+from everturn.delivery.parts import render_parts
+from everturn.delivery.settings import AccountSettings
+from everturn.domain.clock import Clock, call_within
+from everturn.domain.delivery import Chat, Received, Refusal, RemoteFile, Update
+from everturn.domain.delivery_store import Inbox, Outbox
+from everturn.domain.errors import EverturnError, Refused, Retry, StoreFault
+from everturn.domain.platform import Platform
+from everturn.domain.store import Files
+from everturn.domain.store_values import Accepted, File, Submission
+
+_log = logging.getLogger("everturn.delivery")
+_FETCHES_MAX = 3
+_LATE = "(This message arrived late: it was written before the one above.)"
+_STEERED = "*Added to the answer that is being written.*"
+_QUEUED = "*Queued: it is answered next.*"
+
+
+class Door(Protocol):
+    """How a received message becomes a turn: the engine."""
+
+    async def submit_received(
+        self, inbox_id: str, submission: Submission
+    ) -> tuple[Received, Accepted | None]: ...
+
+
+class Intake:
+    def __init__(
+        self,
+        account: str,
+        platform: Platform,
+        settings: AccountSettings,
+        clock: Clock,
+        *,
+        inbox: Inbox,
+        outbox: Outbox,
+        files: Files,
+        door: Door,
+    ) -> None:
+        self._account = account
+        self._platform = platform
+        self._settings = settings
+        self._clock = clock
+        self._inbox = inbox
+        self._outbox = outbox
+        self._files = files
+        self._door = door
+        self._busy: set[str] = set()  # chats whose message is being made a turn
+        self.bell = Bell(clock)
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as group:
+            while True:
+                try:
+                    await self._start_waiting(group)
+                except Retry as error:
+                    _log.warning("account %s: %s", self._account, error)
+                await self.bell.wait(self._settings.poll_s)
+
+    async def _start_waiting(self, group: anyio.abc.TaskGroup) -> None:
+        limit = self._settings.chats_at_once_max
+        for received in await self._inbox.waiting(self._account, limit=limit):
+            if received.chat.id not in self._busy and len(self._busy) < limit:
+                self._busy.add(received.chat.id)
+                group.start_soon(self._settle_chat, received, name=f"accept {received.id}")
+
+    async def _settle_chat(self, received: Received) -> None:
+        try:
+            await self.settle(received)
+            self.bell.ring()  # the chat may have another message
+        except (Retry, StoreFault) as error:
+            # Tried again at the next look; until then the chat's later messages wait, other chats go on.
+            _log.warning("account %s: %s waits: %s", self._account, received.id, error)
+        finally:
+            self._busy.discard(received.chat.id)
+
+    async def settle(self, received: Received) -> None:
+        """Make the update a turn, or refuse it and say why. Raises Retry if the store cannot write now."""
+        if received.update is None:
+            return
+        try:
+            submission = await self._submission(received.chat, received.update, is_late=received.is_late)
+            settled, accepted = await self._door.submit_received(received.id, submission)
+        except Refused as error:
+            await self._inbox.refuse(received.id, Refusal(error.code, error.message))
+            await self._tell(received, f"*{error.message} {error.hint}*")
+            return
+        if accepted is not None and accepted.is_steering:
+            await self._tell(received, _STEERED)
+        elif settled.is_behind:
+            await self._tell(received, _QUEUED)
+
+    async def _submission(self, chat: Chat, update: Update, *, is_late: bool) -> Submission:
+        text = f"{_LATE}\n{update.text}" if is_late else update.text
+        attachments = []
+        for file in update.files:
+            stored = await self._fetch(chat, file)
+            if isinstance(stored, File):
+                attachments.append(stored.id)
+            else:
+                text += f"\n(The file {file.name or 'without a name'} is missing: {stored})"
+        return Submission(text=text, attachments=tuple(attachments), when_busy=self._settings.when_busy)
+
+    async def _fetch(self, chat: Chat, file: RemoteFile) -> File | str:
+        """Fetch a file of an update into the store; in words why not, if the platform does not give it."""
+        failure: Exception | None = None
+        with tempfile.TemporaryDirectory(prefix="everturn-fetch-") as folder:
+            target = Path(folder, "file")
+            for attempt in range(_FETCHES_MAX):
+                failure = await self._try_fetch(file, target)
+                if failure is None:
+                    media_type = file.media_type or "application/octet-stream"
+                    return await self._files.put(chat.owner, file.name or "file", media_type, target)
+                if isinstance(failure, Refused):
+                    break
+                await self._clock.sleep(self._settings.retry_first_s * 2**attempt)
+        return failure.message if isinstance(failure, EverturnError) else "It could not be fetched."
+
+    async def _try_fetch(self, file: RemoteFile, target: Path) -> Exception | None:
+        settings, platform = self._settings, self._platform
+        try:
+            await call_within(
+                self._clock,
+                settings.fetch_timeout_s,
+                lambda: platform.fetch(file, target, bytes_max=settings.file_bytes_max),
+            )
+        except Exception as error:  # the platform's own code
+            _log.warning("account %s: fetching %s: %r", self._account, file.name, error)
+            return error
+        return None
+
+    async def _tell(self, received: Received, markdown: str) -> None:
+        parts = render_parts(self._platform, markdown)
+        age_max_ms = round(self._settings.age_max_s * 1000)
+        chat = received.chat
+        await self._outbox.put(chat.owner, chat.id, f"inbox:{received.id}", parts, age_max_ms=age_max_ms)

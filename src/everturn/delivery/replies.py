@@ -1,0 +1,75 @@
+"""Records the answers of turns as parts for their chats, once each, also after a crash."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from everturn.delivery.bell import Bell
+from everturn.delivery.parts import render_parts
+from everturn.delivery.settings import AccountSettings
+from everturn.domain.clock import Clock
+from everturn.domain.delivery import ReplyDue
+from everturn.domain.delivery_store import Outbox
+from everturn.domain.errors import Refused, Retry
+from everturn.domain.platform import Platform
+from everturn.domain.turns import TurnState
+
+_BATCH_MAX = 20
+_log = logging.getLogger("everturn.delivery")
+
+
+class Replies:
+    """``recorded`` is called after parts were stored."""
+
+    def __init__(
+        self,
+        account: str,
+        outbox: Outbox,
+        platform: Platform,
+        settings: AccountSettings,
+        clock: Clock,
+        recorded: Callable[[], None],
+    ) -> None:
+        self._account = account
+        self._outbox = outbox
+        self._platform = platform
+        self._settings = settings
+        self._recorded = recorded
+        self.bell = Bell(clock)
+
+    async def run(self) -> None:
+        while True:
+            try:
+                count = await self.record_due()
+            except Retry as error:
+                _log.warning("account %s: %s", self._account, error)
+                count = 0
+            if not count:
+                await self.bell.wait(self._settings.poll_s)
+
+    async def record_due(self) -> int:
+        """Record the replies that are due; how many were recorded now."""
+        count = 0
+        for due in await self._outbox.replies_due(self._account, limit=_BATCH_MAX):
+            parts = render_parts(self._platform, reply_text(due))
+            age_max_ms = round(self._settings.age_max_s * 1000)
+            try:
+                count += await self._outbox.record_reply(due, parts, age_max_ms=age_max_ms)
+            except Refused as error:  # its session was purged meanwhile
+                _log.info("account %s: no reply to %s: %s", self._account, due.turn_id, error)
+        if count:
+            self._recorded()
+        return count
+
+
+def reply_text(due: ReplyDue) -> str:
+    """What the chat is told about a turn that has ended, in Markdown."""
+    notice = ""
+    if due.state is TurnState.CANCELLED:
+        notice = "*Stopped.*"
+    elif due.failure is not None:
+        notice = f"*{due.failure.message}*"
+    elif not due.answer.strip():
+        notice = "*The answer is empty.*"
+    return "\n\n".join(text for text in (due.answer, notice) if text.strip())

@@ -1,0 +1,115 @@
+"""Sends the parts of one account: one per chat at a time, within the platform's limits, each with a stated
+fate."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.abc
+
+from everturn.delivery.bell import Bell
+from everturn.delivery.pace import Pace
+from everturn.delivery.settings import AccountSettings
+from everturn.domain.clock import Clock, call_within
+from everturn.domain.delivery import AccountLease, OutgoingPart, WhenUnknown
+from everturn.domain.delivery_store import Outbox
+from everturn.domain.errors import PlatformBusy, PlatformRefused, Retry
+from everturn.domain.platform import Platform
+
+_log = logging.getLogger("everturn.delivery")
+
+
+class Sender:
+    def __init__(
+        self,
+        outbox: Outbox,
+        platform: Platform,
+        lease: AccountLease,
+        settings: AccountSettings,
+        clock: Clock,
+    ) -> None:
+        self._outbox = outbox
+        self._platform = platform
+        self._lease = lease
+        self._settings = settings
+        self._clock = clock
+        self._pace = Pace(clock, platform.limits.per_s_max)
+        self._sending = 0
+        self.bell = Bell(clock)
+
+    async def run(self) -> None:
+        """Send until cancelled. Raises LeaseLost once another worker serves the account."""
+        async with anyio.create_task_group() as group:
+            while True:
+                try:
+                    claimed = await self.send_due(group)
+                except Retry as error:
+                    _log.warning("account %s: %s", self._lease.account, error)
+                    claimed = 0
+                if not claimed:
+                    await self.bell.wait(min(self._settings.poll_s, self._pace.wait_s() or 60.0))
+
+    async def send_due(self, group: anyio.abc.TaskGroup) -> int:
+        """Start sending what can be sent now; how many parts that is."""
+        await self._outbox.settle_unknown(self._lease, self._when_unknown())
+        # Claimed is as good as sent if this process dies now: so no more are claimed than may leave at once.
+        free = min(self._settings.sends_at_once_max - self._sending, self._pace.allowed())
+        parts = await self._outbox.claim(self._lease, limit=free) if free > 0 else []
+        for part in parts:
+            self._pace.spend()
+            self._sending += 1
+            group.start_soon(self._send, part, name=f"send {part.id}")
+        return len(parts)
+
+    def _when_unknown(self) -> WhenUnknown:
+        return WhenUnknown.RESEND if self._platform.promises.deduplicates else self._settings.when_unknown
+
+    async def _send(self, part: OutgoingPart) -> None:
+        # Stopping waits for a send that has begun, which has a time limit of its own: cancelled, it would be
+        # unknown and arrive twice.
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._send_part(part)
+            finally:
+                self._sending -= 1
+                self.bell.ring()
+
+    async def _send_part(self, part: OutgoingPart) -> None:
+        outbox, lease = self._outbox, self._lease
+        try:
+            timeout_s = self._settings.send_timeout_s
+            external_id = await call_within(self._clock, timeout_s, lambda: self._platform.send(part))
+        except PlatformBusy as busy:
+            reason, retry_at = busy.message, self._retry_at(part, busy.after_s)
+            await self._write(lambda: outbox.put_back(lease, part.id, reason, retry_at=retry_at))
+        except PlatformRefused as refused:
+            reason = refused.message
+            await self._write(lambda: outbox.give_up(lease, part.id, reason))
+        except Exception as error:  # the platform's own code: whatever it raises, the outcome is unknown
+            _log.warning("account %s: sending %s: %r", lease.account, part.id, error)
+            reason = str(error) or type(error).__name__
+            await self._write(lambda: outbox.mark_unknown(lease, part.id, reason))
+        else:
+            spacing_ms = round(self._platform.limits.chat_spacing_s * 1000)
+            await self._write(lambda: outbox.mark_sent(lease, part.id, external_id, spacing_ms=spacing_ms))
+
+    def _retry_at(self, part: OutgoingPart, after_s: float | None) -> int:
+        settings = self._settings
+        backoff_s = min(settings.retry_longest_s, settings.retry_first_s * 2 ** min(part.attempts - 1, 30))
+        wait_s = backoff_s if after_s is None else after_s
+        if after_s is not None:
+            self._pace.pause(after_s)
+        return self._clock.now_ms() + round(wait_s * 1000)
+
+    async def _write(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Store the outcome of a send, however long the store is away. Raises LeaseLost."""
+        while True:
+            try:
+                return await write()
+            except Retry as error:
+                _log.warning(
+                    "account %s: the outcome of a send is not stored: %s", self._lease.account, error
+                )
+                await self._clock.sleep(self._settings.retry_first_s)

@@ -1,0 +1,26 @@
+"""How one account is served."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everturn.domain.delivery import WhenUnknown
+from everturn.domain.store_values import WhenBusy
+
+
+class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of an account, and fixed bounds that tests change."""
+
+    profile: str = "default"
+    when_busy: WhenBusy = WhenBusy.QUEUE  # what becomes of a message that arrives during a turn
+    when_unknown: WhenUnknown = WhenUnknown.REPEAT  # where the platform does not deduplicate
+    age_max_s: float = 7 * 24 * 3600  # after this, what could not be sent is undelivered
+    file_bytes_max: int = 50_000_000  # of one file of a message
+    poll_s: float = 1.0  # how often to look for work of other processes
+    take_s: float = 2.0  # how often to ask for the lease
+    send_timeout_s: float = 30.0
+    fetch_timeout_s: float = 120.0
+    sends_at_once_max: int = 16
+    chats_at_once_max: int = 16  # whose messages are made turns beside each other
+    retry_first_s: float = 1.0
+    retry_longest_s: float = 300.0

@@ -1,0 +1,309 @@
+"""F01-F03, F05, F07: updates of a platform become turns, and their answers reach the chats, once or marked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from everturn.delivery import AccountService, AccountServices, AccountSettings
+from everturn.domain.clock import SystemClock
+from everturn.domain.delivery import NewPart, PartState, RemoteFile, Update, WhenUnknown
+from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.domain.messages import Attachment
+from everturn.domain.platform import Deliver
+from everturn.store import Store
+from everturn.testing import Say
+from everturn.testing.harness import OWNER, Harness, open_harness
+from everturn.testing.models import Wait
+from everturn.testing.platform import FakePlatform
+from tests.conftest import OpenAnother
+from tests.delivering import claim_parts, lease_of, receive, send_to
+from tests.waiting import until
+
+pytestmark = pytest.mark.anyio
+FAST = AccountSettings(poll_s=0.01, take_s=0.01, retry_first_s=0.01)
+
+
+@pytest.fixture
+def clock() -> SystemClock:
+    """The store's and the loops'. They poll at short intervals, and the tests wait for facts."""
+    return SystemClock()
+
+
+def owner_of(update: Update) -> str | None:
+    return OWNER if update.sender == "ada" else None
+
+
+def service_of(harness: Harness, platform: FakePlatform, settings: AccountSettings = FAST) -> AccountService:
+    services = AccountServices(harness.store, harness.engine, harness.clock, harness.engine.worker)
+    return AccountService(platform.account, platform, owner_of, settings, services)
+
+
+@asynccontextmanager
+async def serving(*services: AccountService) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as group:
+        for service in services:
+            group.start_soon(service.run, name=service.account)
+        yield
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def answering(
+    store: Store,
+    platform: FakePlatform,
+    *script: Any,
+    settings: AccountSettings = FAST,
+) -> AsyncIterator[tuple[Harness, AccountService]]:
+    """An engine whose model plays the script, and the account of this platform."""
+    async with open_harness(store, *script, clock=SystemClock()) as harness:
+        service = service_of(harness, platform, settings)
+        async with serving(service):
+            yield harness, service
+
+
+async def arrived(platform: FakePlatform, count: int, chat: str = "42") -> list[str]:
+    await until(f"{count} messages arrive in {chat}", lambda: len(platform.texts(chat)) >= count)
+    return platform.texts(chat)
+
+
+def answers(platform: FakePlatform) -> list[str]:
+    """What arrived, without notices."""
+    return [text for text in platform.texts() if not text.startswith("*")]
+
+
+async def test_f_messages_are_answered_in_their_chats_in_order(store: Store) -> None:
+    platform = FakePlatform()
+    async with answering(store, platform, Say("first"), Say("second\n\nin two parts"), Say("third")):
+        for number, text in enumerate(("one", "two", "three")):
+            platform.say(f"u{number}", text)
+            await arrived(platform, (1, 3, 4)[number])
+    assert platform.texts() == ["first", "second", "in two parts", "third"]
+    assert platform.unacknowledged == 0
+    (session,) = (await store.sessions.list(OWNER)).items
+    assert session.key == "agent:default:fake:dm:42"
+
+
+async def test_f01_an_update_that_is_delivered_again_is_answered_once(store: Store) -> None:
+    platform = FakePlatform()
+    async with answering(store, platform, Say("first"), Say("second")):
+        for update_id in ("u1", "u1", "u2"):
+            platform.say(update_id)
+        await until("both are answered", lambda: len(answers(platform)) == 2)
+    assert answers(platform) == ["first", "second"]
+
+
+async def test_f02_a_message_during_a_turn_is_queued_and_its_sender_is_told(store: Store) -> None:
+    platform = FakePlatform()
+    go_on = anyio.Event()
+    async with answering(store, platform, [Say("fir"), Wait(go_on), Say("st")], Say("second")) as (
+        harness,
+        _,
+    ):
+        platform.say("u1", "one")
+        await until("the model is asked", lambda: harness.model.requests)
+        platform.say("u2", "two")
+        assert await arrived(platform, 1) == ["*Queued: it is answered next.*"]
+        go_on.set()
+        assert (await arrived(platform, 3))[1:] == ["first", "second"]
+
+
+async def test_f05_a_stranger_gets_no_answer_and_no_row(store: Store) -> None:
+    platform = FakePlatform()
+    async with answering(store, platform, Say("hello ada")) as (_, service):
+        platform.say("u1", "let me in", chat="66", sender="eve")
+        platform.say("u2", "hello")
+        await arrived(platform, 1)
+    assert service.strangers == 1
+    assert platform.texts("66") == []
+    assert len(await store.delivery.chats.list(OWNER)) == 1
+
+
+async def test_f03_a_busy_platform_is_left_alone_and_gets_the_part_later(store: Store) -> None:
+    platform = FakePlatform()
+    platform.failures = [PlatformBusy("Too many requests.", after_s=0.05), PlatformBusy("Not reached.")]
+    async with answering(store, platform, Say("here it is")):
+        platform.say("u1")
+        assert await arrived(platform, 1) == ["here it is"]
+    assert len(platform.sends) == 3
+
+
+async def test_f03_what_the_platform_refuses_is_undelivered_and_the_chat_goes_on(store: Store) -> None:
+    platform = FakePlatform()
+    platform.failures = [PlatformRefused("The text is not allowed.")]
+    async with answering(store, platform, Say("bad\n\ngood")):
+        platform.say("u1")
+        assert await arrived(platform, 1) == ["good"]
+    (part,) = await store.delivery.outbox.needing_a_person(OWNER)
+    assert (part.state, part.error) == (PartState.UNDELIVERED, "The text is not allowed.")
+
+
+@pytest.mark.parametrize(
+    ("policy", "deduplicates", "seen", "state"),
+    [
+        (WhenUnknown.REPEAT, False, [False, True], PartState.SENT),
+        (WhenUnknown.HOLD, False, [False], PartState.HELD),
+        (WhenUnknown.HOLD, True, [False], PartState.SENT),
+    ],
+    ids=["repeated", "held", "deduplicated"],
+)
+async def test_f03_a_send_with_an_unknown_outcome_is_repeated_once_held_or_deduplicated(
+    store: Store, policy: WhenUnknown, deduplicates: bool, seen: list[bool], state: PartState
+) -> None:
+    platform = FakePlatform(deduplicates=deduplicates)
+    platform.late_failures = [ConnectionResetError("the connection broke")]
+    settings = msgspec.structs.replace(FAST, when_unknown=policy)
+    async with answering(store, platform, Say("here it is"), settings=settings):
+        platform.say("u1")
+
+        async def is_settled() -> bool:
+            return await _reply_states(store) == [state]
+
+        await until("the part has its fate", is_settled)
+    assert [part.is_repeat for part in platform.arrived] == seen
+
+
+async def _reply_states(store: Store) -> list[PartState]:
+    """The states of the parts that answer the chat's turn."""
+    heads = [session.head for session in (await store.sessions.list(OWNER)).items]
+    parts = [part for head in heads if head for part in await store.delivery.outbox.of_turn(OWNER, head)]
+    return [part.state for part in parts]
+
+
+async def test_f03_a_send_that_has_begun_is_finished_before_the_account_stops(store: Store) -> None:
+    platform = FakePlatform()
+    platform.held_chats = {"42"}
+    async with open_harness(store, Say("here it is"), clock=SystemClock()) as harness:
+        async with anyio.create_task_group() as group:
+            group.start_soon(service_of(harness, platform).run)
+            platform.say("u1")
+            await until("the part is being sent", lambda: platform.sends)
+            group.cancel_scope.cancel()
+            platform.release()
+        assert platform.texts() == ["here it is"]
+        assert await _reply_states(store) == [PartState.SENT]
+
+
+async def test_f03_a_part_whose_sender_died_is_sent_once_more_and_marked(
+    store: Store, open_another: OpenAnother
+) -> None:
+    platform = FakePlatform()
+    received = await receive(store, "u1")
+    await send_to(store, received.chat, "note", "hello")
+    lease = await lease_of(store, "wrk_dead")
+    (part,) = await claim_parts(store, lease)
+    platform.arrived.append(part)  # it arrived, and then the process died
+    store.workers.close()
+    other = await open_another()
+    async with answering(other, platform, Say("answer")):
+        await arrived(platform, 2)
+    assert [(part.body.text, part.is_repeat) for part in platform.arrived[:2]] == [
+        ("hello", False),
+        ("hello", True),
+    ]
+
+
+async def test_f07_a_chat_and_a_platform_that_hang_delay_no_other(store: Store) -> None:
+    slow, quick = FakePlatform(), FakePlatform(account="second")
+    slow.held_chats = {"1"}
+    async with (
+        answering(store, slow, *[Say("answer")] * 3) as (harness, _),
+        serving(service_of(harness, quick)),
+    ):
+        slow.say("u1", chat="1")
+        await until("a send hangs", lambda: slow.sends)
+        slow.say("u2", chat="2")
+        quick.say("u3", chat="3")
+        assert await arrived(slow, 1, "2") == ["answer"]
+        assert await arrived(quick, 1, "3") == ["answer"]
+        slow.release()
+        assert await arrived(slow, 1, "1") == ["answer"]
+
+
+async def test_f01_files_are_fetched_into_the_turn_and_missing_ones_named(store: Store) -> None:
+    platform = FakePlatform()
+    platform.files = {"ref-1": b"some notes", "ref-3": b"x" * 20}
+    platform.say(
+        "u1",
+        "look",
+        files=(
+            RemoteFile("ref-1", "notes.txt", "text/plain"),
+            RemoteFile("ref-2", "gone.txt"),
+            RemoteFile("ref-3", "large.bin"),
+        ),
+    )
+    settings = msgspec.structs.replace(FAST, file_bytes_max=10)
+    async with answering(store, platform, Say("I see"), settings=settings) as (harness, _):
+        await arrived(platform, 1)
+        (session,) = (await store.sessions.list(OWNER)).items
+        message = (await harness.messages(session))[0]
+    names = [part.name for part in message.parts if isinstance(part, Attachment)]
+    assert names == ["notes.txt"]
+    assert "gone.txt is missing: gone.txt is not there any more." in message.text
+    assert "large.bin is missing: large.bin has 20 bytes; the limit is 10." in message.text
+
+
+async def test_f01_a_message_that_cannot_be_a_turn_is_refused_and_its_sender_told(store: Store) -> None:
+    platform = FakePlatform()
+    async with answering(store, platform, Say("never said")):
+        platform.say("u1", "   ")
+        (told,) = await arrived(platform, 1)
+    assert "no text" in told
+
+
+async def test_f01_a_second_worker_serves_the_account_after_the_first_has_stopped(
+    store: Store, open_another: OpenAnother
+) -> None:
+    platform = FakePlatform()
+    other = await open_another()
+    script = [Say("answer")] * 2  # whichever engine runs the turns
+    async with (
+        open_harness(store, *script, clock=SystemClock()) as one,
+        open_harness(other, *script, clock=SystemClock()) as two,
+    ):
+        first, second = service_of(one, platform), service_of(two, platform)
+        async with serving(first):
+            await until("the first serves", lambda: first.is_serving)
+            async with serving(second):
+                platform.say("u1")
+                await arrived(platform, 1)
+                assert not second.is_serving
+        async with serving(second):
+            await until("the second serves", lambda: second.is_serving)
+            platform.say("u2")
+            assert await arrived(platform, 2) == ["answer", "answer"]
+
+
+async def test_f03_an_answer_that_the_platform_cannot_render_is_sent_as_it_is(store: Store) -> None:
+    class Clumsy(FakePlatform):
+        def render(self, markdown: str) -> Sequence[NewPart]:
+            raise ValueError(markdown)
+
+    platform = Clumsy()
+    async with answering(store, platform, Say("**bold**")):
+        platform.say("u1")
+        assert await arrived(platform, 1) == ["**bold**"]
+
+
+async def test_f07_an_error_of_the_platform_while_receiving_stops_neither_sending_nor_later_updates(
+    store: Store,
+) -> None:
+    class Breaking(FakePlatform):
+        breaks = 2
+
+        async def receive(self, deliver: Deliver) -> None:
+            if self.breaks:
+                self.breaks -= 1
+                raise ConnectionError("the platform is down")
+            await super().receive(deliver)
+
+    platform = Breaking()
+    async with answering(store, platform, Say("still here")) as (_, service):
+        platform.say("u1")
+        assert await arrived(platform, 1) == ["still here"]
+        assert service.last_error == "the platform is down"

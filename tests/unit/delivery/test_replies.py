@@ -1,0 +1,30 @@
+"""What a chat is told about a turn that has ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from everturn.delivery.replies import reply_text
+from everturn.domain.delivery import Chat, ChatKind, ChatPlace, ReplyDue
+from everturn.domain.turns import Failure, TurnState
+
+CHAT = Chat("cht_x", "ada", ChatPlace("main", "fake", ChatKind.DIRECT, "42"), "default", "", None, 0)
+FAILURE = Failure("model_refused", "The model refused.")
+
+
+@pytest.mark.parametrize(
+    ("state", "answer", "failure", "text"),
+    [
+        (TurnState.COMPLETED, "good morning", None, "good morning"),
+        (TurnState.CANCELLED, "good mor", None, "good mor\n\n*Stopped.*"),
+        (TurnState.CANCELLED, "", None, "*Stopped.*"),
+        (TurnState.FAILED, "", FAILURE, "*The model refused.*"),
+        (TurnState.INTERRUPTED, "good mor", FAILURE, "good mor\n\n*The model refused.*"),
+        (TurnState.COMPLETED, " ", None, "*The answer is empty.*"),
+    ],
+)
+def test_a_reply_is_the_answer_and_how_the_turn_ended(
+    state: TurnState, answer: str, failure: Failure | None, text: str
+) -> None:
+    due = ReplyDue("out_x", CHAT, "ses_x", "trn_x", state, 1, answer, failure)
+    assert reply_text(due) == text
