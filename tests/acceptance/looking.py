@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
 from playwright.async_api import Page
 
 from everturn.testing import within
 from tests.acceptance.paging import PATIENCE_S
 
+AXE = Path(__file__).parents[2] / "frontend/node_modules/axe-core/axe.min.js"
 FRAMES_S = 60.0  # many more than a busy machine needs for a few frames
 
 # How far the end of the newest turn is below what can be seen, and whether the page follows it.
@@ -57,3 +60,24 @@ async def listed(page: Page, count: int) -> set[str]:
                 return seen
             await page.locator(".side .list").evaluate("(list) => { list.scrollTop += 400; }")
             await page.wait_for_timeout(30)
+
+
+# Half way through its fade a text has too little contrast. What turns for ever is not waited for.
+STILL = """() => Promise.all(document.getAnimations()
+    .filter((one) => one.effect.getComputedTiming().endTime < Infinity)
+    .map((one) => one.finished.then(() => null, () => null)))"""
+
+
+async def serious(page: Page) -> list[str]:
+    """What axe finds that keeps people out."""
+    await page.evaluate(AXE.read_text())
+    await page.evaluate(STILL)
+    found = await page.evaluate(
+        "async () => (await axe.run(document, { resultTypes: ['violations'] })).violations"
+    )
+    return [
+        f"{item['id']}: {node['html'][:160]}"
+        for item in found
+        if item["impact"] in ("serious", "critical")
+        for node in item["nodes"]
+    ]

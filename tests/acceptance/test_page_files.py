@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
+from tests.acceptance.looking import serious
 from tests.acceptance.paging import PAGE, House, Tool, open_house, say
 
 pytestmark = [
@@ -266,4 +267,58 @@ async def test_a_folder_and_everything_are_downloaded(data_dir: Path) -> None:
             await page.get_by_role("link", name="Download all").click()
         everything = members(Path(await (await downloading.value).path()))
         assert everything == {"a.txt": "one\ntwo\n", "c.csv": "x,y\n1,2\n", "ops/b.sh": "exit 0\n"}
+        assert house.complaints == []
+
+
+async def test_files_of_a_turn_are_cards_under_its_answer(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await with_turns(house, page)
+        await page.set_viewport_size({"width": 1440, "height": 900})
+        for _ in range(2):  # as the turn ran, and after a reload
+            cards = page.locator("article").last.locator(".fc")
+            await expect(cards).to_have_text([re.compile(r"a\.txt.*\+1"), re.compile(r"c\.csv.*new")])
+            await expect(cards.first.locator("pre .add")).to_have_text("+ two")
+            await expect(page.locator(".fset header").last).to_contain_text("1 new, 1 changed")
+            await page.reload()
+        async with page.expect_download() as downloading:
+            await page.get_by_label("Download c.csv").click()
+        assert Path(await (await downloading.value).path()).read_text() == "x,y\n1,2\n"
+        # What an earlier turn left is shown as it was then.
+        await page.locator("article").first.get_by_role("button", name="Open a.txt").click()
+        panel = page.get_by_role("complementary", name="Files")
+        await expect(panel.locator(".code code")).to_have_text("one")
+        await expect(panel.locator(".pv")).to_contain_text("As of Turn 1.")
+        await panel.get_by_role("button", name="Show current version").click()
+        await expect(panel.locator(".code code")).to_contain_text("two")
+        await page.locator(".fset").last.get_by_role("button", name="Compare").click()
+        await expect(panel.locator(".chg")).to_have_count(2)
+        assert house.complaints == []
+
+
+async def test_on_a_phone_three_cards_lead_to_a_sheet_with_all_of_them(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        many = [Tool("write_file", {"path": f"part-{n:02}.txt", "content": f"{n}\n"}) for n in range(12)]
+        house.provider.on("many", many, ["All written."])
+        page = await house.open()
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await say(page, "write many")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await expect(page.locator(".fc")).to_have_count(3)
+        await expect(page.locator(".fset header")).to_contain_text("12 files")
+        assert {
+            round((await card.bounding_box() or {})["height"]) for card in await page.locator(".fc").all()
+        } == {64}
+        await page.get_by_role("button", name="and 9 more").click()
+        panel = page.get_by_role("complementary", name="Files")
+        await expect(panel.get_by_role("radio", name="Turn")).to_be_checked()
+        await expect(panel.get_by_role("treeitem")).to_have_count(12)
+        await panel.get_by_role("treeitem").first.click()
+        await expect(panel.locator(".code code")).to_have_text("0")
+        # A sheet: the session is still in sight above it.
+        assert (await panel.bounding_box() or {})["y"] == 36
+        await expect(panel.locator(".pvb .btn")).to_have_css("height", "44px")
+        assert await serious(page) == []
+        await panel.get_by_label("Close").click()
+        await expect(panel).to_have_count(0)
         assert house.complaints == []

@@ -12,6 +12,7 @@ import anyio
 import pytest
 from playwright.async_api import Page, Route, expect
 
+from tests.acceptance.looking import serious
 from tests.acceptance.paging import PAGE, Gate, Tool, open_house, say
 
 pytestmark = [
@@ -20,7 +21,6 @@ pytestmark = [
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 FRONTEND = Path(__file__).parents[2] / "frontend"
-AXE = FRONTEND / "node_modules/axe-core/axe.min.js"
 DONE = 'article[data-state="completed"]'
 
 
@@ -47,26 +47,6 @@ async def test_hostile_text_runs_nothing_and_fetches_nothing(data_dir: Path) -> 
         assert await page.evaluate("window.pwned") is None
         assert house.elsewhere == []
         assert await page.locator(".md script, .md iframe, .md form, .md img[src^='http']").count() == 0
-
-
-# Half way through its fade a text has too little contrast. What turns for ever is not waited for.
-STILL = """() => Promise.all(document.getAnimations()
-    .filter((one) => one.effect.getComputedTiming().endTime < Infinity)
-    .map((one) => one.finished.then(() => null, () => null)))"""
-
-
-async def serious(page: Page) -> list[str]:
-    await page.evaluate(AXE.read_text())
-    await page.evaluate(STILL)
-    found = await page.evaluate(
-        "async () => (await axe.run(document, { resultTypes: ['violations'] })).violations"
-    )
-    return [
-        f"{item['id']}: {node['html'][:160]}"
-        for item in found
-        if item["impact"] in ("serious", "critical")
-        for node in item["nodes"]
-    ]
 
 
 @pytest.mark.parametrize("look", ["light", "dark"])

@@ -16,7 +16,7 @@ export interface FileContent {
 }
 
 /** What this server can do with files by now. */
-export const offers = { versions: true, cards: false, saving: false };
+export const offers = { saving: false };
 
 export const textBytesMax = 1_000_000;
 const uploadTimeoutMs = 600_000;

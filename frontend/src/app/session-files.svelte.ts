@@ -1,5 +1,5 @@
 import { Away, Problem, explain, type Api } from "../api/client";
-import { FilesApi, isStale, offers, type At, type FileContent } from "../api/files";
+import { FilesApi, isStale, type At, type FileContent } from "../api/files";
 import type { FileChanges, WorkspaceFile, WorkspaceFiles } from "../api/types";
 import { marksOf, rowsOf, rowsOfChanges, type Row, type Show } from "../state/tree";
 import { folderOf, nameOf, numbered } from "../text/file-kinds";
@@ -31,7 +31,7 @@ const copiesMax = 50;
 /** The files of one session as the Files tab shows them: the tree, the file that is looked at, edits and uploads. */
 export class SessionFiles {
   readonly api: FilesApi;
-  show = $state<Show>(offers.versions && innerWidth <= 760 ? "turn" : "all");
+  show = $state<Show>(innerWidth <= 760 ? "turn" : "all");
   /** The file that the preview shows, and as of when. */
   shown = $state.raw<{ path: string; at: At } | null>(null);
   /** Two points whose files are compared in place of the tree. */
@@ -74,8 +74,8 @@ export class SessionFiles {
     try {
       const [, session, turn] = await Promise.all([
         this.readFolders(),
-        offers.versions ? this.api.changes("start", "now") : nothing,
-        offers.versions && turnId ? this.api.changes(`before:${turnId}`, turnId) : nothing,
+        this.api.changes("start", "now"),
+        turnId ? this.api.changes(`before:${turnId}`, turnId) : nothing,
       ]);
       this.ofSession = session;
       this.ofTurn = turn;
