@@ -1,0 +1,160 @@
+"""Undo, redo and retry of turns that changed files, in a real browser: what will change is shown before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.acceptance.paging import PAGE, House, Tool, open_house, say
+from tests.waiting import until
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
+    pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
+    pytest.mark.timeout(300),
+]
+DONE = 'article[data-state="completed"]'
+
+
+def write(path: str, content: str) -> Tool:
+    return Tool("write_file", {"path": path, "content": content})
+
+
+async def worked(house: House) -> Page:
+    """A session of two turns that changed files."""
+    first = [write("backup.sh", "restic backup /srv\n"), write("skip.txt", "thumbs\n")]
+    second = [write("backup.sh", "restic backup /srv /etc\n"), write("skip.txt", "thumbs\ncache\n")]
+    house.provider.on("first", first, ["The first is done."])
+    house.provider.on("second", [*second, write("use.csv", "week,gb\n1,2\n")], ["The second is done."])
+    page = await house.open()
+    for number, text in enumerate(("first", "second"), 1):
+        await say(page, text)
+        await expect(page.locator(DONE)).to_have_count(number)
+    return page
+
+
+def workspace(house: House) -> Path:
+    [folder] = (house.home / "workspaces").iterdir()
+    return folder
+
+
+async def holds(folder: Path, files: dict[str, str | None]) -> None:
+    """Wait until the folder holds these texts: it follows the conversation. None: no such file."""
+
+    def is_so() -> bool:
+        return all(text(folder / name) == wanted for name, wanted in files.items())
+
+    await until("the folder has followed", is_so)
+
+
+def text(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+async def undo(page: Page) -> None:
+    await page.locator(".bar h1").click()
+    await page.keyboard.press("Control+z")
+
+
+async def test_an_undo_shows_the_files_first_and_redo_brings_them_back(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await worked(house)
+        folder = workspace(house)
+        dialog = page.get_by_role("dialog")
+        await undo(page)
+        await expect(dialog).to_contain_text("Undo turn 2?")
+        await expect(dialog).to_contain_text("3 files will change")
+        await dialog.get_by_role("button", name="backup.sh").click()
+        await expect(dialog.locator(".diff")).to_contain_text("restic backup /srv /etc")
+        await page.keyboard.press("Escape")
+        await expect(dialog).to_have_count(0)
+        assert (folder / "use.csv").exists()
+        await undo(page)
+        await expect(dialog.get_by_role("button", name="Undo and restore 3 files")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await holds(folder, {"backup.sh": "restic backup /srv\n", "use.csv": None})
+        await page.get_by_role("button", name="Redo").click()
+        await expect(dialog).to_contain_text("Redo this turn?")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(DONE)).to_have_count(2)
+        await holds(folder, {"backup.sh": "restic backup /srv /etc\n", "use.csv": "week,gb\n1,2\n"})
+        assert not house.complaints
+
+
+async def test_a_file_that_the_user_changed_is_kept_unless_they_choose_otherwise(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await worked(house)
+        folder = workspace(house)
+        (folder / "skip.txt").write_text("mine\n")
+        dialog = page.get_by_role("dialog")
+        await undo(page)
+        conflict = dialog.get_by_role("radiogroup", name="Conflict in skip.txt")
+        await expect(conflict.get_by_role("radio", checked=True)).to_contain_text("Keep mine")
+        await expect(dialog.get_by_role("button", name="Undo and restore 2 files")).to_be_focused()
+        await page.keyboard.press("2")
+        await expect(conflict.get_by_role("radio", checked=True)).to_contain_text("Take the old one")
+        await expect(dialog.get_by_role("button", name="Undo and restore 3 files")).to_be_visible()
+        await page.keyboard.press("3")
+        await expect(conflict.get_by_role("radio", checked=True)).to_contain_text("skip (mine).txt")
+        await page.keyboard.press("1")
+        await expect(conflict.get_by_role("radio", checked=True)).to_contain_text("Keep mine")
+        await page.keyboard.press("3")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await holds(folder, {"skip.txt": "thumbs\n", "skip (mine).txt": "mine\n"})
+        assert not house.complaints
+
+
+async def test_the_conversation_alone_can_go_back_and_no_files_means_no_question(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("hello", ["Hello."])
+        page = await worked(house)
+        folder = workspace(house)
+        dialog = page.get_by_role("dialog")
+        await say(page, "hello")
+        await expect(page.locator(DONE)).to_have_count(3)
+        await undo(page)
+        await expect(page.locator(DONE)).to_have_count(2)
+        await expect(dialog).to_have_count(0)
+        await undo(page)
+        await dialog.get_by_role("button", name="Undo conversation only").click()
+        await expect(page.locator(DONE)).to_have_count(1)
+        assert (folder / "use.csv").exists()
+        assert not house.complaints
+
+
+async def test_a_retry_asks_where_files_would_go_back(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await worked(house)
+        dialog = page.get_by_role("dialog")
+        await page.locator(DONE).last.get_by_role("button", name="Retry").click()
+        await expect(dialog).to_contain_text("Retry this answer?")
+        await dialog.get_by_role("button", name="Cancel").click()
+        await expect(page.locator(".sib")).to_have_count(0)
+        await page.locator(DONE).last.get_by_role("button", name="Retry").click()
+        await dialog.get_by_role("button", name="Restore 3 files and retry").click()
+        await expect(page.locator(".sib")).to_contain_text("2 of 2")
+        await expect(page.locator(DONE)).to_have_count(2)
+        assert not house.complaints
+
+
+async def test_a_projects_files_stay_and_the_page_says_so(data_dir: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    async with open_house(data_dir) as house:
+        made = await house.api("POST", "api/sessions", json={"project": str(project)})
+        house.provider.on("write", [write("a.txt", "one\n")], ["Written."])
+        page = await house.open(f"#/s/{made['id']}")
+        await say(page, "write")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await undo(page)
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text("Files in this folder stay as they are.")
+        await dialog.get_by_role("button", name="Undo conversation only").click()
+        await expect(page.locator(DONE)).to_have_count(0)
+        assert (project / "a.txt").read_text() == "one\n"
+        assert not house.complaints
