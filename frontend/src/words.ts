@@ -165,6 +165,8 @@ const english = {
     check: "Check what happened",
     "run again": "Run again",
     "take it as done": "Treat as done",
+    "go back and run again": "Go back and run again",
+    "treat it as not run": "Treat as not run",
     "use them": "Use them",
     "leave them out": "Leave them out",
     "not now": "Not now",
@@ -754,6 +756,18 @@ const english = {
   keepTwo: "Keep both",
   keepTwoNote: (name: string) => `Yours becomes ${name}`,
   outsideNotUndone: "Commands that acted outside this folder are not undone.",
+  // files of a call in doubt
+  doubtChanged: "Changed on disk since the last step",
+  doubtSaved: (count: number) => `${count === 1 ? "1 file" : `${count} files`}, saved as ${count === 1 ? "it is" : "they are"} now`,
+  doubtUnchanged: "No files changed.",
+  doubtElsewhere: (machine: string) => `Later changes, if any, are on the first machine${machine ? ` (${machine})` : ""}.`,
+  doubtKeep: "Keep and continue",
+  doubtNotes: {
+    check: () => "Keeps the changes. The agent sees them and goes on.",
+    "go back and run again": (count: number) => `Restores ${count === 1 ? "the file" : `the ${count} files`}, then runs the command again.`,
+    "treat it as not run": (count: number) => `Restores ${count === 1 ? "the file" : `the ${count} files`}. The agent decides what is next.`,
+  } as Record<string, (count: number) => string>,
+  doubtOnlyHere: "Only this session's folder is compared. Anything the command sent or changed elsewhere is not shown.",
   // the folder that a session works in
   folder: "Folder",
   chooseFolder: "Choose a folder",

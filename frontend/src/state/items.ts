@@ -1,6 +1,6 @@
 /** What a turn looks like to a reader: items on a rail, in the order in which they happened. */
 
-import type { AttachmentPart, Bar, Failure, FileChanges, Message, Outcome, ResultPart, SummaryPart, TurnState, Usage } from "../api/types";
+import type { AttachmentPart, Bar, Failure, FilesInDoubt, FileChanges, Message, Outcome, ResultPart, SummaryPart, TurnState, Usage } from "../api/types";
 
 export interface ThoughtItem {
   kind: "thought";
@@ -31,6 +31,18 @@ export interface AskState {
   options: string[];
   at: number;
   answer: string | null;
+  /** Of a call in doubt: what changed on the disk, if that was recorded. */
+  files?: FilesInDoubt;
+}
+
+const goBack = "go back and run again";
+const notRun = "treat it as not run";
+
+/** The answers in the order in which they are offered. Where files can go back, that is what the choice is about. */
+export function choicesOf(ask: AskState): string[] {
+  if (!ask.choices.includes(goBack)) return ask.choices;
+  const first = ["check", goBack, notRun].filter((choice) => ask.choices.includes(choice));
+  return [...first, ...ask.choices.filter((choice) => !first.includes(choice))];
 }
 export interface CallItem {
   kind: "call";

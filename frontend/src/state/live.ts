@@ -329,6 +329,7 @@ function questionAsked(turn: TurnView, payload: Of<"question.asked">, at: number
     options: [],
     at,
     answer: null,
+    ...(payload.files ? { files: payload.files } : {}),
   };
   const isOnCall = turn.items.some((item) => item.kind === "call" && item.callId === payload.call_id);
   const next: TurnView = isOnCall
