@@ -281,8 +281,17 @@ class Transcript(Protocol):
         another model."""
         ...
 
-    async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
-        """Copy the path up to the turn into a new session."""
+    async def branch(
+        self,
+        owner: str,
+        session_id: str,
+        turn_id: str | None,
+        request: Request,
+        *,
+        files: MoveFiles | None = None,
+    ) -> Session:
+        """Copy the path up to the turn into a new session, with the files of that turn. ``files``: a plan of
+        which ``present`` counts, if the path ends with the head."""
         ...
 
     async def import_session(

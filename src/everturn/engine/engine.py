@@ -378,7 +378,8 @@ class Engine:
                 _log.warning("files of %s: %s", session_id, error.message)
 
     async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
-        return await self.store.transcript.branch(owner, session_id, turn_id, request)
+        """A new session with the path to the turn, and its files."""
+        return await self.moves.branch(owner, session_id, turn_id, request)
 
     # --- after a turn ------------------------------------------------------------------------------
 

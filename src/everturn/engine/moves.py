@@ -83,6 +83,15 @@ class Moves:
 
         return await self._move(owner, session_id, Move.RETRY, turn_id, choices, run)
 
+    async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
+        """The copy has the files of the message it branches from; from the last one, those that are there."""
+        session = await self._store.sessions.get(owner, session_id)
+        is_last = turn_id in (None, session.head) and session.active_turn is None
+        files = None
+        if self._restorer is not None and is_last and session.project is None:
+            files = MoveFiles((await self._restorer.plan_branch(session)).plan)
+        return await self._store.transcript.branch(owner, session_id, turn_id, request, files=files)
+
     async def plan(self, owner: str, session_id: str, move: Move, turn_id: str | None) -> ShownPlan | None:
         """What a move would do to the files; None if it leaves them as they are."""
         if self._restorer is None:

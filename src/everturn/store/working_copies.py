@@ -7,6 +7,8 @@ these changed nothing either, the files stay as they are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from everturn.domain.checkpoints import Cause, Changes, Checkpoint
@@ -22,7 +24,7 @@ from everturn.domain.working_copies import (
     Unsettled,
     WorkingCopy,
 )
-from everturn.store.checkpoints import CheckpointPlace, add_checkpoint, checkpoint_of
+from everturn.store.checkpoints import CheckpointPlace, add_checkpoint, checkpoint_at, checkpoint_of
 from everturn.store.scripts.common import (
     add_events,
     get_session,
@@ -36,13 +38,15 @@ from everturn.store.scripts.queries.files import (
     CHECKPOINT_LAST,
     CHECKPOINT_LAST_OF_TURN,
     CHECKPOINT_OF_TREE,
+    CHECKPOINTS_TO_COPY,
     TURN_FILES,
     WORKING_COPIES_UNSETTLED,
     WORKING_COPY,
     WORKING_COPY_SETTLE,
+    CheckpointToCopy,
 )
 from everturn.store.scripts.rows import SessionRow, TurnRow, to_json
-from everturn.store.scripts.script import Database, Script, Tx, q
+from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.targets import find_target
 
 _choices: msgspec.json.Decoder[dict[str, FilesChoice]] = msgspec.json.Decoder(dict[str, FilesChoice])
@@ -177,7 +181,7 @@ def _want(
 ) -> Script[None]:
     number = yield from CHECKPOINT_OF_TREE.first(session.no, wanted)
     if number is None and wanted != EMPTY_TREE:
-        # Its checkpoint was thinned out; the tree is still there, as what a later one was compared with.
+        # No checkpoint of this session has the tree: it was thinned out, or it is what a branch begins with.
         place = CheckpointPlace(head_no, 0, Cause.RESTORED)
         yield from add_checkpoint(tx, session, place, present, wanted, Changes())
         number = yield from CHECKPOINT_OF_TREE.first(session.no, wanted)
@@ -194,6 +198,50 @@ def _restore(tx: Tx, owner: str, session_id: str, plan: FilesPlan) -> Script[Che
     made = yield from add_checkpoint(tx, session, place, plan.present, plan.wanted, Changes())
     yield from _want(tx, session, session.head_no, plan.wanted, plan.present, plan.choices)
     return made
+
+
+def branch_files(
+    tx: Tx, session: SessionRow, copy: SessionRow, turns: Mapping[int, int], files: MoveFiles | None
+) -> Script[None]:
+    """Give a copied session the history of its files, and those of the turn that it ends with. Its folder is
+    filled when it is first used. ``turns``: the numbers of the copied turns, in order, with their copies'.
+
+    The rows and the folder are its own: deleting one session leaves the other as it is (E03).
+    """
+    rows = yield from CHECKPOINTS_TO_COPY.all(session.no)
+    copied = [row for row in rows if row.turn_no is None or row.turn_no in turns]
+    yield Query("checkpoint_copy", many=[_copied_row(tx, copy, row, turns) for row in copied])
+    if session.session.project is not None:
+        return
+    last_no = next(reversed(turns))
+    if last_no != session.head_no:
+        at = yield from checkpoint_at(copy, turns[last_no])
+        tree = EMPTY_TREE if at is None else at.tree
+    else:
+        now = yield from _working_copy(session)
+        plan = None if files is None else files.plan
+        is_planned = plan is not None and _is_current(plan, now)
+        tree = plan.present if plan is not None and is_planned else now.tree
+    if tree != EMPTY_TREE:
+        yield from _want(tx, copy, turns[last_no], tree, EMPTY_TREE, {})
+
+
+def _copied_row(
+    tx: Tx, copy: SessionRow, row: CheckpointToCopy, turns: Mapping[int, int]
+) -> tuple[str | int | None, ...]:
+    turn_no = None if row.turn_no is None else turns[row.turn_no]
+    return (
+        tx.ids.make("chk"),
+        copy.no,
+        turn_no,
+        row.call_id,
+        row.epoch,
+        row.cause,
+        row.created_at,
+        row.before,
+        row.tree,
+        row.body,
+    )
 
 
 def _settle(

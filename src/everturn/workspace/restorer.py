@@ -35,7 +35,7 @@ from everturn.domain.errors import (
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
-from everturn.domain.trees import shown
+from everturn.domain.trees import EMPTY_TREE, shown
 from everturn.domain.working_copies import (
     FileChoices,
     FilesPlan,
@@ -106,6 +106,10 @@ class Restorer:
         """
         wanted = await self._store.working_copies.after_move(session.owner, session.id, move, turn_id)
         return None if wanted is None else await self._plan(session, wanted, None)
+
+    async def plan_branch(self, session: Session) -> ShownPlan:
+        """What the folder holds, stored, so that another session can have it. Raises as ``finish``."""
+        return await self._plan(session, EMPTY_TREE, None)
 
     async def plan_restore(self, session: Session, tree: str, paths: Sequence[bytes] = ()) -> ShownPlan:
         """What restoring a tree, or some paths of it, does to the files. Raises as ``finish``."""

@@ -67,7 +67,7 @@ from everturn.store.turns.details import with_siblings
 from everturn.store.turns.endings import NewTurn, queue_turn
 from everturn.store.turns.queue import queued_turns
 from everturn.store.turns.submissions import repeat_answer
-from everturn.store.working_copies import move_files, plan_files
+from everturn.store.working_copies import branch_files, move_files, plan_files
 
 PAGE_MESSAGES_MAX = 500
 _WHOLE_PATH = 1 << 30
@@ -131,8 +131,16 @@ class Transcript:
             refuse_text(text, self._text_bytes_max)
         return await self._db.write(_retry, owner, session_id, _Retried(turn_id, text, model, files), request)
 
-    async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
-        return await self._db.write(_branch, owner, session_id, turn_id, request)
+    async def branch(
+        self,
+        owner: str,
+        session_id: str,
+        turn_id: str | None,
+        request: Request,
+        *,
+        files: MoveFiles | None = None,
+    ) -> Session:
+        return await self._db.write(_branch, owner, session_id, turn_id, request, files)
 
     async def import_session(
         self,
@@ -387,7 +395,14 @@ def _retry(tx: Tx, owner: str, session_id: str, asked: _Retried, request: Reques
 # --- copying ------------------------------------------------------------------------------------------
 
 
-def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: Request) -> Script[Session]:
+def _branch(
+    tx: Tx,
+    owner: str,
+    session_id: str,
+    turn_id: str | None,
+    request: Request,
+    files: MoveFiles | None = None,
+) -> Script[Session]:
     digest = digest_of("branch", turn_id)
     session = yield from locked_shown_session(tx, owner, session_id)
     before = yield from find_answer(session, request, digest)
@@ -414,6 +429,9 @@ def _branch(tx: Tx, owner: str, session_id: str, turn_id: str | None, request: R
     names = {old.id: new_ids[old.turn_no] for old in found if old.turn_no in new_ids}
     yield from _rename_covers(copy, names)
     head = yield from TURN.only(ids[-1])
+    numbers = {turn.id: turn.turn_no for turn in (yield from TURN_IDS.all(copy.no, 0, _NEWEST))}
+    turns = {old: numbers[new] for old, new in new_ids.items()}
+    yield from branch_files(tx, session, copy, turns, files)
     yield q("session_head", copy.no, head.turn_no, None, 0)
     yield q("session_recount", copy.no)
     yield q("session_said", copy.no, 0, session.session.preview)

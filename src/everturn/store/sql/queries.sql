@@ -684,6 +684,14 @@ SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.checkpoint_no = (
   SELECT max(checkpoint_no) FROM checkpoints WHERE session_no = $1 AND turn_no IS NULL
 )
 
+-- name: checkpoints_to_copy
+SELECT turn_no, call_id, epoch, cause, created_at, before, tree, body FROM checkpoints WHERE session_no = $1
+ORDER BY checkpoint_no
+
+-- name: checkpoint_copy
+INSERT INTO checkpoints (id, session_no, turn_no, call_id, epoch, cause, created_at, before, tree, body)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
 -- name: checkpoint_last_of_turn
 SELECT {checkpoint_columns} FROM {checkpoint_tables}
 WHERE c.checkpoint_no = (SELECT max(checkpoint_no) FROM checkpoints WHERE turn_no = $1)

@@ -48,6 +48,17 @@ CHECKPOINTS_OF_TURN: Select[[int], CheckpointColumns] = Select("checkpoints_of_t
 CHECKPOINT_TREES: Select[[int, int], CheckpointTree] = Select("checkpoint_trees", CheckpointTree)
 
 
+class CheckpointToCopy(Columns, frozen=True):
+    turn_no: int | None
+    call_id: str | None
+    epoch: int
+    cause: str
+    created_at: int
+    before: str
+    tree: str
+    body: str  # JSON
+
+
 class WorkingCopyColumns(Columns, frozen=True):
     wanted: str | None
     present: str | None
@@ -67,6 +78,7 @@ CHECKPOINT_LAST_OF_TURN: Select[[int], CheckpointColumns] = Select(
 CHECKPOINT_FIRST_OF_TURN: Select[[int], CheckpointColumns] = Select(
     "checkpoint_first_of_turn", CheckpointColumns
 )
+CHECKPOINTS_TO_COPY: Select[[int], CheckpointToCopy] = Select("checkpoints_to_copy", CheckpointToCopy)
 CHECKPOINT_OF_TREE: SelectValue[[int, str], int | None] = SelectValue("checkpoint_of_tree")
 WORKING_COPY: Select[[int], WorkingCopyColumns] = Select("working_copy", WorkingCopyColumns)
 WORKING_COPY_SETTLE: SelectValue[[int, str, str | None], int] = SelectValue("working_copy_settle")
