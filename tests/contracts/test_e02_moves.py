@@ -211,8 +211,11 @@ async def test_e02_a_plan_shows_what_a_move_would_change(s: FileSessions) -> Non
     put_files(s.folder(session), {"b.txt": "mine"})
     shown = await moves.plan(OWNER, session.id, Move.UNDO, None)
     assert shown is not None
-    assert {one.path: one.what for one in shown.changes} == {"a.txt": "changed", "b.txt": "deleted"}
-    assert (shown.total, [one.path for one in shown.conflicts]) == (2, ["b.txt"])
+    assert {one.path: one.what for one in shown.plan.restores.changed} == {
+        "a.txt": "changed",
+        "b.txt": "deleted",
+    }
+    assert (shown.plan.restores.changed_total, [one.path for one in shown.conflicts]) == (2, ["b.txt"])
     again = await moves.plan(OWNER, session.id, Move.UNDO, None)
     assert again is not None
     assert again.digest == shown.digest

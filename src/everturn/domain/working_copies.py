@@ -52,14 +52,15 @@ class FilesPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a move does to the folder. It is carried out only if nothing was recorded since it was made.
 
     ``after``: the id of the last checkpoint. ``present``: what the folder holds, as a tree in the blobs, and
-    ``changes`` since that checkpoint. ``wanted``: what it has to hold. ``choices``: about files that a user
-    changed, by path.
+    ``changes`` since that checkpoint. ``wanted``: what it has to hold, and ``restores``: what that changes.
+    ``choices``: about files that a user changed, by path.
     """
 
     after: str | None
     present: str
     changes: Changes
     wanted: str
+    restores: Changes
     choices: dict[str, FilesChoice] = {}
 
 

@@ -119,7 +119,8 @@ def move_files(tx: Tx, session: SessionRow, head_no: int | None, files: MoveFile
     plan = yield from _checked_plan(session, head_no, files)
     if plan is not None:
         yield from _record_present(tx, session, plan)
-        yield from _want(tx, session, head_no, plan.wanted, plan.present, plan.choices)
+        yield from _keep_tree(tx, session, head_no, plan.present, plan.wanted, plan.restores)
+        yield from _want(tx, session, plan.wanted, plan.present, plan.choices)
 
 
 def plan_files(tx: Tx, session: SessionRow, turn: TurnRow, files: MoveFiles | None) -> Script[None]:
@@ -128,6 +129,8 @@ def plan_files(tx: Tx, session: SessionRow, turn: TurnRow, files: MoveFiles | No
     plan = yield from _checked_plan(session, turn.parent_no, files)
     if plan is not None:
         yield from _record_present(tx, session, plan)
+        yield from _keep_tree(tx, session, turn.parent_no, plan.present, plan.wanted, plan.restores)
+        yield q("workspace_put", session.no, (yield from CHECKPOINT_OF_TREE.first(session.no, plan.present)))
         yield q("turn_files_put", turn.no, to_json(plan.choices))
 
 
@@ -139,7 +142,7 @@ def claim_files(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
     wanted = yield from _files_at(session, turn.parent_no)
     present = (yield from _working_copy(session)).tree
     if wanted is not None and wanted != present:
-        yield from _want(tx, session, turn.parent_no, wanted, present, _choices.decode(planned))
+        yield from _want(tx, session, wanted, present, _choices.decode(planned))
 
 
 def _checked_plan(
@@ -172,20 +175,21 @@ def _record_present(tx: Tx, session: SessionRow, plan: FilesPlan) -> Script[None
 
 
 def _want(
-    tx: Tx,
-    session: SessionRow,
-    head_no: int | None,
-    wanted: str,
-    present: str,
-    choices: dict[str, FilesChoice],
+    tx: Tx, session: SessionRow, wanted: str, present: str, choices: dict[str, FilesChoice]
 ) -> Script[None]:
+    """Have the folder hold a tree of which the session has a checkpoint, or nothing."""
     number = yield from CHECKPOINT_OF_TREE.first(session.no, wanted)
-    if number is None and wanted != EMPTY_TREE:
-        # No checkpoint of this session has the tree: it was thinned out, or it is what a branch begins with.
-        place = CheckpointPlace(head_no, 0, Cause.RESTORED)
-        yield from add_checkpoint(tx, session, place, present, wanted, Changes())
-        number = yield from CHECKPOINT_OF_TREE.first(session.no, wanted)
     yield q("working_copy_want", session.no, number, wanted, present, to_json(choices))
+
+
+def _keep_tree(
+    tx: Tx, session: SessionRow, head_no: int | None, before: str, tree: str, changes: Changes
+) -> Script[None]:
+    """Make a checkpoint of a tree that has none in this session: it was thinned out, or a branch begins with
+    it."""
+    if tree != EMPTY_TREE and (yield from CHECKPOINT_OF_TREE.first(session.no, tree)) is None:
+        place = CheckpointPlace(head_no, 0, Cause.RESTORED)
+        yield from add_checkpoint(tx, session, place, before, tree, changes)
 
 
 def _restore(tx: Tx, owner: str, session_id: str, plan: FilesPlan) -> Script[Checkpoint]:
@@ -195,8 +199,8 @@ def _restore(tx: Tx, owner: str, session_id: str, plan: FilesPlan) -> Script[Che
         raise PlanNeeded
     yield from _record_present(tx, session, plan)
     place = CheckpointPlace(session.head_no, 0, Cause.RESTORED)
-    made = yield from add_checkpoint(tx, session, place, plan.present, plan.wanted, Changes())
-    yield from _want(tx, session, session.head_no, plan.wanted, plan.present, plan.choices)
+    made = yield from add_checkpoint(tx, session, place, plan.present, plan.wanted, plan.restores)
+    yield from _want(tx, session, plan.wanted, plan.present, plan.choices)
     return made
 
 
@@ -220,10 +224,12 @@ def branch_files(
     else:
         now = yield from _working_copy(session)
         plan = None if files is None else files.plan
-        is_planned = plan is not None and _is_current(plan, now)
-        tree = plan.present if plan is not None and is_planned else now.tree
+        is_changed = plan is not None and _is_current(plan, now)
+        tree = plan.present if plan is not None and is_changed else now.tree
+        changes = plan.changes if plan is not None and is_changed else Changes()
+        yield from _keep_tree(tx, copy, turns[last_no], now.tree, tree, changes)
     if tree != EMPTY_TREE:
-        yield from _want(tx, copy, turns[last_no], tree, EMPTY_TREE, {})
+        yield from _want(tx, copy, tree, EMPTY_TREE, {})
 
 
 def _copied_row(

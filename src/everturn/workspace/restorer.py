@@ -64,8 +64,6 @@ class ShownPlan(msgspec.Struct, frozen=True):
     """A plan with what a user is shown of it. ``conflicts``: their own changes that it would overwrite."""
 
     plan: FilesPlan
-    changes: tuple[FileChange, ...]
-    total: int
     conflicts: tuple[FileChange, ...]
 
     @property
@@ -124,22 +122,18 @@ class Restorer:
             present = seen.tree
             if paths:
                 wanted = await self._in_thread(self._overlay, present, wanted, paths)
-            plan = FilesPlan(
-                after=None if copy.last is None else copy.last.id,
-                present=present,
-                changes=seen.changes or Changes(),
-                wanted=wanted,
-            )
             changes, conflicts = await self._in_thread(self._compare, copy.tree, present, wanted)
         self._remember(session.id, seen.folder)
         await self._probe.reach(Moment.FILES_PLANNED, session.id)
         files = [file_change(change) for change in changes if is_of_file(change)]
-        return ShownPlan(
-            plan,
-            tuple(files[:LISTED_MAX]),
-            len(files),
-            tuple(file_change(_reverse(one)) for one in conflicts),
+        plan = FilesPlan(
+            after=None if copy.last is None else copy.last.id,
+            present=present,
+            changes=seen.changes or Changes(),
+            wanted=wanted,
+            restores=Changes(tuple(files[:LISTED_MAX]), len(files)),
         )
+        return ShownPlan(plan, tuple(file_change(_reverse(conflict)) for conflict in conflicts))
 
     def _overlay(self, present: str, wanted: str, paths: tuple[bytes, ...]) -> str:
         return overlay(self._blobs.load, self._blobs.put, present, wanted, paths)

@@ -15,7 +15,7 @@ from everturn.engine import Engine
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import Choices, TurnId
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
-from everturn.workspace import ShownPlan, to_path
+from everturn.workspace import Compare, ComparedFile, ShownPlan, to_path
 
 _PATHS_MAX = 1000
 At = Annotated[str, Meta(min_length=1, max_length=60)]
@@ -37,13 +37,13 @@ class PlanQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: FilePath | None = None
 
 
-class FilesPlanned(msgspec.Struct, frozen=True, omit_defaults=True):
+class FilesPlanned(msgspec.Struct, frozen=True):
     """The first of the ``changes`` to the folder, and how many there are in ``total``. ``conflicts``: files
     that a user changed and that would be overwritten, with what they did to them. ``is_project``: the folder
     belongs to the user, so a move leaves it alone. ``digest`` names what was shown, for restore."""
 
     digest: str = ""
-    changes: tuple[FileChange, ...] = ()
+    changes: tuple[ComparedFile, ...] = ()
     total: int = 0
     conflicts: tuple[FileChange, ...] = ()
     is_project: bool = False
@@ -59,7 +59,7 @@ class RestoreFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     choices: Choices = {}
 
 
-class FilesAreRestored(msgspec.Struct, frozen=True, omit_defaults=True):
+class FilesAreRestored(msgspec.Struct, frozen=True):
     """``kept``: what was left as it was, and why."""
 
     changes: tuple[FileChange, ...] = ()
@@ -68,9 +68,10 @@ class FilesAreRestored(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RestoreApi:
-    def __init__(self, engine: Engine, store: Store) -> None:
+    def __init__(self, engine: Engine, store: Store, compare: Compare) -> None:
         self._engine = engine
         self._store = store
+        self._compare = compare
 
     def endpoints(self) -> list[AnyEndpoint]:
         return [
@@ -110,7 +111,8 @@ class RestoreApi:
         is_project = session.project is not None
         if shown is None:
             return FilesPlanned(is_project=is_project)
-        return FilesPlanned(shown.digest, shown.changes, shown.total, shown.conflicts, is_project)
+        found = await self._compare.compare(shown.plan.present, shown.plan.wanted)
+        return FilesPlanned(shown.digest, found.changes, found.total, shown.conflicts, is_project)
 
     async def restore(self, call: ApiCall[Nothing, RestoreFiles]) -> FilesAreRestored:
         body, session_id = call.body, call.path["session"]
