@@ -128,8 +128,8 @@ class NewCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewSave(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint of what a user did while no worker held a turn of the session. It belongs to the last
-    turn. ``after``: the id of the checkpoint that the folder was compared with; None: there was none."""
+    """A checkpoint of what a user did. It belongs to the turn that is under way, or to the last one.
+    ``after``: the id of the checkpoint that the folder was compared with; None: there was none."""
 
     after: str | None
     before: str

@@ -132,6 +132,22 @@ class Stale(Refused):
         self.current = current
 
 
+class StaleFile(Refused):
+    """The file is not the one that was to be replaced. ``sha256`` is that of the present one; None: there is
+    none."""
+
+    code = "stale_file"
+    status = 412
+
+    def __init__(self, path: str, sha256: str | None) -> None:
+        what = "there is no such file any more" if sha256 is None else "it was changed meanwhile"
+        super().__init__(
+            f"{path} was not saved: {what}. Nothing was changed.",
+            hint="Read it again, then save over it or under another name.",
+            sha256=sha256,
+        )
+
+
 class Busy(Refused):
     code = "session_busy"
     status = 409

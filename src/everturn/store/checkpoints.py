@@ -113,7 +113,9 @@ def _save(tx: Tx, owner: str, session_id: str, new: NewSave) -> Script[Checkpoin
     last = yield from CHECKPOINT_LAST.first(session.no)
     if new.after != (last.id if last else None):
         return None
-    place = CheckpointPlace(session.head_no, 0, new.cause)
+    # The folder also holds what a turn that is under way has done: going back from it must leave that behind.
+    turn_no = session.head_no if session.active_no is None else session.active_no
+    place = CheckpointPlace(turn_no, 0, new.cause)
     return (yield from add_checkpoint(tx, session, place, new.before, new.tree, new.changes))
 
 

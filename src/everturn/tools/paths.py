@@ -11,10 +11,12 @@ import ctypes
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from everturn.tools.disk_sync import DiskSync, sync_upwards
 from everturn.tools.schema import ToolFailed
@@ -23,6 +25,7 @@ _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_BENEATH = 0x08
 _LINKS_MAX = 40
+_PIECE_BYTES = 1 << 20
 
 
 class _OpenHow(ctypes.Structure):
@@ -96,7 +99,7 @@ class FolderHandle:
         finally:
             os.close(fd)
 
-    def write(self, path: str, content: bytes) -> bool:
+    def write(self, path: str, content: bytes | BinaryIO) -> bool:
         """Replace or make a file, whole or not at all; True if it is new. Folders are made as needed.
 
         On return the file survives a power cut, with the folders that lead to it.
@@ -118,7 +121,10 @@ class FolderHandle:
                 with os.fdopen(fd, "wb") as file:
                     if mode is not None:
                         os.fchmod(fd, mode)
-                    file.write(content)
+                    if isinstance(content, bytes):
+                        file.write(content)
+                    else:
+                        shutil.copyfileobj(content, file, _PIECE_BYTES)
                     file.flush()
                     self._disk.sync(fd)
                 os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)

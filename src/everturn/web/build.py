@@ -159,7 +159,7 @@ class _Parts:
         if services.toolbox is not None:
             recorder = services.recorder or Recorder(store, settings.home / "indexes", FilesSettings())
             files = SessionFiles(engine, store, services.toolbox, recorder)
-            yield from WorkspaceApi(files).endpoints()
+            yield from WorkspaceApi(files, self._uploads).endpoints()
             yield from VersionsApi(files, clock).endpoints()
             yield from RestoreApi(engine, store, files.compare).endpoints()
             yield from FoldersApi(services.toolbox, store.sessions).endpoints()

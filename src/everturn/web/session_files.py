@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
 
+import anyio.to_thread
 import msgspec
 
 from everturn.domain.checkpoints import Checkpoint, parse_at
+from everturn.domain.errors import Retry, WrongState
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
 from everturn.engine import Engine
 from everturn.tools import EverturnToolbox
-from everturn.workspace import Compare, FolderView, Recorder, TreeView, Versions, View
+from everturn.workspace import Compare, FolderView, Recorder, TreeView, Versions, View, save_file
+
+_log = logging.getLogger("everturn.web")
 
 
 class FilesAt(msgspec.Struct, frozen=True):
@@ -64,6 +70,29 @@ class SessionFiles:
             for made in page:
                 yield made
             before = page[-1].id
+
+    async def save(
+        self, owner: str, session_id: str, path: str, source: Path, tag: str | None
+    ) -> tuple[str, Checkpoint | None]:
+        """Save a file over the one with this tag, or a new one (None); the path and the checkpoint with it.
+
+        Raises StaleFile, WrongState, and as ``save_file``.
+        """
+        session = await self._engine.session(owner, session_id)
+        if (await self._store.working_copies.get(owner, session_id)).wanted is not None:
+            raise WrongState(
+                "The files of this session are being restored. Nothing was saved.", hint="Try again."
+            )
+        folder = await self._folder(session)
+        is_project = session.project is not None
+        save = partial(save_file, folder, path, source, tag, is_project=is_project)
+        name = await anyio.to_thread.run_sync(save)
+        try:
+            return name, await self._recorder.save(session, folder)
+        except Retry as error:
+            # The file is saved. The next look at the folder finds the change and records it.
+            _log.warning("a saved file is not in a checkpoint yet: %s", error.message)
+            return name, None
 
     async def folder(self, owner: str, session_id: str) -> Path:
         return await self._folder(await self._engine.session(owner, session_id))

@@ -14,6 +14,7 @@ from everturn.workspace.overlay import to_path
 from everturn.workspace.recorder import FilesSettings, Recorder, Seen
 from everturn.workspace.restore import Restore, Restored
 from everturn.workspace.restorer import Restorer, ShownPlan
+from everturn.workspace.saving import save_file
 from everturn.workspace.scan import Limits, Scan, left_out
 from everturn.workspace.versions import Found, Versions
 from everturn.workspace.views import FolderView, OpenedFile, TreeView, View
@@ -55,6 +56,7 @@ __all__ = [
     "find_conflicts",
     "left_out",
     "load_index",
+    "save_file",
     "save_index",
     "shown",
     "to_path",

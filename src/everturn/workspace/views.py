@@ -36,6 +36,7 @@ from everturn.workspace.versions import Versions
 
 HASHED_BYTES_MAX: Final = 16 << 20  # a file in a folder is read once more for its hash
 _PIECE: Final = 256 << 10
+_SIZE: Final = 3  # its place in a stamp
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK  # a pipe must not hold the reader
 
 
@@ -79,30 +80,15 @@ class FolderView:
         return await anyio.to_thread.run_sync(files_named, self._folder, path, part, self._monotonic)
 
     async def open(self, path: str) -> OpenedFile:
-        name, stamp, size, sha256 = await anyio.to_thread.run_sync(self._look, path)
-        tag = sha256 or "-".join(f"{number:x}" for number in stamp)
-        return OpenedFile(name, size, sha256, tag, lambda start, end: self._read(path, stamp, start, end))
-
-    def _look(self, path: str) -> tuple[str, Stamp, int, str | None]:
-        name, handle = self._open(path)
-        try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise Invalid(f"{name} is not a file.", hint="Name a file; an archive takes a folder.")
-            is_hashed = status.st_size <= HASHED_BYTES_MAX
-            sha256 = _hash(handle) if is_hashed else None
-            _check_same(handle, stamp_of(status), name)
-        finally:
-            os.close(handle)
-        return name, stamp_of(status), status.st_size, sha256
-
-    def _open(self, path: str) -> tuple[str, int]:
-        with FolderHandle(self._folder) as beneath:
-            return open_beneath(beneath, path, _READ)
+        name, stamp, sha256 = await anyio.to_thread.run_sync(_look, self._folder, path)
+        size = stamp[_SIZE]
+        return OpenedFile(
+            name, size, sha256, _tag(stamp, sha256), lambda start, end: self._read(path, stamp, start, end)
+        )
 
     async def _read(self, path: str, stamp: Stamp, start: int, end: int) -> AsyncGenerator[bytes, None]:
         """The bytes, in pieces. The last one is given only if the file has not changed since ``open``."""
-        name, handle = await anyio.to_thread.run_sync(self._open, path)
+        name, handle = await anyio.to_thread.run_sync(_open, self._folder, path)
         try:
             at = start
             _check_same(handle, stamp, name)
@@ -114,6 +100,37 @@ class FolderView:
                 yield piece
         finally:
             os.close(handle)
+
+
+def tag_of(folder: Path, path: str) -> str | None:
+    """What ``OpenedFile.tag`` of this file is now; None if there is none."""
+    try:
+        _, stamp, sha256 = _look(folder, path)
+    except NotFound:
+        return None
+    return _tag(stamp, sha256)
+
+
+def _tag(stamp: Stamp, sha256: str | None) -> str:
+    return sha256 or "-".join(f"{number:x}" for number in stamp)
+
+
+def _look(folder: Path, path: str) -> tuple[str, Stamp, str | None]:
+    name, handle = _open(folder, path)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise Invalid(f"{name} is not a file.", hint="Name a file; an archive takes a folder.")
+        sha256 = _hash(handle) if status.st_size <= HASHED_BYTES_MAX else None
+        _check_same(handle, stamp_of(status), name)
+    finally:
+        os.close(handle)
+    return name, stamp_of(status), sha256
+
+
+def _open(folder: Path, path: str) -> tuple[str, int]:
+    with FolderHandle(folder) as beneath:
+        return open_beneath(beneath, path, _READ)
 
 
 def _hash(handle: int) -> str:

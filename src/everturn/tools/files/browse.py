@@ -5,16 +5,17 @@ Everything is opened beneath a handle of the workspace, as tools do, so a link t
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from everturn.domain.errors import Denied, Invalid, NotFound
+from everturn.domain.errors import Denied, DiskFull, Invalid, NotFound
 from everturn.tools.files.search_program import Walk
 from everturn.tools.paths import FolderHandle, OutsideWorkspace
 from everturn.tools.schema import ToolFailed
@@ -144,8 +145,16 @@ class _BoundedWalk:
 
 
 def open_beneath(beneath: FolderHandle, path: str, flags: int) -> tuple[str, int]:
-    try:
+    """The path as it is shown, and a handle; the caller closes it. Raises NotFound, Invalid, Denied."""
+    with refusals(path):
         return beneath.name(path or "."), beneath.open(path or ".", flags)
+
+
+@contextmanager
+def refusals(path: str) -> Iterator[None]:
+    """Says of a path that cannot be used why that is. Raises NotFound, Invalid, Denied, DiskFull."""
+    try:
+        yield
     except OutsideWorkspace as error:
         raise Denied(str(error)) from error
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -153,7 +162,10 @@ def open_beneath(beneath: FolderHandle, path: str, flags: int) -> tuple[str, int
     except PermissionError as error:
         raise Denied(f"{path[:200]} may not be read.") from error
     except (OSError, ToolFailed, ValueError) as error:
-        raise Invalid(f"{path[:200]!r} cannot be opened: {error}.") from error
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(f"{path[:200]} was not written: the disk is full.") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise Invalid(f"{path[:200]!r} cannot be used: {why.rstrip('.')}.") from error
 
 
 def _stat_entry(folder: int, base: str, name: str) -> WorkspaceFile | None:

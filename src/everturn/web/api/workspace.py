@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path as DiskPath
 from typing import Annotated
 from urllib.parse import quote
 
@@ -16,8 +19,10 @@ from everturn.tools import WorkspaceFile, WorkspaceText, text_of
 from everturn.web.access.identity import Scope
 from everturn.web.http.bytes_answer import BytesAnswer, asked_range
 from everturn.web.http.guard import FILE_POLICY, MEDIA_POLICY, PDF_POLICY, VIEW_POLICY
+from everturn.web.http.problems import BodyTooLarge, FileTagNeeded
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.session_files import SessionFiles
+from everturn.web.uploads import Uploads
 from everturn.workspace import OpenedFile
 
 _PATH_CHARS_MAX = 500  # as a query: up to 12 bytes for each
@@ -61,6 +66,19 @@ class ContentQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     view: bool = False
 
 
+class SaveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: FilePath
+
+
+class SavedFile(msgspec.Struct, frozen=True):
+    """``checkpoint``: the version of the workspace that holds it; null if there is none yet."""
+
+    path: str
+    size: int
+    sha256: str
+    checkpoint: str | None
+
+
 class TextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: FilePath
 
@@ -80,8 +98,9 @@ class WorkspaceFiles(msgspec.Struct, frozen=True):
 class WorkspaceApi:
     """Needs the scope ``chat``: such a token can have the agent read the same files."""
 
-    def __init__(self, files: SessionFiles) -> None:
+    def __init__(self, files: SessionFiles, uploads: Uploads) -> None:
         self._files = files
+        self._uploads = uploads
 
     def endpoints(self) -> list[AnyEndpoint]:
         return [
@@ -106,6 +125,26 @@ class WorkspaceApi:
                 query=ContentQuery,
                 contents=dict.fromkeys(_CONTENTS, bytes),
                 errors=READ_ERRORS,
+            ),
+            Endpoint(
+                method="PUT",
+                path="/api/sessions/{session}/files/content",
+                run=self.save,
+                summary="Save a file over the version that If-Match names; with If-None-Match: * a new one.",
+                tag="files",
+                scope=Scope.CHAT,
+                query=SaveQuery,
+                answer=SavedFile,
+                takes=(RAW,),
+                errors=(
+                    *READ_ERRORS,
+                    e.StaleFile,
+                    e.WrongState,
+                    e.DiskFull,
+                    e.DiskReadOnly,
+                    FileTagNeeded,
+                    BodyTooLarge,
+                ),
             ),
             Endpoint(
                 method="GET",
@@ -142,9 +181,32 @@ class WorkspaceApi:
         start, end = asked_range(call.headers, file.size)
         return await BytesAnswer.open(file.read(start, end), start, end, file.size, media, headers)
 
+    async def save(self, call: ApiCall[SaveQuery, Nothing]) -> SavedFile:
+        tag, path = _tag_from(call.headers), call.query.path
+        headers = {**call.headers, "content-type": RAW}  # whatever a client calls it, it is bytes
+        async with self._uploads.receive(headers, call.receive, None) as upload:
+            sha256 = await anyio.to_thread.run_sync(_hash, upload.path)
+            name, made = await self._files.save(call.owner, call.path["session"], path, upload.path, tag)
+        return SavedFile(name, upload.size, sha256, None if made is None else made.id)
+
     async def text(self, call: ApiCall[TextQuery, Nothing]) -> WorkspaceText:
         folder = await self._files.folder(call.owner, call.path["session"])
         return await anyio.to_thread.run_sync(text_of, folder, call.query.path)
+
+
+def _tag_from(headers: Mapping[str, str]) -> str | None:
+    """The tag of the version to be replaced; None if no file must be there. Raises FileTagNeeded."""
+    if headers.get("if-none-match", "").strip() == "*":
+        return None
+    tag = headers.get("if-match", "").strip().strip('"')
+    if not tag or tag == "*":
+        raise FileTagNeeded
+    return tag
+
+
+def _hash(path: DiskPath) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 async def _media_of(file: OpenedFile) -> str:

@@ -93,6 +93,17 @@ class PreconditionNeeded(Refused):
         )
 
 
+class FileTagNeeded(Refused):
+    code = "file_tag_needed"
+    status = 428
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Saving a file needs the header If-Match or If-None-Match. Nothing was changed.",
+            hint="Send If-Match with the ETag of the version to replace, or If-None-Match: * for a new file.",
+        )
+
+
 class CrossSite(Refused):
     code = "cross_site"
     status = 403
