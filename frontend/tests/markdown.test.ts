@@ -91,6 +91,16 @@ describe("what may enter the page", () => {
     expect(cut(text, noCut, true).frozen).toHaveLength(count);
   });
 
+  // Parsed, each of these would take a minute: for every mark the rest of the paragraph is searched.
+  it("shows a paragraph of very many unclosed marks as it was written", { timeout: 60_000 }, () => {
+    for (const mark of ["**a ", "*a **b "]) {
+      const text = mark.repeat(12_000).trim();
+      const shown = dom(`${text}\n\nThen *this*.`);
+      expect(shown.querySelector("p")?.textContent).toBe(text);
+      expect(shown.querySelector("em")?.textContent).toBe("this");
+    }
+  });
+
   it("knows math from money", () => {
     expect(dom("It costs $5 and $6.").querySelector(".math")).toBeNull();
     expect(dom("So $x^2$ is").querySelector(".math")?.getAttribute("data-tex")).toBe("x^2");

@@ -1,6 +1,6 @@
 /** Our Markdown: GitHub's, with math. Rendering to HTML text; nothing here touches a document. */
 
-import { Marked, type Token, type Tokens, type TokensList } from "marked";
+import { Lexer, Marked, type Token, type Tokens, type TokensList } from "marked";
 import { words } from "../words";
 import { isPath } from "./file-kinds";
 
@@ -104,8 +104,21 @@ function hostOf(address: string): string {
   }
 }
 
+/** Characters times marks of a paragraph: beyond that its marks are shown as they were written. */
+const inlineWorkMax = 20_000_000;
+
+/** For each mark that is never closed, the parser looks through the rest of the paragraph: seconds, if it has many. */
+class BoundedLexer extends Lexer {
+  override inlineTokens(text: string, tokens: Token[] = []): Token[] {
+    const marks = text.length > 1_000 ? (text.match(/[*_~`[<$\\@]|www\./g)?.length ?? 0) : 0;
+    if (text.length * marks <= inlineWorkMax) return super.inlineTokens(text, tokens);
+    tokens.push({ type: "text", raw: text, text, escaped: false });
+    return tokens;
+  }
+}
+
 export function lexer(text: string): TokensList {
-  return marked.lexer(text);
+  return new BoundedLexer(marked.defaults).lex(text);
 }
 
 /** HTML of one token, not yet sanitised. */
