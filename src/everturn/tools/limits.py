@@ -3,7 +3,7 @@
 There are two mechanisms, because neither is enough. The kernel's limits (``setrlimit``) take effect at once,
 but they count memory per process, and do not count root's processes at all (``control_groups`` does). So the
 server also samples the whole sandbox ten times a second, and ends it with the reason. The disk is only
-sampled: quotas of folders need a file system that was set up for them.
+sampled, more often when little of it is left: quotas of folders need a file system that was set up for them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import msgspec
 _MIB = 1024 * 1024
 _MEMORY_MIB_MAX = 4096  # where nothing is configured
 _DISK_TAKEN_MIB = 64  # a command that takes less did not fill the disk
+_DISK_MIB_PER_S = 8192  # no command writes faster
+_LOOK_EVERY_S = 0.1  # a fork bomb makes a few hundred processes in that time
+_DISK_LOOK_EVERY_S = 0.005  # at the most often
 _THREADS, _RSS = 17, 21  # fields of /proc/N/stat after the program's name
 
 
@@ -60,7 +63,9 @@ class ProcessLimits(msgspec.Struct, frozen=True):
             return f"it ran {used.tasks} processes and threads at once, and the limit is {self.processes}"
         if used.is_out_of_memory or used.memory > self.memory:
             return self.memory_breach
-        disk = used.disk
+        return self.disk_breach(used.disk)
+
+    def disk_breach(self, disk: DiskUsage | None) -> str:
         if disk and disk.taken > _DISK_TAKEN_MIB * _MIB and disk.free < self._disk_free(disk):
             return (
                 f"it took {disk.taken // _MIB} MiB of the disk, where only {disk.free // _MIB} MiB are free "
@@ -71,6 +76,13 @@ class ProcessLimits(msgspec.Struct, frozen=True):
     @property
     def memory_breach(self) -> str:
         return f"it used more than {self.memory // _MIB} MiB of memory, with files in /tmp; that is the limit"
+
+    def pause_s(self, disk: DiskUsage | None) -> float:
+        """How long the disk can be left alone: less than it takes to fill what a command may take of it."""
+        if disk is None:
+            return _LOOK_EVERY_S
+        left_mib = (disk.free - self._disk_free(disk)) / _MIB
+        return min(_LOOK_EVERY_S, max(_DISK_LOOK_EVERY_S, left_mib / _DISK_MIB_PER_S))
 
     def _disk_free(self, disk: DiskUsage) -> int:
         return min(self.disk_free_mib * _MIB, disk.size // 20)

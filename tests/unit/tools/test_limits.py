@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,6 +13,7 @@ from everturn.tools.limits import DiskUsage, ProcessLimits, ResourceUsage
 from everturn.tools.sandbox.control_groups import Groups
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import SandboxView, python_program
+from everturn.tools.terminal.process import until_breach
 from tests.unit.tools.kit import Kit, open_kit, profiles_of
 
 pytestmark = pytest.mark.anyio
@@ -189,6 +191,49 @@ def test_a_command_is_ended_only_for_a_disk_that_it_filled_itself() -> None:
     assert limits.breach(ResourceUsage(disk=innocent)) == ""
     small = DiskUsage(free=500 * mib, taken=300 * mib, size=2000 * mib)  # of which a twentieth is enough
     assert limits.breach(ResourceUsage(disk=small)) == ""
+
+
+def test_the_less_of_the_disk_is_left_the_sooner_it_is_looked_at_again() -> None:
+    mib = 1024**2
+    limits = ProcessLimits(disk_free_mib=1000)
+
+    def pause_s(left_mib: int) -> float:
+        return limits.pause_s(DiskUsage(free=(1000 + left_mib) * mib, taken=0, size=10**6 * mib))
+
+    assert limits.pause_s(None) == pause_s(100_000) == 0.1
+    assert pause_s(400) < 0.05
+    assert 0 < pause_s(0) == pause_s(-500) < 0.01
+
+
+class Filling:
+    """A command that fills its disk between two looks: it takes 100 MiB whenever the disk is looked at."""
+
+    is_sandboxed = True
+    guard = None
+
+    def __init__(self) -> None:
+        self._taken = 0
+
+    def disk(self) -> DiskUsage:
+        self._taken += 100 * 1024**2
+        return DiskUsage(free=1100 * 1024**2 - self._taken, taken=self._taken, size=10**12)
+
+    async def used(self, limits: ProcessLimits) -> ResourceUsage:
+        return ResourceUsage(disk=self.disk())
+
+
+async def test_a_command_that_fills_the_disk_is_ended_before_the_next_look_at_all_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    filling: Any = Filling()
+    assert "of the disk" in await until_breach(filling, ProcessLimits(disk_free_mib=500))
+    assert sum(waited) < 0.09
 
 
 def _command(pid: str) -> str:

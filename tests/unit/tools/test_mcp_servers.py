@@ -454,8 +454,9 @@ async def test_cancelling_a_call_leaves_the_server_usable(open_mcp: Open) -> Non
         assert (await kit.run("example__add", PROFILE, a=1, b=1)).text == "2"
 
 
-async def test_the_reference_time_server_works(tmp_path: Path) -> None:
+async def test_the_reference_time_server_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mcp_server_time")
+    monkeypatch.setattr("everturn.tools.mcp.connection.START_TIMEOUT_S", 150.0)  # for a loaded machine
     server = McpServer(name="time", command=str(Path(sys.executable).with_name("mcp-server-time")))
     profiles = profiles_of(Profile(name="with-mcp", mcp=("time",)), servers={"time": server})
     async with open_kit(tmp_path / "home", profiles=profiles) as kit:

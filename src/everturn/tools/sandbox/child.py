@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from anyio.abc import Process
 
-from everturn.tools.limits import ProcessLimits, ResourceUsage, disk_of, processes_in, usage_of
+from everturn.tools.limits import DiskUsage, ProcessLimits, ResourceUsage, disk_of, processes_in, usage_of
 from everturn.tools.policy.guarded import ProjectGuard
 from everturn.tools.sandbox.control_groups import Group
 
@@ -70,8 +70,11 @@ class Child:
         # Once it has ended, another process may have its number.
         if self._namespace is None or _is_over(self._namespace):
             return ResourceUsage()
-        disk = disk_of(self._workspace, self._free) if self._workspace else None
-        return msgspec.structs.replace(used, disk=disk)
+        return msgspec.structs.replace(used, disk=self.disk())
+
+    def disk(self) -> DiskUsage | None:
+        """The disk of its workspace. None outside a sandbox."""
+        return disk_of(self._workspace, self._free) if self._workspace else None
 
     async def end(self) -> None:
         """Kill it with everything it started, and wait until all of that is gone.
