@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Api } from "../src/api/client";
 import { SessionFiles } from "../src/app/session-files.svelte";
-import { words } from "../src/words";
+import { fileWords } from "../src/file-words";
 
 /** A workspace behind the server's calls: paths and texts. A text is its own tag. */
 class Workspace {
@@ -63,7 +63,7 @@ describe("editing a file", () => {
     expect(await files.saveEdit("a.txt")).toBe(false);
     expect(workspace.files.get("a.txt")).toBe("theirs");
     const edit = files.edits.get("a.txt")!;
-    expect([edit.text, edit.theirs?.text, edit.problem]).toEqual(["mine", "theirs", words.fileChangedMeanwhile]);
+    expect([edit.text, edit.theirs?.text, edit.problem]).toEqual(["mine", "theirs", fileWords.fileChangedMeanwhile]);
     // Said once more, knowing of the other one.
     expect(await files.saveEdit("a.txt")).toBe(true);
     expect(workspace.files.get("a.txt")).toBe("saved 4");
@@ -83,7 +83,7 @@ describe("editing a file", () => {
     files.startEdit("a.txt", await files.api.content("a.txt"));
     workspace.isAway = true;
     expect(await files.saveEdit("a.txt")).toBe(false);
-    expect(files.edits.get("a.txt")).toMatchObject({ text: "one", problem: words.filesNotSaved, isSaving: false });
+    expect(files.edits.get("a.txt")).toMatchObject({ text: "one", problem: fileWords.filesNotSaved, isSaving: false });
   });
 });
 
@@ -114,7 +114,7 @@ describe("uploading", () => {
   it("keeps a file that could not be sent, to try again", async () => {
     workspace.isAway = true;
     await files.upload("", [file()]);
-    expect(files.uploads[0]).toMatchObject({ state: "failed", problem: words.filesNotSaved });
+    expect(files.uploads[0]).toMatchObject({ state: "failed", problem: fileWords.filesNotSaved });
     workspace.isAway = false;
     await files.again(files.uploads[0]!);
     expect(workspace.files.has("a.txt")).toBe(true);

@@ -3,6 +3,7 @@ import { FilesApi, isStale, type At, type FileContent } from "../api/files";
 import type { FileChanges, WorkspaceFile, WorkspaceFiles } from "../api/types";
 import { marksOf, rowsOf, rowsOfChanges, type Row, type Show } from "../state/tree";
 import { folderOf, nameOf, numbered } from "../text/file-kinds";
+import { fileWords } from "../file-words";
 import { words } from "../words";
 import type { OpenSession } from "./open-session.svelte";
 
@@ -164,7 +165,7 @@ export class SessionFiles {
       return true;
     } catch (error) {
       const theirs = isStale(error) ? await this.present(path) : edit.theirs;
-      const problem = isStale(error) ? words.fileChangedMeanwhile : whyNotSaved(error);
+      const problem = isStale(error) ? fileWords.fileChangedMeanwhile : whyNotSaved(error);
       this.putEdit(path, { ...(this.edits.get(path) ?? edit), isSaving: false, problem, theirs });
       return false;
     }
@@ -224,7 +225,7 @@ export class SessionFiles {
       this.reveal(path);
     } catch (error) {
       if (isStale(error)) {
-        this.put({ ...upload, state: "exists", problem: words.fileExists(nameOf(upload.path)) });
+        this.put({ ...upload, state: "exists", problem: fileWords.fileExists(nameOf(upload.path)) });
         return false;
       }
       this.put({ ...upload, state: "failed", problem: whyNotSaved(error) });
@@ -243,7 +244,7 @@ export function filesOf(opened: OpenSession): SessionFiles {
 }
 
 function whyNotSaved(error: unknown): string {
-  if (error instanceof Away && error.status) return words.filesNotSaved;
+  if (error instanceof Away && error.status) return fileWords.filesNotSaved;
   return words.couldNotSave(explain(error, words.serverAway));
 }
 

@@ -1,6 +1,6 @@
 /** What a file is, told by its name: how the page shows it and what it calls it. */
 
-import { words } from "../words";
+import { fileWords } from "../file-words";
 
 /** How a file can be previewed. */
 export type Look = "image" | "pdf" | "audio" | "video" | "table" | "markdown" | "html" | "text" | "none";
@@ -44,9 +44,9 @@ export function kindOf(path: string): FileKind {
 }
 
 function wordOf(look: Look, ending: string): string {
-  if (look !== "text") return words.fileKinds[look];
-  if (scripts.has(ending)) return words.fileKinds.script;
-  return code.has(ending) ? words.fileKinds.code : words.fileKinds.text;
+  if (look !== "text") return fileWords.fileKinds[look];
+  if (scripts.has(ending)) return fileWords.fileKinds.script;
+  return code.has(ending) ? fileWords.fileKinds.code : fileWords.fileKinds.text;
 }
 
 function iconOf(look: Look, ending: string): FileKind["icon"] {

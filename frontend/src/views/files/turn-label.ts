@@ -2,6 +2,7 @@
 
 import type { At } from "../../api/files";
 import type { OpenSession } from "../../app/open-session.svelte";
+import { fileWords } from "../../file-words";
 import { words } from "../../words";
 
 /** Null: the turn is not on the path, or earlier turns were not read. */
@@ -13,10 +14,10 @@ export function turnNumber(opened: OpenSession, turnId: string | null | undefine
 }
 
 export function pointLabel(opened: OpenSession, at: At): string {
-  if (at === "now") return words.atNow;
-  if (at === "start") return words.atStart;
+  if (at === "now") return fileWords.atNow;
+  if (at === "start") return fileWords.atStart;
   const number = turnNumber(opened, at.replace(/^before:/, ""));
   if (number === null) return words.turn;
-  if (!at.startsWith("before:")) return words.turnNumber(number);
-  return number > 1 ? words.turnNumber(number - 1) : words.atStart;
+  if (!at.startsWith("before:")) return fileWords.turnNumber(number);
+  return number > 1 ? fileWords.turnNumber(number - 1) : fileWords.atStart;
 }
