@@ -265,6 +265,21 @@ async def test_f03_an_unknown_part_is_held_repeated_once_or_sent_again_as_config
     assert repeats == [False, policy is WhenUnknown.REPEAT][: len(fates)]
 
 
+async def test_f03_a_part_that_stays_unknown_is_sent_again_less_and_less_often(
+    store: Store, clock: FakeClock
+) -> None:
+    chat = (await receive(store, "u1")).chat
+    await send_to(store, chat, "one", "a")
+    lease = await lease_of(store)
+    for pause_s in (0, 1, 2, 4):
+        (part,) = await claim_parts(store, lease)
+        await store.delivery.outbox.mark_unknown(lease, part.id, "The connection broke.")
+        await store.delivery.outbox.settle_unknown(lease, WhenUnknown.RESEND)
+        if pause_s:
+            assert await claim_parts(store, lease) == []
+            await clock.advance(pause_s)
+
+
 async def test_f03_a_person_decides_about_a_held_part(store: Store) -> None:
     chat = (await receive(store, "u1")).chat
     await send_to(store, chat, "one", "a")

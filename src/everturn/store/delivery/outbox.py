@@ -35,6 +35,7 @@ from everturn.store.scripts.script import Database, Script, Tx, q
 
 FOR_PEOPLE_MAX = 200
 AGAIN_MS = 24 * 3600 * 1000  # how long a part is tried that a person sends again
+AGAIN_PAUSE_MAX_MS = 300_000
 ERROR_CHARS_MAX = 500
 _TOO_OLD = "It could not be sent in time."
 _part = msgspec.json.Decoder(NewPart)
@@ -137,8 +138,14 @@ def _settle_unknown(tx: Tx, lease: AccountLease, policy: WhenUnknown) -> Script[
     found = yield from PARTS_UNKNOWN.all(lease.account)
     for part in found:
         state, is_repeat = next_after_unknown(policy, is_repeat=bool(part.is_repeat))
-        yield q("part_settle", part.part_no, state.value, int(is_repeat), tx.now)
+        next_at = tx.now + _pause_ms(part.attempts)
+        yield q("part_settle", part.part_no, state.value, int(is_repeat), next_at, tx.now)
     return len(found)
+
+
+def _pause_ms(attempts: int) -> int:
+    """How long an unknown part waits: it is repeated at once, and if that fails too, less and less often."""
+    return 0 if attempts < 2 else min(AGAIN_PAUSE_MAX_MS, 1_000 * 2 ** min(attempts - 2, 30))
 
 
 # --- people -------------------------------------------------------------------------------------------

@@ -131,10 +131,10 @@ WHERE id = $1 AND epoch = $2 AND state = 'sending'
 UPDATE outbox_parts SET state = 'unknown', error = $2, changed_at = $3 WHERE account = $1 AND state = 'sending'
 
 -- name: parts_unknown
-SELECT part_no, is_repeat FROM outbox_parts WHERE account = $1 AND state = 'unknown' ORDER BY part_no
+SELECT part_no, is_repeat, attempts FROM outbox_parts WHERE account = $1 AND state = 'unknown' ORDER BY part_no
 
 -- name: part_settle
-UPDATE outbox_parts SET state = $2, is_repeat = $3, next_at = $4, changed_at = $4 WHERE part_no = $1
+UPDATE outbox_parts SET state = $2, is_repeat = $3, next_at = $4, changed_at = $5 WHERE part_no = $1
 
 -- name: part_get
 SELECT {part_columns} FROM outbox_parts p JOIN outbox o ON o.outbox_no = p.outbox_no

@@ -76,6 +76,7 @@ class TurnNumbers(Columns, frozen=True):
 class UnknownPart(Columns, frozen=True):
     part_no: int
     is_repeat: int
+    attempts: int
 
 
 class LeaseColumns(Columns, frozen=True):
