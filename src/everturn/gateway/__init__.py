@@ -1,6 +1,7 @@
 """Messaging platforms: what people write there becomes turns, and answers go back.
 
-Imports domain, store, engine and delivery. Start with ``rendering``: how an answer becomes messages.
+Imports domain and tools. ``rendering`` makes an answer messages; ``webhook`` is the platform for programs.
+What a platform has to do is in ``domain.platform``; who calls it is in ``delivery``. Nothing starts one yet.
 """
 
 from everturn.gateway.dialects import Dialect

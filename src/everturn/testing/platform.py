@@ -84,7 +84,7 @@ class FakePlatform:
         return f"msg-{part.id}"
 
     def render(self, markdown: str) -> Sequence[NewPart]:
-        return [NewPart(paragraph) for paragraph in markdown.split("\n\n")]
+        return [NewPart(paragraph) for paragraph in markdown.split("\n\n") if paragraph.strip()]
 
     async def fetch(self, file: RemoteFile, target: Path, *, bytes_max: int) -> None:
         content = self.files.get(file.ref)
