@@ -302,7 +302,7 @@ def _call(session_id: str, workspace: Path) -> ToolCall:
 async def test_a_client_can_be_generated_from_the_description(
     store: Store, tmp_path: Path, clock: FakeClock
 ) -> None:
-    """Names a program can bear, none of them twice, and no schema that is a mere ``false``."""
+    """Names a program can bear, none of them twice, no reference to nothing, no schema that is a mere ``false``."""
     async with running(store, tmp_path, clock) as server:
         document = (await server.http.get("/openapi.json")).json()
     schemas = document["components"]["schemas"]
@@ -310,6 +310,7 @@ async def test_a_client_can_be_generated_from_the_description(
     titles = [schema.get("title", name) for name, schema in schemas.items()]
     assert len(titles) == len(set(titles))
     assert "false" not in [key.strip() for key in _schemas_in(document)]
+    assert _references_in(document) <= {f"#/components/schemas/{name}" for name in schemas}
     answers = [
         one["responses"]["200"]
         for path in document["paths"].values()
@@ -319,6 +320,13 @@ async def test_a_client_can_be_generated_from_the_description(
     assert "*/*" not in [media for answer in answers for media in answer.get("content", {})]
     operations = [one["operationId"] for path in document["paths"].values() for one in path.values()]
     assert len(operations) == len(set(operations))
+
+
+def _references_in(node: object) -> set[str]:
+    if isinstance(node, dict):
+        found = {value for key, value in node.items() if key == "$ref" and isinstance(value, str)}
+        return found.union(*map(_references_in, node.values()))
+    return set().union(*map(_references_in, node)) if isinstance(node, list) else set()
 
 
 def _schemas_in(node: object) -> list[str]:

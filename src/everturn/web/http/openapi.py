@@ -179,8 +179,8 @@ def _path_parameters(endpoint: AnyEndpoint) -> list[JsonObject]:
 def _query_parameters(endpoint: AnyEndpoint) -> list[JsonObject]:
     if endpoint.query is Nothing:
         return []
-    schema = msgspec.json.schema(endpoint.query)
-    found = schema["$defs"][endpoint.query.__name__]
+    named = msgspec.json.schema(endpoint.query)["$defs"]
+    found = _inline(named[endpoint.query.__name__], named)
     required = set(found.get("required", ()))
     return [
         {
@@ -192,6 +192,20 @@ def _query_parameters(endpoint: AnyEndpoint) -> list[JsonObject]:
         }
         for name, value in found["properties"].items()
     ]
+
+
+def _inline(node: Json, named: JsonObject) -> Json:
+    """The schema with each ``$ref`` replaced by what it names: that is not among the components."""
+    if isinstance(node, list):
+        return [_inline(item, named) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        meant = named[node["$ref"].removeprefix("#/$defs/")]
+        node = {key: value for key, value in meant.items() if key not in ("title", "description")} | {
+            key: value for key, value in node.items() if key != "$ref"
+        }
+    return {key: _inline(value, named) for key, value in node.items()}
 
 
 def _without_null(schema: JsonObject) -> JsonObject:
