@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from everturn.domain.checkpoints import Cause, ChangeKind, Changes, FileChange, NewCheckpoint
 from everturn.domain.store_values import Claim
-from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Tree, encode_tree, hash_bytes
+from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Tree, decode_tree, encode_tree, hash_bytes
 from everturn.store import Store
 
 CHANGES = Changes((FileChange("made.txt", ChangeKind.ADDED, 14),), 1)
@@ -38,3 +38,22 @@ def new_checkpoint(
         call_id=call_id,
         is_of_parent=is_of_parent,
     )
+
+
+async def files_in(store: Store, tree: str) -> dict[str, bytes]:
+    """The files of a tree by their path, with those of the folders in it."""
+    if tree == EMPTY_TREE:
+        return {}
+    found: dict[str, bytes] = {}
+    for entry in decode_tree(await _read(store, tree), tree).entries:
+        name = entry.name.decode()
+        if entry.kind is Kind.FILE:
+            found[name] = await _read(store, entry.sha256)
+        elif entry.kind is Kind.FOLDER:
+            inside = await files_in(store, entry.sha256)
+            found |= {f"{name}/{path}": data for path, data in inside.items()}
+    return found
+
+
+async def _read(store: Store, sha256: str) -> bytes:
+    return b"".join([piece async for piece in store.blobs.read(sha256)])

@@ -14,6 +14,7 @@ NOT_FOLDED = {
     "turn.waiting",
     "progress",
     "files.changed",
+    "files.moved",
     *turns.SESSION_KINDS,
 }
 

@@ -274,6 +274,18 @@ def _calls() -> list[Case]:
             ],
         ),
         Case(
+            "a call on another machine, to which the files were brought",
+            [
+                *begun(),
+                *wished(1, first),
+                ev.FilesMoved("chk_1", "two", "one", 3, (LeftOut("node_modules", Reason.DEPENDENCIES),), 1),
+                *ran(first, "make"),
+                finished(first, "made"),
+                *said(2, "It is made."),
+                ev.TurnCompleted(),
+            ],
+        ),
+        Case(
             "a question to the user",
             [
                 *begun(),

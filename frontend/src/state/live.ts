@@ -41,6 +41,7 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "tool.finished": toolFinished,
   "files.changed": filesChanged,
   "files.restored": unchanged,
+  "files.moved": unchanged,
   "approval.requested": approvalRequested,
   "approval.resolved": approvalResolved,
   "question.asked": questionAsked,

@@ -5,8 +5,6 @@ Each word is stored and sent as its value.
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from everturn.domain.checkpoints import FilesInDoubt
@@ -59,8 +57,14 @@ class DoubtAnswer(Words):
     NOT_RUN = "treat it as not run"  # restore the files, and do not repeat the call
 
 
-# What is offered where the files are not recorded, or are not ours to restore.
-DOUBT_ANSWERS: Final = (DoubtAnswer.CHECK, DoubtAnswer.RUN_AGAIN, DoubtAnswer.TAKE_AS_DONE)
+def doubt_answers(files: FilesInDoubt | None, *, is_ours: bool) -> tuple[DoubtAnswer, ...]:
+    """What is offered. Files can be restored if they were recorded and the folder is ours."""
+    answers = (DoubtAnswer.CHECK, DoubtAnswer.RUN_AGAIN, DoubtAnswer.TAKE_AS_DONE)
+    if files is None or not is_ours:
+        return answers
+    if not files.changes_total:
+        return (*answers, DoubtAnswer.NOT_RUN)
+    return (*answers, DoubtAnswer.GO_BACK_AND_RUN, DoubtAnswer.NOT_RUN)
 
 
 class InstructionsAnswer(Words):

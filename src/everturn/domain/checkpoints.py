@@ -215,6 +215,22 @@ class Checkpoints(Protocol):
         """What the session's workspace was last seen to hold. Raises NotFound, Gone."""
         ...
 
+    async def find_tree(self, owner: str, session_id: str, tree: str) -> str | None:
+        """The newest checkpoint of the session that has this tree; None if none has. Raises NotFound,
+        Gone."""
+        ...
+
+    async def keep_aside(self, owner: str, session_id: str, found: NewSave) -> Checkpoint | None:
+        """Store what a folder holds that is about to be overwritten, and after it once more what the
+        workspace has to hold, in one step; return the second. The workspace stays on the machine where it is.
+        None if it was recorded meanwhile. Raises NotFound, Gone."""
+        ...
+
+    async def arrive(self, owner: str, session_id: str, after: str) -> bool:
+        """The folder on this machine now holds ``last``, which is ``after``. False if it was recorded
+        meanwhile. Raises NotFound, Gone."""
+        ...
+
     async def of_turn(self, owner: str, turn_id: str) -> Sequence[Checkpoint]:
         """The turn's checkpoints, oldest first. Raises NotFound."""
         ...

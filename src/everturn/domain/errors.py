@@ -372,6 +372,13 @@ class WorkspaceUnreadable(Retry):
     hint = "See whether the folder is there and can be read. The next step records what changed meanwhile."
 
 
+class WorkspaceUnwritable(Stopped):
+    """The folder of a session could not be brought to what it has to hold."""
+
+    code = "workspace_unwritable"
+    hint = "See whether its disk has space and can be written. Then press Resume."
+
+
 class NotADatabase(Stopped):
     code = "not_a_database"
     hint = "Name another file, or restore a backup with 'everturn restore'."

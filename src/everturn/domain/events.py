@@ -136,6 +136,18 @@ class FilesRestored(Payload, frozen=True, tag="files.restored"):
     kept: tuple[KeptFile, ...] = ()
 
 
+class FilesMoved(Payload, frozen=True, tag="files.moved"):
+    """The turn continues on another machine, and the workspace was restored there from ``checkpoint``.
+    ``left_out``: what checkpoints do not hold, and may be missing there. Machines are named for people."""
+
+    checkpoint: str
+    machine: str
+    former_machine: str
+    files: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+    left_out_total: int = 0
+
+
 class ApprovalRequested(Payload, frozen=True, tag="approval.requested"):
     """An approval holds for one call: its id and the digest of its arguments."""
 
@@ -250,6 +262,7 @@ AnyPayload = Union[
     ToolFinished,
     FilesChanged,
     FilesRestored,
+    FilesMoved,
     ApprovalRequested,
     ApprovalResolved,
     QuestionAsked,

@@ -21,6 +21,7 @@ import msgspec
 
 from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic, Decision
+from everturn.domain.checkpoints import FilesInDoubt
 from everturn.domain.ids import message_id
 from everturn.domain.messages import (
     AnyPart,
@@ -71,6 +72,7 @@ class CallState(msgspec.Struct):
     edited: str | None = None  # the arguments that the user put in place of the model's
     answer: str | None = None  # the answer to its question
     doubt: str | None = None  # the answer to "outcome unknown"; "run again" allows one run
+    files: FilesInDoubt | None = None  # what that question showed of its files
     result: Result | None = None
     finished_at: int | None = None
     printed: Printed = msgspec.field(default_factory=Printed)
@@ -337,6 +339,8 @@ class Fold:
     def _on_question_asked(self, payload: ev.QuestionAsked, event: ev.Event) -> None:
         # A question about a call is shown with the call, and its text may be long: the first line asks.
         is_on_call = payload.call_id in self._calls
+        if payload.files is not None and payload.call_id in self._calls:
+            self._calls[payload.call_id].files = payload.files
         bar = Bar(
             BarKind.WAIT,
             "Question",

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.asks import DOUBT_ANSWERS, Ask, AskTopic
+from everturn.domain.asks import Ask, AskTopic, doubt_answers
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, Retry, Stopped
 from everturn.domain.fold import CallState
 from everturn.domain.json_types import JsonObject
@@ -32,7 +32,7 @@ from everturn.engine.progress import digest_of
 from everturn.engine.resume import AskDoubt, GiveResult, Judge, RunCall, next_for_call
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
-from everturn.engine.workspace_files import WorkspaceFiles
+from everturn.engine.workspace_files import GOING_BACK, WorkspaceFiles
 
 _log = logging.getLogger("everturn.engine")
 READS_AT_ONCE_MAX = 8
@@ -84,7 +84,7 @@ class Calls:
         self._files = WorkspaceFiles(services, log, claim)
         self._agent = agent
         self._was_tainted = is_tainted
-        self._workspace: Path | None = None
+        self._known_workspace: Path | None = None
 
     async def run(self, states: Sequence[CallState]) -> list[NewAsk]:
         """Run the calls in order until one needs the user.
@@ -138,6 +138,8 @@ class Calls:
     async def _resolve_call(self, state: CallState) -> NewAsk | None:
         tool = self._agent.tools.get(state.call.name)
         move = next_for_call(state, tool.spec if tool else None)
+        if state.files is not None and state.doubt in GOING_BACK:
+            await self._files.go_back(await self._workspace(), state.files)
         if isinstance(move, GiveResult):
             await self._finish(state, ToolResult(move.text, move.outcome), is_untrusted=False)
             return None
@@ -145,7 +147,7 @@ class Calls:
             await self._finish(state, _unknown_tool(state, self._agent), is_untrusted=False)
             return None
         if isinstance(move, AskDoubt):
-            return self._ask(state, AskTopic.DOUBT, move.text, DOUBT_ANSWERS)
+            return await self._ask_doubt(state, move)
         call = await self._call(state)
         if isinstance(call, ToolResult):
             await self._finish(state, call, is_untrusted=False)
@@ -174,7 +176,7 @@ class Calls:
         if tool is None or not isinstance(move, (Judge, AskDoubt)):
             return None
         if isinstance(move, AskDoubt):
-            return self._ask(state, AskTopic.DOUBT, move.text, DOUBT_ANSWERS)
+            return await self._ask_doubt(state, move)
         call = await self._call(state)
         if isinstance(call, ToolResult):
             return None
@@ -310,14 +312,15 @@ class Calls:
         is_untrusted: bool,
         recorded: ev.FilesChanged | None = None,
     ) -> None:
+        note = self._files.take_note()
         finished = ev.ToolFinished(
             state.call.id,
             state.call.name,
             result.outcome,
-            result.text,
+            f"{note}{result.text}",
             artifact,
             result.display,
-            is_untrusted,
+            is_untrusted or bool(note),  # it names files
             None if recorded is None else recorded.checkpoint,
         )
         await self._log.append(*([] if recorded is None else [recorded]), finished)
@@ -328,10 +331,7 @@ class Calls:
         arguments = parse_arguments(state.arguments)
         if isinstance(arguments, str):
             return ToolResult(arguments, Outcome.ERROR)
-        if self._workspace is None:
-            self._workspace = await self._services.toolbox.workspace(
-                self._session.owner, self._session.id, self._session.project
-            )
+        workspace = await self._workspace()
         return ToolCall(
             id=state.call.id,
             name=state.call.name,
@@ -339,11 +339,20 @@ class Calls:
             owner=self._session.owner,
             session_id=self._session.id,
             turn_id=self._turn.id,
-            workspace=self._workspace,
+            workspace=workspace,
             key=f"{self._turn.id}:{state.call.id}",
             profile=self._turn.profile or self._session.profile,
             is_tainted=self._was_tainted or is_tainted(self._log.fold().messages),
         )
+
+    async def _workspace(self) -> Path:
+        """The session's folder, with its files in it."""
+        if self._known_workspace is None:
+            session = self._session
+            folder = await self._services.toolbox.workspace(session.owner, session.id, session.project)
+            await self._files.arrive(folder)
+            self._known_workspace = folder
+        return self._known_workspace
 
     # --- asking ------------------------------------------------------------------------------------
 
@@ -366,6 +375,14 @@ class Calls:
     def _ask(self, state: CallState, topic: AskTopic, text: str, choices: tuple[str, ...]) -> NewAsk:
         ask = new_ask(self._services, self._turn, AskWording(topic, text, choices), state.call)
         return NewAsk(ask, ev.QuestionAsked(ask.id, text, choices, topic, state.call.id))
+
+    async def _ask_doubt(self, state: CallState, doubt: AskDoubt) -> NewAsk:
+        """Ask about a call in doubt, with what its workspace shows."""
+        topic, files = AskTopic.DOUBT, await self._files.in_doubt(state.call.id, await self._workspace())
+        choices = doubt_answers(files, is_ours=self._session.project is None)
+        ask = new_ask(self._services, self._turn, AskWording(topic, doubt.text, choices), state.call)
+        payload = ev.QuestionAsked(ask.id, doubt.text, choices, topic, state.call.id, files)
+        return NewAsk(msgspec.structs.replace(ask, files=files), payload)
 
 
 class OutputBatcher:

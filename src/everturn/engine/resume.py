@@ -222,10 +222,16 @@ def _from_decision(state: CallState) -> CallMove:
 
 
 def _from_doubt(state: CallState) -> CallMove:
-    if state.doubt == DoubtAnswer.RUN_AGAIN:
+    if state.doubt in (DoubtAnswer.RUN_AGAIN, DoubtAnswer.GO_BACK_AND_RUN):
         return RunCall(state.attempt + 1, is_approved=True)
     if state.doubt == DoubtAnswer.TAKE_AS_DONE:
         return GiveResult(Outcome.OK, "The user says that this call took effect. Its output is not known.")
+    if state.doubt == DoubtAnswer.NOT_RUN:
+        return GiveResult(
+            Outcome.CANCELLED,
+            "The server stopped while this call ran, and the user wants it treated as not run. Effects "
+            "outside the workspace may remain.",
+        )
     if state.doubt == DoubtAnswer.CHECK:
         return GiveResult(
             Outcome.UNKNOWN,

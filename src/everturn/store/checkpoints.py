@@ -22,6 +22,7 @@ from everturn.store.scripts.queries.files import (
     CHECKPOINT,
     CHECKPOINT_AT_START,
     CHECKPOINT_AT_TURN,
+    CHECKPOINT_ID_OF_TREE,
     CHECKPOINT_INSERT,
     CHECKPOINT_LAST,
     CHECKPOINT_TREES,
@@ -66,6 +67,15 @@ class Checkpoints:
 
     async def last(self, owner: str, session_id: str) -> Checkpoint | None:
         return await self._db.read(_last, owner, session_id)
+
+    async def find_tree(self, owner: str, session_id: str, tree: str) -> str | None:
+        return await self._db.read(_find_tree, owner, session_id, tree)
+
+    async def keep_aside(self, owner: str, session_id: str, found: NewSave) -> Checkpoint | None:
+        return await self._db.write(_keep_aside, owner, session_id, found)
+
+    async def arrive(self, owner: str, session_id: str, after: str) -> bool:
+        return await self._db.write(_arrive, owner, session_id, after)
 
     async def of_turn(self, owner: str, turn_id: str) -> list[Checkpoint]:
         return await self._db.read(_of_turn, owner, turn_id)
@@ -119,6 +129,29 @@ def _save(tx: Tx, owner: str, session_id: str, new: NewSave) -> Script[Checkpoin
     return (yield from add_checkpoint(tx, session, place, new.before, new.tree, new.changes))
 
 
+def _keep_aside(tx: Tx, owner: str, session_id: str, found: NewSave) -> Script[Checkpoint | None]:
+    session = yield from locked_shown_session(tx, owner, session_id)
+    last = yield from CHECKPOINT_LAST.first(session.no)
+    if last is None or last.id != found.after:
+        return None
+    place = CheckpointPlace(session.head_no, 0, Cause.FOUND)
+    yield from _insert(tx, session, place, found.before, found.tree, found.changes)
+    place = CheckpointPlace(session.head_no, 0, Cause.RESTORED)
+    changes = msgspec.structs.replace(_changes.decode(last.body), changed=(), changed_total=0)
+    number, again = yield from _insert(tx, session, place, found.tree, found.before, changes)
+    yield q("workspace_point", session.no, number)  # not the machine: the folder is not there yet
+    return again
+
+
+def _arrive(tx: Tx, owner: str, session_id: str, after: str) -> Script[bool]:
+    session = yield from locked_shown_session(tx, owner, session_id)
+    last = yield from CHECKPOINT_LAST.first(session.no)
+    if last is None or last.id != after:
+        return False
+    yield q("workspace_arrive", session.no, tx.machine)
+    return True
+
+
 class CheckpointPlace(msgspec.Struct, frozen=True):
     """What a new checkpoint belongs to: a turn and, if the turn made it, the epoch and the call."""
 
@@ -131,7 +164,15 @@ class CheckpointPlace(msgspec.Struct, frozen=True):
 def add_checkpoint(
     tx: Tx, session: SessionRow, place: CheckpointPlace, before: str, tree: str, changes: Changes
 ) -> Script[Checkpoint]:
-    """Insert a checkpoint under the session's lock; its workspace counts as holding it."""
+    """Insert a checkpoint under the session's lock; its workspace, on this machine, counts as holding it."""
+    number, checkpoint = yield from _insert(tx, session, place, before, tree, changes)
+    yield q("workspace_put", session.no, number, tx.machine)
+    return checkpoint
+
+
+def _insert(
+    tx: Tx, session: SessionRow, place: CheckpointPlace, before: str, tree: str, changes: Changes
+) -> Script[tuple[int, Checkpoint]]:
     checkpoint_id = tx.ids.make("chk")
     number = yield from CHECKPOINT_INSERT.only(
         checkpoint_id,
@@ -145,8 +186,7 @@ def add_checkpoint(
         tree,
         to_json(changes),
     )
-    yield q("workspace_put", session.no, number)
-    return checkpoint_of((yield from CHECKPOINT.only(checkpoint_id)))
+    return number, checkpoint_of((yield from CHECKPOINT.only(checkpoint_id)))
 
 
 def _get(tx: Tx, owner: str, session_id: str, checkpoint_id: str) -> Script[Checkpoint]:
@@ -193,6 +233,11 @@ def _last(tx: Tx, owner: str, session_id: str) -> Script[Checkpoint | None]:
     session = yield from get_session(tx, owner, session_id)
     row = yield from CHECKPOINT_LAST.first(session.no)
     return None if row is None else checkpoint_of(row)
+
+
+def _find_tree(tx: Tx, owner: str, session_id: str, tree: str) -> Script[str | None]:
+    session = yield from get_session(tx, owner, session_id)
+    return (yield from CHECKPOINT_ID_OF_TREE.first(session.no, tree))
 
 
 def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[Checkpoint]]:

@@ -6,12 +6,13 @@ Imports domain, store and tools. Called by engine, web and cli. Start with ``dom
 
 from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Reason, Tree, decode_tree, encode_tree, shown
 from everturn.workspace.archive import Archive
+from everturn.workspace.arrival import Arrival, Arrived
 from everturn.workspace.compare import Compare, ComparedFile, Comparison, FileDiff, FileHistory, FileVersion
 from everturn.workspace.diff import Change, diff, find_conflicts
 from everturn.workspace.ignore import IgnoreRules
 from everturn.workspace.index import Folder, load_index, save_index
 from everturn.workspace.overlay import to_path
-from everturn.workspace.recorder import FilesSettings, Recorder, Seen
+from everturn.workspace.recorder import Brought, FilesSettings, Recorder, Seen
 from everturn.workspace.restore import Restore, Restored
 from everturn.workspace.restorer import Restorer, ShownPlan
 from everturn.workspace.saving import save_file
@@ -22,6 +23,9 @@ from everturn.workspace.views import FolderView, OpenedFile, TreeView, View
 __all__ = [
     "EMPTY_TREE",
     "Archive",
+    "Arrival",
+    "Arrived",
+    "Brought",
     "Change",
     "Compare",
     "ComparedFile",

@@ -24,7 +24,7 @@ from everturn.domain.checkpoints import (
     NewCheckpoint,
     NewSave,
 )
-from everturn.domain.errors import Invalid, WorkspaceUnreadable
+from everturn.domain.errors import Invalid, WorkspaceUnreadable, WorkspaceUnwritable
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Claim
@@ -33,6 +33,7 @@ from everturn.tools.paths import open_folder
 from everturn.workspace.diff import Change, diff
 from everturn.workspace.ignore import IgnoreRules
 from everturn.workspace.index import EMPTY_FOLDER, Folder, Indexes, trees_of
+from everturn.workspace.restore import Report, Restore
 from everturn.workspace.scan import OPEN_FOLDER, Limits, Scan, left_out
 from everturn.workspace.thread_blobs import ThreadBlobs
 
@@ -156,6 +157,21 @@ class Recorder:
             await self.remember(session.id, found)
         return Seen(last, before, found, changes)
 
+    async def bring(
+        self, session: Session, workspace: Path, seen: Folder, tree: str, report: Report | None = None
+    ) -> Brought:
+        """Bring the folder from what was seen to a tree.
+
+        On return the files are durable. No row is written. Repeating it after a crash is harmless.
+        Raises WorkspaceUnwritable, WorkspaceUnreadable, and what the blobs raise.
+        """
+        view = _View(session.id, workspace, tree, session.project is not None)
+        return await anyio.to_thread.run_sync(self._bring, view, seen, report, limiter=self._threads)
+
+    async def compare(self, before: str, after: str) -> Changes:
+        """What turns one tree into another."""
+        return await anyio.to_thread.run_sync(self._compare, before, after, limiter=self._threads)
+
     async def forget(self, session_id: str) -> None:
         """Remove the index of a deleted session."""
         await anyio.to_thread.run_sync(self._indexes.delete, session_id, limiter=self._threads)
@@ -195,6 +211,26 @@ class Recorder:
                 "They are still there."
             ) from error
 
+    def _bring(self, view: _View, present: Folder, report: Report | None) -> Brought:
+        changes = diff(self._blobs.load, present.tree, view.before)
+        try:
+            with opened(view.workspace) as root:
+                restored = Restore(root, self._blobs.fetch, seen=present, report=report).run(changes)
+        except OSError as error:
+            raise WorkspaceUnwritable(
+                f"The files of the workspace could not be restored: {error.strerror or error}. "
+                "They are safe in the store."
+            ) from error
+        after = self._scan(view, present)
+        kept = {shown(path): why for path, why in restored.kept.items()}
+        done = self._compare(present.tree, after.tree)
+        return Brought(after, done, self._changes(view.before, present, after), kept)
+
+    def _compare(self, before: str, after: str) -> Changes:
+        changed = [] if not before else diff(self._blobs.load, before, after)
+        files = [change for change in changed if is_of_file(change)]
+        return Changes(tuple(map(file_change, files[:LISTED_MAX])), len(files))
+
     def _changes(self, before: str, known: Folder | None, found: Folder) -> Changes:
         at_hand = trees_of(found) if known is None else {**trees_of(known), **trees_of(found)}
 
@@ -210,6 +246,16 @@ class Recorder:
             tuple(LeftOut(shown(path), reason) for path, reason in missing[:LISTED_MAX]),
             len(missing),
         )
+
+
+class Brought(msgspec.Struct, frozen=True):
+    """What ``bring`` did. ``after``: the folder as it is now. ``rest``: how that still differs from the tree,
+    where paths were ``kept``, and what checkpoints leave out there."""
+
+    after: Folder
+    done: Changes
+    rest: Changes
+    kept: dict[str, str]
 
 
 class _View(msgspec.Struct, frozen=True):

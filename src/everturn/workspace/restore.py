@@ -26,6 +26,7 @@ from everturn.workspace.index import Folder, Stamp
 from everturn.workspace.scan import OPEN_FOLDER, join, open_file, stamp_of
 
 Fetch = Callable[[str], Iterable[bytes]]  # the bytes of a blob, in pieces
+Report = Callable[[int, int], None]  # called after each batch: files that are done, and how many there are
 _BATCH_FILES: Final = 2000  # written before one sync and the renames that follow it
 _BATCH_BYTES: Final = 64 << 20
 _PIECE: Final = 1 << 20
@@ -43,13 +44,20 @@ class Restore:
     """``seen``: the scan that the changes were computed from; its stamps spare reading each file again."""
 
     def __init__(
-        self, root: int, fetch: Fetch, *, seen: Folder | None = None, disk: DiskSync | None = None
+        self,
+        root: int,
+        fetch: Fetch,
+        *,
+        seen: Folder | None = None,
+        disk: DiskSync | None = None,
+        report: Report | None = None,
     ) -> None:
         self._folders = _Folders(root)
         self._root = root
         self._fetch = fetch
         self._seen = {} if seen is None else dict(_stamps(seen))
         self._disk = disk or DiskSync()
+        self._report = report
         self._result = Restored()
 
     def run(self, changes: Sequence[Change]) -> Restored:
@@ -65,8 +73,12 @@ class Restore:
                 if _is_folder(change.after) and not _is_folder(change.before):
                     self._attempt(change, self._make_folder)
             files = [change for change in ordered if change.after and not _is_folder(change.after)]
+            done = 0
             for batch in _batches(files):
                 self._replace(batch)
+                done += len(batch)
+                if self._report is not None:
+                    self._report(done, len(files))
             for change in reversed(ordered):
                 if _is_folder(change.after) and change.path not in self._result.kept:
                     self._attempt(change, self._set_mode)

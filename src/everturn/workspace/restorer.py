@@ -44,6 +44,7 @@ from everturn.domain.working_copies import (
     RestoredFiles,
     WorkingCopy,
 )
+from everturn.workspace.arrival import Arrival
 from everturn.workspace.diff import Change, diff, find_conflicts
 from everturn.workspace.index import Folder
 from everturn.workspace.overlay import overlay
@@ -116,6 +117,8 @@ class Restorer:
     async def _plan(self, session: Session, wanted: str, paths: tuple[bytes, ...] | None) -> ShownPlan:
         folder = await self._find_folder(session)
         async with self._locked(folder):
+            # Otherwise what another machine has would look as if the user had deleted it here.
+            await Arrival(self._store, self._recorder, self._probe).bring(session, folder)
             await self._finish(session, folder)
             copy = await self._store.working_copies.get(session.owner, session.id)
             seen = await self._recorder.look(session, folder)

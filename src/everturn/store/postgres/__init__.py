@@ -22,7 +22,7 @@ __all__ = ["PostgresDatabase", "open_postgres", "restore_postgres"]
 async def open_postgres(address: str, folder: Path, context: StoreContext) -> AsyncIterator[Store]:
     """Open the store on the database at this address. Raises StoreAway, StoreRefused, StoreTooNew."""
     machine = await asyncio.to_thread(read_machine, folder, context.disk)
-    db = PostgresDatabase(address, context)
+    db = PostgresDatabase(address, context, machine)
     await db.open()
     workers = PostgresWorkers(db, folder, context.disk, lease_s=context.settings.lease_s)
     try:

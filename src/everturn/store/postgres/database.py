@@ -20,6 +20,7 @@ from everturn.domain.errors import (
     StoreTooNew,
 )
 from everturn.domain.events import Event
+from everturn.domain.machine import Machine
 from everturn.domain.probe import Moment
 from everturn.store import sql
 from everturn.store.context import StoreContext
@@ -61,8 +62,10 @@ class PostgresDatabase:
         self,
         address: str,
         context: StoreContext,
+        machine: Machine,
     ) -> None:
         self._address = address
+        self._machine = machine.text
         self._connector = Connector(address)
         self.clock = context.clock
         self.ids = context.ids
@@ -189,7 +192,7 @@ class PostgresDatabase:
     async def _write(self, start: Callable[[Tx], Script[T]]) -> T:
         for tries_left in reversed(range(TRIES_MAX)):
             deferred = DeferredProbe()
-            tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
+            tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred, self._machine)
             is_fresh = tries_left < TRIES_MAX - 1
             try:
                 result = await self._transact(start(tx), deferred, is_fresh=is_fresh)
@@ -256,7 +259,7 @@ class PostgresDatabase:
 
         async def act(connection: asyncpg.Connection) -> T:
             deferred = DeferredProbe()
-            tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred)
+            tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred, self._machine)
             runs = ScriptRunner(connection, self._queries)
             return await runs.run(script(tx, *args, **kwargs), deferred, self.probe)
 

@@ -134,10 +134,11 @@ class StoredEvents(msgspec.Struct, frozen=True):
 class Tx:
     """What a script may use besides queries, and what it publishes once it is durable."""
 
-    __slots__ = ("changed", "dialect", "events", "forgets", "ids", "moments", "now", "probe")
+    __slots__ = ("changed", "dialect", "events", "forgets", "ids", "machine", "moments", "now", "probe")
 
-    def __init__(self, dialect: str, now: int, ids: Ids, probe: Probe) -> None:
+    def __init__(self, dialect: str, now: int, ids: Ids, probe: Probe, machine: str | None = None) -> None:
         self.dialect = dialect
+        self.machine = machine  # that runs the script, as rows name it; None on SQLite
         self.now = now
         self.ids = ids
         self.probe = probe

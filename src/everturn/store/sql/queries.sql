@@ -647,8 +647,18 @@ INSERT INTO checkpoints (id, session_no, turn_no, call_id, epoch, cause, created
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING checkpoint_no
 
 -- name: workspace_put
-INSERT INTO workspaces (session_no, checkpoint_no) VALUES ($1, $2)
-ON CONFLICT (session_no) DO UPDATE SET checkpoint_no = excluded.checkpoint_no
+INSERT INTO workspaces (session_no, checkpoint_no, machine) VALUES ($1, $2, $3)
+ON CONFLICT (session_no) DO UPDATE SET checkpoint_no = excluded.checkpoint_no, machine = excluded.machine
+
+-- name: workspace_point
+-- The checkpoint that the folder will hold once it has arrived on this machine.
+UPDATE workspaces SET checkpoint_no = $2 WHERE session_no = $1
+
+-- name: workspace_arrive
+UPDATE workspaces SET machine = $2 WHERE session_no = $1
+
+-- name: checkpoint_id_of_tree
+SELECT c.id FROM checkpoints c WHERE c.session_no = $1 AND c.tree = $2 ORDER BY c.checkpoint_no DESC LIMIT 1
 
 -- name: checkpoint_last
 -- What the session's workspace was last seen to hold.

@@ -38,6 +38,7 @@ CHECKPOINT_INSERT: SelectValue[[str, int, int | None, str | None, int, str, int,
     SelectValue("checkpoint_insert")
 )
 CHECKPOINT: Select[[str], CheckpointColumns] = Select("checkpoint_row", CheckpointColumns)
+CHECKPOINT_ID_OF_TREE: SelectValue[[int, str], str] = SelectValue("checkpoint_id_of_tree")
 CHECKPOINT_AT_TURN: Select[[int], CheckpointColumns] = Select("checkpoint_at_turn", CheckpointColumns)
 CHECKPOINT_AT_START: Select[[int], CheckpointColumns] = Select("checkpoint_at_start", CheckpointColumns)
 CHECKPOINT_LAST: Select[[int], CheckpointColumns] = Select("checkpoint_last", CheckpointColumns)

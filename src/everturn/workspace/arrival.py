@@ -1,0 +1,117 @@
+"""Brings a session's files to this machine, from the last checkpoint that was made on another one (E05).
+
+Until the end no row says that the files are here: after a crash the next one who needs them begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from everturn.domain.checkpoints import Cause, Changes, Checkpoint, NewSave
+from everturn.domain.errors import WorkspaceUnreadable
+from everturn.domain.machine import Machine
+from everturn.domain.probe import Moment, Probe
+from everturn.domain.sessions import Session
+from everturn.domain.store import Store
+from everturn.domain.trees import EMPTY_TREE
+from everturn.domain.working_copies import KeptFile, RestoredFiles, WorkingCopy
+from everturn.workspace.recorder import Brought, Recorder, Seen
+from everturn.workspace.restore import Report
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """``former``: the machine from which the files came. ``changes``: of the checkpoint; what it left out may
+    be missing here. ``kept``: paths that could not be restored, and why."""
+
+    former: Machine
+    checkpoint: str | None
+    files: int
+    changes: Changes
+    kept: dict[str, str]
+
+
+Announce = Callable[[Arrived], Awaitable[None]]
+
+
+class Arrival:
+    def __init__(self, store: Store, recorder: Recorder, probe: Probe | None = None) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._probe = probe or Probe()
+
+    async def bring(
+        self,
+        session: Session,
+        workspace: Path,
+        *,
+        announce: Announce | None = None,
+        report: Report | None = None,
+    ) -> Arrived | None:
+        """Have the session's files in this machine's folder; None if they are here, or if the folder is a
+        project's. ``announce`` is awaited before any row says that they came.
+
+        Raises WorkspaceUnwritable, WorkspaceUnreadable, and what the blobs and the store raise.
+        """
+        copy = await self._store.working_copies.get(session.owner, session.id)
+        if session.project is not None or copy.machine is None or self._store.machine.is_same(copy.machine):
+            return None
+        seen = await self._recorder.look(session, workspace)
+        if copy.wanted is None and copy.last is not None and await self._is_unknown(session, seen.tree):
+            copy = await self._keep_aside(session, copy, copy.last, seen)
+        tree = copy.tree if copy.wanted is None else copy.wanted
+        brought = await self._recorder.bring(session, workspace, seen.folder, tree, report)
+        await self._probe.reach(Moment.FILES_RESTORED, session.id)
+        arrived = Arrived(
+            Machine.parse(copy.machine or ""),
+            None if copy.last is None else copy.last.id,
+            brought.done.changed_total,
+            Changes() if copy.last is None else copy.last.changes,
+            brought.kept,
+        )
+        if announce is not None:
+            await announce(arrived)
+        if not await self._settle(session, copy, brought):
+            raise WorkspaceUnreadable("The files of the session were recorded elsewhere meanwhile.")
+        await self._recorder.remember(session.id, brought.after)
+        return arrived
+
+    async def _is_unknown(self, session: Session, tree: str) -> bool:
+        """True if the folder holds files that no checkpoint has: of a call that never reported back here, or
+        of a user."""
+        if await self._store.checkpoints.find_tree(session.owner, session.id, tree) is not None:
+            return False
+        return (await self._recorder.compare(EMPTY_TREE, tree)).changed_total > 0
+
+    async def _keep_aside(
+        self, session: Session, copy: WorkingCopy, last: Checkpoint, seen: Seen
+    ) -> WorkingCopy:
+        found = NewSave(after=last.id, before=last.tree, tree=seen.tree, changes=seen.changes or Changes())
+        again = await self._store.checkpoints.keep_aside(session.owner, session.id, found)
+        if again is None:
+            raise WorkspaceUnreadable("The files of the session were recorded elsewhere meanwhile.")
+        return msgspec.structs.replace(copy, last=again)
+
+    async def _settle(self, session: Session, copy: WorkingCopy, brought: Brought) -> bool:
+        """False if the workspace was recorded meanwhile. The folder can differ from the checkpoint in what
+        could not be restored and in what is left out."""
+        owner, checkpoints = session.owner, self._store.checkpoints
+        if copy.wanted is not None:
+            kept = tuple(KeptFile(path, why) for path, why in brought.kept.items())
+            done = RestoredFiles(brought.done.changed, brought.done.changed_total, kept)
+            machine = self._store.machine.text
+            return await self._store.working_copies.settle(owner, session.id, copy.wanted, machine, done)
+        if copy.last is None:
+            return True
+        if brought.after.tree == copy.last.tree:
+            return await checkpoints.arrive(owner, session.id, copy.last.id)
+        new = NewSave(
+            after=copy.last.id,
+            before=copy.last.tree,
+            tree=brought.after.tree,
+            changes=brought.rest,
+            cause=Cause.RESTORED,
+        )
+        return await checkpoints.save(owner, session.id, new) is not None
