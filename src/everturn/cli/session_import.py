@@ -15,6 +15,7 @@ from everturn.domain.media import describe_file
 from everturn.domain.sessions import Session
 from everturn.store import Store
 from everturn.store.sessions import documents
+from everturn.workspace import import_archive, open_archive
 
 
 @click.command("import")
@@ -23,7 +24,7 @@ from everturn.store.sessions import documents
 )
 @home_option
 def import_(files: tuple[Path, ...], home: Path | None) -> None:
-    """Import sessions that were exported as JSON. Each is imported whole or not at all."""
+    """Import sessions that were exported as JSON or as archives. Each is imported whole or not at all."""
     for session in with_store(home, lambda store, config: _import_all(store, config, files), makes_one=True):
         title = printable(session.title or "Untitled session")
         click.echo(f"{session.id}  {title}  ({session.messages} messages)")
@@ -34,8 +35,23 @@ async def _import_all(store: Store, config: Config, files: tuple[Path, ...]) -> 
     out = console(stderr=True)
     # Where nothing can be drawn over, drawing leaves an empty line.
     for path in track(files, "Importing", transient=True, console=out, disable=not out.is_terminal):
-        imported.append(await documents.import_document(store, OWNER, _read(path), describe_file))
+        imported.append(await _import(store, path))
     return imported
+
+
+async def _import(store: Store, path: Path) -> Session:
+    if not _is_archive(path):
+        return await documents.import_document(store, OWNER, _read(path), describe_file)
+    archive = open_archive(path)
+    try:
+        return await import_archive(store, OWNER, archive, archive.document, describe_file)
+    finally:
+        archive.close()
+
+
+def _is_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
 
 
 def _read(path: Path) -> documents.Document:

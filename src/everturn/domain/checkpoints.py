@@ -154,6 +154,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
     cause: Cause = Cause.CALL
 
 
+class SessionFiles(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The kept checkpoints of a session, oldest first. ``current``: the id of the one that its workspace was
+    last seen to hold."""
+
+    checkpoints: tuple[Checkpoint, ...] = ()
+    current: str | None = None
+
+
 class At(msgspec.Struct, frozen=True):
     """A point in the history of a session's files: after a turn, before it, at a checkpoint, or before the
     first turn if none of them is named."""
@@ -239,6 +247,10 @@ class Checkpoints(Protocol):
         self, owner: str, session_id: str, *, before: str | None = None, limit: int = 200
     ) -> Sequence[Checkpoint]:
         """A session's checkpoints, newest first, from the one before ``before`` on. Raises NotFound, Gone."""
+        ...
+
+    async def kept(self, owner: str, session_id: str) -> Sequence[Checkpoint]:
+        """All checkpoints of a session, oldest first. Raises NotFound, Gone."""
         ...
 
     async def tree_at(self, owner: str, session_id: str, at: At) -> str:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from everturn.domain.asks import Ask
 from everturn.domain.blobs import Blobs
-from everturn.domain.checkpoints import Checkpoints
+from everturn.domain.checkpoints import Checkpoints, SessionFiles
 from everturn.domain.delivery_store import Delivery
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
@@ -303,9 +303,10 @@ class Transcript(Protocol):
         *,
         events: Sequence[Event] = (),
         purge_at: int | None = None,
+        files: SessionFiles | None = None,
     ) -> Session:
-        """``events``: events of newer kinds, kept in the journal. ``purge_at`` makes the session ephemeral:
-        no list shows it, and it is purged by then."""
+        """``events``: events of newer kinds, kept in the journal. ``files``: checkpoints whose bytes are
+        stored. ``purge_at`` makes the session ephemeral: no list shows it, and it is purged by then."""
         ...
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:

@@ -26,6 +26,7 @@ from everturn.store.scripts.queries.files import (
     CHECKPOINT_INSERT,
     CHECKPOINT_LAST,
     CHECKPOINT_TREES,
+    CHECKPOINTS_KEPT,
     CHECKPOINTS_OF_SESSION,
     CHECKPOINTS_OF_TURN,
     CheckpointColumns,
@@ -61,6 +62,9 @@ class Checkpoints:
         self, owner: str, session_id: str, *, before: str | None = None, limit: int = 200
     ) -> list[Checkpoint]:
         return await self._db.read(_of_session, owner, session_id, before, limit)
+
+    async def kept(self, owner: str, session_id: str) -> list[Checkpoint]:
+        return await self._db.read(_kept, owner, session_id)
 
     async def tree_at(self, owner: str, session_id: str, at: At) -> str:
         return await self._db.read(_tree_at, owner, session_id, at)
@@ -259,6 +263,11 @@ def _of_session(
         number = row.checkpoint_no
     rows = yield from CHECKPOINTS_OF_SESSION.all(session.no, number, limit)
     return [checkpoint_of(row) for row in rows]
+
+
+def _kept(tx: Tx, owner: str, session_id: str) -> Script[list[Checkpoint]]:
+    session = yield from shown_session(tx, owner, session_id)
+    return [checkpoint_of(row) for row in (yield from CHECKPOINTS_KEPT.all(session.no))]
 
 
 def _trees(tx: Tx, after: int) -> Script[list[CheckpointTree]]:

@@ -151,7 +151,10 @@ class _Parts:
         yield from TurnsApi(engine, store, self._audit, preferences).endpoints()
         yield from StreamsApi(engine, store, self.streams, clock, sessions_max=sessions_max).endpoints()
         yield from FilesApi(store.files, self._uploads).endpoints()
-        yield from DocumentsApi(engine, store, preferences, import_bytes_max=import_bytes_max).endpoints()
+        archives = Uploads(settings.home / "uploads", import_bytes_max, settings.body_timeout_s)
+        yield from DocumentsApi(
+            engine, store, preferences, archives, import_bytes_max=import_bytes_max
+        ).endpoints()
         yield from AccountApi(
             self.accounts, self._audit, self.streams, is_password_configured=is_configured
         ).endpoints()

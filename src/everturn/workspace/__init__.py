@@ -17,6 +17,8 @@ from everturn.workspace.restore import Restore, Restored
 from everturn.workspace.restorer import Restorer, ShownPlan
 from everturn.workspace.saving import save_file
 from everturn.workspace.scan import Limits, Scan, left_out
+from everturn.workspace.session_archive import SessionArchive
+from everturn.workspace.session_import import OpenArchive, import_archive, open_archive
 from everturn.workspace.versions import Found, Versions
 from everturn.workspace.views import FolderView, OpenedFile, TreeView, View
 
@@ -41,6 +43,7 @@ __all__ = [
     "IgnoreRules",
     "Kind",
     "Limits",
+    "OpenArchive",
     "OpenedFile",
     "Reason",
     "Recorder",
@@ -49,6 +52,7 @@ __all__ = [
     "Restorer",
     "Scan",
     "Seen",
+    "SessionArchive",
     "ShownPlan",
     "Tree",
     "TreeView",
@@ -58,8 +62,10 @@ __all__ = [
     "diff",
     "encode_tree",
     "find_conflicts",
+    "import_archive",
     "left_out",
     "load_index",
+    "open_archive",
     "save_file",
     "save_index",
     "shown",

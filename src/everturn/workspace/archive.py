@@ -59,8 +59,8 @@ _COMPRESSED: Final = frozenset(
 )
 
 
-class _Sink:
-    """Where the ZIP is written to, and taken from."""
+class ZipSink:
+    """Where a ZIP file is written to, and taken from."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -86,7 +86,7 @@ class Archive:
         self._versions = versions
         self._now = now
         self._date = _date_of(now_s)
-        self._sink = _Sink()
+        self._sink = ZipSink()
         self._zip = zipfile.ZipFile(self._sink, "w")  # type: ignore[call-overload]  # it needs write() and flush()
         self._missing: list[str] = []
 

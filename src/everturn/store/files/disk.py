@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreBroken
 
@@ -44,7 +46,7 @@ def make_folder(disk: Disk, folder: Path) -> None:
 
 def write_atomically(disk: Disk, target: Path, data: bytes) -> None:
     """A reader sees the old file or the new one, also after a power cut."""
-    temporary = target.with_name(f".{target.name}-{os.getpid()}-{os.urandom(8).hex()}")
+    temporary = _beside(target)
     try:
         with report_errors(target):
             write_new(disk, temporary, data)
@@ -52,6 +54,27 @@ def write_atomically(disk: Disk, target: Path, data: bytes) -> None:
             disk.sync_folder(target.parent)  # guard: a15
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_file(disk: Disk, target: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of the target when the context ends without an error."""
+    temporary = _beside(target)
+    try:
+        with report_errors(target):
+            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                disk.sync_file(descriptor)
+            disk.rename(temporary, target)
+            disk.sync_folder(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(f".{target.name}-{os.getpid()}-{os.urandom(8).hex()}")
 
 
 def write_new(disk: Disk, temporary: Path, data: bytes) -> None:

@@ -10,6 +10,7 @@ from html import escape
 import msgspec
 
 from everturn.domain import ids
+from everturn.domain.checkpoints import SessionFiles
 from everturn.domain.errors import BadImport, FileMissing, NotFound
 from everturn.domain.events import KINDS, Event
 from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
@@ -91,10 +92,15 @@ async def _files_of(store: Store, owner: str, messages: list[Message]) -> list[E
 
 
 async def import_document(
-    store: Store, owner: str, document: Document, described: Callable[[str, bytes], tuple[str, str]]
+    store: Store,
+    owner: str,
+    document: Document,
+    described: Callable[[str, bytes], tuple[str, str]],
+    workspace: SessionFiles | None = None,
 ) -> Session:
     """Bring a document in as a session. ``described`` gives a safe name and the media type of a file, from
-    its name and its first bytes: what the document says about them is not believed. Raises BadImport."""
+    its name and its first bytes: what the document says about them is not believed. ``workspace``: its
+    checkpoints, whose bytes are stored and checked. Raises BadImport."""
     checked(document)
     renamed = {}
     for file in document.files:
@@ -107,6 +113,7 @@ async def import_document(
         end_unfinished(document.turns),
         with_files(document, renamed),
         events=tuple(_of_newer_kinds(document)),
+        files=workspace,
     )
 
 

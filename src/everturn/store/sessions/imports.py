@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from everturn.domain.checkpoints import SessionFiles
 from everturn.domain.errors import BadImport, Invalid, InvalidId
 from everturn.domain.events import Event
 from everturn.domain.ids import checked, message_id, turn_id_of_message
 from everturn.domain.messages import Attachment, Message, Summary
 from everturn.domain.sessions import Session, SessionKind, refuse_control_characters
+from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.turns import ENDED, Turn, TurnState
 from everturn.store.scripts.common import (
     add_messages,
@@ -18,6 +20,7 @@ from everturn.store.scripts.common import (
     get_session_by_no,
     preview_of,
 )
+from everturn.store.scripts.queries.files import CHECKPOINT, CHECKPOINT_INSERT
 from everturn.store.scripts.queries.sessions import SESSION_INSERT, TAIL_POSITION
 from everturn.store.scripts.queries.turns import IMPORT_TURN
 from everturn.store.scripts.rows import (
@@ -63,6 +66,7 @@ class Imported(msgspec.Struct, frozen=True):
     messages: Sequence[Message]
     events: Sequence[Event]
     purge_at: int | None
+    files: SessionFiles
 
 
 def import_session(
@@ -123,12 +127,35 @@ def import_session(
     yield from put_title(tx, session_no, title_text(asked.title, asked.tags))
     yield q("tail_set", session_no, asked.updated_at, int(asked.archived))
     yield from _import_events(session, numbers, imported.events)
+    yield from _import_files(tx, session, numbers, imported.files, keeps_ids=not renamed)
     if imported.purge_at is not None:
         yield q("session_kind", session_no, SessionKind.EPHEMERAL.value)
         yield q("session_deleted", session_no, imported.purge_at)
         yield q("tail_listed", session_no, 0)
     tx.touch(owner, session_id)
     return (yield from get_session_again(session))
+
+
+def _import_files(
+    tx: Tx, session: SessionRow, numbers: Mapping[str, int], files: SessionFiles, *, keeps_ids: bool
+) -> Script[None]:
+    """Import checkpoints. The workspace has to hold the current one; until then the store has its files."""
+    for made in files.checkpoints:
+        is_free = keeps_ids and (yield from CHECKPOINT.first(made.id)) is None
+        number = yield from CHECKPOINT_INSERT.only(
+            made.id if is_free else tx.ids.make("chk"),
+            session.no,
+            None if made.turn_id is None else numbers[made.turn_id],
+            made.call_id,
+            made.epoch,
+            made.cause.value,
+            made.created_at,
+            made.before,
+            made.tree,
+            to_json(made.changes),
+        )
+        if made.id == files.current:
+            yield q("workspace_import", session.no, number, made.tree, EMPTY_TREE)
 
 
 def _import_events(session: SessionRow, numbers: Mapping[str, int], events: Sequence[Event]) -> Script[None]:

@@ -660,6 +660,10 @@ UPDATE workspaces SET machine = $2 WHERE session_no = $1
 -- name: checkpoint_id_of_tree
 SELECT c.id FROM checkpoints c WHERE c.session_no = $1 AND c.tree = $2 ORDER BY c.checkpoint_no DESC LIMIT 1
 
+-- name: workspace_import
+-- The folder is empty here and has to hold these files.
+INSERT INTO workspaces (session_no, checkpoint_no, wanted, present) VALUES ($1, $2, $3, $4)
+
 -- name: checkpoint_last
 -- What the session's workspace was last seen to hold.
 SELECT {checkpoint_columns} FROM {checkpoint_tables} JOIN workspaces w ON w.checkpoint_no = c.checkpoint_no
@@ -671,6 +675,9 @@ SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.id = $1
 -- name: checkpoints_of_session
 SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.session_no = $1 AND c.checkpoint_no < $2
 ORDER BY c.checkpoint_no DESC LIMIT $3
+
+-- name: checkpoints_kept
+SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.session_no = $1 ORDER BY c.checkpoint_no
 
 -- name: checkpoints_of_turn
 SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.turn_no = $1 ORDER BY c.checkpoint_no

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
+import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
-from everturn.domain.media import describe_file
+from everturn.domain.media import RAW, describe_file
 from everturn.domain.sessions import Hit, Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import SearchOrder
@@ -24,9 +25,16 @@ from everturn.web.api.sessions import (
     check_place,
     tagged,
 )
+from everturn.web.http.bytes_answer import BytesAnswer
 from everturn.web.http.guard import FILE_POLICY
+from everturn.web.http.problems import BadRequest, NotJson
 from everturn.web.http.routing import JSON, Answer, AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.preferences import PreferencesOf
+from everturn.web.uploads import FORM, Uploads
+from everturn.workspace import SessionArchive, import_archive, open_archive
+
+B = TypeVar("B")
+ZIP: Final = "application/zip"
 
 
 class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,16 +49,25 @@ class Hits(msgspec.Struct, frozen=True):
 
 
 class ExportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    format: Literal["json", "md", "html"] = "json"
+    format: Literal["json", "md", "html", "archive"] = "json"
 
 
 class DocumentsApi:
+    """``uploads``: receives archives."""
+
     def __init__(
-        self, engine: Engine, store: Store, preferences: PreferencesOf, *, import_bytes_max: int
+        self,
+        engine: Engine,
+        store: Store,
+        preferences: PreferencesOf,
+        uploads: Uploads,
+        *,
+        import_bytes_max: int,
     ) -> None:
         self._engine = engine
         self._store = store
         self._preferences = preferences
+        self._uploads = uploads
         self._import_bytes_max = import_bytes_max
 
     def endpoints(self) -> list[AnyEndpoint]:
@@ -68,11 +85,11 @@ class DocumentsApi:
                 method="GET",
                 path="/api/sessions/{session}/export",
                 run=self.export,
-                summary="The whole session as one document: JSON, Markdown or HTML.",
+                summary="The whole session: JSON, Markdown, HTML, or with its files as a ZIP archive.",
                 tag="sessions",
                 query=ExportQuery,
-                contents={JSON: Document, "text/markdown": str, "text/html": str},
-                errors=(e.NotFound, e.Gone),
+                contents={JSON: Document, "text/markdown": str, "text/html": str, ZIP: bytes},
+                errors=(e.NotFound, e.Gone, e.StorageAway),
             ),
             Endpoint(
                 method="POST",
@@ -87,6 +104,18 @@ class DocumentsApi:
                 errors=(e.BadImport, e.DiskFull, ScopeMissing),
                 body_bytes_max=self._import_bytes_max,
             ),
+            Endpoint(
+                method="POST",
+                path="/api/sessions/import/archive",
+                run=self.import_archive,
+                summary="Import a session with its files from an archive, whole or not at all.",
+                tag="sessions",
+                scope=Scope.CHAT,
+                answer=Session,
+                status=201,
+                errors=(NotJson, BadRequest, e.BadImport, e.DiskFull, e.StorageAway, ScopeMissing),
+                takes=(RAW, FORM),
+            ),
         ]
 
     async def search(self, call: ApiCall[SearchQuery, Nothing]) -> Hits:
@@ -98,8 +127,12 @@ class DocumentsApi:
 
     # --- export --------------------------------------------------------------------------------------
 
-    async def export(self, call: ApiCall[ExportQuery, Nothing]) -> Raw:
+    async def export(self, call: ApiCall[ExportQuery, Nothing]) -> Raw | BytesAnswer:
         session = await self._engine.session(call.owner, call.path["session"])
+        if call.query.format == "archive":
+            pieces = SessionArchive(self._store).pieces(call.owner, session.id)
+            head = [(b"content-type", ZIP.encode()), *_headers(session, "zip")]
+            return BytesAnswer(await anext(pieces, b""), pieces, head, 200)
         if call.query.format == "json":
             document = await documents.export_document(self._store, call.owner, session.id)
             return _download(session, msgspec.json.encode(document), JSON, "json")
@@ -114,24 +147,34 @@ class DocumentsApi:
     # --- import --------------------------------------------------------------------------------------
 
     async def import_(self, call: ApiCall[Nothing, Document]) -> Answer:
-        _check(call)
-        document = await self._placed(call)
+        document = await self._placed(call, call.body)
         return tagged(await documents.import_document(self._store, call.owner, document, describe_file))
 
-    async def _placed(self, call: ApiCall[Nothing, Document]) -> Document:
+    async def import_archive(self, call: ApiCall[Nothing, Nothing]) -> Answer:
+        async with self._uploads.receive(call.headers, call.receive, None) as upload:
+            archive = await anyio.to_thread.run_sync(open_archive, upload.path)
+            try:
+                document = await self._placed(call, archive.document)
+                session = await import_archive(self._store, call.owner, archive, document, describe_file)
+            finally:
+                archive.close()
+        return tagged(session)
+
+    async def _placed(self, call: ApiCall[Nothing, B], document: Document) -> Document:
         """The document under the preferred profile, if the caller may not choose one: a document that names
         none would lead out of it."""
+        _check(call, document)
         if call.caller.may(Scope.ADMIN):
-            return call.body
+            return document
         preferred = (await self._preferences.get(call.owner)).profile
-        session = msgspec.structs.replace(call.body.session, profile=preferred)
-        return msgspec.structs.replace(call.body, session=session)
+        session = msgspec.structs.replace(document.session, profile=preferred)
+        return msgspec.structs.replace(document, session=session)
 
 
-def _check(call: ApiCall[Nothing, Document]) -> None:
+def _check(call: ApiCall[Nothing, B], document: Document) -> None:
     """Apply the bounds of creating and changing a session to what the document says. Raises BadImport."""
-    session = call.body.session
-    profiles = (session.profile, *(turn.profile for turn in call.body.turns))
+    session = document.session
+    profiles = (session.profile, *(turn.profile for turn in document.turns))
     check_place(call, is_named=any(profile is not None for profile in profiles))
     check_key(session.key)
     said = {"title": session.title, "tags": session.tags, "profile": session.profile, "model": session.model}
@@ -142,10 +185,12 @@ def _check(call: ApiCall[Nothing, Document]) -> None:
 
 
 def _download(session: Session, body: bytes, media: str, suffix: str) -> Raw:
-    name = f"{session.id}.{suffix}"
-    headers = (
-        (b"content-disposition", f'attachment; filename="{name}"'.encode()),
+    return Raw(body, media, 200, _headers(session, suffix))
+
+
+def _headers(session: Session, suffix: str) -> tuple[tuple[bytes, bytes], ...]:
+    return (
+        (b"content-disposition", f'attachment; filename="{session.id}.{suffix}"'.encode()),
         (b"content-security-policy", FILE_POLICY.encode()),
         (b"cache-control", b"no-store"),
     )
-    return Raw(body, media, 200, headers)

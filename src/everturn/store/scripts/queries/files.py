@@ -46,6 +46,7 @@ CHECKPOINTS_OF_SESSION: Select[[int, int, int], CheckpointColumns] = Select(
     "checkpoints_of_session", CheckpointColumns
 )
 CHECKPOINTS_OF_TURN: Select[[int], CheckpointColumns] = Select("checkpoints_of_turn", CheckpointColumns)
+CHECKPOINTS_KEPT: Select[[int], CheckpointColumns] = Select("checkpoints_kept", CheckpointColumns)
 CHECKPOINT_TREES: Select[[int, int], CheckpointTree] = Select("checkpoint_trees", CheckpointTree)
 
 
