@@ -676,6 +676,14 @@ const english = {
   keepTwo: "Keep both",
   keepTwoNote: (name: string) => `Yours becomes ${name}`,
   outsideNotUndone: "Commands that acted outside this folder are not undone.",
+  // a version of a file that is brought back
+  restore: "Restore",
+  restoreVersion: (label: string) => (label ? `Restore ${label.toLowerCase()}` : "Restore this version"),
+  restoreTitle: (name: string) => `Restore ${name}?`,
+  restoreLead: "This is what changes. The version of now stays in the file's history.",
+  restoreWhenDone: "Possible when the answer is finished",
+  restoredFile: (name: string) => `${name} was restored.`,
+  alreadyRestored: (name: string) => `${name} is already as it was then.`,
   // files of a call in doubt
   doubtChanged: "Changed on disk since the last step",
   doubtSaved: (count: number) => `${count === 1 ? "1 file" : `${count} files`}, saved as ${count === 1 ? "it is" : "they are"} now`,

@@ -158,3 +158,30 @@ async def test_a_projects_files_stay_and_the_page_says_so(data_dir: Path, tmp_pa
         await expect(page.locator(DONE)).to_have_count(0)
         assert (project / "a.txt").read_text() == "one\n"
         assert not house.complaints
+
+
+async def test_an_older_version_of_a_file_is_restored_after_its_difference_was_seen(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await worked(house)
+        folder = workspace(house)
+        (folder / "skip.txt").write_text("mine\n")
+        await page.locator(".bar").get_by_label("Files").click()
+        await page.get_by_role("treeitem").filter(has_text="skip.txt").click()
+        preview = page.get_by_role("region", name="skip.txt")
+        await preview.get_by_role("button", name="Restore turn 1").click()
+        dialog = page.get_by_role("dialog", name="Restore skip.txt?")
+        await expect(dialog.locator(".diff")).to_contain_text("mine")
+        # It changes while the user looks: what is there now is shown, and nothing was restored.
+        (folder / "skip.txt").write_text("mine, changed\n")
+        await dialog.get_by_role("button", name="Restore").click()
+        await expect(dialog.get_by_role("alert")).to_contain_text("Files have changed meanwhile.")
+        await expect(dialog.locator(".diff")).to_contain_text("mine, changed")
+        assert (folder / "skip.txt").read_text() == "mine, changed\n"
+        await dialog.get_by_role("button", name="Restore").click()
+        await expect(dialog).to_have_count(0)
+        await holds(folder, {"skip.txt": "thumbs\n", "backup.sh": "restic backup /srv /etc\n"})
+        # What the user had written is not lost: it is a version of its own.
+        path = f"api/sessions/{folder.name}/files/history?path=skip.txt"
+        versions = (await house.api("GET", path))["versions"]
+        assert [version["size"] for version in versions] == [7, 14, 13, 7], versions
+        assert not house.complaints
