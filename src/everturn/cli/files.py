@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from everturn.cli.files_read import diff, get, history, list_, show
 from everturn.cli.files_restore import restore
 
 
 @click.group()
 def files() -> None:
-    """Restore the files of a session."""
+    """Read, compare, download and restore the files of a session, as of any turn."""
 
 
-files.add_command(restore)
+for command in (list_, show, get, diff, history, restore):
+    files.add_command(command)

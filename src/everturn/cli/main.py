@@ -17,7 +17,7 @@ COMMANDS = {
     "run": ("run", "Ask one question."),
     "chat": ("chat", "Chat with a running server."),
     "sessions": ("sessions", "List sessions, newest first."),
-    "files": ("files", "Restore the files of a session."),
+    "files": ("files", "Read, compare, download and restore the files of a session."),
     "models": ("models", "List, test and download models."),
     "memory": ("memory", "View, edit and delete memory notes."),
     "export": ("export", "Export a session."),
