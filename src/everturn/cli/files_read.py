@@ -25,10 +25,8 @@ from everturn.tools.workspaces import Workspaces
 from everturn.workspace import Archive, Compare, FolderView, Recorder, TreeView, Versions, View
 
 _MARKS: Final = {"added": "+", "changed": "~", "deleted": "-"}
-_AT_HELP: Final = (
-    "The version: now (the folder, default), start, trn_… (after that turn), before:trn_… or chk_…."
-)
-at_option = click.option("--at", default=NOW, help=_AT_HELP)
+_AT_HELP: Final = "The version: now (the folder), start, trn_… (after that turn), before:trn_… or chk_…."
+at_option = click.option("--at", default=NOW, show_default=True, help=_AT_HELP)
 
 
 class _Files:
@@ -128,6 +126,9 @@ def get(session: str, path: str, at: str, output: Path, home: Path | None) -> No
     OUTPUT must not exist yet. It appears when it is complete.
     """
 
+    if os.path.lexists(output):
+        raise Invalid(f"{output} exists already.", hint="Name a file that does not exist.")
+
     async def work(store: Store, config: Config) -> int:
         files = _Files(store, config, session)
         return await _save(await _pieces(files, path, at), output)
@@ -152,8 +153,6 @@ async def _pieces(files: _Files, path: str, at: str) -> AsyncGenerator[bytes, No
 
 
 async def _save(pieces: AsyncGenerator[bytes, None], output: Path) -> int:
-    if os.path.lexists(output):
-        raise Invalid(f"{output} exists already.", hint="Name a file that does not exist.")
     partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
     try:
         with partial.open("xb") as file:
