@@ -19,6 +19,7 @@ import msgspec
 from benchmarks.printing import Report, median, percentile
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
+from everturn.domain.runtime import Runtime
 from everturn.engine.agent_cache import CacheBounds
 from everturn.memory import Memory, MemorySettings, Providers, build_memory
 from everturn.store import Store, open_store
@@ -48,7 +49,7 @@ async def recall(report: Report, folder: Path, count: int) -> None:
     clock = SystemClock()
     async with open_store(data_dir=folder) as store:
         models = ScriptedModels(ScriptedModel())
-        built = build_memory(store, models, folder, clock=clock, ids=Ids(clock))
+        built = build_memory(store, models, folder, Runtime(clock, Ids(clock)))
         books, day = built.notebooks, 86_400_000
         now = clock.now_ms()
         # Four years of notes, at random dates.
@@ -62,7 +63,7 @@ async def recall(report: Report, folder: Path, count: int) -> None:
             for n in range(count)
         ]
         await books.record_turns(OWNER, "bench", facts)
-        fresh = build_memory(store, models, folder, clock=clock, ids=Ids(clock))
+        fresh = build_memory(store, models, folder, Runtime(clock, Ids(clock)))
         started = time.perf_counter()
         await fresh.notebooks.find(OWNER, "garden", 8)
         report.say(
@@ -99,7 +100,7 @@ def recording_memory(store: Store) -> Memory:
     clock = SystemClock()
     providers = Providers({"recorder": Quiet}, {})
     settings = MemorySettings(provider="recorder", look_s=3600.0)
-    return Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+    return Memory(store.ledger, providers, Runtime(clock, Ids(clock)), settings=settings)
 
 
 class Quiet(RecordingProvider):

@@ -12,6 +12,7 @@ from everturn.config import Config
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
+from everturn.domain.runtime import Runtime
 from everturn.domain.tool import Tool
 from everturn.engine import Engine, EngineSettings
 from everturn.engine import TurnProfile as EngineProfile
@@ -83,7 +84,7 @@ async def open_app(
             )
         )
         memory = build_memory(
-            store, models, config.home, clock=clock, ids=ids, settings=config.memory, probe=probe
+            store, models, config.home, Runtime(clock, ids, probe or Probe()), settings=config.memory
         )
         await import_notes(memory, config.home, ids)
         toolbox = await stack.enter_async_context(

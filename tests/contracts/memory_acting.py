@@ -8,6 +8,7 @@ from typing import Any
 from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
+from everturn.domain.runtime import Runtime
 from everturn.memory import Memory, MemorySettings, Providers
 from everturn.store import Store
 from everturn.testing.memory import RecordingProvider
@@ -31,7 +32,7 @@ def memory_over(
     given = MemorySettings(provider=NAME, **settings)
     providers = Providers({NAME: lambda: left.pop(0)}, {})
     return Memory(
-        store.ledger, providers, clock=clock, ids=Ids(clock), settings=given, probe=probe, worker=worker
+        store.ledger, providers, Runtime(clock, Ids(clock), probe or Probe()), settings=given, worker=worker
     )
 
 

@@ -21,6 +21,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.memory import Segment
 from everturn.domain.messages import Message, Role
 from everturn.domain.probe import Moment, Probe
+from everturn.domain.runtime import Runtime
 from everturn.memory import Memory, MemorySettings, Providers
 from everturn.store import Store, open_store
 from everturn.testing import KillingProbe, ScriptedModel
@@ -65,7 +66,7 @@ def memory_into(store: Store, taken: Path, probe: Probe | None = None, **setting
     clock = SystemClock()
     given = MemorySettings(provider=NAME, **settings)
     providers = Providers({NAME: lambda: FileProvider(taken)}, {})
-    return Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=given, probe=probe)
+    return Memory(store.ledger, providers, Runtime(clock, Ids(clock), probe or Probe()), settings=given)
 
 
 async def live(url: str, folder: Path, taken: Path, probe: Probe) -> None:

@@ -13,6 +13,7 @@ import pytest
 from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.ids import Ids
 from everturn.domain.memory import NotePages
+from everturn.domain.runtime import Runtime
 from everturn.memory import BuiltMemory, build_memory, import_notes
 from everturn.memory.notebook import FileNotebooks, Notebooks, StoredNotebooks
 from everturn.memory.notes import turn_source
@@ -116,7 +117,7 @@ async def test_g01_a_prompt_recalls_what_another_process_noted(
     def built(folder: str) -> BuiltMemory:
         models = ScriptedModels(ScriptedModel(clock=clock))
         home = tmp_path / (folder if store.kind == "postgresql" else "one")
-        return build_memory(store, models, home, clock=clock, ids=Ids(clock))
+        return build_memory(store, models, home, Runtime(clock, Ids(clock)))
 
     first, second = built("one"), built("two")
     await first.notebooks.remember(OWNER, "Lives in Lisbon.", clock.now_ms())
@@ -214,7 +215,7 @@ async def test_g01_a_row_whose_name_leads_elsewhere_is_no_page(
 
 def built_in(store: Store, home: Path, clock: FakeClock) -> BuiltMemory:
     models = ScriptedModels(ScriptedModel(clock=clock))
-    return build_memory(store, models, home, clock=clock, ids=Ids(clock))
+    return build_memory(store, models, home, Runtime(clock, Ids(clock)))
 
 
 @only_postgres

@@ -21,6 +21,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.memory import Segment
 from everturn.domain.messages import Message
 from everturn.domain.probe import Probe
+from everturn.domain.runtime import Runtime
 from everturn.domain.store_values import Request, Submission
 from everturn.domain.tool import Emit, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import ENDED, TurnState
@@ -81,7 +82,7 @@ def memory_of(store: Store, folder: Path, probe: Probe, worker: str = "") -> Mem
     providers = Providers({PROVIDER: lambda: FiledProvider(folder / "memories")}, {})
     settings = MemorySettings(provider=PROVIDER, retry_first_s=0.0)
     return Memory(
-        store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings, probe=probe, worker=worker
+        store.ledger, providers, Runtime(clock, Ids(clock), probe), settings=settings, worker=worker
     )
 
 

@@ -18,6 +18,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.errors import EverturnError, Invalid, NotFound
 from everturn.domain.ids import Ids
 from everturn.domain.memory import Owing
+from everturn.domain.runtime import Runtime
 from everturn.memory import BuiltMemory, build_memory, import_notes
 from everturn.memory.notebook import FileNotebooks
 from everturn.memory.notes import Note, one_line
@@ -280,7 +281,7 @@ def _with_memory(
         clock = SystemClock()
         async with open_config_secrets(store, config) as secrets, make_registry(config, secrets) as models:
             built = build_memory(
-                store, models, config.home, clock=clock, ids=Ids(clock), settings=config.memory
+                store, models, config.home, Runtime(clock, Ids(clock)), settings=config.memory
             )
             await import_notes(built, config.home, Ids(clock))
             return await work(built, store)

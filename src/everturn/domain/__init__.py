@@ -26,6 +26,7 @@ __all__ = [
     "platform",
     "preferences",
     "probe",
+    "runtime",
     "sessions",
     "settings",
     "store",

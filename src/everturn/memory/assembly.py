@@ -6,11 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid
 from everturn.domain.ids import Ids
 from everturn.domain.model import Models
-from everturn.domain.probe import Probe
+from everturn.domain.runtime import Runtime
 from everturn.domain.store import Store
 from everturn.memory.builtin import NotesProvider
 from everturn.memory.folder_import import import_folder
@@ -33,18 +32,17 @@ def build_memory(
     store: Store,
     models: Models,
     home: Path,
+    runtime: Runtime,
     *,
-    clock: Clock,
-    ids: Ids,
     settings: MemorySettings | None = None,
-    probe: Probe | None = None,
 ) -> BuiltMemory:
     """Build memory on an open store; with SQLite the notes are files in ``home``/memory. Starts no task.
 
     Raises Invalid if the provider is not installed, so that the start fails and not every turn.
     """
     used = settings or MemorySettings()
-    notebooks = _notebooks(store, home, ids)
+    clock = runtime.clock
+    notebooks = _notebooks(store, home, runtime.ids)
 
     def open_notes() -> NotesProvider:
         return NotesProvider(notebooks, models, store.records, store.ledger, clock=clock, settings=used)
@@ -56,7 +54,7 @@ def build_memory(
             hint=f"Possible: {', '.join(providers.names)}; or install the plug-in.",
             key="memory.provider",
         )
-    memory = Memory(store.ledger, providers, clock=clock, ids=ids, settings=used, probe=probe)
+    memory = Memory(store.ledger, providers, runtime, settings=used)
     return BuiltMemory(memory, notebooks, MemoryTool(notebooks, store.ledger, clock))
 
 

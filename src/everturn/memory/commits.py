@@ -13,11 +13,10 @@ from enum import StrEnum
 import anyio
 import msgspec
 
-from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError
-from everturn.domain.ids import Ids
 from everturn.domain.memory import Begun, Ledger, MemoryProvider, NextCommit
-from everturn.domain.probe import Moment, Probe
+from everturn.domain.probe import Moment
+from everturn.domain.runtime import Runtime
 from everturn.memory.handles import Handles
 from everturn.memory.provider_monitor import ProviderFailed, ProviderMonitor
 from everturn.memory.providers import Providers
@@ -68,22 +67,20 @@ class Commits:
         self,
         ledger: Ledger,
         providers: Providers,
+        runtime: Runtime,
         *,
-        clock: Clock,
-        ids: Ids,
         settings: MemorySettings | None = None,
-        probe: Probe | None = None,
         worker: str = "",
     ) -> None:
         self.ledger = ledger
         self.providers = providers
         self.settings = settings or MemorySettings()
-        self._clock = clock
-        self._probe = probe or Probe()
+        self._clock = runtime.clock
+        self._probe = runtime.probe
         self._worker = worker
-        self._holder = worker or ids.make("mem")  # under this name the ledger knows our commits
+        self._holder = worker or runtime.ids.make("mem")  # under this name the ledger knows our commits
         self._handles = Handles(self._holder)
-        self._monitor = ProviderMonitor(clock)
+        self._monitor = ProviderMonitor(runtime.clock)
         self._under_way: dict[str, _UnderWay] = {}
 
     @property

@@ -16,13 +16,12 @@ from typing import Any, Protocol, TypeVar
 import anyio
 import msgspec
 
-from everturn.domain.clock import Clock, call_within
+from everturn.domain.clock import call_within
 from everturn.domain.errors import EverturnError, NotFound
-from everturn.domain.ids import Ids
 from everturn.domain.json_types import JsonObject
 from everturn.domain.memory import Ledger, MemoryProvider, Owing
 from everturn.domain.messages import Message
-from everturn.domain.probe import Probe
+from everturn.domain.runtime import Runtime
 from everturn.memory.commits import NOTHING, CommitOutcome, CommitResult, Commits
 from everturn.memory.provider_monitor import ProviderFailed, ProviderState
 from everturn.memory.providers import Providers
@@ -51,16 +50,12 @@ class Memory(Commits):
         self,
         ledger: Ledger,
         providers: Providers,
+        runtime: Runtime,
         *,
-        clock: Clock,
-        ids: Ids,
         settings: MemorySettings | None = None,
-        probe: Probe | None = None,
         worker: str = "",
     ) -> None:
-        super().__init__(
-            ledger, providers, clock=clock, ids=ids, settings=settings, probe=probe, worker=worker
-        )
+        super().__init__(ledger, providers, runtime, settings=settings, worker=worker)
         self._spares: dict[str, MemoryProvider] = {}  # provider -> a handle that belongs to no agent
         self.trouble = ""  # why the store could not be asked what is owed; empty if it could
 

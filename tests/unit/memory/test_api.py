@@ -11,6 +11,7 @@ import pytest
 
 from everturn.domain.ids import Ids
 from everturn.domain.memory import Begun
+from everturn.domain.runtime import Runtime
 from everturn.memory import BuiltMemory, build_memory
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModel, ScriptedModels
@@ -26,7 +27,7 @@ async def server(
     store: Store, home: Path, clock: FakeClock, *script: Any
 ) -> AsyncIterator[tuple[Running, BuiltMemory]]:
     models = ScriptedModels(ScriptedModel(*script, clock=clock, then="fine"))
-    built = build_memory(store, models, home, clock=clock, ids=Ids(clock))
+    built = build_memory(store, models, home, Runtime(clock, Ids(clock)))
     endpoints = MemoryApi(built.memory, built.notebooks, store.records, clock).endpoints()
     async with run_web(
         store, home, clock=clock, models=models, memory=built.memory, more=endpoints

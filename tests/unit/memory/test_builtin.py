@@ -16,6 +16,7 @@ from everturn.domain.errors import Invalid, ModelOverloaded
 from everturn.domain.ids import Ids
 from everturn.domain.model import Abilities
 from everturn.domain.probe import Moment
+from everturn.domain.runtime import Runtime
 from everturn.domain.store_values import Request
 from everturn.domain.turns import Usage
 from everturn.engine import Preferences, write_preferences
@@ -55,8 +56,7 @@ def built_over(
         store,
         ScriptedModels(model),
         tmp_path,
-        clock=clock,
-        ids=Ids(clock),
+        Runtime(clock, Ids(clock)),
         settings=MemorySettings(**settings),
     )
 
@@ -373,13 +373,7 @@ async def test_a_turn_that_was_undone_after_an_unknown_outcome_and_restored_is_e
     first = facts("The user sings.", turn=1)[:-2] + ", " + facts("The user dances.", turn=2)[11:]
     model = ScriptedModel(PASSED, first, facts("The user paints."), clock=clock, then=facts("Twice."))
     built = build_memory(
-        store,
-        ScriptedModels(model),
-        tmp_path,
-        clock=clock,
-        ids=Ids(clock),
-        settings=MemorySettings(),
-        probe=probe,
+        store, ScriptedModels(model), tmp_path, Runtime(clock, Ids(clock), probe), settings=MemorySettings()
     )
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I sing")
@@ -512,8 +506,7 @@ async def test_what_was_learnt_in_one_session_is_known_in_the_next_and_gone_once
         store,
         models,
         tmp_path,
-        clock=clock,
-        ids=Ids(clock),
+        Runtime(clock, Ids(clock)),
         settings=MemorySettings(extraction_model=learner.name),
     )
     async with open_harness(store, clock=clock, models=models, memory=built.memory) as h:
@@ -614,7 +607,7 @@ async def test_facts_are_extracted_by_the_model_that_the_person_chose(
     chosen = ScriptedModel(name="b:chosen", clock=clock, then=PASSED)
     await write_preferences(store.records, ME, Preferences(model="b:chosen"))
     built = build_memory(
-        store, ScriptedModels(named, chosen), tmp_path, clock=clock, ids=Ids(clock), settings=MemorySettings()
+        store, ScriptedModels(named, chosen), tmp_path, Runtime(clock, Ids(clock)), settings=MemorySettings()
     )
     session = await acting.new_session(store)
     await owed_turn(store, session.id, "I am Ada.")

@@ -15,6 +15,7 @@ import pytest
 from everturn.domain.ids import Ids
 from everturn.domain.memory import MemoryProvider, Segment
 from everturn.domain.messages import Message
+from everturn.domain.runtime import Runtime
 from everturn.memory import build_memory
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModels
@@ -83,7 +84,7 @@ class TestBuiltIn(ProviderConformance):
     @pytest.fixture(autouse=True)
     def place(self, store: Store, tmp_path: Path, clock: FakeClock) -> None:
         models = ScriptedModels(Echo())
-        self.built = build_memory(store, models, tmp_path, clock=clock, ids=Ids(clock))
+        self.built = build_memory(store, models, tmp_path, Runtime(clock, Ids(clock)))
 
     def open(self) -> MemoryProvider:
         return self.built.memory.providers.open("notes")

@@ -14,6 +14,7 @@ import pytest
 
 from everturn.domain.errors import NotFound
 from everturn.domain.ids import Ids
+from everturn.domain.runtime import Runtime
 from everturn.memory import CommitOutcome, Memory, MemorySettings, Providers
 from everturn.memory.provider_monitor import ProviderFailed, ProviderMonitor
 from everturn.memory.threaded_provider import ThreadedProvider
@@ -69,7 +70,7 @@ def blocked() -> Iterator[Callable[..., Blocking]]:
 def memory_with(store: Store, clock: FakeClock, provider: Blocking) -> Memory:
     providers = Providers({"blocking": lambda: ThreadedProvider(lambda: provider, "blocking")}, {})
     settings = MemorySettings(provider="blocking", drain_s=3, recall_timeout_s=1.7)
-    return Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+    return Memory(store.ledger, providers, Runtime(clock, Ids(clock)), settings=settings)
 
 
 async def owed(store: Store) -> str:
@@ -209,7 +210,7 @@ async def test_a_plug_in_that_raises_an_interrupt_an_exit_or_a_cancellation_ends
     provider = Raising(error)
     providers = Providers({"blocking": lambda: ThreadedProvider(lambda: provider, "blocking")}, {})
     settings = MemorySettings(provider="blocking")
-    memory = Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+    memory = Memory(store.ledger, providers, Runtime(clock, Ids(clock)), settings=settings)
     model = ScriptedModel(clock=clock, then="fine")
     async with open_harness(store, clock=clock, model=model, memory=memory) as h:
         session = await h.new_session()
@@ -245,7 +246,7 @@ async def test_what_a_provider_recalls_is_a_text_that_fits_or_nothing(
 ) -> None:
     providers = Providers({"odd": lambda: Odd(recalls)}, {})
     settings = MemorySettings(provider="odd")
-    memory = Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+    memory = Memory(store.ledger, providers, Runtime(clock, Ids(clock)), settings=settings)
     model = ScriptedModel(clock=clock, then="fine")
     async with open_harness(store, clock=clock, model=model, memory=memory) as h:
         session = await h.new_session()
@@ -261,7 +262,7 @@ async def test_a_plug_in_that_cannot_be_loaded_fails_its_commits_and_says_why(
     entry = EntryPoint("blocking", "no_such_module:open", "everturn.memory")
     settings = MemorySettings(provider="blocking")
     memory = Memory(
-        store.ledger, Providers({}, {"blocking": entry}), clock=clock, ids=Ids(clock), settings=settings
+        store.ledger, Providers({}, {"blocking": entry}), Runtime(clock, Ids(clock)), settings=settings
     )
     session_id = await owed(store)
     done = await memory.commit_session(ME, session_id)
@@ -273,7 +274,7 @@ async def test_a_plug_in_that_cannot_be_loaded_fails_its_commits_and_says_why(
 async def test_a_provider_that_is_not_installed_any_more_leaves_all_owed(
     store: Store, clock: FakeClock
 ) -> None:
-    memory = Memory(store.ledger, Providers({}, {}), clock=clock, ids=Ids(clock))
+    memory = Memory(store.ledger, Providers({}, {}), Runtime(clock, Ids(clock)))
     session_id = await owed(store)
     done = await memory.commit_session(ME, session_id)
     assert done.outcome is CommitOutcome.NO_HANDLE
@@ -299,7 +300,7 @@ async def test_a_plug_in_is_found_by_its_entry_point_and_serves_a_turn(
     providers = Providers({})
     assert "lines" in providers.names
     settings = MemorySettings(provider="lines")
-    memory = Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+    memory = Memory(store.ledger, providers, Runtime(clock, Ids(clock)), settings=settings)
     model = ScriptedModel(clock=clock, then="fine")
     async with open_harness(store, clock=clock, model=model, memory=memory) as h:
         first = await h.new_session()
@@ -325,7 +326,7 @@ async def test_a_provider_of_the_program_that_cannot_be_opened_fails_no_turn_and
 
     settings = MemorySettings(provider="fragile")
     providers = Providers({"fragile": open_fragile}, {})
-    memory = Memory(store.ledger, providers, clock=clock, ids=Ids(clock), settings=settings)
+    memory = Memory(store.ledger, providers, Runtime(clock, Ids(clock)), settings=settings)
     model = ScriptedModel(clock=clock, then="fine")
     async with open_harness(store, clock=clock, model=model, memory=memory) as h:
         session = await h.new_session()

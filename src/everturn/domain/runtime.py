@@ -1,0 +1,16 @@
+"""What most parts are given alike: the clock, the source of ids, and the probe of tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from everturn.domain.clock import Clock
+from everturn.domain.ids import Ids
+from everturn.domain.probe import Probe
+
+
+@dataclass(frozen=True)
+class Runtime:
+    clock: Clock
+    ids: Ids
+    probe: Probe = field(default_factory=Probe)
