@@ -48,6 +48,7 @@ QUERIES = {
     f"{FILES}/content": {"path": "made.txt", "at": "{turn}"},
     f"{FILES}/diff": {"from": "start", "to": "{turn}"},
     f"{FILES}/history": {"path": "made.txt"},
+    f"{FILES}/plan": {"action": "undo"},
 }
 
 Pair = tuple[httpx2.Client, httpx2.Client]
@@ -218,3 +219,29 @@ def test_g01_files_made_through_one_server_are_read_and_taken_from_both(
         with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
             assert archive.namelist() == ["made.txt"]
             assert archive.read("made.txt") == made
+
+
+def test_g01_the_present_files_are_the_same_on_both_and_can_be_saved_on_both(
+    pair: Pair, ids: dict[str, str]
+) -> None:
+    """One machine has the folder, the other one the last checkpoint; a save brings the folder there."""
+    session = send(pair[0], "POST", "/api/sessions", title="Present")["id"]
+    turn = send(pair[0], "POST", f"/api/sessions/{session}/turns", text="Please write a file about rivers.")
+    path = f"/api/turns/{turn['turn']['id']}"
+    wait_for(pair[0], path, lambda found: found["state"] == "completed")
+    files = FILES.format(session=session)
+    for number, client in enumerate((*pair, *pair)):
+        listed = [
+            {file["path"] for file in send(each, "GET", files)["files"] if file["kind"] == "file"}
+            for each in pair
+        ]
+        assert listed[0] == listed[1]
+        assert "made.txt" in listed[0]
+        query = {"path": "made.txt"}
+        before = [each.get(f"{files}/content", params=query) for each in pair]
+        assert before[0].content == before[1].content
+        text = f"saved {number}".encode()
+        tag = before[0].headers["etag"]
+        saved = client.put(f"{files}/content", params=query, content=text, headers={"If-Match": tag})
+        assert saved.status_code == 200, saved.text
+        assert [each.get(f"{files}/content", params=query).content for each in pair] == [text, text]

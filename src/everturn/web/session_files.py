@@ -13,11 +13,13 @@ import msgspec
 
 from everturn.domain.checkpoints import Checkpoint, parse_at
 from everturn.domain.errors import Retry, WrongState
+from everturn.domain.machine import Machine
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
+from everturn.domain.working_copies import WorkingCopy
 from everturn.engine import Engine
 from everturn.tools import EverturnToolbox
-from everturn.workspace import Compare, FolderView, Recorder, TreeView, Versions, View, save_file
+from everturn.workspace import Arrival, Compare, FolderView, Recorder, TreeView, Versions, View, save_file
 
 _log = logging.getLogger("everturn.web")
 
@@ -44,9 +46,11 @@ class SessionFiles:
         point = parse_at(at)
         session = await self._engine.session(owner, session_id)
         is_project = session.project is not None
-        wanted = (await self._store.working_copies.get(owner, session_id)).wanted
-        if point is None and wanted is not None:
-            return FilesAt(TreeView(self.versions, wanted), is_project, is_restoring=True)
+        copy = await self._store.working_copies.get(owner, session_id)
+        if point is None and copy.wanted is not None:
+            return FilesAt(TreeView(self.versions, copy.wanted), is_project, is_restoring=True)
+        if point is None and not self._is_here(session, copy):
+            return FilesAt(TreeView(self.versions, copy.tree), is_project)
         if point is None:
             return FilesAt(FolderView(await self._folder(session), time.monotonic), is_project)
         tree = await self._store.checkpoints.tree_at(owner, session_id, point)
@@ -58,9 +62,11 @@ class SessionFiles:
         if point is not None:
             return await self._store.checkpoints.tree_at(owner, session_id, point)
         session = await self._engine.session(owner, session_id)
-        wanted = (await self._store.working_copies.get(owner, session_id)).wanted
-        if wanted is not None:
-            return wanted
+        copy = await self._store.working_copies.get(owner, session_id)
+        if copy.wanted is not None:
+            return copy.wanted
+        if not self._is_here(session, copy):
+            return copy.tree
         return (await self._recorder.look(session, await self._folder(session))).tree
 
     async def checkpoints(self, owner: str, session_id: str) -> AsyncGenerator[Checkpoint, None]:
@@ -79,12 +85,20 @@ class SessionFiles:
         Raises StaleFile, WrongState, and as ``save_file``.
         """
         session = await self._engine.session(owner, session_id)
-        if (await self._store.working_copies.get(owner, session_id)).wanted is not None:
+        copy = await self._store.working_copies.get(owner, session_id)
+        if copy.wanted is not None:
             raise WrongState(
                 "The files of this session are being restored. Nothing was saved.", hint="Try again."
             )
-        folder = await self._folder(session)
         is_project = session.project is not None
+        if not self._is_here(session, copy) and (is_project or session.active_turn is not None):
+            name = Machine.parse(session.machine or copy.machine or "").name
+            raise WrongState(
+                f"The files of this session are on another machine, {name}. Nothing was saved.",
+                hint="Save it there." if is_project else "Try again when its turn has ended.",
+            )
+        folder = await self._folder(session)
+        await Arrival(self._store, self._recorder).bring(session, folder)
         save = partial(save_file, folder, path, source, tag, is_project=is_project)
         name = await anyio.to_thread.run_sync(save)
         try:
@@ -93,6 +107,10 @@ class SessionFiles:
             # The file is saved. The next look at the folder finds the change and records it.
             _log.warning("a saved file is not in a checkpoint yet: %s", error.message)
             return name, None
+
+    def _is_here(self, session: Session, copy: WorkingCopy) -> bool:
+        """True if this machine has the folder as it is now. The others know the last checkpoint."""
+        return self._store.machine.is_same(copy.machine if session.project is None else session.machine)
 
     async def folder(self, owner: str, session_id: str) -> Path:
         return await self._folder(await self._engine.session(owner, session_id))
