@@ -186,7 +186,7 @@ async def test_e01_after_a_crash_no_result_names_what_is_not_stored(
 async def test_e01_a_call_whose_files_cannot_be_recorded_keeps_its_result(
     store: Store, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full for one call; the next checkpoint holds what it changed."""
+    """The disk is full for one moment; what the call changed is recorded right after its result."""
     put_many, troubles = store.blobs.put_many, [DiskFull("The disk is full.")]
 
     async def full(sources: Any) -> Any:
@@ -203,6 +203,7 @@ async def test_e01_a_call_whose_files_cannot_be_recorded_keeps_its_result(
     assert "could not be recorded yet: The disk is full." in first.text
     assert second.text == "done"
     (made,) = await store.checkpoints.of_turn(OWNER, turn.id)
+    assert made.call_id == first.call_id
     assert await content(store, made.tree) == {"made.txt": b"made by a tool"}
 
 

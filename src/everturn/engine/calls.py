@@ -241,6 +241,7 @@ class Calls:
         # An error message can quote text from outside: names of files, the words of a plug-in's exception.
         is_untrusted = tool.spec.is_untrusted or result.outcome is Outcome.ERROR
         await self._finish(state, result, artifact=artifact, is_untrusted=is_untrusted, recorded=recorded)
+        await self._files.record_late()
         if isinstance(trouble, Stopped):
             raise trouble
         return None

@@ -41,6 +41,7 @@ class WorkspaceFiles:
         self._has_called = any(event.kind == "tool.started" for event in claim.journal)
         self._is_first_look = True
         self._is_current = False  # the last checkpoint holds what was there before the next call
+        self._unrecorded: ToolCall | None = None  # its changes could not be recorded with its result
         self._former_machine = ""  # from which this claim brought the files
         # What the model has to be told with the next result, also what a former worker found.
         self._notes = notes_in(claim.journal)
@@ -125,8 +126,27 @@ class WorkspaceFiles:
             made = await self._recorder.record(self._claim, call.workspace, call.id)
         except (Retry, Stopped) as error:
             self._is_current = False
+            self._unrecorded = call
             return None, f"{text}\n[The changed files could not be recorded yet: {error.message}]"
         return None if made is None else _event(made), text
+
+    async def record_late(self) -> None:
+        """Record what a call changed while that was not possible. Called when its result is in the journal:
+        the database is back then, and no other call has run.
+
+        If it is still not possible, the next look finds the changes.
+        """
+        call, self._unrecorded = self._unrecorded, None
+        if self._recorder is None or call is None:
+            return
+        try:
+            made = await self._recorder.record(self._claim, call.workspace, call.id)
+        except (Retry, Stopped) as error:
+            _log.warning("turn %s: %s", self._claim.turn.id, error.message)
+            return
+        self._is_current = True
+        if made is not None:
+            await self._log.append(_event(made))
 
     # --- a call in doubt ---------------------------------------------------------------------------
 
