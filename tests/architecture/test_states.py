@@ -87,7 +87,8 @@ def test_every_state_of_delivery_is_in_its_table() -> None:
 _CHAT = """
     INSERT INTO chats (chat_no, id, owner, account, platform, kind, chat, thread, profile, title, created_at)
     VALUES (1, 'cht_x', 'local', 'main', 'telegram', 'dm', '42', '', 'default', '', 0)"""
-_MESSAGE = "INSERT INTO outbox (outbox_no, id, chat_no, key, created_at) VALUES (1, 'out_x', 1, 'k', 0)"
+_MESSAGE = """
+    INSERT INTO outbox (outbox_no, id, chat_no, account, key, created_at) VALUES (1, 'out_x', 1, 'main', 'k', 0)"""
 
 
 def _inbox_facts(state: InboxState) -> str:

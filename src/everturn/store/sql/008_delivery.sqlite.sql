@@ -47,6 +47,7 @@ CREATE TABLE inbox (
   CHECK ((state = 'refused') = (refusal IS NOT NULL))
 );
 CREATE INDEX inbox_received ON inbox (chat_no, inbox_no) WHERE state = 'received';
+CREATE INDEX inbox_waiting ON inbox (account, inbox_no) WHERE state = 'received';
 CREATE INDEX inbox_settled ON inbox (received_at) WHERE settled_at IS NOT NULL;
 CREATE INDEX inbox_of_turn ON inbox (turn_no) WHERE turn_no IS NOT NULL;
 
@@ -56,6 +57,7 @@ CREATE TABLE outbox (
   outbox_no INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,
   chat_no INTEGER NOT NULL REFERENCES chats ON DELETE CASCADE,
+  account TEXT NOT NULL,
   key TEXT NOT NULL,
   session_no INTEGER REFERENCES sessions ON DELETE CASCADE,
   turn_no INTEGER REFERENCES turns ON DELETE CASCADE,
@@ -63,7 +65,7 @@ CREATE TABLE outbox (
   recorded_at INTEGER,
   UNIQUE (chat_no, key)
 );
-CREATE INDEX outbox_owed ON outbox (turn_no) WHERE recorded_at IS NULL;
+CREATE INDEX outbox_owed ON outbox (account, outbox_no) WHERE recorded_at IS NULL;
 CREATE INDEX outbox_of_turn ON outbox (turn_no) WHERE turn_no IS NOT NULL;
 CREATE INDEX outbox_of_session ON outbox (session_no) WHERE session_no IS NOT NULL;
 
@@ -95,7 +97,7 @@ CREATE UNIQUE INDEX outbox_parts_sending ON outbox_parts (chat_no) WHERE state =
 CREATE INDEX outbox_parts_open ON outbox_parts (chat_no, part_no) WHERE state IN ('waiting','sending','unknown');
 CREATE INDEX outbox_parts_waiting ON outbox_parts (account, next_at, part_no) WHERE state = 'waiting';
 CREATE INDEX outbox_parts_aging ON outbox_parts (account, give_up_at) WHERE state = 'waiting';
-CREATE INDEX outbox_parts_unsure ON outbox_parts (account, part_no) WHERE state IN ('sending','unknown');
+CREATE INDEX outbox_parts_unknown ON outbox_parts (account, part_no) WHERE state = 'unknown';
 CREATE INDEX outbox_parts_for_people ON outbox_parts (chat_no, part_no) WHERE state IN ('held','undelivered');
 
 -- account_leases: which worker sends for an account. It holds as long as the worker's row in `workers` does. Each

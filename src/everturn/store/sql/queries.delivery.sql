@@ -52,7 +52,7 @@ SELECT inbox_no FROM inbox WHERE chat_no = $1 AND state = 'received' ORDER BY in
 
 -- name: inbox_waiting
 SELECT {chat_columns}, {inbox_columns} FROM inbox i JOIN chats c ON c.chat_no = i.chat_no
-WHERE c.account = $1 AND i.state = 'received' AND NOT EXISTS (SELECT 1 FROM inbox e
+WHERE i.account = $1 AND i.state = 'received' AND NOT EXISTS (SELECT 1 FROM inbox e
   WHERE e.chat_no = i.chat_no AND e.state = 'received' AND e.inbox_no < i.inbox_no)
 ORDER BY i.inbox_no LIMIT $2
 
@@ -66,11 +66,13 @@ DELETE FROM inbox WHERE settled_at IS NOT NULL AND received_at < $1 RETURNING in
 
 -- name: outbox_owe
 -- A reply without parts. If a turn takes several messages of a chat, it has one reply.
-INSERT INTO outbox (id, chat_no, key, session_no, turn_no, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO outbox (id, chat_no, account, key, session_no, turn_no, created_at)
+SELECT $1, c.chat_no, c.account, $3, $4, $5, $6 FROM chats c WHERE c.chat_no = $2
 ON CONFLICT (chat_no, key) DO NOTHING
 
 -- name: outbox_put
-INSERT INTO outbox (id, chat_no, key, session_no, turn_no, created_at, recorded_at) VALUES ($1, $2, $3, $4, $5, $6, $6)
+INSERT INTO outbox (id, chat_no, account, key, session_no, turn_no, created_at, recorded_at)
+SELECT $1, c.chat_no, c.account, $3, $4, $5, $6, $6 FROM chats c WHERE c.chat_no = $2
 ON CONFLICT (chat_no, key) DO NOTHING RETURNING outbox_no
 
 -- name: outbox_record
@@ -80,7 +82,7 @@ UPDATE outbox SET recorded_at = $2 WHERE id = $1 AND recorded_at IS NULL RETURNI
 SELECT {chat_columns}, o.id AS outbox_id, s.id AS in_session, t.turn_no, t.id AS turn_id, t.state, t.epoch, t.failure
 FROM outbox o
 JOIN chats c ON c.chat_no = o.chat_no JOIN turns t ON t.turn_no = o.turn_no JOIN sessions s ON s.session_no = t.session_no
-WHERE o.recorded_at IS NULL AND c.account = $1 AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND NOT EXISTS
+WHERE o.account = $1 AND o.recorded_at IS NULL AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND NOT EXISTS
   (SELECT 1 FROM outbox n WHERE n.chat_no = o.chat_no AND n.key = 'interrupted:' || t.id || ':' || CAST(t.epoch AS TEXT))))
 ORDER BY o.outbox_no LIMIT $2
 
