@@ -83,23 +83,13 @@ async def open_app(
                 default=config.model,
             )
         )
-        memory = build_memory(
-            store, models, config.home, Runtime(clock, ids, probe or Probe()), settings=config.memory
-        )
+        runtime = Runtime(clock, ids, probe or Probe())
+        memory = build_memory(store, models, config.home, runtime, settings=config.memory)
         await import_notes(memory, config.home, ids)
+        own = [*tools, *([memory.tool] if config.memory.provider == NOTES else [])]
         toolbox = await stack.enter_async_context(
             EverturnToolbox(
-                config.home,
-                ToolServices(
-                    store.records,
-                    store.search,
-                    clock,
-                    secret=lambda name: _secret(keys, name),
-                    has_sign_in=open_accounts(store, clock, ids).is_sign_in_on,
-                    roots=config.files.root_folders(),
-                ),
-                config.profiles,
-                extra=[*tools, *([memory.tool] if config.memory.provider == NOTES else [])],
+                config.home, _tool_services(config, store, keys, runtime), config.profiles, extra=own
             )
         )
         recorder = Recorder(store, config.home / "indexes", config.files)
@@ -117,6 +107,17 @@ async def open_app(
             )
         )
         yield App(config, store, models, keys, toolbox, engine, memory, recorder, clock)
+
+
+def _tool_services(config: Config, store: Store, keys: Keys, runtime: Runtime) -> ToolServices:
+    return ToolServices(
+        store.records,
+        store.search,
+        runtime.clock,
+        secret=lambda name: _secret(keys, name),
+        has_sign_in=open_accounts(store, runtime.clock, runtime.ids).is_sign_in_on,
+        roots=config.files.root_folders(),
+    )
 
 
 def _secret(keys: Keys, name: str) -> str | None:
