@@ -322,3 +322,74 @@ async def test_on_a_phone_three_cards_lead_to_a_sheet_with_all_of_them(data_dir:
         await panel.get_by_label("Close").click()
         await expect(panel).to_have_count(0)
         assert house.complaints == []
+
+
+DROP = """([folder, name, text]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([text], name));
+    const at = document.querySelector(`[data-path="${folder}"]`);
+    at.dispatchEvent(new DragEvent("dragover", { dataTransfer: data, bubbles: true, cancelable: true }));
+    at.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+}"""
+
+
+async def test_a_text_is_edited_and_nothing_that_came_meanwhile_is_overwritten(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        folder = await with_files(house, page)
+        script = folder / "ops/backup.sh"
+        await page.locator(".bar").get_by_label("Files").click()
+        await show(page, "ops/backup.sh")
+        preview = page.locator(".pv")
+        await preview.get_by_label("Edit").click()
+        text = preview.get_by_label("Text of the file")
+        await expect(text).to_be_focused()
+        await text.fill("#!/bin/sh\nexit 0\n")
+        await text.press("Control+s")
+        await expect(page.locator(".toast")).to_contain_text("backup.sh saved")
+        assert script.read_text() == "#!/bin/sh\nexit 0\n"
+        await expect(preview.locator(".code code")).to_contain_text("exit 0")
+
+        await preview.get_by_label("Edit").click()
+        await text.fill("mine\n")
+        script.write_text("theirs\n")
+        await preview.get_by_role("button", name="Save").click()
+        await expect(preview.get_by_role("alert")).to_contain_text("Nothing was overwritten")
+        await expect(text).to_have_value("mine\n")
+        await expect(preview.locator(".theirs")).to_have_text("theirs")
+        assert script.read_text() == "theirs\n"
+        # What is being written survives a look at another file.
+        await show(page, "README.md")
+        await show(page, "ops/backup.sh")
+        await expect(text).to_have_value("mine\n")
+        await preview.get_by_role("button", name="Save mine").click()
+        await expect(preview.locator(".code code")).to_have_text("mine")
+        assert script.read_text() == "mine\n"
+        assert house.complaints == []
+
+
+async def test_a_dropped_file_is_put_into_the_folder(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        folder = await with_files(house, page)
+        await page.locator(".bar").get_by_label("Files").click()
+        await expect(page.locator('[data-path="ops"]')).to_be_visible()
+        await page.evaluate(DROP, ["ops", "skip.txt", "*.thumb"])
+        await expect(page.locator('[data-path="ops/skip.txt"]')).to_have_attribute("aria-selected", "true")
+        assert (folder / "ops/skip.txt").read_text() == "*.thumb"
+        # It went into the folder, not into the message.
+        await expect(page.locator(".comp .att")).to_have_count(0)
+        await page.evaluate(DROP, ["ops", "skip.txt", "another"])
+        await expect(page.get_by_role("alert")).to_contain_text("skip.txt already exists.")
+        assert (folder / "ops/skip.txt").read_text() == "*.thumb"
+        await page.get_by_role("button", name="Keep both").click()
+        await expect(page.locator('[data-path="ops/skip (2).txt"]')).to_be_visible()
+        assert (folder / "ops/skip (2).txt").read_text() == "another"
+        await page.locator('[data-path="README.md"]').click()
+        await page.get_by_label("Upload files").last.set_input_files(
+            {"name": "README.md", "mimeType": "text/markdown", "buffer": b"# New"}
+        )
+        await page.get_by_role("button", name="Replace").click()
+        await expect(page.locator(".pv").get_by_role("heading", name="New")).to_be_visible()
+        assert (folder / "README.md").read_text() == "# New"
+        assert house.complaints == []

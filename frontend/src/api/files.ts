@@ -15,9 +15,6 @@ export interface FileContent {
   isCut: boolean;
 }
 
-/** What this server can do with files by now. */
-export const offers = { saving: false };
-
 export const textBytesMax = 1_000_000;
 const uploadTimeoutMs = 600_000;
 
@@ -71,7 +68,8 @@ export class FilesApi {
 
   /** Put a file in place of the one with this tag; without a tag, only where no file is. */
   async save(path: string, body: Blob, tag: string | null): Promise<SavedFile> {
-    const headers: Record<string, string> = tag === null ? { "if-none-match": "*" } : { "if-match": `"${tag}"` };
+    const condition: Record<string, string> = tag === null ? { "if-none-match": "*" } : { "if-match": `"${tag}"` };
+    const headers = { ...condition, "content-type": "application/octet-stream" };
     return this.api.put(`${this.root}/content`, { query: { path }, body, headers, timeoutMs: uploadTimeoutMs });
   }
 }

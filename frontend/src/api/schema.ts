@@ -673,6 +673,13 @@ export interface components {
             /** @default  */
             hint?: string;
         };
+        /** SavedFile */
+        SavedFile: {
+            path: string;
+            size: number;
+            sha256: string;
+            checkpoint: string | null;
+        };
         /**
          * Scope
          * @enum {unknown}

@@ -46,12 +46,7 @@ export interface FileChanges {
   changes: FileChange[];
   total: number;
 }
-export interface SavedFile {
-  path: string;
-  size: number;
-  sha256: string;
-  checkpoint: string;
-}
+export type SavedFile = Schemas["SavedFile"];
 export type Trouble = Schemas["Trouble"];
 export type Settings = Schemas["Settings"];
 export type KeyState = Schemas["KeyState"];
