@@ -264,7 +264,7 @@ async def test_a_folder_and_everything_are_downloaded(data_dir: Path) -> None:
         assert members(Path(await download.path())) == {"b.sh": "exit 0\n"}
         await expect(folder).to_have_attribute("aria-expanded", "false")
         async with page.expect_download() as downloading:
-            await page.get_by_role("link", name="Download all").click()
+            await page.locator(".ftool").get_by_role("link", name="Download all").click()
         everything = members(Path(await (await downloading.value).path()))
         assert everything == {"a.txt": "one\ntwo\n", "c.csv": "x,y\n1,2\n", "ops/b.sh": "exit 0\n"}
         assert house.complaints == []
