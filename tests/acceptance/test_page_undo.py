@@ -185,3 +185,34 @@ async def test_an_older_version_of_a_file_is_restored_after_its_difference_was_s
         versions = (await house.api("GET", path))["versions"]
         assert [version["size"] for version in versions] == [7, 14, 13, 7], versions
         assert not house.complaints
+
+
+async def test_a_call_in_doubt_shows_what_it_changed_and_can_be_taken_back(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        command = "echo two >> list.txt; echo made > new.txt; echo ready; sleep 600"
+        house.provider.on("write", [write("list.txt", "one\n")], ["Written."])
+        house.provider.on("sort", [Tool("terminal", {"command": command})], ["I will look."])
+        page = await house.open()
+        await say(page, "write")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await say(page, "sort")
+        allow = page.get_by_role("button", name="Allow once")
+        live = page.locator(".out.live")
+        await expect(allow.or_(live).first).to_be_visible()
+        if await allow.is_visible():
+            await allow.click()
+        await expect(live).to_contain_text("ready")
+        await house.kill()
+        await house.start()
+        card = page.locator(".card.doubt[data-ask]")
+        for _ in range(2):
+            await expect(card).to_contain_text("2 files, saved as they are now")
+            await expect(card.locator(".diff")).to_have_count(1)
+            await expect(card.locator(".diff")).to_contain_text("two")
+            await page.reload()
+        await expect(card.get_by_role("button", name="Keep and continue")).to_be_visible()
+        await expect(card.get_by_role("button", name="Go back and run again")).to_contain_text("2")
+        await card.get_by_role("button", name="Treat as not run").click()
+        await expect(page.locator(DONE)).to_have_count(2)
+        await holds(workspace(house), {"list.txt": "one\n", "new.txt": None})
+        assert not house.complaints
