@@ -3,6 +3,7 @@
 import type { Page } from "../app/page.svelte";
 import { words } from "../words";
 import type { IconName } from "./icons";
+import { pickSessions } from "./import-session";
 
 export interface Command {
   id: string;
@@ -55,6 +56,7 @@ export function commandsFor(page: Page): Command[] {
     { id: "light", label: words.commandTheme(words.themeLight), icon: "sun", run: () => page.prefs.setTheme("light") },
     { id: "dark", label: words.commandTheme(words.themeDark), icon: "moon", run: () => page.prefs.setTheme("dark") },
     { id: "system", label: words.commandTheme(words.themeSystem), icon: "palette", run: () => page.prefs.setTheme("system") },
+    { id: "import", label: words.commandImport, icon: "file-up", slash: "import", run: () => pickSessions(page) },
     { id: "settings", label: words.commandSettings, icon: "settings", slash: "settings", run: () => page.go({ at: "settings", section: "models" }) },
     { id: "memory", label: words.sectionMemory, icon: "brain", slash: "memory", run: () => page.go({ at: "settings", section: "memory" }) },
     { id: "keys", label: words.commandMap, icon: "command", keys: ["?"], slash: "help", run: () => (page.overlay = "keys") },

@@ -30,6 +30,7 @@ export function sessionItems(page: Page, session: Session): MenuItem[] {
     { isLine: true },
     { label: words.exportMarkdown, icon: "download", run: () => download(page, session, "md") },
     { label: words.exportHtml, icon: "download", run: () => download(page, session, "html") },
+    { label: words.exportArchive, icon: "download", run: () => download(page, session, "archive", "zip") },
     { label: words.exportJson, icon: "download", run: () => download(page, session, "json") },
     { isLine: true },
     { label: words.delete, icon: "trash-2", isDanger: true, run: () => void page.remove(session) },
@@ -48,10 +49,10 @@ function retag(page: Page, session: Session, isOpen: boolean): void {
   setTimeout(() => document.dispatchEvent(new CustomEvent("everturn:tags")), isOpen ? 0 : 60);
 }
 
-function download(page: Page, session: Session, format: string): void {
+function download(page: Page, session: Session, format: string, ending = format): void {
   const link = document.createElement("a");
   link.href = page.api.address(`api/sessions/${session.id}/export`, { format });
-  link.download = `${(session.title || session.id).replace(/[^\w -]+/g, "").trim() || session.id}.${format}`;
+  link.download = `${(session.title || session.id).replace(/[^\w -]+/g, "").trim() || session.id}.${ending}`;
   document.body.append(link);
   link.click();
   link.remove();
