@@ -33,6 +33,26 @@ async def content_of(store: Store, owner: str, file_id: str) -> bytes:
     return b"".join([piece async for piece in store.files.read(file)])
 
 
+async def damage_byte(store: Store, sha256: str) -> None:
+    """Change the first byte of a small blob behind the store's back."""
+    path, start = await place_of(store, sha256)
+    if store.kind == "postgresql":
+        await store.database.write(_damage_row, path, start)
+        return
+    whole = store.data_dir / path
+    data = bytearray(whole.read_bytes())
+    data[start] ^= 1
+    whole.write_bytes(data)
+
+
+def _damage_row(tx: Tx, pack: str, start: int) -> Script[None]:
+    (piece,) = yield from PACK_PIECES.all(pack, 0, 0, 0, 1 << 20)
+    data = bytearray(piece)
+    data[start] ^= 1
+    yield q("pack_bytes_delete", pack, 64)
+    yield q("pack_bytes_add", pack, 0, bytes(data))
+
+
 async def lose_bytes(store: Store, owner: str, file_id: str, left: int = 0) -> None:
     """Cut the bytes of a file, which is alone in its pack, behind the store's back. ``left`` of them stay; with 0
     the pack is gone."""

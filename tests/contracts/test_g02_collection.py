@@ -29,9 +29,11 @@ from everturn.testing.blob_conformance import (
     random_bytes,
     read_all,
 )
-from tests.blobs import packs_of, place_of
+from tests.acting import ME, new_session
+from tests.blobs import damage_byte, packs_of, place_of
 from tests.conftest import OpenAnother
 from tests.contracts import blob_child
+from tests.contracts.test_e04_versions import turn_with
 from tests.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio
@@ -170,6 +172,49 @@ async def test_g02_a_pack_that_is_mostly_unused_is_emptied(store: Store, clock: 
     assert [size for _, size in await packs_of(store)] == [5 * 50_000]
     for data in contents[:5]:
         assert await read_all(store.blobs, blob_of(data).sha256) == data
+
+
+async def test_g02_a_damaged_tree_keeps_what_it_can_name_and_no_more(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = await new_session(store)
+    await turn_with(store, session.id, {b"a": b"named only by the tree"})
+    (made,) = await store.checkpoints.kept(ME, session.id)
+    await damage_byte(store, made.tree)
+    await clock.advance(3 * DAY_S)
+    later = await store.blobs.put(b"stored days after it")
+    await collect_all(store.blobs, clock)
+    assert "what it can name is kept" in caplog.text
+    assert await store.blobs.find([later.sha256]) == {}, "the rest is collected"
+    kept = blob_of(b"named only by the tree")
+    assert await read_all(store.blobs, kept.sha256) == b"named only by the tree"
+    found = [finding for finding in await store.upkeep.check() if finding.what == "version damaged"]
+    assert len(found) == 1
+    assert made.id in found[0].detail
+    assert f"the blob {made.tree}" in " ".join(finding.detail for finding in await store.upkeep.check())
+    await store.sessions.delete(ME, session.id)
+    await collect_all(store.blobs, clock)
+    assert await packs_of(store) == []
+
+
+async def test_g02_what_a_damaged_tree_can_name_is_kept_after_it_was_moved(
+    store: Store, clock: FakeClock
+) -> None:
+    """Moving gives a blob a new pack, not a new age."""
+    session = await new_session(store)
+    beside = [random_bytes(50_000, seed) for seed in range(20)]
+    named: set[str] = {blob.sha256 for blob in await store.blobs.put_many([b"named", *beside])}
+    store.blobs.add_roots(naming(named))
+    await turn_with(store, session.id, {b"a": b"named"})
+    await clock.advance(3 * DAY_S)
+    named.clear()
+    before = await place_of(store, blob_of(b"named").sha256)
+    await collect_all(store.blobs, clock)
+    assert await place_of(store, blob_of(b"named").sha256) != before, "it was moved"
+    (made,) = await store.checkpoints.kept(ME, session.id)
+    await damage_byte(store, made.tree)
+    await collect_all(store.blobs, clock)
+    assert await read_all(store.blobs, blob_of(b"named").sha256) == b"named"
 
 
 async def test_g02_nothing_is_written_when_there_is_nothing_to_collect(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
 from everturn.domain.blobs import Blobs
 from everturn.domain.checkpoints import At, Cause, Changes, Checkpoint, NewCheckpoint, NewSave
-from everturn.domain.errors import NotFound
+from everturn.domain.errors import BlobDamaged, BlobMissing, NotFound, TreeUnreadable
 from everturn.domain.probe import Moment
 from everturn.domain.trees import EMPTY_TREE, Kind, decode_tree
+from everturn.store.blobs.collector import GRACE_MS
 from everturn.store.scripts.common import (
     find_turn,
     get_session,
@@ -19,6 +21,8 @@ from everturn.store.scripts.common import (
     shown_session,
 )
 from everturn.store.scripts.queries.files import (
+    BLOB_TOUCHED,
+    BLOBS_STORED_BY,
     CHECKPOINT,
     CHECKPOINT_AT_START,
     CHECKPOINT_AT_TURN,
@@ -37,8 +41,15 @@ from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turns.endings import lock_held_turn
 
 _BATCH = 500
+_log = logging.getLogger("everturn.store.checkpoints")
 _NUMBER_MAX = (1 << 63) - 1
 _changes = msgspec.json.Decoder(Changes)
+
+
+class DamagedTree(msgspec.Struct, frozen=True):
+    sha256: str
+    checkpoint_id: str
+    why: str
 
 
 class Checkpoints:
@@ -87,18 +98,42 @@ class Checkpoints:
     async def roots(self) -> AsyncIterator[Sequence[str]]:
         """Every blob that a checkpoint names: its trees, and the files and links in them.
 
-        Raises what reading a tree raises: while one cannot be read, nobody knows what it names, and nothing
-        may be collected.
+        Nobody knows what a damaged tree names. Everything that it can name is given then: all blobs that were
+        stored before it or shortly after. Raises StoreAway, StorageAway, FileUnreadable: what cannot be read
+        at the moment is not damaged, and nothing may be collected meanwhile.
         """
+        damaged: list[DamagedTree] = []
+        async for hashes in self._named(damaged):
+            yield hashes
+        if not damaged:
+            return
+        by = max([await self._db.read(_stored_by, tree.sha256) for tree in damaged])
+        for tree in damaged:
+            _log.warning("%s; what it can name is kept", tree.why.rstrip("."))
+        after = ""
+        while found := await self._db.read(_blobs_stored_by, after, by):
+            after = found[-1]
+            yield found
+
+    async def damaged(self) -> list[DamagedTree]:
+        """The trees that cannot be read, each with the first checkpoint that names it."""
+        damaged: list[DamagedTree] = []
+        async for _ in self._named(damaged):
+            pass
+        return damaged
+
+    async def _named(self, damaged: list[DamagedTree]) -> AsyncIterator[Sequence[str]]:
         seen: set[str] = set()
         after = 0
         while rows := await self._db.read(_trees, after):
             after = rows[-1].checkpoint_no
-            for tree in (tree for row in rows for tree in (row.before, row.tree)):
-                async for hashes in self._named_by(tree, seen):
+            for checkpoint_id, tree in [(row.id, tree) for row in rows for tree in (row.before, row.tree)]:
+                async for hashes in self._named_by(checkpoint_id, tree, seen, damaged):
                     yield hashes
 
-    async def _named_by(self, root: str, seen: set[str]) -> AsyncIterator[Sequence[str]]:
+    async def _named_by(
+        self, checkpoint_id: str, root: str, seen: set[str], damaged: list[DamagedTree]
+    ) -> AsyncIterator[Sequence[str]]:
         """The trees below this one that were not seen yet, and what they name."""
         waiting = [root]
         while waiting:
@@ -106,8 +141,13 @@ class Checkpoints:
             if sha256 in seen or sha256 in ("", EMPTY_TREE):
                 continue  # nothing was known before, or there was nothing, which is not stored
             seen.add(sha256)
-            data = b"".join([piece async for piece in self._blobs.read(sha256)])
-            entries = decode_tree(data, sha256).entries
+            try:
+                data = b"".join([piece async for piece in self._blobs.read(sha256)])
+                entries = decode_tree(data, sha256).entries
+            except (BlobDamaged, BlobMissing, TreeUnreadable) as error:
+                damaged.append(DamagedTree(sha256, checkpoint_id, error.message))
+                yield [sha256]
+                continue
             waiting += [entry.sha256 for entry in entries if entry.kind is Kind.FOLDER]
             yield [sha256, *(entry.sha256 for entry in entries if entry.kind in (Kind.FILE, Kind.LINK))]
 
@@ -268,6 +308,16 @@ def _of_session(
 def _kept(tx: Tx, owner: str, session_id: str) -> Script[list[Checkpoint]]:
     session = yield from shown_session(tx, owner, session_id)
     return [checkpoint_of(row) for row in (yield from CHECKPOINTS_KEPT.all(session.no))]
+
+
+def _stored_by(tx: Tx, tree: str) -> Script[int]:
+    """When the last blob that a tree names was stored, at the latest: within the put that stored it."""
+    touched = yield from BLOB_TOUCHED.first(tree)
+    return (tx.now if touched is None else touched) + GRACE_MS
+
+
+def _blobs_stored_by(tx: Tx, after: str, by: int) -> Script[list[str]]:
+    return (yield from BLOBS_STORED_BY.all(after, by, _BATCH))
 
 
 def _trees(tx: Tx, after: int) -> Script[list[CheckpointTree]]:

@@ -71,7 +71,7 @@ class Store:
         self.ledger = Ledger(db)
         # With SQLite the notes are files of the data folder.
         self.notes = Notes(db) if db.dialect == "postgresql" else None
-        self.upkeep = Upkeep(db, self.blobs, disk, self.search, copy_database)
+        self.upkeep = Upkeep(db, self.blobs, self.checkpoints, disk, self.search, copy_database)
 
     @property
     def kind(self) -> str:

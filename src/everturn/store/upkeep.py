@@ -11,10 +11,11 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Finding, UsageEntry
 from everturn.store.blobs.blobs import StoredBlobs
+from everturn.store.checkpoints import Checkpoints
 from everturn.store.files.disk import Disk, report_errors, sync_tree
 from everturn.store.scripts.common import refresh
 from everturn.store.scripts.queries.events import EVENTS_SCAN
-from everturn.store.scripts.queries.files import FILES_ALL, FilePlace
+from everturn.store.scripts.queries.files import BLOBS_DAMAGED, FILES_ALL, FilePlace
 from everturn.store.scripts.queries.messages import INDEX_MISSING, INDEX_STATE
 from everturn.store.scripts.queries.sessions import SESSION_BY_NO, SESSIONS_ALL, TITLES_ALL
 from everturn.store.scripts.queries.turns import (
@@ -31,6 +32,7 @@ from everturn.store.sessions.titles import put_title, renew_title_index, title_t
 from everturn.store.turn_files import thin_checkpoints
 
 SCAN_EVENTS = 5_000
+_LISTED_MAX = 100  # damaged blobs
 
 
 class Upkeep:
@@ -40,12 +42,14 @@ class Upkeep:
         self,
         db: Database,
         blobs: StoredBlobs,
+        checkpoints: Checkpoints,
         disk: Disk,
         search: Search,
         copy_database: Callable[[Path], Awaitable[None]],
     ) -> None:
         self._db = db
         self._blobs = blobs
+        self._checkpoints = checkpoints
         self._disk = disk
         self._search = search
         self._copy_database = copy_database
@@ -56,6 +60,7 @@ class Upkeep:
         found += await self._db.write(_check_index)
         found += await self._db.write(_check_titles)
         found += await self._check_files()
+        found += await self._check_versions()
         return found
 
     async def repair(self) -> list[Finding]:
@@ -109,6 +114,21 @@ class Upkeep:
             if not is_whole:
                 detail = f"{file.name!r} ({file.id}) is named by a row but its bytes are not whole"
                 found.append(Finding("file missing", detail))
+        return found
+
+    async def _check_versions(self) -> list[Finding]:
+        """Damage to the stored versions of workspaces, as far as trees and earlier reads show it."""
+        found = [
+            Finding("bytes damaged", f"the blob {sha256}; storing the same file again mends it")
+            for sha256 in await self._db.read(_damaged)
+        ]
+        try:
+            damaged = await self._checkpoints.damaged()
+        except StorageAway as error:
+            return [*found, Finding("storage away", error.message)]
+        for tree in damaged:
+            detail = f"a folder of the checkpoint {tree.checkpoint_id}: {tree.why}"
+            found.append(Finding("version damaged", f"{detail} What it can name is kept"))
         return found
 
 
@@ -173,6 +193,10 @@ def _scan(tx: Tx, session_no: int, position: int) -> Script[tuple[tuple[int, int
         if crc_of(event.data) != event.crc
     ]
     return ((events[-1].session_no, events[-1].position) if events else None), found
+
+
+def _damaged(tx: Tx) -> Script[list[str]]:
+    return (yield from BLOBS_DAMAGED.all(_LISTED_MAX))
 
 
 def _files_named(tx: Tx) -> Script[list[FilePlace]]:

@@ -412,6 +412,7 @@ def _seal(tx: Tx, pack: str, size: int, entries: Sequence[_Entry]) -> Script[int
     )
     moved = [entry for entry in entries if entry.moved_from is not None]
     yield Query("blob_move", many=[(e.blob.sha256, e.moved_from, pack, e.start) for e in moved])
+    yield Query("pack_age", many=[(pack, origin) for origin in {e.moved_from for e in moved}])
     return (yield from BLOBS_IN_PACK.only(pack))
 
 

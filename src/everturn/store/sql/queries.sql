@@ -756,7 +756,7 @@ DELETE FROM checkpoints WHERE checkpoint_no = $1
 UPDATE checkpoints SET before = $2, body = $3 WHERE checkpoint_no = $1
 
 -- name: checkpoint_trees
-SELECT checkpoint_no, tree, before FROM checkpoints WHERE checkpoint_no > $1 ORDER BY checkpoint_no LIMIT $2
+SELECT checkpoint_no, tree, before, id FROM checkpoints WHERE checkpoint_no > $1 ORDER BY checkpoint_no LIMIT $2
 
 -- ---------------------------------------------------------------- blobs
 
@@ -788,6 +788,17 @@ SELECT count(*) FROM blobs WHERE pack = $1
 
 -- name: blob_move
 UPDATE blobs SET pack = $3, start = $4, marked_at = NULL WHERE sha256 = $1 AND pack = $2
+
+-- name: blob_touched
+SELECT touched_at FROM blobs WHERE sha256 = $1
+
+-- name: blobs_stored_by
+-- In packs that were begun by then. A blob that was moved has the age of the pack that it came from.
+SELECT b.sha256 FROM blobs b JOIN packs p ON p.id = b.pack WHERE b.sha256 > $1 AND p.created_at <= $2
+ORDER BY b.sha256 LIMIT $3
+
+-- name: blobs_damaged
+SELECT sha256 FROM blobs WHERE damaged_at IS NOT NULL ORDER BY sha256 LIMIT $1
 
 -- name: blobs_of_pack
 SELECT sha256, size FROM blobs WHERE pack = $1
@@ -835,6 +846,11 @@ INSERT INTO packs (id, place, path, size, created_at) VALUES ($1, $2, $3, 0, $4)
 
 -- name: pack_seal
 UPDATE packs SET size = $2, sealed_at = $3 WHERE id = $1 AND sealed_at IS NULL AND marked_at IS NULL RETURNING id
+
+-- name: pack_age
+-- A pack is as old as the oldest that its blobs were moved from.
+UPDATE packs SET created_at = (SELECT created_at FROM packs WHERE id = $2)
+WHERE id = $1 AND created_at > (SELECT created_at FROM packs WHERE id = $2)
 
 -- name: pack_delete
 DELETE FROM packs WHERE id = $1

@@ -26,6 +26,7 @@ class CheckpointTree(Columns, frozen=True):
     checkpoint_no: int
     tree: str
     before: str
+    id: str
 
 
 class TurnChanges(Columns, frozen=True):
@@ -157,6 +158,9 @@ BLOBS_MARKED: SelectValue[[str, int], str] = SelectValue("blobs_marked")
 BLOBS_TO_MOVE: SelectValue[[int], str] = SelectValue("blobs_to_move")
 PACKS_TO_DELETE: Select[[int], PackColumns] = Select("packs_to_delete", PackColumns)
 PACKS_ALL: Select[[], PackColumns] = Select("packs_all", PackColumns)
+BLOB_TOUCHED: SelectValue[[str], int] = SelectValue("blob_touched")
+BLOBS_STORED_BY: SelectValue[[str, int, int], str] = SelectValue("blobs_stored_by")
+BLOBS_DAMAGED: SelectValue[[int], str] = SelectValue("blobs_damaged")
 PACKS_IN: SelectValue[[str], int] = SelectValue("packs_in")
 PACK_BYTES_SIZE: SelectValue[[str], int] = SelectValue("pack_bytes_size")
 PACK_PIECES: SelectValue[[str, int, int, int, int], bytes] = SelectValue("pack_pieces")
