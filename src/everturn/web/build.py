@@ -12,6 +12,7 @@ from everturn.domain.events import AnyPayload
 from everturn.domain.ids import Ids
 from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Models
+from everturn.domain.runtime import Runtime
 from everturn.domain.store import Store
 from everturn.engine import Engine
 from everturn.models import Keys, ModelRegistry
@@ -126,8 +127,7 @@ class _Parts:
             store,
             self._deletions,
             self._preferences,
-            clock,
-            self.ids,
+            Runtime(clock, self.ids),
             timeout_s=settings.completion_timeout_s,
         )
 
@@ -174,8 +174,7 @@ class _Parts:
             BareModels(services.models, self.ids),
             Answers(services.store.records, services.clock),
             self.streams,
-            services.clock,
-            self.ids,
+            Runtime(services.clock, self.ids),
             timeout_s=settings.completion_timeout_s,
         )
 

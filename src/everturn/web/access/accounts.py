@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -72,7 +72,6 @@ class Accounts:
         passwords: Passwords,
         throttle: Throttle,
         access: Access | None = None,
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._records = records
         self._clock = clock
@@ -80,7 +79,6 @@ class Accounts:
         self._passwords = passwords
         self._throttle = throttle
         self._access = access or Access(None, clock)
-        self._random_bytes = random_bytes
         self._has_password = False
         self._read_at: float | None = None
 
@@ -298,7 +296,7 @@ class Accounts:
         await self._records.replace(SYSTEM, kind, ident, msgspec.to_builtins(entry))
 
     def _secret(self) -> str:
-        return self._random_bytes(_SECRET_BYTES).hex()
+        return secrets.token_hex(_SECRET_BYTES)
 
 
 def _open(visitor: Visitor) -> Caller:

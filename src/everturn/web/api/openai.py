@@ -9,8 +9,7 @@ import anyio
 import msgspec
 
 from everturn.domain import errors as e
-from everturn.domain.clock import Clock
-from everturn.domain.ids import Ids
+from everturn.domain.runtime import Runtime
 from everturn.web.access.identity import Scope
 from everturn.web.http import problems
 from everturn.web.http.idempotency import Answers, digest_of
@@ -50,8 +49,7 @@ class OpenAiApi:
         models: BareModels,
         answers: Answers,
         streams: Streams,
-        clock: Clock,
-        ids: Ids,
+        runtime: Runtime,
         *,
         timeout_s: float,
     ) -> None:
@@ -59,8 +57,8 @@ class OpenAiApi:
         self._answers = answers
         self._streams = streams
         self._models = models
-        self._clock = clock
-        self._ids = ids
+        self._clock = runtime.clock
+        self._ids = runtime.ids
         self._timeout_s = timeout_s
 
     def endpoints(self) -> list[AnyEndpoint]:

@@ -11,10 +11,10 @@ import msgspec
 
 from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic, Decision, DoubtAnswer, InstructionsAnswer, LimitAnswer
-from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Retry, WrongState
-from everturn.domain.ids import Ids, message_id
+from everturn.domain.ids import message_id
 from everturn.domain.messages import Message, Outcome, Result, Role, Text
+from everturn.domain.runtime import Runtime
 from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Request, Submission
@@ -65,8 +65,7 @@ class Completions(Background):
         store: Store,
         deletions: Deletions,
         preferences: PreferencesOf,
-        clock: Clock,
-        ids: Ids,
+        runtime: Runtime,
         *,
         timeout_s: float,
     ) -> None:
@@ -75,8 +74,8 @@ class Completions(Background):
         self._store = store
         self._deletions = deletions
         self._preferences = preferences
-        self._clock = clock
-        self._ids = ids
+        self._clock = runtime.clock
+        self._ids = runtime.ids
         self._timeout_s = timeout_s
 
     # --- the agent -----------------------------------------------------------------------------------
