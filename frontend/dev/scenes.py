@@ -61,13 +61,6 @@ DIFF = """--- a/ops/backup.sh
 """
 
 
-BACKUP = """#!/bin/sh
-set -eu
-export RESTIC_REPOSITORY=/mnt/nas/restic
-restic backup /srv /etc --tag nightly --retry-lock 30m
-restic forget --keep-daily 14 --retry-lock 30m
-logger -t backup "nightly done"
-"""
 FILES = [
     {"path": "ops", "name": "ops", "kind": "folder", "size": 0, "modified_at": 0},
     {"path": "paperless", "name": "paperless", "kind": "folder", "size": 0, "modified_at": 0},
@@ -701,15 +694,10 @@ def around(path: str, method: str) -> Any:
     }
     if path.startswith("sessions/") and path.endswith("/files"):
         return {"path": "", "files": FILES, "is_cut": False}
-    if path.startswith("sessions/") and path.endswith("/text"):
-        at = now_ms() - 240_000
-        return {
-            "path": "ops/backup.sh",
-            "text": BACKUP,
-            "size": len(BACKUP),
-            "modified_at": at,
-            "is_cut": False,
-        }
+    if path.startswith("sessions/") and path.endswith("/files/diff"):
+        return {"changes": [], "total": 0}
+    if path.startswith("sessions/") and path.endswith("/files/history"):
+        return {"versions": []}
     if path.startswith("keys/") and path.endswith("/test"):
         return {"ok": True, "elapsed_ms": 612}
     if path.startswith(("keys", "memory", "settings", "policy", "signout", "tokens")) and method != "GET":

@@ -34,7 +34,6 @@ DIFFERENT = {
     "/api/health": "figures of one process: open streams, commit times",
     "/api/audit": "a log of each machine, a file that can be kept and shipped when the database cannot",
     "/api/sessions/{session}/files/archive": "the time at which it was made; compared in a test of its own",
-    "/api/sessions/{session}/text": "the workspace is a folder of the machine that runs the turn",
 }
 # Fields that say something about the process that answers.
 OF_ONE_PROCESS = {"/api/memory": {"providers"}}  # how its own calls of the memory provider went

@@ -54,9 +54,8 @@ def test_an_old_folder_shows_everything_that_was_in_it(old: httpx2.Client) -> No
     assert sessions["Plain talk"]["tags"] == ["old", "kept"]
     assert _texts(old, sessions["Plain talk"])[:2] == ["question 0", "An answer to: question 0"]
     assert "write a file" in _texts(old, sessions["Tools"])
-    assert _get(old, f"/api/sessions/{sessions['Tools']['id']}/text?path=made.txt")["text"].startswith(
-        "made by"
-    )
+    made = old.get(f"/api/sessions/{sessions['Tools']['id']}/files/content?path=made.txt")
+    assert made.text.startswith("made by")
     assert {found["title"] for found in _get(old, "/api/sessions?q=lain")["items"]} == {"Plain talk"}
     assert [found["title"] for found in _get(old, "/api/sessions?q=kept")["items"]] == ["Plain talk"]
     assert _get(old, "/api/search?q=que")["items"]

@@ -1221,14 +1221,6 @@ export interface components {
             files: components["schemas"]["WorkspaceFile"][];
             is_cut: boolean;
         };
-        /** WorkspaceText */
-        WorkspaceText: {
-            path: string;
-            text: string;
-            size: number;
-            modified_at: number;
-            is_cut: boolean;
-        };
     };
     responses: never;
     parameters: never;

@@ -34,7 +34,6 @@ export type Payload = SessionEvent["event"];
 
 export type WorkspaceFile = Schemas["WorkspaceFile"];
 export type WorkspaceFiles = Schemas["WorkspaceFiles"];
-export type WorkspaceText = Schemas["WorkspaceText"];
 export type ShownFolders = Schemas["ShownFolders"];
 
 export type FileChange = Schemas["ComparedFile"];

@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from everturn.tools.files.browse import (
         FileList,
         WorkspaceFile,
-        WorkspaceText,
         files_in,
         files_named,
-        text_of,
     )
     from everturn.tools.folders import FolderLine, FolderList
     from everturn.tools.mcp.servers import ServerState
@@ -48,20 +46,18 @@ __all__ = [
     "ToolServices",
     "Trust",
     "WorkspaceFile",
-    "WorkspaceText",
     "built_in",
     "files_in",
     "files_named",
     "parse_profiles",
     "read_profiles",
-    "text_of",
     "tool",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "files.browse": ("FileList", "WorkspaceFile", "WorkspaceText", "files_in", "files_named", "text_of"),
+        "files.browse": ("FileList", "WorkspaceFile", "files_in", "files_named"),
         "folders": ("FolderLine", "FolderList"),
         "mcp.servers": ("ServerState",),
         "policy.policy": ("Policy", "Rule"),

@@ -112,8 +112,5 @@ class SessionFiles:
         """True if this machine has the folder as it is now. The others know the last checkpoint."""
         return self._store.machine.is_same(copy.machine if session.project is None else session.machine)
 
-    async def folder(self, owner: str, session_id: str) -> Path:
-        return await self._folder(await self._engine.session(owner, session_id))
-
     async def _folder(self, session: Session) -> Path:
         return await self._toolbox.workspace(session.owner, session.id, session.project)

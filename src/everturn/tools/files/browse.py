@@ -1,4 +1,4 @@
-"""A workspace as the page shows it: the entries of a folder, files by a part of their name, a file's text.
+"""A workspace as the page shows it: the entries of a folder, and files by a part of their name.
 
 Everything is opened beneath a handle of the workspace, as tools do, so a link that leads out is refused.
 """
@@ -24,7 +24,6 @@ FOLDER_ENTRIES_MAX = 2_000
 FOUND_MAX = 100
 LOOKED_AT_MAX = 50_000
 LOOK_S = 1.0
-TEXT_BYTES_MAX = 1_000_000
 
 
 class WorkspaceFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,16 +44,6 @@ class FileList(msgspec.Struct, frozen=True):
 
     path: str
     files: tuple[WorkspaceFile, ...]
-    is_cut: bool
-
-
-class WorkspaceText(msgspec.Struct, frozen=True):
-    """``is_cut``: the text goes on; ``size`` is that of the whole file, in bytes."""
-
-    path: str
-    text: str
-    size: int
-    modified_at: int
     is_cut: bool
 
 
@@ -98,29 +87,6 @@ def best_named(files: Iterable[WorkspaceFile], part: str) -> list[WorkspaceFile]
         if rank is not None:
             ranked.append(((rank, one.path.count("/"), one.path), one))
     return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
-
-
-def text_of(workspace: Path, path: str) -> WorkspaceText:
-    """The beginning of a text file. Raises NotFound, Invalid, Denied."""
-    with FolderHandle(workspace) as beneath:
-        # NONBLOCK: a pipe in the workspace must not hold the reader.
-        name, fd = open_beneath(beneath, path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
-                raise Invalid(f"{name} is not a file that can be shown.")
-            with open(fd, "rb", closefd=False) as file:
-                content = file.read(TEXT_BYTES_MAX + 1)
-        finally:
-            os.close(fd)
-    is_cut = len(content) > TEXT_BYTES_MAX
-    if b"\0" in content:
-        raise Invalid(f"{name} is not text.", hint="Ask the agent about it.")
-    # Half a character at the end is allowed only where the text was cut.
-    text = _decode(content[:TEXT_BYTES_MAX], is_cut)
-    if text is None:
-        raise Invalid(f"{name} is not UTF-8 text.", hint="Ask the agent about it.")
-    return WorkspaceText(name, text, found.st_size, _ms(found), is_cut)
 
 
 class _BoundedWalk:
@@ -194,12 +160,3 @@ def _rank(one: WorkspaceFile, wanted: str) -> int | None:
 
 def _ms(found: os.stat_result) -> int:
     return found.st_mtime_ns // 1_000_000
-
-
-def _decode(content: bytes, is_cut: bool) -> str | None:
-    for end in range(len(content), len(content) - (4 if is_cut else 1), -1):
-        try:
-            return content[:end].decode()
-        except UnicodeDecodeError:
-            continue
-    return None

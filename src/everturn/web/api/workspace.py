@@ -15,7 +15,7 @@ from msgspec import Meta
 from everturn.domain import errors as e
 from everturn.domain.checkpoints import NOW
 from everturn.domain.media import RAW, SNIFF_BYTES, safe_name, sniff_media_type
-from everturn.tools import WorkspaceFile, WorkspaceText, text_of
+from everturn.tools import WorkspaceFile
 from everturn.web.access.identity import Scope
 from everturn.web.http.bytes_answer import BytesAnswer, asked_range
 from everturn.web.http.guard import FILE_POLICY, MEDIA_POLICY, PDF_POLICY, VIEW_POLICY
@@ -77,10 +77,6 @@ class SavedFile(msgspec.Struct, frozen=True):
     size: int
     sha256: str
     checkpoint: str | None
-
-
-class TextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: FilePath
 
 
 class WorkspaceFiles(msgspec.Struct, frozen=True):
@@ -146,17 +142,6 @@ class WorkspaceApi:
                     BodyTooLarge,
                 ),
             ),
-            Endpoint(
-                method="GET",
-                path="/api/sessions/{session}/text",
-                run=self.text,
-                summary="The text of one file of the session's workspace.",
-                tag="files",
-                scope=Scope.CHAT,
-                query=TextQuery,
-                answer=WorkspaceText,
-                errors=_REFUSALS,
-            ),
         ]
 
     async def list(self, call: ApiCall[FilesQuery, Nothing]) -> WorkspaceFiles:
@@ -188,10 +173,6 @@ class WorkspaceApi:
             sha256 = await anyio.to_thread.run_sync(_hash, upload.path)
             name, made = await self._files.save(call.owner, call.path["session"], path, upload.path, tag)
         return SavedFile(name, upload.size, sha256, None if made is None else made.id)
-
-    async def text(self, call: ApiCall[TextQuery, Nothing]) -> WorkspaceText:
-        folder = await self._files.folder(call.owner, call.path["session"])
-        return await anyio.to_thread.run_sync(text_of, folder, call.query.path)
 
 
 def _tag_from(headers: Mapping[str, str]) -> str | None:
