@@ -230,3 +230,21 @@ async def test_e01_the_index_goes_with_its_session(
         assert list((tmp_path / "indexes").iterdir())
         await h.engine.delete(OWNER, session.id)
     assert not list((tmp_path / "indexes").iterdir())
+
+
+async def test_e01_the_model_is_told_what_the_user_saved_since_the_last_turn(
+    store: Store, options: dict[str, Any], workspace: Path
+) -> None:
+    idle = [CallTool("idle")]
+    async with open_harness(store, [WRITE], "done", idle, "done", idle, "done", **options) as h:
+        session = await h.new_session()
+        await h.run(session)
+        (workspace / "made.txt").write_text("saved by the user")
+        saved = await options["recorder"].save(await store.sessions.get(OWNER, session.id), workspace)
+        await h.run(session)
+        await h.run(session)
+        results = await payloads(h, session, ev.ToolFinished)
+    assert saved is not None
+    assert saved.cause is Cause.SAVED
+    note = "[Files that the user saved since the last turn: 'made.txt' (changed)]\n"
+    assert [result.text.startswith(note) for result in results] == [False, True, False]

@@ -214,6 +214,8 @@ def test_g01_files_made_through_one_server_are_read_and_taken_from_both(
         files = f"/api/sessions/{ids['session']}/files"
         answer = client.get(f"{files}/content", params={"path": "made.txt", "at": ids["turn"]})
         assert answer.content == made
+        assert [file["name"] for file in client.get(files).json()["files"]] == ["made.txt"]
+        assert client.get(f"{files}/content", params={"path": "made.txt"}).content == made
         answer = client.get(f"{files}/archive", params={"at": ids["turn"]})
         with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
             assert archive.namelist() == ["made.txt"]

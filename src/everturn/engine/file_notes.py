@@ -40,6 +40,16 @@ def changed_note(changes: Sequence[FileChange], total: int) -> list[str]:
     return [f"[Files that were changed, and not by a call that reported back: {said}]"]
 
 
+def saved_note(changes: Changes) -> list[str]:
+    """Nothing if nothing changed."""
+    if not changes.changed_total:
+        return []
+    said = _list(
+        [f"{_quote(change.path)} ({change.what})" for change in changes.changed], changes.changed_total
+    )
+    return [f"[Files that the user saved since the last turn: {said}]"]
+
+
 def moved_note(
     former_machine: str, left_out: Sequence[LeftOut], total: int, kept: Mapping[str, str] = NOTHING_KEPT
 ) -> str:

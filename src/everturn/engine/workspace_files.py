@@ -11,13 +11,13 @@ import anyio.from_thread
 
 from everturn.domain import events as ev
 from everturn.domain.asks import DoubtAnswer
-from everturn.domain.checkpoints import Cause, Changes, Checkpoint, FilesInDoubt, NewCheckpoint
+from everturn.domain.checkpoints import Cause, Changes, Checkpoint, FilesInDoubt, NewCheckpoint, merge_changes
 from everturn.domain.errors import Retry, Stopped
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim
 from everturn.domain.tool import Tool, ToolCall
 from everturn.domain.trees import EMPTY_TREE
-from everturn.engine.file_notes import changed_note, moved_note, notes_in, went_back_note
+from everturn.engine.file_notes import changed_note, moved_note, notes_in, saved_note, went_back_note
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 from everturn.workspace import Arrival, Arrived, Recorder
@@ -25,6 +25,7 @@ from everturn.workspace import Arrival, Arrived, Recorder
 _log = logging.getLogger("everturn.engine")
 GOING_BACK: Final = (DoubtAnswer.GO_BACK_AND_RUN, DoubtAnswer.NOT_RUN)
 REPORTED_FILES_MIN: Final = 1000  # fewer are there before anybody could read that they come
+SAVES_MAX: Final = 20  # looked at for what the user saved
 START: Final = "start"  # names the files that were there before the first turn
 
 
@@ -106,11 +107,20 @@ class WorkspaceFiles:
     async def _find(self, recorder: Recorder, workspace: Path) -> None:
         made = await recorder.record(self._claim, workspace, None, is_of_parent=not self._has_called)
         self._is_current = True
+        if self._is_first_look and not self._has_called:
+            self._notes += saved_note(await self._saved())
         if made is not None:
             await self._log.append(_event(made))
             if self._is_first_look:  # what a call of this claim changed needs no telling
                 self._notes += changed_note(made.changes.changed, made.changes.changed_total)
         self._is_first_look = False
+
+    async def _saved(self) -> Changes:
+        """What the user saved during the turn before, or after it."""
+        turn, checkpoints = self._claim.turn, self._store.checkpoints
+        newest = await checkpoints.of_session(turn.owner, turn.session_id, limit=SAVES_MAX)
+        saved = (made for made in newest if made.cause is Cause.SAVED and made.turn_id == turn.parent_id)
+        return merge_changes(made.changes for made in reversed(list(saved)))
 
     async def record(self, tool: Tool, call: ToolCall, text: str) -> tuple[ev.FilesChanged | None, str]:
         """Record what the call changed: the event that says so, if anything changed, and the text of the
