@@ -7,12 +7,15 @@ import pytest
 
 from everturn.domain.delivery import Refusal
 from everturn.domain.errors import WrongState
+from everturn.domain.probe import Moment
 from everturn.domain.store_values import Submission, WhenBusy
 from everturn.domain.turns import TurnState
 from everturn.store import Store
+from everturn.testing import HoldingProbe
 from tests.acting import ME, claim
 from tests.conftest import OpenAnother
 from tests.delivering import ACCOUNT, accept, arrive, due, receive
+from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +57,22 @@ async def test_f02_messages_received_by_two_processes_at_once_keep_one_order(
         session_id = (await accept(store, received)).turn.session_id
     assert sorted(texts) == sorted(f"text {number}" for number in range(12))
     assert [turn.text for turn in await store.turns.queue(ME, session_id)] == texts
+
+
+async def test_f02_a_message_waits_while_another_of_its_chat_is_being_accepted(
+    store: Store, open_another: OpenAnother, probe: HoldingProbe, held_up: HeldUp
+) -> None:
+    other = await open_another()
+    await arrive(store, "u1", "one")
+    second = await receive(store, "u2", "two")
+    probe.hold(Moment.ACCEPT_WRITTEN)
+    async with anyio.create_task_group() as group:
+        group.start_soon(accept, store, second)
+        await probe.reached(Moment.ACCEPT_WRITTEN)
+        await held_up.start(group, other, receive, other, "u3", "three")
+        probe.release(Moment.ACCEPT_WRITTEN)
+    found = await store.delivery.inbox.waiting(ACCOUNT, limit=100)
+    assert [received.update and received.update.text for received in found] == ["three"]
 
 
 async def test_f02_a_message_that_came_late_is_marked(store: Store) -> None:

@@ -32,8 +32,8 @@ def chat_of(row: ChatColumns) -> Chat:
 
 def lock_chat(tx: Tx, chat_no: int) -> Script[None]:
     """Take the chat's lock. It comes before the lock of a session."""
-    if tx.dialect == "postgresql":
-        yield q("chat_lock", chat_no)  # guard: f02 postgresql
+    if tx.dialect == "postgresql":  # guard: f02 postgresql
+        yield q("chat_lock", chat_no)
 
 
 def lock_chat_at(tx: Tx, owner: str, profile: str, update: Update) -> Script[ChatColumns]:

@@ -62,7 +62,9 @@ def _receive(tx: Tx, owner: str, update: Update, profile: str) -> Script[Receive
     if known is not None:  # guard: f01
         return msgspec.structs.replace(_received_of(known), is_repeat=True)
     last = chat.last_number
-    is_late = update.number is not None and last is not None and update.number < last  # guard: f02
+    is_late = (
+        update.number is not None and last is not None and update.number < last  # guard: f02
+    )
     inbox_id = tx.ids.make("inb")
     yield q(
         "inbox_insert",
