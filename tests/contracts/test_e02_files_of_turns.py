@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.domain.checkpoints import Cause, NewSave
-from everturn.domain.errors import NotFound
+from everturn.domain.checkpoints import Cause, Changes, NewSave
+from everturn.domain.errors import NotFound, WrongState
 from everturn.domain.store_values import NO_REQUEST
 from everturn.domain.trees import EMPTY_TREE
+from everturn.domain.working_copies import FilesPlan, RestoredFiles
 from everturn.store import Store
 from tests.acting import ME, answer, answered, append, complete, new_session, start
 from tests.checkpoints import CHANGES, new_checkpoint, put_tree
@@ -99,3 +100,20 @@ async def test_e02_a_checkpoint_of_another_session_is_not_found(store: Store) ->
     held = await answered(store, session.id, "hello", "good morning")
     with pytest.raises(NotFound):
         await store.checkpoints.at(ME, other.id, held.turn.id)
+
+
+async def test_e02_nothing_is_saved_while_the_folder_is_being_restored(store: Store) -> None:
+    session = await new_session(store)
+    tree, _ = await put_tree(store, {b"notes.txt": b"mine"})
+    await saved(store, session.id, tree)
+    other, _ = await put_tree(store, {b"notes.txt": b"as it was"})
+    last = await store.checkpoints.last(ME, session.id)
+    assert last is not None
+    plan = FilesPlan(after=last.id, present=tree, changes=Changes(), wanted=other, restores=CHANGES)
+    made = await store.working_copies.restore(ME, session.id, plan)
+    assert (await store.working_copies.get(ME, session.id)).wanted == other
+    late = NewSave(after=made.id, before=other, tree=tree, changes=CHANGES)
+    with pytest.raises(WrongState):
+        await store.checkpoints.save(ME, session.id, late)
+    assert await store.working_copies.settle(ME, session.id, other, None, RestoredFiles())
+    assert await store.checkpoints.save(ME, session.id, late) is not None

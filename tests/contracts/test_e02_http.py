@@ -166,3 +166,20 @@ async def test_e06_restored_files_are_part_of_the_history(c: Client) -> None:
     assert files_in(c.folder(session)) == {"a.txt": "one"}
     await c.post(session, "redo")
     assert files_in(c.folder(session)) == {"a.txt": "one"}
+
+
+async def test_e03_a_file_is_saved_in_a_branch_that_was_not_used_yet(c: Client) -> None:
+    session = await c.session()
+    await c.turn(session, a_txt="one")
+    copy = str((await c.post(session, "branch")).json()["id"])
+    listed = await c.running.http.get(f"/api/sessions/{copy}/files")
+    assert [one["path"] for one in listed.json()["files"]] == ["a.txt"]
+    saved = await c.running.http.put(
+        f"/api/sessions/{copy}/files/content",
+        params={"path": "b.txt"},
+        content=b"mine",
+        headers={"If-None-Match": "*"},
+    )
+    assert saved.status_code == 200, saved.text
+    assert files_in(c.folder(copy)) == {"a.txt": "one", "b.txt": "mine"}
+    assert files_in(c.folder(session)) == {"a.txt": "one"}

@@ -122,13 +122,13 @@ class Moves:
                 shown = await self.plan(owner, session_id, move, turn_id)
                 files = MoveFiles(None if shown is None else shown.decided(choices))
             else:
-                await self._finish(owner, session_id)
+                await self.finish(owner, session_id)
                 return moved
         raise WorkspaceUnreadable(
             "The files of the session were recorded again and again meanwhile. Nothing was changed."
         )
 
-    async def _finish(self, owner: str, session_id: str) -> RestoredFiles | None:
+    async def finish(self, owner: str, session_id: str) -> RestoredFiles | None:
         """Bring the folder to what is wanted, also if the caller has gone meanwhile."""
         done: RestoredFiles | None = None
         if self._restorer is not None:
@@ -154,4 +154,4 @@ class Moves:
             raise NothingToDo("The files are already as they were then.")
         plan = shown.decided(FileChoices(choices.files or FilesChoice.RESTORE, choices.paths))
         await self._store.working_copies.restore(owner, session_id, plan)
-        return await self._finish(owner, session_id) or RestoredFiles()
+        return await self.finish(owner, session_id) or RestoredFiles()

@@ -9,7 +9,7 @@ import msgspec
 
 from everturn.domain.blobs import Blobs
 from everturn.domain.checkpoints import At, Cause, Changes, Checkpoint, NewCheckpoint, NewSave
-from everturn.domain.errors import BlobDamaged, BlobMissing, NotFound, TreeUnreadable
+from everturn.domain.errors import BlobDamaged, BlobMissing, NotFound, TreeUnreadable, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.trees import EMPTY_TREE, Kind, decode_tree
 from everturn.store.blobs.collector import GRACE_MS
@@ -33,6 +33,7 @@ from everturn.store.scripts.queries.files import (
     CHECKPOINTS_KEPT,
     CHECKPOINTS_OF_SESSION,
     CHECKPOINTS_OF_TURN,
+    WORKING_COPY,
     CheckpointColumns,
     CheckpointTree,
 )
@@ -167,6 +168,10 @@ def _save(tx: Tx, owner: str, session_id: str, new: NewSave) -> Script[Checkpoin
     last = yield from CHECKPOINT_LAST.first(session.no)
     if new.after != (last.id if last else None):
         return None
+    row = yield from WORKING_COPY.first(session.no)
+    if row is not None and row.wanted is not None:
+        # What the scan has seen is neither the old version nor the new one.
+        raise WrongState(f"The files of session {session_id} are being restored.", hint="Try again.")
     # The folder also holds what a turn that is under way has done: going back from it must leave that behind.
     turn_no = session.head_no if session.active_no is None else session.active_no
     place = CheckpointPlace(turn_no, 0, new.cause)

@@ -85,6 +85,7 @@ class SessionFiles:
         Raises StaleFile, WrongState, and as ``save_file``.
         """
         session = await self._engine.session(owner, session_id)
+        await self._engine.moves.finish(owner, session_id)  # e.g. a branch that was not used yet
         copy = await self._store.working_copies.get(owner, session_id)
         if copy.wanted is not None:
             raise WrongState(
