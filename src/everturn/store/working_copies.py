@@ -130,7 +130,9 @@ def plan_files(tx: Tx, session: SessionRow, turn: TurnRow, files: MoveFiles | No
     if plan is not None:
         yield from _record_present(tx, session, plan)
         yield from _keep_tree(tx, session, turn.parent_no, plan.present, plan.wanted, plan.restores)
-        yield q("workspace_put", session.no, (yield from CHECKPOINT_OF_TREE.first(session.no, plan.present)))
+        # Until the turn is claimed, the folder holds what it holds now.
+        number = yield from CHECKPOINT_OF_TREE.first(session.no, plan.present)
+        yield q("workspace_point", session.no, number)
         yield q("turn_files_put", turn.no, to_json(plan.choices))
 
 
