@@ -272,13 +272,16 @@ class Engine:
     async def change_session(
         self, owner: str, session_id: str, patch: SessionPatch, *, version: int | None = None
     ) -> Session:
-        """Raises Stale, Invalid."""
+        """Raises Stale, Invalid, WrongState, and as ``Restorer.finish``."""
         refuse_control_characters(
             title=patch.title, profile=patch.profile, model=patch.model, tags=patch.tags
         )
         if isinstance(patch.project, str):
             project = await self._toolbox.check_project(patch.project)
             patch = msgspec.structs.replace(patch, project=project)
+        if patch.project is not msgspec.UNSET:
+            # The files of e.g. an imported session belong into the folder that it has now, not into another.
+            await self.moves.finish(owner, session_id)
         return await self.store.sessions.change(owner, session_id, patch, version=version)
 
     async def delete(self, owner: str, session_id: str, *, is_purge: bool = False) -> None:

@@ -33,6 +33,7 @@ from everturn.store.scripts.common import (
     shown_session,
     unindex,
 )
+from everturn.store.scripts.queries.files import WORKING_COPY
 from everturn.store.scripts.queries.messages import MESSAGE_NUMBERS_OF_SESSION
 from everturn.store.scripts.queries.sessions import (
     CREATION_GET,
@@ -277,6 +278,8 @@ def _change(
     if "tags" in given:
         given["tags"] = _clean_tags(given["tags"])
     if "project" in given:
+        if given["project"] != session.session.project:
+            yield from _refuse_restoring(session)
         given["machine"] = None if given["project"] is None else machine
     new = msgspec.structs.replace(session.session, **given)
     yield q(
@@ -301,6 +304,16 @@ def _change(
     tx.touch(owner, session_id)
     yield from add_change_event(tx, session, "settings", session.session.version + 1, session.session.head)
     return (yield from get_session_again(session))
+
+
+def _refuse_restoring(session: SessionRow) -> Script[None]:
+    """What a folder has to hold must not be written into another one: that one is perhaps the user's own."""
+    row = yield from WORKING_COPY.first(session.no)
+    if row is not None and row.wanted is not None:
+        raise WrongState(
+            f"The files of session {session.id} are being restored. Its folder was not changed.",
+            hint="Try again.",
+        )
 
 
 def _set_title(tx: Tx, owner: str, session_id: str, title: str) -> Script[Session]:

@@ -230,7 +230,7 @@ class SessionsApi:
                 scope=Scope.CHAT,
                 body=ChangeSession,
                 answer=Session,
-                errors=(*gone, e.Stale, ScopeMissing),
+                errors=(*gone, e.Stale, e.WrongState, e.DiskFull, e.WorkspaceUnreadable, ScopeMissing),
                 headers=("If-Match",),
             ),
             Endpoint(
