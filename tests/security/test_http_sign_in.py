@@ -533,6 +533,20 @@ async def test_only_an_admin_ends_the_sign_ins_of_others(store: Store, tmp_path:
         assert (await server.http.get("/api/me", headers=jar)).status_code == 401
 
 
+async def test_a_read_token_does_not_get_files_with_an_export(store: Store, tmp_path: Path) -> None:
+    """It may read none of them alone either; the conversation is what it may read."""
+    async with run_web(store, tmp_path, settings=LOCKED) as server:
+        read, chat = await token(server, "read"), await token(server, "chat")
+        made = (await server.http.post("/api/sessions", json={}, headers=chat)).json()
+        path = f"/api/sessions/{made['id']}/export"
+        refused = await server.http.get(path, params={"format": "archive"}, headers=read)
+        assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+        assert refused.json()["scope"] == "chat"
+        for wanted, headers in (("json", read), ("md", read), ("html", read), ("archive", chat)):
+            answer = await server.http.get(path, params={"format": wanted}, headers=headers)
+            assert answer.status_code == 200, wanted
+
+
 async def test_a_chat_token_cannot_bring_rules_in_with_a_document(store: Store, tmp_path: Path) -> None:
     """Under which profile a session works is the admin's business, however the session came to be."""
     async with run_web(store, tmp_path, "hello", settings=LOCKED) as server:

@@ -89,7 +89,7 @@ class DocumentsApi:
                 tag="sessions",
                 query=ExportQuery,
                 contents={JSON: Document, "text/markdown": str, "text/html": str, ZIP: bytes},
-                errors=(e.NotFound, e.Gone, e.StorageAway),
+                errors=(e.NotFound, e.Gone, e.StorageAway, ScopeMissing),
             ),
             Endpoint(
                 method="POST",
@@ -130,6 +130,8 @@ class DocumentsApi:
     async def export(self, call: ApiCall[ExportQuery, Nothing]) -> Raw | BytesAnswer:
         session = await self._engine.session(call.owner, call.path["session"])
         if call.query.format == "archive":
+            if not call.caller.may(Scope.CHAT):  # as each of its files alone
+                raise ScopeMissing(Scope.CHAT)
             pieces = SessionArchive(self._store).pieces(call.owner, session.id)
             head = [(b"content-type", ZIP.encode()), *_headers(session, "zip")]
             return BytesAnswer(await anext(pieces, b""), pieces, head, 200)
