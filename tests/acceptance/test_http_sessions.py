@@ -349,8 +349,9 @@ async def test_a_file_whose_bytes_are_not_there_is_a_problem_that_names_it(
         assert "'notes.txt'" in answer.json()["detail"]
         assert "doctor" in answer.json()["hint"]
         assert not [record for record in caplog.records if record.exc_info]
-    (finding,) = await store.upkeep.check()
-    assert file_id in finding.detail
+    missing, damaged = await store.upkeep.check()
+    assert (missing.what, damaged.what) == ("file missing", "bytes damaged")
+    assert file_id in missing.detail
 
 
 async def test_an_import_that_does_not_fit_is_refused(store: Store, tmp_path: Path) -> None:
