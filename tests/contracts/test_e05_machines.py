@@ -19,7 +19,7 @@ from everturn.domain.store_values import NO_REQUEST
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.domain.trees import EMPTY_TREE, Reason
 from everturn.domain.turns import TurnState
-from everturn.engine import workspace_files
+from everturn.engine import turn_workspace
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, HoldingProbe
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
@@ -243,7 +243,7 @@ async def test_e05_a_machine_that_dies_while_the_files_come_begins_again(
 async def test_e05_many_files_come_with_progress(
     here: Server, there: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspace_files, "REPORTED_FILES_MIN", 4)
+    monkeypatch.setattr(turn_workspace, "REPORTED_FILES_MIN", 4)
     monkeypatch.setattr(restore, "_BATCH_FILES", 2)
     for number in range(5):
         (here.folder / f"{number}.txt").write_text(str(number))

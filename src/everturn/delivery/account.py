@@ -8,7 +8,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
-from everturn.delivery.intake import Door, Intake
+from everturn.delivery.intake import Intake, Submitter
 from everturn.delivery.replies import Replies
 from everturn.delivery.sender import Sender
 from everturn.delivery.settings import AccountSettings
@@ -25,7 +25,7 @@ class AccountServices(msgspec.Struct, frozen=True):
     """What every account is given. ``worker``: this process, as it is registered in the store."""
 
     store: Store
-    door: Door
+    submitter: Submitter
     clock: Clock
     worker: str
 
@@ -132,7 +132,7 @@ class AccountService:
             inbox=store.delivery.inbox,
             outbox=store.delivery.outbox,
             files=store.files,
-            door=self._services.door,
+            submitter=self._services.submitter,
         )
 
 

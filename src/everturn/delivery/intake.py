@@ -28,7 +28,7 @@ _STEERED = "*Added to the answer that is being written.*"
 _QUEUED = "*Queued: it is answered next.*"
 
 
-class Door(Protocol):
+class Submitter(Protocol):
     """How a received message becomes a turn: the engine."""
 
     async def submit_received(
@@ -47,7 +47,7 @@ class Intake:
         inbox: Inbox,
         outbox: Outbox,
         files: Files,
-        door: Door,
+        submitter: Submitter,
     ) -> None:
         self._account = account
         self._platform = platform
@@ -56,7 +56,7 @@ class Intake:
         self._inbox = inbox
         self._outbox = outbox
         self._files = files
-        self._door = door
+        self._submitter = submitter
         self._busy: set[str] = set()  # chats whose message is being made a turn
         self.bell = Bell(clock)
 
@@ -92,7 +92,7 @@ class Intake:
             return
         try:
             submission = await self._submission(received.chat, received.update, is_late=received.is_late)
-            settled, accepted = await self._door.submit_received(received.id, submission)
+            settled, accepted = await self._submitter.submit_received(received.id, submission)
         except Refused as error:
             await self._inbox.refuse(received.id, Refusal(error.code, error.message))
             await self._tell(received, f"*{error.message} {error.hint}*")

@@ -154,7 +154,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     cause: Cause = Cause.CALL
 
 
-class SessionFiles(msgspec.Struct, frozen=True, omit_defaults=True):
+class SessionCheckpoints(msgspec.Struct, frozen=True, omit_defaults=True):
     """The kept checkpoints of a session, oldest first. ``current``: the id of the one that its workspace was
     last seen to hold."""
 
@@ -171,8 +171,8 @@ class At(msgspec.Struct, frozen=True):
     checkpoint_id: str | None = None
 
 
-NOW: Final = "now"
-START: Final = At()
+NOW: Final = "now"  # what the folder holds
+START: Final = "start"  # what was there before the first turn
 
 
 def parse_at(text: str) -> At | None:
@@ -182,8 +182,8 @@ def parse_at(text: str) -> At | None:
     """
     if text in ("", NOW):
         return None
-    if text == "start":
-        return START
+    if text == START:
+        return At()
     if text.startswith("chk_"):
         return At(checkpoint_id=checked(text, "chk"))
     turn_id = text.removeprefix("before:")

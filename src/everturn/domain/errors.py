@@ -333,7 +333,7 @@ class FileMissing(Stopped):
 
 
 class BlobMissing(Stopped):
-    """No row names such bytes: they were never stored, or were collected because nothing named them."""
+    """The store has no such bytes: they were never stored, or were collected because nothing named them."""
 
     code = "blob_missing"
     status = 404

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from everturn.domain.asks import Ask
 from everturn.domain.blobs import Blobs
-from everturn.domain.checkpoints import Checkpoints, SessionFiles
+from everturn.domain.checkpoints import Checkpoints, SessionCheckpoints
 from everturn.domain.delivery_store import Delivery
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
@@ -303,7 +303,7 @@ class Transcript(Protocol):
         *,
         events: Sequence[Event] = (),
         purge_at: int | None = None,
-        files: SessionFiles | None = None,
+        files: SessionCheckpoints | None = None,
     ) -> Session:
         """``events``: events of newer kinds, kept in the journal. ``files``: checkpoints whose bytes are
         stored. ``purge_at`` makes the session ephemeral: no list shows it, and it is purged by then."""

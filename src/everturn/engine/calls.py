@@ -32,7 +32,7 @@ from everturn.engine.progress import digest_of
 from everturn.engine.resume import AskDoubt, GiveResult, Judge, RunCall, next_for_call
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
-from everturn.engine.workspace_files import GOING_BACK, WorkspaceFiles
+from everturn.engine.turn_workspace import GOING_BACK, TurnWorkspace
 
 _log = logging.getLogger("everturn.engine")
 READS_AT_ONCE_MAX = 8
@@ -81,7 +81,7 @@ class Calls:
         self._log = log
         self._session = claim.session
         self._turn = claim.turn
-        self._files = WorkspaceFiles(services, log, claim)
+        self._files = TurnWorkspace(services, log, claim)
         self._agent = agent
         self._was_tainted = is_tainted
         self._known_workspace: Path | None = None

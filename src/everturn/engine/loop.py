@@ -30,6 +30,7 @@ from everturn.domain.turns import Failure, Turn, TurnKind
 from everturn.engine.agents import Agents, BoundAgent, is_tainted
 from everturn.engine.calls import AskWording, Calls, NewAsk, new_ask
 from everturn.engine.compaction import Compactor
+from everturn.engine.outside_texts import OutsideTexts
 from everturn.engine.resume import (
     AbandonAttempt,
     AskWhether,
@@ -44,7 +45,6 @@ from everturn.engine.resume import (
 from everturn.engine.services import TurnServices
 from everturn.engine.step import ModelSteps, model_chain
 from everturn.engine.turn_log import TurnLog
-from everturn.engine.workspace import Workspace
 
 
 class LoopResult(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ class TurnLoop:
             return LoopResult(
                 await self._services.store.turns.interrupt(self._turn.id, self._claim.epoch, failure)
             )
-        question = await Workspace(self._services, self._claim).question()
+        question = await OutsideTexts(self._services, self._claim).question()
         if question is not None:
             return await self._wait([question])
         async with self._agents.bind(self._claim, self._services.default_model) as self._agent:

@@ -62,7 +62,7 @@ class Fail(msgspec.Struct, frozen=True):
     failure: Failure
 
 
-Move = Union[CallModel, AbandonAttempt, RunCalls, AskWhether, Complete, Stop, Fail]
+NextMove = Union[CallModel, AbandonAttempt, RunCalls, AskWhether, Complete, Stop, Fail]
 
 
 def check_budget(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Failure | None:
@@ -81,7 +81,7 @@ def check_budget(progress: TurnProgress, now_ms: int, settings: EngineSettings) 
     return None
 
 
-def next_move(folded: Folded, progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Move:
+def next_move(folded: Folded, progress: TurnProgress, now_ms: int, settings: EngineSettings) -> NextMove:
     """Decide what the turn does next."""
     if progress.is_stopped:
         return Stop(progress.stopped_by)

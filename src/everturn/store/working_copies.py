@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from everturn.domain.checkpoints import Cause, Changes, Checkpoint
+from everturn.domain.checkpoints import START, Cause, Changes, Checkpoint
 from everturn.domain.events import FilesRestored
 from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.working_copies import (
@@ -260,7 +260,7 @@ def _settle(
         return False
     last = (yield from _working_copy(session)).last
     event = FilesRestored(
-        at=session.session.head or "start",
+        at=session.session.head or START,
         checkpoint=None if last is None else last.id,
         changes=done.changes,
         changes_total=done.changes_total,

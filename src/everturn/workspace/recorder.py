@@ -151,8 +151,10 @@ class Recorder:
         is_project = session.project is not None
         # What was in a project before its first checkpoint is not a change of this session.
         before = last.tree if last is not None else "" if is_project else EMPTY_TREE
-        view = _View(session.id, workspace, before, is_project)
-        known, found, changes = await anyio.to_thread.run_sync(self._look, view, limiter=self._threads)
+        here = _Workspace(session.id, workspace, is_project)
+        known, found, changes = await anyio.to_thread.run_sync(
+            self._look, here, before, limiter=self._threads
+        )
         if changes is None and found is not known and last is not None:
             await self.remember(session.id, found)
         return Seen(last, before, found, changes)
@@ -165,8 +167,8 @@ class Recorder:
         On return the files are durable. No row is written. Repeating it after a crash is harmless.
         Raises WorkspaceUnwritable, WorkspaceUnreadable, and what the blobs raise.
         """
-        view = _View(session.id, workspace, tree, session.project is not None)
-        return await anyio.to_thread.run_sync(self._bring, view, seen, report, limiter=self._threads)
+        here = _Workspace(session.id, workspace, session.project is not None)
+        return await anyio.to_thread.run_sync(self._bring, here, seen, tree, report, limiter=self._threads)
 
     async def compare(self, before: str, after: str) -> Changes:
         """What turns one tree into another."""
@@ -186,24 +188,24 @@ class Recorder:
     def scan(self, session: Session, workspace: Path, known: Folder | None) -> Folder:
         """What the workspace holds now; all of it is in the blobs then. Raises WorkspaceUnreadable, and what
         the blobs raise."""
-        return self._scan(_View(session.id, workspace, "", session.project is not None), known)
+        return self._scan(_Workspace(session.id, workspace, session.project is not None), known)
 
-    def _look(self, view: _View) -> tuple[Folder | None, Folder, Changes | None]:
+    def _look(self, here: _Workspace, before: str) -> tuple[Folder | None, Folder, Changes | None]:
         """The index as it was, what the scan found, and what changed; None if nothing did."""
-        known = self._indexes.get(view.session_id)
-        if known is not None and known.tree != view.before:
+        known = self._indexes.get(here.session_id)
+        if known is not None and known.tree != before:
             known = None  # no row keeps what it lists, or the workspace was recorded on another machine
-        if known is None and view.before == EMPTY_TREE:
+        if known is None and before == EMPTY_TREE:
             known = EMPTY_FOLDER
-        found = self._scan(view, known)
-        changes = None if found.tree == view.before else self._changes(view.before, known, found)
+        found = self._scan(here, known)
+        changes = None if found.tree == before else self._changes(before, known, found)
         return known, found, changes
 
-    def _scan(self, view: _View, known: Folder | None) -> Folder:
+    def _scan(self, here: _Workspace, known: Folder | None) -> Folder:
         limits = Limits(self._settings.file_bytes_max, self._settings.workspace_files_max)
         try:
-            with opened(view.workspace) as root:
-                rules = IgnoreRules.of_workspace(self._settings.ignore, is_project=view.is_project, root=root)
+            with opened(here.folder) as root:
+                rules = IgnoreRules.of_workspace(self._settings.ignore, is_project=here.is_project, root=root)
                 return Scan(rules, limits, self._blobs.put).run(root, known)
         except OSError as error:
             raise WorkspaceUnreadable(
@@ -211,20 +213,20 @@ class Recorder:
                 "They are still there."
             ) from error
 
-    def _bring(self, view: _View, present: Folder, report: Report | None) -> Brought:
-        changes = diff(self._blobs.load, present.tree, view.before)
+    def _bring(self, here: _Workspace, present: Folder, tree: str, report: Report | None) -> Brought:
+        changes = diff(self._blobs.load, present.tree, tree)
         try:
-            with opened(view.workspace) as root:
+            with opened(here.folder) as root:
                 restored = Restore(root, self._blobs.fetch, seen=present, report=report).run(changes)
         except OSError as error:
             raise WorkspaceUnwritable(
                 f"The files of the workspace could not be restored: {error.strerror or error}. "
                 "They are safe in the store."
             ) from error
-        after = self._scan(view, present)
+        after = self._scan(here, present)
         kept = {shown(path): why for path, why in restored.kept.items()}
         done = self._compare(present.tree, after.tree)
-        return Brought(after, done, self._changes(view.before, present, after), kept)
+        return Brought(after, done, self._changes(tree, present, after), kept)
 
     def _compare(self, before: str, after: str) -> Changes:
         changed = [] if not before else diff(self._blobs.load, before, after)
@@ -258,12 +260,11 @@ class Brought(msgspec.Struct, frozen=True):
     kept: dict[str, str]
 
 
-class _View(msgspec.Struct, frozen=True):
-    """The workspace of a session, and the tree of its last checkpoint."""
+class _Workspace(msgspec.Struct, frozen=True):
+    """The workspace of a session."""
 
     session_id: str
-    workspace: Path
-    before: str
+    folder: Path
     is_project: bool
 
 

@@ -188,7 +188,7 @@ class Restorer:
             known = None
         done, found = await self._in_thread(self._bring, session, copy, folder, known)
         await self._probe.reach(Moment.FILES_RESTORED, session.id)
-        machine = self._store.machine.text if self._store.machine.id else None
+        machine = self._store.machine.text
         with anyio.CancelScope(shield=True):
             await self._store.working_copies.settle(session.owner, session.id, copy.wanted, machine, done)
             if found.tree == copy.wanted:

@@ -19,7 +19,7 @@ import anyio.to_thread
 import msgspec
 
 from everturn.domain.blobs import Blobs
-from everturn.domain.checkpoints import Checkpoint, SessionFiles
+from everturn.domain.checkpoints import Checkpoint, SessionCheckpoints
 from everturn.domain.errors import BlobDamaged, BlobMissing, TreeUnreadable
 from everturn.domain.store import Store
 from everturn.domain.trees import EMPTY_TREE, Kind
@@ -40,7 +40,7 @@ _WHOLE_BYTES_MAX: Final = 1 << 20  # what is larger is written in pieces
 class ExportedFiles(msgspec.Struct, frozen=True):
     format: str
     version: int
-    files: SessionFiles
+    files: SessionCheckpoints
 
 
 class SessionArchive:
@@ -59,7 +59,9 @@ class SessionArchive:
         turns = {turn.id for turn in document.turns}
         made = [one for one in made if one.turn_id is None or one.turn_id in turns]
         kept, blobs = await Whole(self._store.blobs).select(made)
-        files = ExportedFiles(FORMAT, VERSION, SessionFiles(tuple(kept), last.id if last in kept else None))
+        files = ExportedFiles(
+            FORMAT, VERSION, SessionCheckpoints(tuple(kept), last.id if last in kept else None)
+        )
         for name, value in ((SESSION, document), (CHECKPOINTS, files)):
             await anyio.to_thread.run_sync(self._write, name, msgspec.json.encode(value))
         if len(kept) < len(made):

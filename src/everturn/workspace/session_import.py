@@ -18,7 +18,7 @@ from typing import BinaryIO, Final, TypeVar
 import msgspec
 
 from everturn.domain.blobs import Blob
-from everturn.domain.checkpoints import LISTED_MAX, Checkpoint, SessionFiles
+from everturn.domain.checkpoints import LISTED_MAX, Checkpoint, SessionCheckpoints
 from everturn.domain.errors import BadImport, TreeUnreadable
 from everturn.domain.ids import checked
 from everturn.domain.sessions import Session
@@ -56,7 +56,7 @@ _HINT: Final = "Export the session again, with its files."
 class OpenArchive:
     """The checked members of a ZIP file."""
 
-    def __init__(self, archive: zipfile.ZipFile, document: Document, files: SessionFiles) -> None:
+    def __init__(self, archive: zipfile.ZipFile, document: Document, files: SessionCheckpoints) -> None:
         self._archive = archive
         self.document = document
         self.files = files
@@ -171,7 +171,7 @@ def _decode(archive: zipfile.ZipFile, name: str, kind: type[T]) -> T:
         raise _bad(f"{name} cannot be read: {error}") from error
 
 
-def _check_checkpoints(files: SessionFiles, turns: set[str]) -> None:
+def _check_checkpoints(files: SessionCheckpoints, turns: set[str]) -> None:
     made = files.checkpoints
     names = {checked(one.id, "chk") for one in made}
     if len(names) < len(made):

@@ -10,7 +10,7 @@ from html import escape
 import msgspec
 
 from everturn.domain import ids
-from everturn.domain.checkpoints import SessionFiles
+from everturn.domain.checkpoints import SessionCheckpoints
 from everturn.domain.errors import BadImport, FileMissing, NotFound
 from everturn.domain.events import KINDS, Event
 from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
@@ -96,7 +96,7 @@ async def import_document(
     owner: str,
     document: Document,
     described: Callable[[str, bytes], tuple[str, str]],
-    workspace: SessionFiles | None = None,
+    workspace: SessionCheckpoints | None = None,
 ) -> Session:
     """Bring a document in as a session. ``described`` gives a safe name and the media type of a file, from
     its name and its first bytes: what the document says about them is not believed. ``workspace``: its

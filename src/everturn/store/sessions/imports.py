@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from everturn.domain.checkpoints import SessionFiles
+from everturn.domain.checkpoints import SessionCheckpoints
 from everturn.domain.errors import BadImport, Invalid, InvalidId
 from everturn.domain.events import Event
 from everturn.domain.ids import checked, message_id, turn_id_of_message
@@ -66,7 +66,7 @@ class Imported(msgspec.Struct, frozen=True):
     messages: Sequence[Message]
     events: Sequence[Event]
     purge_at: int | None
-    files: SessionFiles
+    files: SessionCheckpoints
 
 
 def import_session(
@@ -137,7 +137,7 @@ def import_session(
 
 
 def _import_files(
-    tx: Tx, session: SessionRow, numbers: Mapping[str, int], files: SessionFiles, *, keeps_ids: bool
+    tx: Tx, session: SessionRow, numbers: Mapping[str, int], files: SessionCheckpoints, *, keeps_ids: bool
 ) -> Script[None]:
     """Import checkpoints. The workspace has to hold the current one; until then the store has its files."""
     for made in files.checkpoints:

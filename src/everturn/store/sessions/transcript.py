@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from everturn.domain.checkpoints import SessionFiles
+from everturn.domain.checkpoints import SessionCheckpoints
 from everturn.domain.errors import Invalid, NotFound, NothingToDo, TextEmpty, WrongState
 from everturn.domain.events import Event
 from everturn.domain.ids import turn_id_of_message
@@ -152,7 +152,7 @@ class Transcript:
         *,
         events: Sequence[Event] = (),
         purge_at: int | None = None,
-        files: SessionFiles | None = None,
+        files: SessionCheckpoints | None = None,
     ) -> Session:
         refuse_broken(session, turns, messages)
         refuse_event_numbers(events)
@@ -160,7 +160,7 @@ class Transcript:
             import_session,
             owner,
             session,
-            Imported(turns, messages, events, purge_at, files or SessionFiles()),
+            Imported(turns, messages, events, purge_at, files or SessionCheckpoints()),
         )
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:

@@ -15,7 +15,9 @@ _CHOICES = tuple(InstructionsAnswer)
 _DECIDING = (InstructionsAnswer.USE, InstructionsAnswer.LEAVE_OUT)
 
 
-class Workspace:
+class OutsideTexts:
+    """Asks about them before a turn uses them."""
+
     def __init__(self, services: TurnServices, claim: Claim) -> None:
         self._services = services
         self._claim = claim

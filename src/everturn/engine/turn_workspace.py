@@ -11,7 +11,15 @@ import anyio.from_thread
 
 from everturn.domain import events as ev
 from everturn.domain.asks import DoubtAnswer
-from everturn.domain.checkpoints import Cause, Changes, Checkpoint, FilesInDoubt, NewCheckpoint, merge_changes
+from everturn.domain.checkpoints import (
+    START,
+    Cause,
+    Changes,
+    Checkpoint,
+    FilesInDoubt,
+    NewCheckpoint,
+    merge_changes,
+)
 from everturn.domain.errors import Retry, Stopped
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim
@@ -26,10 +34,9 @@ _log = logging.getLogger("everturn.engine")
 GOING_BACK: Final = (DoubtAnswer.GO_BACK_AND_RUN, DoubtAnswer.NOT_RUN)
 REPORTED_FILES_MIN: Final = 1000  # fewer are there before anybody could read that they come
 SAVES_MAX: Final = 20  # looked at for what the user saved
-START: Final = "start"  # names the files that were there before the first turn
 
 
-class WorkspaceFiles:
+class TurnWorkspace:
     """Looks after the files for one claim of a turn. Without a recorder it does nothing."""
 
     def __init__(self, services: TurnServices, log: TurnLog, claim: Claim) -> None:
