@@ -13,6 +13,7 @@ from everturn.store import Store
 from everturn.testing import FakeClock, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
 from everturn.testing.web_server import Running, run_web
 from everturn.tools import EverturnToolbox, ToolServices, built_in
+from everturn.web import Scope
 from everturn.workspace import FilesSettings, Recorder
 from tests.file_sessions import files_in, put_files, write, writing
 from tests.trees import QuickDisk
@@ -129,6 +130,30 @@ async def test_e02_a_project_moves_its_conversation_only_and_says_so(c: Client, 
     assert done.status_code == 200, done.text
     assert done.json()["total"] == 1
     assert files_in(project) == {"a.txt": "one\n"}
+
+
+async def test_e06_what_programs_run_is_restored_by_one_who_may_approve(c: Client, tmp_path: Path) -> None:
+    """Tools ask before they write it in a project; a token that may only chat could not answer."""
+    project = tmp_path.resolve() / "project"
+    project.mkdir()
+    session = await c.session(project=str(project))
+    first = await c.turn(session, a_txt="one", _envrc="run this")
+    await c.turn(session, a_txt="two", _envrc=None)
+    _, text = await c.running.web.accounts.create_token("local", "test", (Scope.CHAT,))
+    chat = {"Authorization": f"Bearer {text}"}
+    path = f"/api/sessions/{session}/files/restore"
+    plan = (await c.plan(session, action="restore", at=first)).json()
+    body = {"at": first, "digest": plan["digest"]}
+    refused = await c.running.http.post(path, json=body, headers=chat)
+    assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+    assert files_in(project) == {"a.txt": "two"}
+    plan = (await c.plan(session, action="restore", at=first, path="a.txt")).json()
+    one = {"at": first, "digest": plan["digest"], "paths": ["a.txt"]}
+    assert (await c.running.http.post(path, json=one, headers=chat)).status_code == 200
+    assert files_in(project) == {"a.txt": "one"}
+    plan = (await c.plan(session, action="restore", at=first)).json()
+    assert (await c.post(session, "files/restore", at=first, digest=plan["digest"])).status_code == 200
+    assert files_in(project) == {"a.txt": "one", ".envrc": "run this"}
 
 
 async def test_e06_only_what_was_shown_is_restored(c: Client) -> None:

@@ -15,7 +15,7 @@ from everturn.workspace.overlay import to_path
 from everturn.workspace.recorder import Brought, FilesSettings, Recorder, Seen
 from everturn.workspace.restore import Restore, Restored
 from everturn.workspace.restorer import Restorer, ShownPlan
-from everturn.workspace.saving import save_file
+from everturn.workspace.saving import any_guarded, save_file
 from everturn.workspace.scan import Limits, Scan, left_out
 from everturn.workspace.session_archive import SessionArchive
 from everturn.workspace.session_import import OpenArchive, import_archive, open_archive
@@ -58,6 +58,7 @@ __all__ = [
     "TreeView",
     "Versions",
     "View",
+    "any_guarded",
     "decode_tree",
     "diff",
     "encode_tree",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path as DiskPath
 from typing import Annotated, Literal
 
+import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
@@ -12,10 +14,11 @@ from everturn.domain.checkpoints import FileChange, parse_at
 from everturn.domain.store import Store
 from everturn.domain.working_copies import FileChoices, FilesChoice, KeptFile, Move, PlanNeeded
 from everturn.engine import Engine
+from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import Choices, TurnId
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
-from everturn.workspace import Compare, ComparedFile, ShownPlan, to_path
+from everturn.workspace import Compare, ComparedFile, ShownPlan, any_guarded, to_path
 
 _PATHS_MAX = 1000
 At = Annotated[str, Meta(min_length=1, max_length=60)]
@@ -95,7 +98,7 @@ class RestoreApi:
                 scope=Scope.CHAT,
                 body=RestoreFiles,
                 answer=FilesAreRestored,
-                errors=(*_REFUSALS, e.FilesConflict, e.Busy, e.DiskReadOnly),
+                errors=(*_REFUSALS, e.FilesConflict, e.Busy, e.DiskReadOnly, ScopeMissing),
             ),
         ]
 
@@ -121,12 +124,25 @@ class RestoreApi:
             raise e.NothingToDo("The files of sessions are not recorded here.")
         if shown.digest != body.digest:
             raise _outdated(shown)
+        await self._check_guarded(call, shown)
         choices = FileChoices(FilesChoice.RESTORE, body.choices)
         try:
             done = await self._engine.moves.restore(call.owner, session_id, shown, choices)
         except PlanNeeded:
             raise _outdated(shown) from None
         return FilesAreRestored(done.changes, done.changes_total, done.kept)
+
+    async def _check_guarded(self, call: ApiCall[Nothing, RestoreFiles], shown: ShownPlan) -> None:
+        """Tools ask before they write what other programs run in a project, so who restores it must be one
+        who may answer. A command can have made it and a save recorded it before it was set aside."""
+        session = await self._store.sessions.get(call.owner, call.path["session"])
+        if session.project is None or call.caller.may(Scope.APPROVE):
+            return
+        found = await self._compare.compare(shown.plan.present, shown.plan.wanted)
+        paths = [change.path for change in found.changes]
+        is_guarded = await anyio.to_thread.run_sync(any_guarded, DiskPath(session.project), paths)
+        if is_guarded or len(paths) < found.total:  # of more than are listed nothing is known
+            raise ScopeMissing(Scope.APPROVE)
 
     async def _restore_plan(
         self, owner: str, session_id: str, at: str, paths: tuple[str, ...]
