@@ -223,8 +223,9 @@ async def test_no_request_writes_escape_sequences_to_the_operators_terminal(
 async def test_only_json_that_says_so_is_parsed(store: Store, tmp_path: Path, media: str) -> None:
     async with run_web(store, tmp_path) as server:
         for method, path in writes_of(server):
-            if path == "/api/uploads":
-                continue
+            is_form = media.startswith("multipart/form-data")
+            if path == "/api/uploads" or (is_form and path == "/api/sessions/import/archive"):
+                continue  # they take files, not JSON
             answer = await server.http.request(
                 method, path, content=b'{"title":"smuggled"}', headers={"Content-Type": media}
             )
