@@ -24,7 +24,7 @@ from everturn.tools import WorkspaceFile
 from everturn.tools.workspaces import Workspaces
 from everturn.workspace import Archive, Compare, FolderView, Recorder, TreeView, Versions, View
 
-_MARKS: Final = {"added": "+", "changed": "~", "deleted": "-"}
+MARKS: Final = {"added": "+", "changed": "~", "deleted": "-"}
 _AT_HELP: Final = "The version: now (the folder), start, trn_… (after that turn), before:trn_… or chk_…."
 at_option = click.option("--at", default=NOW, show_default=True, help=_AT_HELP)
 
@@ -195,7 +195,7 @@ def diff(session: str, path: str, before: str, after: str, home: Path | None) ->
         found = await files.compare.compare(old, new)
         for change in found.changes:
             lines = "" if change.added is None else f"  +{change.added} -{change.removed}"
-            click.echo(f"{_MARKS[change.what]} {printable(change.path)}{lines}")
+            click.echo(f"{MARKS[change.what]} {printable(change.path)}{lines}")
         if found.total > len(found.changes):
             click.echo(f"and {found.total - len(found.changes)} more")
 

@@ -9,6 +9,7 @@ import anyio.to_thread
 import click
 
 from everturn.cli.common import OWNER, hint_at_sessions, home_option, printable, with_store
+from everturn.cli.files_read import MARKS
 from everturn.config import Config
 from everturn.domain.checkpoints import parse_at
 from everturn.domain.errors import Invalid, NothingToDo
@@ -20,7 +21,6 @@ from everturn.tools.workspaces import Workspaces
 from everturn.workspace import Compare, Recorder, Restorer, ShownPlan, Versions, to_path
 
 _DIFFS_MAX: Final = 20  # files whose lines are shown
-_MARKS: Final = {"added": "+", "changed": "~", "deleted": "-"}
 
 
 @click.command()
@@ -92,7 +92,7 @@ async def _print_plan(compare: Compare, shown: ShownPlan) -> None:
     theirs = {conflict.path for conflict in shown.conflicts}
     for number, change in enumerate(found.changes):
         note = "  (changed since the last step)" if change.path in theirs else ""
-        click.echo(f"{_MARKS[change.what]} {printable(change.path)}{note}")
+        click.echo(f"{MARKS[change.what]} {printable(change.path)}{note}")
         if number < _DIFFS_MAX:
             one = await compare.diff(present, wanted, change.path)
             click.echo(printable("".join(f"    {line}\n" for line in one.text.splitlines())), nl=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
@@ -13,7 +12,7 @@ from everturn.domain.media import RAW
 from everturn.domain.store import Files
 from everturn.domain.store_values import File
 from everturn.web.access.identity import Scope
-from everturn.web.http.bytes_answer import BytesAnswer, asked_range
+from everturn.web.http.bytes_answer import BytesAnswer, asked_range, disposition
 from everturn.web.http.guard import FILE_POLICY
 from everturn.web.http.problems import BadRequest, NotJson
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
@@ -92,13 +91,8 @@ def _media(file: File) -> str:
 
 
 def _headers(file: File) -> tuple[tuple[bytes, bytes], ...]:
-    disposition = "inline" if file.media_type in SHOWN else "attachment"
-    plain = "".join(
-        char if (char.isascii() and char.isalnum()) or char in "._- " else "_" for char in file.name
-    )
-    value = f"{disposition}; filename=\"{plain}\"; filename*=UTF-8''{quote(file.name, safe='')}"
     return (
-        (b"content-disposition", value.encode()),
+        (b"content-disposition", disposition(file.name, is_shown=file.media_type in SHOWN)),
         (b"content-security-policy", FILE_POLICY.encode()),
         (b"cache-control", b"private, max-age=31536000, immutable"),
         (b"etag", f'"{file.sha256[:32]}"'.encode()),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 import msgspec
 
 from everturn.domain import errors as e
@@ -13,7 +11,7 @@ from everturn.domain.media import safe_name
 from everturn.domain.trees import Kind, shown
 from everturn.web.access.identity import Scope
 from everturn.web.api.workspace import READ_ERRORS, At, FilePath, Path
-from everturn.web.http.bytes_answer import BytesAnswer
+from everturn.web.http.bytes_answer import BytesAnswer, disposition
 from everturn.web.http.guard import FILE_POLICY
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.session_files import SessionFiles
@@ -126,11 +124,9 @@ class VersionsApi:
 
 
 def _head(name: str) -> list[tuple[bytes, bytes]]:
-    plain = "".join(char if (char.isascii() and char.isalnum()) or char in "._- " else "_" for char in name)
-    disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
     return [
         (b"content-type", _ZIP.encode()),
-        (b"content-disposition", disposition.encode()),
+        (b"content-disposition", disposition(name, is_shown=False)),
         (b"content-security-policy", FILE_POLICY.encode()),
         (b"cache-control", b"private, no-store"),
     ]

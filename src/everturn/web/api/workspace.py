@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path as DiskPath
 from typing import Annotated
-from urllib.parse import quote
 
 import anyio.to_thread
 import msgspec
@@ -17,7 +16,7 @@ from everturn.domain.checkpoints import NOW
 from everturn.domain.media import RAW, SNIFF_BYTES, safe_name, sniff_media_type
 from everturn.tools import WorkspaceFile
 from everturn.web.access.identity import Scope
-from everturn.web.http.bytes_answer import BytesAnswer, asked_range
+from everturn.web.http.bytes_answer import BytesAnswer, asked_range, disposition
 from everturn.web.http.guard import FILE_POLICY, MEDIA_POLICY, PDF_POLICY, VIEW_POLICY
 from everturn.web.http.problems import BodyTooLarge, FileTagNeeded
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
@@ -206,18 +205,16 @@ async def _media_of(file: OpenedFile) -> str:
 
 
 def _headers(file: OpenedFile, media: str, *, is_fixed: bool) -> tuple[tuple[bytes, bytes], ...]:
-    name = safe_name(file.path)
-    plain = "".join(char if (char.isascii() and char.isalnum()) or char in "._- " else "_" for char in name)
-    how = "attachment" if media == RAW else "inline"
+    keeping = b"private, max-age=31536000, immutable" if is_fixed else b"private, no-cache"
     headers = [
-        (b"content-disposition", f"{how}; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"),
-        (b"content-security-policy", _policy(media)),
-        (b"cache-control", "private, max-age=31536000, immutable" if is_fixed else "private, no-cache"),
-        (b"etag", f'"{file.tag}"'),
+        (b"content-disposition", disposition(safe_name(file.path), is_shown=media != RAW)),
+        (b"content-security-policy", _policy(media).encode()),
+        (b"cache-control", keeping),
+        (b"etag", f'"{file.tag}"'.encode()),
     ]
     if media != RAW:
-        headers.append((b"x-frame-options", "SAMEORIGIN"))
-    return tuple((name, value.encode()) for name, value in headers)
+        headers.append((b"x-frame-options", b"SAMEORIGIN"))
+    return tuple(headers)
 
 
 def _policy(media: str) -> str:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import Self
+from urllib.parse import quote
 
 import anyio
 
@@ -30,6 +31,13 @@ def asked_range(headers: Mapping[str, str], size: int) -> tuple[int, int]:
     else:
         start, end = int(first), min(size, int(last) + 1 if last else size)
     return (start, end) if start < end else (0, size)
+
+
+def disposition(name: str, *, is_shown: bool) -> bytes:
+    """The header that names a file, to be shown in the browser or saved."""
+    plain = "".join(char if (char.isascii() and char.isalnum()) or char in "._- " else "_" for char in name)
+    how = "inline" if is_shown else "attachment"
+    return f"{how}; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}".encode()
 
 
 class BytesAnswer(Streaming):
