@@ -177,6 +177,40 @@ async def test_e04_an_archive_has_every_file_of_a_version(store: Store, server: 
     assert answer.status_code == 404
 
 
+async def test_e04_an_archive_does_not_lead_out_of_the_folder_it_is_unpacked_in(
+    store: Store, server: Running
+) -> None:
+    """A link never comes before a file that would be written through it, and no name has a backslash."""
+    session = await new_session(store)
+    inner = await put_folder(store, await file(store, b"keys", b"mine"))
+    tree = await put_folder(
+        store,
+        await file(store, b"..\\..\\run.bat", b"run"),
+        await link(store, b"A", b"/home"),
+        Entry(b"\\xff", Kind.FOLDER, 0o755, 1, inner),
+        Entry(b"a", Kind.FOLDER, 0o755, 1, inner),
+        await link(store, b"\xff", b"/home"),
+    )
+    held = await start(store, session.id, "make files")
+    made = await store.checkpoints.put(new_checkpoint(held, tree))
+    answer = await get(server, session.id, "/archive", at=made.id)
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        names = archive.namelist()
+        assert names == [
+            ".._.._run.bat",
+            "_xff/",
+            "_xff/keys",
+            "a/",
+            "a/keys",
+            "A",
+            "everturn-left-out.txt",
+        ]
+        assert archive.read("everturn-left-out.txt").decode().splitlines() == [
+            "Not in this archive:",
+            "_xff: another file has this name here",
+        ]
+
+
 async def test_e04_an_archive_of_the_folder_has_also_what_is_too_large_for_checkpoints(
     store: Store, server: Running
 ) -> None:

@@ -1,5 +1,6 @@
 """A version of a workspace as a ZIP file, piece by piece: memory does not grow with its size.
 
+Links come last: while a program unpacks the files, no link is there that could lead it out of its folder.
 What the version does not hold, and what cannot be read, is listed in a file at the end.
 """
 
@@ -88,6 +89,7 @@ class Archive:
         self._date = _date_of(now_s)
         self._sink = ZipSink()
         self._zip = zipfile.ZipFile(self._sink, "w")  # type: ignore[call-overload]  # it needs write() and flush()
+        self._links: list[tuple[str, Entry]] = []
         self._missing: list[str] = []
 
     async def pieces(self, root: Found) -> AsyncGenerator[bytes, None]:
@@ -104,6 +106,11 @@ class Archive:
             async with aclosing(self._member(root.path, shown(root.entry.name), root.entry)) as pieces:
                 async for piece in pieces:
                     yield piece
+        for name, link in self._links:
+            if self._is_free(name):
+                await self._whole(name, link)
+            if piece := self._sink.take(_PIECE_BYTES_MIN):
+                yield piece
         if self._missing:
             text = "Not in this archive:\n" + "".join(f"{line}\n" for line in self._missing)
             self._zip.writestr(self._info(MISSING, stat.S_IFREG | 0o644), text)
@@ -111,7 +118,12 @@ class Archive:
         yield self._sink.take()
 
     async def _member(self, path: bytes, name: str, entry: Entry) -> AsyncGenerator[bytes, None]:
-        if entry.kind is Kind.FOLDER:
+        name = name.replace("\\", "_")  # on Windows it separates folders
+        if entry.kind is Kind.LINK:
+            self._links.append((name, entry))
+        elif not self._is_free(name):
+            return
+        elif entry.kind is Kind.FOLDER:
             self._zip.writestr(self._info(name + "/", stat.S_IFDIR | entry.mode), b"")
         elif entry.kind is Kind.LEFT_OUT:
             async for piece in self._left_out(shown(path), name, entry):
@@ -124,6 +136,13 @@ class Archive:
             await self._whole(name, entry)
         if piece := self._sink.take(_PIECE_BYTES_MIN):
             yield piece
+
+    def _is_free(self, name: str) -> bool:
+        """False if something has this name already. Different names can become the same here."""
+        is_taken = name in self._zip.NameToInfo or f"{name}/" in self._zip.NameToInfo
+        if is_taken:
+            self._missing.append(f"{name}: another file has this name here")
+        return not is_taken
 
     async def _whole(self, name: str, entry: Entry) -> None:
         try:
