@@ -85,6 +85,21 @@ describe("editing a file", () => {
     expect(await files.saveEdit("a.txt")).toBe(false);
     expect(files.edits.get("a.txt")).toMatchObject({ text: "one", problem: fileWords.filesNotSaved, isSaving: false });
   });
+
+  it("is not left with unsaved text before the browser has asked", async () => {
+    const isAsked = () => !dispatchEvent(new Event("beforeunload", { cancelable: true }));
+    workspace.files.set("a.txt", "one");
+    files.startEdit("a.txt", await files.api.content("a.txt"));
+    expect(isAsked()).toBe(false);
+    files.typeEdit("a.txt", "one two");
+    expect(isAsked()).toBe(true);
+    expect(await files.saveEdit("a.txt")).toBe(true);
+    expect(isAsked()).toBe(false);
+    files.startEdit("a.txt", await files.api.content("a.txt"));
+    files.typeEdit("a.txt", "three");
+    files.dropEdit("a.txt");
+    expect(isAsked()).toBe(false);
+  });
 });
 
 describe("uploading", () => {

@@ -368,6 +368,38 @@ async def test_a_text_is_edited_and_nothing_that_came_meanwhile_is_overwritten(d
         assert house.complaints == []
 
 
+async def test_on_a_small_screen_the_editor_and_the_newest_version_are_in_view(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await page.set_viewport_size({"width": 1280, "height": 800})
+        folder = await with_files(house, page)
+        for number in range(20):
+            (folder / f"more{number}.txt").write_text("")
+        await page.locator(".bar").get_by_label("Files").click()
+        preview = page.locator(".pv")
+        await show(page, "more0.txt")
+        await expect(preview).to_contain_text("This file is empty.")
+        text = preview.get_by_label("Text of the file")
+        for number in range(6):
+            await preview.get_by_label("Edit", exact=True).click()
+            await text.fill(f"{number}\n" * 40)
+            await expect(preview.get_by_role("button", name="Save")).to_be_in_viewport(ratio=1)
+            await preview.get_by_role("button", name="Save").click()
+            await expect(preview.locator(".code code")).to_contain_text(f"{number}\n")
+        newest = preview.locator(".hist button").last
+        await expect(newest).to_contain_text("now")
+        await expect(newest).to_be_in_viewport(ratio=1)
+        await expect(newest).to_have_attribute("aria-pressed", "true")
+
+        await preview.get_by_label("Edit", exact=True).click()
+        await text.fill("mine\n" * 40)
+        (folder / "more0.txt").write_text("theirs\n" * 40)
+        await preview.get_by_role("button", name="Save").click()
+        await expect(preview.get_by_role("alert")).to_be_in_viewport(ratio=1)
+        await expect(preview.get_by_role("button", name="Save mine")).to_be_in_viewport(ratio=1)
+        assert house.complaints == []
+
+
 async def test_a_dropped_file_is_put_into_the_folder(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page = await house.open()

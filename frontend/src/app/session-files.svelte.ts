@@ -10,6 +10,8 @@ import type { OpenSession } from "./open-session.svelte";
 /** A text that is being edited, as it is typed so far. */
 export interface Edit {
   text: string;
+  /** The text that it began with. */
+  began: string;
   /** The version that it began with; null: no file is there. */
   tag: string | null;
   isSaving: boolean;
@@ -141,7 +143,8 @@ export class SessionFiles {
   // --- editing --------------------------------------------------------------------------------
 
   startEdit(path: string, content: FileContent): void {
-    this.putEdit(path, { text: content.text ?? "", tag: content.tag, isSaving: false, problem: "", theirs: null });
+    const began = content.text ?? "";
+    this.putEdit(path, { text: began, began, tag: content.tag, isSaving: false, problem: "", theirs: null });
   }
 
   typeEdit(path: string, text: string): void {
@@ -151,6 +154,7 @@ export class SessionFiles {
 
   dropEdit(path: string): void {
     this.edits = new Map([...this.edits].filter(([known]) => known !== path));
+    if (!this.edits.size) removeEventListener("beforeunload", this.askBeforeLeaving);
   }
 
   /** Save the text. If the file changed meanwhile nothing is overwritten: both are kept and shown. */
@@ -173,7 +177,13 @@ export class SessionFiles {
 
   private putEdit(path: string, edit: Edit): void {
     this.edits = new Map([...this.edits, [path, edit]]);
+    addEventListener("beforeunload", this.askBeforeLeaving);
   }
+
+  /** The text is only in this page: the browser asks before it goes. */
+  private readonly askBeforeLeaving = (event: Event): void => {
+    if ([...this.edits.values()].some((edit) => edit.text !== edit.began)) event.preventDefault();
+  };
 
   /** What is there now; a file that is gone is an empty one without a tag. */
   private async present(path: string): Promise<FileContent> {
