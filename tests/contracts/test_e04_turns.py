@@ -161,6 +161,29 @@ async def test_e04_what_the_workspace_holds_is_kept_whatever_its_place(
     assert (await store.checkpoints.last(ME, session.id)) == of_user
 
 
+async def test_e04_what_a_restore_replaced_is_kept(store: Store, clock: FakeClock) -> None:
+    """Otherwise a user's own version would be gone an hour after they were told that it stays."""
+    session = await new_session(store)
+    turn, trees = await worked(store, session.id)
+    made = []
+    for number, cause in enumerate((Cause.SAVED, Cause.SAVED, Cause.RESTORED, Cause.SAVED), start=4):
+        last = await store.checkpoints.last(ME, session.id)
+        assert last is not None
+        tree, _ = await put_tree(store, {b"a": b"saved %d" % number})
+        new = NewSave(
+            after=last.id, before=last.tree, tree=tree, changes=changes(("a", CHANGED, 7)), cause=cause
+        )
+        made.append(await store.checkpoints.save(ME, session.id, new))
+    await clock.advance(2 * DAY_MS / 1000)
+    await store.upkeep.prune(older_than_ms=DAY_MS)
+    own, replaced, present = await store.checkpoints.of_turn(ME, turn)
+    _, mine, _, newest = made
+    assert mine is not None
+    assert newest is not None
+    assert (own.tree, replaced.id, replaced.before) == (trees[-1], mine.id, trees[-1])
+    assert (present.id, present.before) == (newest.id, mine.tree)
+
+
 async def test_e04_a_turn_of_a_younger_session_is_not_thinned(store: Store) -> None:
     session = await new_session(store)
     turn, _ = await worked(store, session.id)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from everturn.domain.checkpoints import Changes, TurnFiles, merge_changes
+from everturn.domain.checkpoints import Cause, Changes, TurnFiles, merge_changes
 from everturn.store.scripts.queries.files import CHANGES_OF_TURNS, CHECKPOINTS_OF_TURN, CheckpointColumns
 from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Script, listed, q
@@ -32,13 +32,25 @@ def files_of_turns(turn_ids: Iterable[str]) -> Script[dict[str, TurnFiles]]:
 def thin_checkpoints(turn_no: int) -> Script[None]:
     """Keep the last checkpoint that the turn made, and the last one of what was changed after it.
 
-    The one that the workspace holds stays, too.
+    The one that the workspace holds stays, too, and what a restore replaced: no other checkpoint has it.
     """
     rows = yield from CHECKPOINTS_OF_TURN.all(turn_no)
     for is_of_turn in (True, False):
-        group = [row for row in rows if (row.epoch > 0) is is_of_turn]
-        if len(group) > 1:
-            yield from _merge(group)
+        for group in _groups([row for row in rows if (row.epoch > 0) is is_of_turn]):
+            if len(group) > 1:
+                yield from _merge(group)
+
+
+def _groups(rows: Sequence[CheckpointColumns]) -> list[list[CheckpointColumns]]:
+    """Those that become one. A group ends with what somebody changed if a restore then replaced it."""
+    groups: list[list[CheckpointColumns]] = []
+    for row in rows:
+        is_restored = row.cause == Cause.RESTORED
+        if groups and not (is_restored and groups[-1][-1].cause in (Cause.FOUND, Cause.SAVED)):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
 
 
 def _merge(group: Sequence[CheckpointColumns]) -> Script[None]:
