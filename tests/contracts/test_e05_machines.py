@@ -11,7 +11,7 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.domain.asks import DoubtAnswer
-from everturn.domain.checkpoints import Cause, NewSave
+from everturn.domain.checkpoints import Cause, Checkpoint, NewSave
 from everturn.domain.errors import DiskFull, WorkspaceUnwritable
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
@@ -23,7 +23,7 @@ from everturn.engine import turn_workspace
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, HoldingProbe
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
-from everturn.workspace import FilesSettings, Recorder, Restorer, restore
+from everturn.workspace import Compare, FilesSettings, Recorder, Restorer, Versions, restore
 from tests.checkpoints import CHANGES, files_in
 from tests.conftest import OpenAnother
 
@@ -116,6 +116,17 @@ async def payloads(h: Harness, session: Session, kind: type) -> list[Any]:
     return [event.payload for event in await h.events(session) if isinstance(event.payload, kind)]
 
 
+async def history(store: Store, session: Session, path: str) -> list[str]:
+    """The checkpoints with a version of the file."""
+
+    async def newest_first() -> AsyncIterator[Checkpoint]:
+        for made in await store.checkpoints.of_session(OWNER, session.id):
+            yield made
+
+    found = await Compare(Versions(store.blobs)).history(newest_first(), path)
+    return [version.checkpoint for version in found.versions]
+
+
 async def test_e05_a_session_finds_its_files_on_another_machine(here: Server, there: Server) -> None:
     """Also for a call that only reads, and it brings back what it changed."""
     async with here.run(writes("src/a.txt", "one"), "done") as h:
@@ -195,6 +206,8 @@ async def test_e05_later_changes_on_the_first_machine_are_stored_when_the_sessio
     last = await here.store.checkpoints.last(OWNER, session.id)
     assert last is not None
     assert await files_in(here.store, last.tree) == {"a.txt": b"one", "b.txt": b"b"}
+    assert [change.path for change in back.changes.changed] == ["a.txt", "b.txt"]
+    assert found.id in await history(here.store, session, "a.txt"), "or nobody would find it"
 
 
 async def test_e06_a_take_over_tells_the_model_what_is_missing(here: Server, there: Server) -> None:
@@ -290,7 +303,7 @@ async def test_e05_files_that_were_recorded_meanwhile_do_not_move(here: Server, 
     checkpoints = there.store.checkpoints
     late = NewSave(after="chk_older", before=EMPTY_TREE, tree=EMPTY_TREE, changes=CHANGES)
     assert not await checkpoints.arrive(OWNER, session.id, "chk_older")
-    assert await checkpoints.keep_aside(OWNER, session.id, late) is None
+    assert await checkpoints.keep_aside(OWNER, session.id, late, CHANGES) is None
     assert await is_on(here, session)
     assert len(await here.store.checkpoints.of_turn(OWNER, turn.id)) == 1
 

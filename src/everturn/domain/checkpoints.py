@@ -228,10 +228,13 @@ class Checkpoints(Protocol):
         Gone."""
         ...
 
-    async def keep_aside(self, owner: str, session_id: str, found: NewSave) -> Checkpoint | None:
+    async def keep_aside(
+        self, owner: str, session_id: str, found: NewSave, back: Changes
+    ) -> Checkpoint | None:
         """Store what a folder holds that is about to be overwritten, and after it once more what the
-        workspace has to hold, in one step; return the second. The workspace stays on the machine where it is.
-        None if it was recorded meanwhile. Raises NotFound, Gone."""
+        workspace has to hold, in one step; return the second. ``back``: the changes from the first to the
+        second. The workspace stays on the machine where it is. None if it was recorded meanwhile. Raises
+        NotFound, Gone."""
         ...
 
     async def arrive(self, owner: str, session_id: str, after: str) -> bool:

@@ -87,8 +87,10 @@ class Checkpoints:
     async def find_tree(self, owner: str, session_id: str, tree: str) -> str | None:
         return await self._db.read(_find_tree, owner, session_id, tree)
 
-    async def keep_aside(self, owner: str, session_id: str, found: NewSave) -> Checkpoint | None:
-        return await self._db.write(_keep_aside, owner, session_id, found)
+    async def keep_aside(
+        self, owner: str, session_id: str, found: NewSave, back: Changes
+    ) -> Checkpoint | None:
+        return await self._db.write(_keep_aside, owner, session_id, found, back)
 
     async def arrive(self, owner: str, session_id: str, after: str) -> bool:
         return await self._db.write(_arrive, owner, session_id, after)
@@ -178,7 +180,9 @@ def _save(tx: Tx, owner: str, session_id: str, new: NewSave) -> Script[Checkpoin
     return (yield from add_checkpoint(tx, session, place, new.before, new.tree, new.changes))
 
 
-def _keep_aside(tx: Tx, owner: str, session_id: str, found: NewSave) -> Script[Checkpoint | None]:
+def _keep_aside(
+    tx: Tx, owner: str, session_id: str, found: NewSave, back: Changes
+) -> Script[Checkpoint | None]:
     session = yield from locked_shown_session(tx, owner, session_id)
     last = yield from CHECKPOINT_LAST.first(session.no)
     if last is None or last.id != found.after:
@@ -186,7 +190,9 @@ def _keep_aside(tx: Tx, owner: str, session_id: str, found: NewSave) -> Script[C
     place = CheckpointPlace(session.head_no, 0, Cause.FOUND)
     yield from _insert(tx, session, place, found.before, found.tree, found.changes)
     place = CheckpointPlace(session.head_no, 0, Cause.RESTORED)
-    changes = msgspec.structs.replace(_changes.decode(last.body), changed=(), changed_total=0)
+    changes = msgspec.structs.replace(
+        _changes.decode(last.body), changed=back.changed, changed_total=back.changed_total
+    )
     number, again = yield from _insert(tx, session, place, found.tree, found.before, changes)
     yield q("workspace_point", session.no, number)  # not the machine: the folder is not there yet
     return again

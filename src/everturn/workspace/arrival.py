@@ -89,7 +89,8 @@ class Arrival:
         self, session: Session, copy: WorkingCopy, last: Checkpoint, seen: Seen
     ) -> WorkingCopy:
         found = NewSave(after=last.id, before=last.tree, tree=seen.tree, changes=seen.changes or Changes())
-        again = await self._store.checkpoints.keep_aside(session.owner, session.id, found)
+        back = await self._recorder.compare(seen.tree, last.tree)
+        again = await self._store.checkpoints.keep_aside(session.owner, session.id, found, back)
         if again is None:
             raise WorkspaceUnreadable("The files of the session were recorded elsewhere meanwhile.")
         return msgspec.structs.replace(copy, last=again)
