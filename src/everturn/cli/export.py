@@ -44,7 +44,7 @@ def export(session_id: str, kind: str, output: Path | None, home: Path | None) -
         with hint_at_sessions():
             size = with_store(home, lambda store, config: _write_archive(store, session_id, target))
         if output is not None:
-            console(stderr=True).print(f"Wrote {output} ({size:,} bytes).", markup=False)
+            console(stderr=True).print(f"Wrote {output} ({size:,} bytes).", markup=False, soft_wrap=True)
         return
     with hint_at_sessions():
         body = with_store(home, lambda store, config: _document(store, config, session_id, kind))
@@ -52,7 +52,7 @@ def export(session_id: str, kind: str, output: Path | None, home: Path | None) -
         sys.stdout.buffer.write(body)
         return
     write_atomically(Disk(), target, body)
-    console(stderr=True).print(f"Wrote {output} ({len(body):,} bytes).", markup=False)
+    console(stderr=True).print(f"Wrote {output} ({len(body):,} bytes).", markup=False, soft_wrap=True)
 
 
 async def _write_archive(store: Store, session_id: str, output: Path | None) -> int:
