@@ -63,15 +63,20 @@ class Project:
         return f"touch {self.proof}; false"
 
     def owner_works(self, *places: str) -> None:
-        """The owner looks at the project, at its top and in the given folders."""
-        for place in ("", *places):
+        """The owner looks at the project: at its top, in the given folders and in every repository in it.
+
+        A folder that a command made into a repository can have been renamed: then it is not in its place.
+        """
+        repositories = (path.parent for path in self.folder.rglob(".git"))
+        named = (self.folder / place for place in places)
+        for place in {self.folder, *repositories, *(path for path in named if path.is_dir())}:
             for words in (
                 ("status",),
                 ("diff",),
                 ("commit", "--allow-empty", "-qm", "x"),
                 ("checkout", "-q", "."),
             ):
-                _git(self.folder / place, *words)
+                _git(place, *words)
         assert not self.proof.exists(), "code ran as the owner"
 
 
