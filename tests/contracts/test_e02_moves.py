@@ -15,6 +15,7 @@ from everturn.domain.probe import Moment, Probe
 from everturn.domain.turns import TurnState
 from everturn.domain.working_copies import FileChoices, FilesChoice, Move, MoveFiles
 from everturn.store import Store
+from everturn.workspace import FilesSettings, Recorder
 from everturn.workspace.restore import Restore
 from tests.file_sessions import OWNER, FileSessions, open_file_sessions, put_files, request, writing
 from tests.trees import QuickDisk
@@ -77,6 +78,26 @@ async def test_e02_a_users_changes_are_a_conflict_before_anything_moves(s: FileS
     assert (await s.h.store.sessions.get(OWNER, session.id)).head == turn.id
     assert s.files(session) == {"a.txt": "mine", "notes.txt": "mine too"}
     assert await s.restored(session) == []
+
+
+async def test_e02_what_a_user_saved_is_a_conflict_too(s: FileSessions) -> None:
+    session, engine = await s.h.new_session(), s.h.engine
+    recorder = Recorder(s.h.store, s.home / "indexes", FilesSettings())
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two")
+    for name in ("a.txt", "notes.txt"):
+        put_files(s.folder(session), {name: "mine"})
+        assert await recorder.save(session, s.folder(session)) is not None
+    with pytest.raises(FilesConflict) as refused:
+        await engine.undo(OWNER, session.id, request())
+    assert [one.path for one in refused.value.facts["conflicts"]] == ["a.txt", "notes.txt"]
+    await engine.undo(
+        OWNER,
+        session.id,
+        request(),
+        FileChoices(None, {"a.txt": FilesChoice.RESTORE, "notes.txt": FilesChoice.KEEP}),
+    )
+    assert s.files(session) == {"a.txt": "one", "notes.txt": "mine"}
 
 
 @pytest.mark.parametrize(

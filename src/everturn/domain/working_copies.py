@@ -77,11 +77,13 @@ class PlanNeeded(Exception):
 class WorkingCopy(msgspec.Struct, frozen=True):
     """The folder of a session.
 
-    ``last``: what it was last seen to hold. While ``wanted`` is set, it is being brought from ``present`` to
+    ``last``: what it was last seen to hold. ``made``: that, without what a user changed since the last
+    call or restore. While ``wanted`` is set, it is being brought from ``present`` to
     that tree; ``last`` goes with ``wanted`` already. ``machine``: whose folder that is; None: any.
     """
 
     last: Checkpoint | None = None
+    made: str | None = None
     wanted: str | None = None
     present: str = EMPTY_TREE
     choices: dict[str, FilesChoice] = {}

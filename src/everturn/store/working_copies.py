@@ -34,6 +34,7 @@ from everturn.store.scripts.common import (
     shown_session,
 )
 from everturn.store.scripts.queries.files import (
+    CHECKPOINT_BEFORE,
     CHECKPOINT_FIRST_OF_TURN,
     CHECKPOINT_LAST,
     CHECKPOINT_LAST_OF_TURN,
@@ -43,12 +44,14 @@ from everturn.store.scripts.queries.files import (
     WORKING_COPIES_UNSETTLED,
     WORKING_COPY,
     WORKING_COPY_SETTLE,
+    CheckpointColumns,
     CheckpointToCopy,
 )
 from everturn.store.scripts.rows import SessionRow, TurnRow, to_json
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.targets import find_target
 
+_OF_USERS = (Cause.SAVED, Cause.FOUND)
 _choices: msgspec.json.Decoder[dict[str, FilesChoice]] = msgspec.json.Decoder(dict[str, FilesChoice])
 
 
@@ -85,12 +88,23 @@ def _working_copy(session: SessionRow) -> Script[WorkingCopy]:
         return WorkingCopy()
     last = yield from CHECKPOINT_LAST.first(session.no)
     return WorkingCopy(
+        made=None if last is None else (yield from _tree_made(session, last)),
         last=None if last is None else checkpoint_of(last),
         wanted=row.wanted,
         present=row.present or EMPTY_TREE,
         choices={} if row.choices is None else _choices.decode(row.choices),
         machine=row.machine,
     )
+
+
+def _tree_made(session: SessionRow, last: CheckpointColumns) -> Script[str]:
+    """The tree of the last checkpoint, or of the one before those that hold a user's own work."""
+    row: CheckpointColumns | None = last
+    tree = last.tree
+    while row is not None and row.cause in _OF_USERS and row.before:
+        tree = row.before
+        row = yield from CHECKPOINT_BEFORE.first(session.no, tree, row.id)
+    return tree
 
 
 def _after_move(tx: Tx, owner: str, session_id: str, move: Move, turn_id: str | None) -> Script[str | None]:

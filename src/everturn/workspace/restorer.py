@@ -1,9 +1,10 @@
 """Restores the files of a session: plans what a move changes, then brings the folder there.
 
-A plan looks at the folder, stores what it holds, and compares three trees: the last checkpoint, what is there
-now, and what is wanted. What differs from the first two is a user's own work, and never overwritten unasked.
-The store then says in one transaction what the folder has to hold (``domain/working_copies``). ``finish``
-brings it there; it can be repeated at any time, and until it is done no tool of the session runs.
+A plan looks at the folder, stores what it holds, and compares three trees: what the last call or restore
+left, what is there now, and what is wanted. What differs from the first and the third is a user's own work,
+and never overwritten unasked. The store then says in one transaction what the folder has to hold
+(``domain/working_copies``). ``finish`` brings it there; it can be repeated at any time, and until it is done
+no tool of the session runs.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Restorer:
             present = seen.tree
             if paths:
                 wanted = await self._in_thread(self._overlay, present, wanted, paths)
-            changes, conflicts = await self._in_thread(self._compare, copy.tree, present, wanted)
+            changes, conflicts = await self._in_thread(self._compare, copy.made or copy.tree, present, wanted)
         self._remember(session.id, seen.folder)
         await self._probe.reach(Moment.FILES_PLANNED, session.id)
         files = [file_change(change) for change in changes if is_of_file(change)]
@@ -141,9 +142,9 @@ class Restorer:
     def _overlay(self, present: str, wanted: str, paths: tuple[bytes, ...]) -> str:
         return overlay(self._blobs.load, self._blobs.put, present, wanted, paths)
 
-    def _compare(self, last: str, present: str, wanted: str) -> tuple[list[Change], list[Change]]:
+    def _compare(self, made: str, present: str, wanted: str) -> tuple[list[Change], list[Change]]:
         load = self._blobs.load
-        return diff(load, present, wanted), find_conflicts(load, last, present, wanted)
+        return diff(load, present, wanted), find_conflicts(load, made, present, wanted)
 
     def _remember(self, session_id: str, found: Folder) -> None:
         self._seen.pop(session_id, None)

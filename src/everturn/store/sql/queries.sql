@@ -721,6 +721,11 @@ WHERE c.checkpoint_no = (SELECT min(checkpoint_no) FROM checkpoints WHERE turn_n
 -- name: checkpoint_of_tree
 SELECT max(checkpoint_no) FROM checkpoints WHERE session_no = $1 AND tree = $2
 
+-- name: checkpoint_before
+-- The checkpoint with this tree that another one of the session came after.
+SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.session_no = $1 AND c.tree = $2 AND c.id < $3
+ORDER BY c.checkpoint_no DESC LIMIT 1
+
 -- name: working_copy
 SELECT wanted, present, choices, machine FROM workspaces WHERE session_no = $1
 

@@ -83,6 +83,7 @@ CHECKPOINT_FIRST_OF_TURN: Select[[int], CheckpointColumns] = Select(
 )
 CHECKPOINTS_TO_COPY: Select[[int], CheckpointToCopy] = Select("checkpoints_to_copy", CheckpointToCopy)
 CHECKPOINT_OF_TREE: SelectValue[[int, str], int | None] = SelectValue("checkpoint_of_tree")
+CHECKPOINT_BEFORE: Select[[int, str, str], CheckpointColumns] = Select("checkpoint_before", CheckpointColumns)
 WORKING_COPY: Select[[int], WorkingCopyColumns] = Select("working_copy", WorkingCopyColumns)
 WORKING_COPY_SETTLE: SelectValue[[int, str, str | None], int] = SelectValue("working_copy_settle")
 WORKING_COPIES_UNSETTLED: Select[[], UnsettledColumns] = Select("working_copies_unsettled", UnsettledColumns)
