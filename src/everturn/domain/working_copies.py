@@ -77,13 +77,11 @@ class PlanNeeded(Exception):
 class WorkingCopy(msgspec.Struct, frozen=True):
     """The folder of a session.
 
-    ``last``: what it was last seen to hold. ``made``: that, without what a user changed since the last
-    call or restore. While ``wanted`` is set, it is being brought from ``present`` to
+    ``last``: what it was last seen to hold. While ``wanted`` is set, it is being brought from ``present`` to
     that tree; ``last`` goes with ``wanted`` already. ``machine``: whose folder that is; None: any.
     """
 
     last: Checkpoint | None = None
-    made: str | None = None
     wanted: str | None = None
     present: str = EMPTY_TREE
     choices: dict[str, FilesChoice] = {}
@@ -120,6 +118,11 @@ class Unsettled(msgspec.Struct, frozen=True):
 class WorkingCopies(Protocol):
     async def get(self, owner: str, session_id: str) -> WorkingCopy:
         """Raises NotFound, Gone."""
+        ...
+
+    async def tree_made(self, owner: str, session_id: str) -> str:
+        """What the folder held when the last call or restore was done: what differs from it is a user's own
+        work, whether it was found or saved since. Raises NotFound, Gone."""
         ...
 
     async def after_move(self, owner: str, session_id: str, move: Move, turn_id: str | None) -> str | None:

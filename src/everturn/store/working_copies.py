@@ -44,7 +44,6 @@ from everturn.store.scripts.queries.files import (
     WORKING_COPIES_UNSETTLED,
     WORKING_COPY,
     WORKING_COPY_SETTLE,
-    CheckpointColumns,
     CheckpointToCopy,
 )
 from everturn.store.scripts.rows import SessionRow, TurnRow, to_json
@@ -61,6 +60,9 @@ class WorkingCopies:
 
     async def get(self, owner: str, session_id: str) -> WorkingCopy:
         return await self._db.read(_get, owner, session_id)
+
+    async def tree_made(self, owner: str, session_id: str) -> str:
+        return await self._db.read(_tree_made, owner, session_id)
 
     async def after_move(self, owner: str, session_id: str, move: Move, turn_id: str | None) -> str | None:
         return await self._db.read(_after_move, owner, session_id, move, turn_id)
@@ -88,7 +90,6 @@ def _working_copy(session: SessionRow) -> Script[WorkingCopy]:
         return WorkingCopy()
     last = yield from CHECKPOINT_LAST.first(session.no)
     return WorkingCopy(
-        made=None if last is None else (yield from _tree_made(session, last)),
         last=None if last is None else checkpoint_of(last),
         wanted=row.wanted,
         present=row.present or EMPTY_TREE,
@@ -97,10 +98,10 @@ def _working_copy(session: SessionRow) -> Script[WorkingCopy]:
     )
 
 
-def _tree_made(session: SessionRow, last: CheckpointColumns) -> Script[str]:
-    """The tree of the last checkpoint, or of the one before those that hold a user's own work."""
-    row: CheckpointColumns | None = last
-    tree = last.tree
+def _tree_made(tx: Tx, owner: str, session_id: str) -> Script[str]:
+    session = yield from get_session(tx, owner, session_id)
+    tree = (yield from _working_copy(session)).tree
+    row = yield from CHECKPOINT_LAST.first(session.no)
     while row is not None and row.cause in _OF_USERS and row.before:
         tree = row.before
         row = yield from CHECKPOINT_BEFORE.first(session.no, tree, row.id)

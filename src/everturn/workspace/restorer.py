@@ -121,12 +121,13 @@ class Restorer:
             # Otherwise what another machine has would look as if the user had deleted it here.
             await Arrival(self._store, self._recorder, self._probe).bring(session, folder)
             await self._finish(session, folder)
+            made = await self._store.working_copies.tree_made(session.owner, session.id)
             copy = await self._store.working_copies.get(session.owner, session.id)
             seen = await self._recorder.look(session, folder)
             present = seen.tree
             if paths:
                 wanted = await self._in_thread(self._overlay, present, wanted, paths)
-            changes, conflicts = await self._in_thread(self._compare, copy.made or copy.tree, present, wanted)
+            changes, conflicts = await self._in_thread(self._compare, made, present, wanted)
         self._remember(session.id, seen.folder)
         await self._probe.reach(Moment.FILES_PLANNED, session.id)
         files = [file_change(change) for change in changes if is_of_file(change)]
