@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
 
 from everturn.domain.turns import Failure, TurnState
 from everturn.domain.words import Words
+
+BUTTON_BYTES_MAX = 64  # of a button's data: the least that a platform takes
 
 
 class InboxState(StrEnum):
@@ -101,8 +104,15 @@ class RemoteFile(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int | None = None
 
 
+class UpdateKind(Words):
+    MESSAGE = "message"
+    EDIT = "edit"  # a person changed an earlier message; ``text`` is the new one
+    DELETION = "deletion"  # a person deleted an earlier message
+    PRESS = "press"  # of a button of ours
+
+
 class Update(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message from a platform. ``id`` is the platform's own, the same each time it is delivered.
+    """What a person did in a chat. ``id`` is the platform's own, the same each time it is delivered.
 
     ``number`` grows with the order of messages in the chat, where the platform has such a number.
     """
@@ -116,6 +126,9 @@ class Update(msgspec.Struct, frozen=True, omit_defaults=True):
     chat_title: str = ""
     sent_at: int | None = None  # by the platform's clock
     number: int | None = None
+    kind: UpdateKind = UpdateKind.MESSAGE
+    press: str = ""  # the data of the pressed button
+    is_addressed: bool = True  # in a group: the bot is mentioned or replied to, or it is a command
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -152,12 +165,40 @@ class Received(msgspec.Struct, frozen=True):
     refusal: Refusal | None = None
 
 
+class Button(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Below a message. Pressing it delivers ``data`` as an update, or opens ``url``."""
+
+    label: str
+    data: str = ""
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.data) == bool(self.url):
+            raise ValueError(f"the button {self.label!r} needs either data or a url")
+        if len(self.data.encode()) > BUTTON_BYTES_MAX:
+            raise ValueError(f"the data of the button {self.label!r} is longer than {BUTTON_BYTES_MAX} bytes")
+
+
 class NewPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one send carries: text in the platform's format, or a file of the store."""
+    """What one send carries: text in the platform's format, or a file of the store.
+
+    ``replaces``: the platform's name of a message of ours. The sender edits the part into that message, and
+    sends it as a new one if the message is gone. A platform's ``send`` need not look at it.
+    """
 
     text: str = ""
     format: str = ""
     file_id: str | None = None
+    buttons: tuple[Button, ...] = ()
+    replaces: str = ""
+
+
+class OutgoingFile(msgspec.Struct, frozen=True):
+    """The bytes of ``NewPart.file_id``, for as long as the send lasts."""
+
+    path: Path
+    name: str
+    media_type: str
 
 
 class AccountLease(msgspec.Struct, frozen=True):
@@ -182,6 +223,7 @@ class OutgoingPart(msgspec.Struct, frozen=True):
     attempts: int
     is_repeat: bool
     give_up_at: int
+    file: OutgoingFile | None = None  # there whenever the body names a file
 
 
 class PartStatus(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from everturn.domain.delivery import NewPart, OutgoingPart, RemoteFile, Update
+from everturn.domain.delivery import Chat, NewPart, OutgoingPart, RemoteFile, Update
 
 # Stores an update; the platform acknowledges it when this has returned, and never if it raises.
 Deliver = Callable[[Update], Awaitable[None]]
@@ -29,6 +29,23 @@ class SendLimits(msgspec.Struct, frozen=True):
     chat_spacing_s: float = 0
 
 
+class Features(msgspec.Struct, frozen=True):
+    """What a platform can show beyond text."""
+
+    edits: bool
+    buttons: bool
+    files: bool
+    typing: bool
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who an account is on its platform. ``link``: where people find it, if there is such an address."""
+
+    id: str
+    name: str
+    link: str = ""
+
+
 class Platform(Protocol):
     """One account on a platform. Used by one worker at a time."""
 
@@ -43,10 +60,20 @@ class Platform(Protocol):
     @property
     def limits(self) -> SendLimits: ...
 
+    @property
+    def features(self) -> Features: ...
+
+    async def identify(self) -> Identity:
+        """Ask the platform who the account is. Raises PlatformRefused with the platform's reason if its
+        token is wrong, PlatformBusy."""
+        ...
+
     async def receive(self, deliver: Deliver) -> None:
         """Deliver updates, those of one chat in their order, until cancelled.
 
-        Returning is a failure like raising: it is called again after a pause.
+        Returning is a failure like raising: it is called again after a pause. A press is acknowledged like
+        a message, after ``deliver`` has returned. A kind of update that is not known is acknowledged and
+        counted, never an error.
         """
         ...
 
@@ -58,6 +85,15 @@ class Platform(Protocol):
         """
         ...
 
+    async def edit(self, chat: Chat, external_id: str, body: NewPart) -> None:
+        """Change a message of ours. Calling it twice is harmless, and a text that is there already is a
+        success. Raises PlatformRefused if the message is gone or cannot be edited, PlatformBusy."""
+        ...
+
+    async def show_typing(self, chat: Chat) -> None:
+        """Let the chat see for a moment that an answer is being written. Callers ignore its errors."""
+        ...
+
     def render(self, markdown: str) -> Sequence[NewPart]:
         """An answer as the parts in which the platform shows it."""
         ...
@@ -65,4 +101,8 @@ class Platform(Protocol):
     async def fetch(self, file: RemoteFile, target: Path, *, bytes_max: int) -> None:
         """Write a file of an update to ``target``. Raises PlatformRefused if it is gone or too large,
         PlatformBusy."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections. Nothing else is called afterwards."""
         ...

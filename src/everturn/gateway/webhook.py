@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain.clock import Clock
-from everturn.domain.delivery import ChatKind, ChatPlace, NewPart, OutgoingPart, RemoteFile, Update
+from everturn.domain.delivery import Chat, ChatKind, ChatPlace, NewPart, OutgoingPart, RemoteFile, Update
 from everturn.domain.errors import Invalid, PlatformBusy, PlatformRefused
-from everturn.domain.platform import Deliver, Promises, SendLimits
+from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
 from everturn.gateway.signatures import sign, verify
 from everturn.tools.schema import ToolFailed
 from everturn.tools.web.fetch import CheckedNetwork
@@ -61,6 +61,7 @@ class WebhookPlatform:
     # Each part has its own id, by which the receiver recognises a repeat, as the specification asks of it.
     promises = Promises(deduplicates=True, redelivers=True)
     limits = SendLimits()
+    features = Features(edits=False, buttons=False, files=False, typing=False)
 
     def __init__(
         self, settings: WebhookSettings, clock: Clock, *, allowed: frozenset[tuple[str, int]] = frozenset()
@@ -85,6 +86,10 @@ class WebhookPlatform:
         place = ChatPlace(self._settings.account, self.name, ChatKind.HOOK, message.chat, message.thread)
         return Update(message_id, place, message.sender, message.text)
 
+    async def identify(self) -> Identity:
+        """A webhook has no identity elsewhere: it is named by its account and the host of its answers."""
+        return Identity(self._settings.account, self._url.host)
+
     async def receive(self, deliver: Deliver) -> None:
         """Nothing to do: messages come in through the server's own address, on any worker."""
         await anyio.sleep_forever()
@@ -96,12 +101,21 @@ class WebhookPlatform:
         _check_answer(await self._post(signed, body))
         return part.id
 
+    async def edit(self, chat: Chat, external_id: str, body: NewPart) -> None:
+        raise PlatformRefused("A webhook cannot change what was sent.")
+
+    async def show_typing(self, chat: Chat) -> None:
+        """Programs do not wait for a sign."""
+
     def render(self, markdown: str) -> Sequence[NewPart]:
         """Programs take the whole answer as it was written."""
         return [NewPart(markdown)] if markdown.strip() else []
 
     async def fetch(self, file: RemoteFile, target: Path, *, bytes_max: int) -> None:
         raise PlatformRefused("A webhook carries no files.")
+
+    async def close(self) -> None:
+        """Nothing to close: each answer has a connection of its own."""
 
     async def _post(self, signed: Mapping[str, str], body: bytes) -> httpcore2.Response:
         """The head of the answer; its body is not read."""

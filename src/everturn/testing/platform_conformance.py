@@ -8,6 +8,7 @@
         @pytest.fixture
         def platform(self, service: Service) -> Platform: ...
 
+A platform with buttons, edits or files derives from ``RichPlatformConformance`` and has a ``RichService``.
 A service plays the other side: people who write and read, and failures of every kind. Needs pytest and
 anyio's plugin.
 """
@@ -17,12 +18,23 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Protocol
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
-from everturn.domain.delivery import Chat, NewPart, OutgoingPart, Update
+from everturn.domain.delivery import (
+    BUTTON_BYTES_MAX,
+    Button,
+    Chat,
+    NewPart,
+    OutgoingFile,
+    OutgoingPart,
+    Update,
+    UpdateKind,
+)
 from everturn.domain.errors import PlatformBusy, PlatformRefused
 from everturn.domain.platform import Deliver, Platform
 from everturn.testing.waiting import within
@@ -52,6 +64,35 @@ class Service(Protocol):
 
     def break_off(self) -> None:
         """Take the next send, and close the connection without an answer."""
+        ...
+
+
+class RichService(Service, Protocol):
+    """The stand-in of a service that shows more than text. Methods are called only where the platform's
+    ``features`` say so; ``revoke`` and the ``people_`` ones always."""
+
+    def revoke(self) -> None:
+        """Make the account's token invalid."""
+        ...
+
+    def people_edit(self, text: str) -> None:
+        """Let a person change their last message into this."""
+        ...
+
+    def people_press(self, label: str) -> None:
+        """Let a person press the button with this label below our last message."""
+        ...
+
+    def labels(self) -> Sequence[str]:
+        """The buttons below our last message."""
+        ...
+
+    def files(self) -> Sequence[tuple[str, bytes]]:
+        """Names and contents of the files that people have got."""
+        ...
+
+    def lose_messages(self) -> None:
+        """Delete what we have sent, so that it cannot be edited."""
         ...
 
 
@@ -178,8 +219,116 @@ class PlatformConformance:
             await platform.send(part_of(chat, part, number))
         assert " ".join(service.read()).split() == words
 
+    async def test_the_account_knows_who_it_is(self, platform: Platform) -> None:
+        identity = await platform.identify()
+        assert identity.id
+        assert identity.name
+
     async def test_nothing_to_say_is_no_part(self, platform: Platform) -> None:
         assert list(platform.render("")) == []
+
+
+class RichPlatformConformance(PlatformConformance):
+    """For platforms that show more than text. Its ``service`` is a RichService."""
+
+    async def test_a_wrong_token_is_refused_with_a_reason(
+        self, platform: Platform, service: RichService
+    ) -> None:
+        service.revoke()
+        with pytest.raises(PlatformRefused) as refused:
+            await platform.identify()
+        assert refused.value.message
+
+    async def test_a_changed_message_is_delivered_as_an_edit(
+        self, platform: Platform, service: RichService
+    ) -> None:
+        receiver = Receiver()
+        async with self.receiving(platform, service, receiver.deliver):
+            service.say("good mornig")
+            await receiver.has(1)
+            service.people_edit("good morning")
+            said, changed = await receiver.has(2)
+        assert (said.kind, changed.kind) == (UpdateKind.MESSAGE, UpdateKind.EDIT)
+        assert changed.text == "good morning"
+        assert changed.id != said.id
+        assert changed.place == said.place
+
+    async def test_an_edit_replaces_the_text_and_can_be_repeated(
+        self, platform: Platform, service: RichService
+    ) -> None:
+        _need(platform.features.edits)
+        chat = await self.chat_of(platform, service)
+        name = await platform.send(part_of(chat, platform.render("Thinking")[0]))
+        body = platform.render("The answer")[0]
+        await platform.edit(chat, name, body)
+        await platform.edit(chat, name, body)
+        assert len(service.read()) == 1
+        assert "The answer" in service.read()[0]
+
+    async def test_an_edit_of_a_message_that_is_gone_is_refused(
+        self, platform: Platform, service: RichService
+    ) -> None:
+        _need(platform.features.edits)
+        chat = await self.chat_of(platform, service)
+        name = await platform.send(part_of(chat, platform.render("Thinking")[0]))
+        service.lose_messages()
+        with pytest.raises(PlatformRefused) as refused:
+            await platform.edit(chat, name, platform.render("The answer")[0])
+        assert refused.value.message
+
+    async def test_a_pressed_button_is_delivered_with_its_data(
+        self, platform: Platform, service: RichService
+    ) -> None:
+        _need(platform.features.buttons)
+        chat = await self.chat_of(platform, service)
+        data = "x" * BUTTON_BYTES_MAX
+        buttons = (
+            Button("Allow once", data),
+            Button("Deny", "deny:1"),
+            Button("Open", url="https://example.com/s/1"),
+        )
+        await platform.send(part_of(chat, replace(platform.render("Allow it?")[0], buttons=buttons)))
+        assert list(service.labels()) == ["Allow once", "Deny", "Open"]
+        receiver = Receiver()
+        async with self.receiving(platform, service, receiver.deliver):
+            service.people_press("Allow once")
+            (press,) = await receiver.has(1)
+        assert (press.kind, press.press, press.place) == (UpdateKind.PRESS, data, chat.place)
+        assert press.sender
+
+    async def test_an_edit_without_buttons_takes_them_away(
+        self, platform: Platform, service: RichService
+    ) -> None:
+        _need(platform.features.buttons and platform.features.edits)
+        chat = await self.chat_of(platform, service)
+        question = replace(platform.render("Allow it?")[0], buttons=(Button("Deny", "deny:1"),))
+        name = await platform.send(part_of(chat, question))
+        await platform.edit(chat, name, platform.render("Denied")[0])
+        assert list(service.labels()) == []
+        assert "Denied" in service.read()[-1]
+
+    async def test_a_file_arrives_with_its_name_and_bytes(
+        self, platform: Platform, service: RichService, tmp_path: Path
+    ) -> None:
+        _need(platform.features.files)
+        chat = await self.chat_of(platform, service)
+        path = tmp_path / "stored"
+        path.write_bytes(b"a,b\n1,2\n")
+        part = replace(
+            part_of(chat, NewPart(file_id="fil_x")), file=OutgoingFile(path, "table.csv", "text/csv")
+        )
+        assert await platform.send(part)
+        assert list(service.files()) == [("table.csv", b"a,b\n1,2\n")]
+
+    async def test_typing_is_shown_without_a_message(self, platform: Platform, service: RichService) -> None:
+        _need(platform.features.typing)
+        await platform.show_typing(await self.chat_of(platform, service))
+        assert service.read() == []
+
+
+def _need(has_feature: bool) -> None:
+    if not has_feature:
+        pytest.skip("this platform does not have it")
 
 
 def part_of(chat: Chat, body: NewPart, number: int = 0) -> OutgoingPart:

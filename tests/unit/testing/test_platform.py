@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from everturn.domain.delivery import ChatKind, ChatPlace, Update, UpdateKind
 from everturn.domain.errors import PlatformBusy, PlatformRefused
-from everturn.testing.platform import FakePlatform
-from everturn.testing.platform_conformance import RETRY_AFTER_S, PlatformConformance, Service
+from everturn.testing.platform import PLAIN, RICH, FakePlatform
+from everturn.testing.platform_conformance import RETRY_AFTER_S, RichPlatformConformance, RichService
 
 pytestmark = pytest.mark.anyio
 
@@ -36,13 +37,34 @@ class People:
     def break_off(self) -> None:
         self._platform.late_failures.append(ConnectionResetError("the connection broke"))
 
+    def revoke(self) -> None:
+        self._platform.is_token_valid = False
+
+    def people_edit(self, text: str) -> None:
+        place = ChatPlace(self._platform.account, self._platform.name, ChatKind.DIRECT, "42")
+        self._platform.deliver_later(Update("e1", place, "ada", text, kind=UpdateKind.EDIT))
+
+    def people_press(self, label: str) -> None:
+        buttons = self._platform.arrived[-1].body.buttons
+        (data,) = [button.data for button in buttons if button.label == label]
+        self._platform.press("p1", data)
+
+    def labels(self) -> Sequence[str]:
+        return [button.label for button in self._platform.arrived[-1].body.buttons]
+
+    def files(self) -> Sequence[tuple[str, bytes]]:
+        return self._platform.file_bytes
+
+    def lose_messages(self) -> None:
+        self._platform.deleted.update(f"msg-{at}" for at in range(len(self._platform.arrived)))
+
 
 @pytest.mark.parametrize("deduplicates", [False, True])
-class TestFakePlatform(PlatformConformance):
+class TestFakePlatform(RichPlatformConformance):
     @pytest.fixture
     def platform(self, deduplicates: bool) -> FakePlatform:
-        return FakePlatform(deduplicates=deduplicates)
+        return FakePlatform(deduplicates=deduplicates, features=RICH if deduplicates else PLAIN)
 
     @pytest.fixture
-    def service(self, platform: FakePlatform) -> Service:
+    def service(self, platform: FakePlatform) -> RichService:
         return People(platform)
