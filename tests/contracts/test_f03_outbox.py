@@ -10,10 +10,13 @@ import pytest
 
 from everturn.domain.delivery import PartState, WhenUnknown
 from everturn.domain.errors import LeaseLost, NotFound, WrongState
+from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
 from everturn.store import Store
+from everturn.store.scripts.common import lock_session
+from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns.workers import release
-from everturn.testing import FakeClock
+from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import CRASHED, ME, WORKER, answer, append, claim, complete
 from tests.conftest import OpenAnother
 from tests.delivering import (
@@ -29,6 +32,7 @@ from tests.delivering import (
     send_to,
     states,
 )
+from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
 P = PartState
@@ -92,6 +96,38 @@ async def test_f03_an_interrupted_turn_is_told_and_its_answer_still_comes_after_
     (owed,) = await due(store)
     assert await record(store, owed, "here it is")
     assert await states(store, accepted.turn.id) == [P.WAITING, P.WAITING]
+
+
+def purge_slowly(tx: Tx, session_id: str) -> Script[None]:
+    session = yield from lock_session(tx, ME, session_id)
+    yield q("session_delete", session.no)
+    tx.probe.pass_by(Moment.PRUNED, session_id)
+
+
+async def test_f03_a_session_purged_while_an_interruption_is_recorded_takes_the_notice_along(
+    store: Store, open_another: OpenAnother, probe: HoldingProbe, held_up: HeldUp
+) -> None:
+    other = await open_another()
+    accepted = await arrive(store, "u1")
+    held = await claim(store)
+    await store.turns.interrupt(held.turn.id, held.epoch, CRASHED)
+    (owed,) = await due(store)
+    refused: list[Exception] = []
+
+    async def record_late() -> None:
+        try:
+            await record(other, owed, "It was interrupted.")
+        except NotFound as error:
+            refused.append(error)
+
+    probe.hold(Moment.PRUNED)
+    async with anyio.create_task_group() as group:
+        group.start_soon(store.database.write, purge_slowly, accepted.turn.session_id)
+        await probe.reached(Moment.PRUNED)
+        await held_up.start(group, other, record_late)
+        probe.release(Moment.PRUNED)
+    assert len(refused) == 1
+    assert await claim_parts(store, await lease_of(store)) == []
 
 
 async def test_f03_parts_of_a_chat_are_claimed_one_at_a_time_in_order_and_chats_beside_each_other(

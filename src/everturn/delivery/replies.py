@@ -9,13 +9,14 @@ from everturn.delivery.bell import Bell
 from everturn.delivery.parts import render_parts
 from everturn.delivery.settings import AccountSettings
 from everturn.domain.clock import Clock
-from everturn.domain.delivery import ReplyDue
+from everturn.domain.delivery import AskedElsewhere, ReplyDue
 from everturn.domain.delivery_store import Outbox
 from everturn.domain.errors import Refused, Retry
 from everturn.domain.platform import Platform
 from everturn.domain.turns import TurnState
 
 _BATCH_MAX = 20
+_QUOTE_CHARS_MAX = 500
 _log = logging.getLogger("everturn.delivery")
 
 
@@ -64,7 +65,10 @@ class Replies:
 
 
 def reply_text(due: ReplyDue) -> str:
-    """What the chat is told about a turn that has ended, in Markdown."""
+    """What the chat is told about a turn that has ended, in Markdown. Nothing about one that was asked for
+    elsewhere and stopped before it said anything."""
+    if due.asked is not None and due.state is TurnState.CANCELLED and not due.answer.strip():
+        return ""
     notice = ""
     if due.state is TurnState.CANCELLED:
         notice = "*Stopped.*"
@@ -72,4 +76,15 @@ def reply_text(due: ReplyDue) -> str:
         notice = f"*{due.failure.message}*"
     elif not due.answer.strip():
         notice = "*The answer is empty.*"
-    return "\n\n".join(text for text in (due.answer, notice) if text.strip())
+    quote = "" if due.asked is None else _quote(due.asked)
+    return "\n\n".join(text for text in (quote, due.answer, notice) if text.strip())
+
+
+def _quote(asked: AskedElsewhere) -> str:
+    """The user's words, which this chat has not seen, so that the answer makes sense here."""
+    words = asked.text.strip() or "(a file)"
+    if len(words) > _QUOTE_CHARS_MAX:
+        words = words[:_QUOTE_CHARS_MAX].rstrip() + " …"
+    lines = "\n".join(f"> {line}" for line in words.splitlines())
+    place = asked.platform.capitalize() or "the browser"
+    return f"*From {place}:*\n{lines}"

@@ -242,6 +242,14 @@ class PartStatus(msgspec.Struct, frozen=True):
     changed_at: int = 0
 
 
+class AskedElsewhere(msgspec.Struct, frozen=True):
+    """The user's words, if they were not written in the chat that gets the answer. ``platform``: where they
+    were written; empty: in the browser, or by a program."""
+
+    text: str
+    platform: str = ""
+
+
 class ReplyDue(msgspec.Struct, frozen=True):
     """A turn of a chat that has ended and whose answer is not recorded as parts yet.
 
@@ -256,6 +264,7 @@ class ReplyDue(msgspec.Struct, frozen=True):
     epoch: int
     answer: str = ""
     failure: Failure | None = None
+    asked: AskedElsewhere | None = None
 
 
 def next_after_unknown(policy: WhenUnknown, *, is_repeat: bool) -> tuple[PartState, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everturn.delivery.replies import reply_text
-from everturn.domain.delivery import Chat, ChatKind, ChatPlace, ReplyDue
+from everturn.domain.delivery import AskedElsewhere, Chat, ChatKind, ChatPlace, ReplyDue
 from everturn.domain.turns import Failure, TurnState
 
 CHAT = Chat("cht_x", "ada", ChatPlace("main", "fake", ChatKind.DIRECT, "42"), "default", "", None, 0)
@@ -27,4 +27,33 @@ def test_a_reply_is_the_answer_and_how_the_turn_ended(
     state: TurnState, answer: str, failure: Failure | None, text: str
 ) -> None:
     due = ReplyDue("out_x", CHAT, "ses_x", "trn_x", state, 1, answer, failure)
+    assert reply_text(due) == text
+
+
+PAGE = AskedElsewhere("what is new?\n\nanything?")
+
+
+@pytest.mark.parametrize(
+    ("asked", "state", "answer", "text"),
+    [
+        (
+            PAGE,
+            TurnState.COMPLETED,
+            "nothing",
+            "*From the browser:*\n> what is new?\n> \n> anything?\n\nnothing",
+        ),
+        (
+            AskedElsewhere("x" * 600, "slack"),
+            TurnState.COMPLETED,
+            "ok",
+            f"*From Slack:*\n> {'x' * 500} …\n\nok",
+        ),
+        (AskedElsewhere(""), TurnState.COMPLETED, "a cat", "*From the browser:*\n> (a file)\n\na cat"),
+        (PAGE, TurnState.CANCELLED, "", ""),
+    ],
+)
+def test_a_reply_to_words_from_elsewhere_quotes_them(
+    asked: AskedElsewhere, state: TurnState, answer: str, text: str
+) -> None:
+    due = ReplyDue("out_x", CHAT, "ses_x", "trn_x", state, 1, answer, None, asked)
     assert reply_text(due) == text

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from everturn.domain.delivery import NewPart, ReplyDue
+from everturn.domain.delivery import AskedElsewhere, NewPart, ReplyDue
 from everturn.domain.errors import NotFound
 from everturn.domain.messages import Role, Text
 from everturn.domain.turns import Failure, TurnState
 from everturn.store.delivery.chats import chat_of, lock_owned_chat
+from everturn.store.scripts.common import lock_session
 from everturn.store.scripts.queries.delivery import (
     OUTBOX_PUT,
     OUTBOX_RECORD,
@@ -20,7 +21,7 @@ from everturn.store.scripts.queries.delivery import (
     DueColumns,
     TurnNumbers,
 )
-from everturn.store.scripts.queries.messages import MESSAGES_OF_TURN
+from everturn.store.scripts.queries.messages import MESSAGE_FIRST, MESSAGES_OF_TURN
 from everturn.store.scripts.rows import message_of, to_json
 from everturn.store.scripts.script import Query, Script, Tx, q
 
@@ -48,9 +49,18 @@ def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
                 epoch=row.epoch,
                 answer=(yield from _last_text(row)),
                 failure=_failure.decode(row.failure) if row.failure else None,
+                asked=(yield from _asked_elsewhere(row)),
             )
         )
     return found
+
+
+def _asked_elsewhere(row: DueColumns) -> Script[AskedElsewhere | None]:
+    if row.asked_in == row.chat_no:
+        return None
+    first = yield from MESSAGE_FIRST.first(row.turn_no)
+    text = "" if first is None else message_of(first, row.turn_id).text
+    return AskedElsewhere(text, row.asked_on or "")
 
 
 def _last_text(row: DueColumns) -> Script[str]:
@@ -67,6 +77,8 @@ def record_reply(tx: Tx, due: ReplyDue, parts: Sequence[NewPart], age_max_ms: in
     chat = yield from lock_owned_chat(tx, due.chat.owner, due.chat.id)
     if due.state is TurnState.INTERRUPTED:
         # The turn may be resumed and completed: its reply stays owed, and this is a message of its own.
+        # Its row refers to the session, which must not be purged between the look and the insert.
+        yield from lock_session(tx, due.chat.owner, due.session_id)
         turn = yield from _numbers(due.turn_id)
         key = f"interrupted:{due.turn_id}:{due.epoch}"
         return (yield from _put(tx, chat, key, parts, age_max_ms, turn))

@@ -27,6 +27,9 @@ SELECT {chat_columns} FROM chats c WHERE c.id = $1 AND c.owner = $2
 -- name: chats_list
 SELECT {chat_columns} FROM chats c WHERE c.owner = $1 ORDER BY c.chat_no
 
+-- name: chats_of_session
+SELECT c.chat_no FROM chats c WHERE c.session_id = $1 AND c.owner = $2 ORDER BY c.chat_no
+
 -- name: chat_seen
 -- What the newest update says about its chat.
 UPDATE chats SET last_number = $2, title = $3 WHERE chat_no = $1
@@ -70,6 +73,10 @@ INSERT INTO outbox (id, chat_no, account, key, session_no, turn_no, created_at)
 SELECT $1, c.chat_no, c.account, $3, $4, $5, $6 FROM chats c WHERE c.chat_no = $2
 ON CONFLICT (chat_no, key) DO NOTHING
 
+-- name: inbox_follow
+-- A message that steered a turn, and that the turn did not take, is a turn of its own now.
+UPDATE inbox SET turn_no = $3 WHERE turn_no = $1 AND settled_at = $2
+
 -- name: outbox_put
 INSERT INTO outbox (id, chat_no, account, key, session_no, turn_no, created_at, recorded_at)
 SELECT $1, c.chat_no, c.account, $3, $4, $5, $6, $6 FROM chats c WHERE c.chat_no = $2
@@ -79,9 +86,14 @@ ON CONFLICT (chat_no, key) DO NOTHING RETURNING outbox_no
 UPDATE outbox SET recorded_at = $2 WHERE id = $1 AND recorded_at IS NULL RETURNING outbox_no
 
 -- name: replies_due
-SELECT {chat_columns}, o.id AS outbox_id, s.id AS in_session, t.turn_no, t.id AS turn_id, t.state, t.epoch, t.failure
+-- `asked_in`: the chat whose message began the turn; NULL: it began on the page, or by a program. A message that only
+-- steered the turn came later than the turn.
+SELECT {chat_columns}, o.id AS outbox_id, s.id AS in_session, t.turn_no, t.id AS turn_id, t.state, t.epoch, t.failure,
+a.chat_no AS asked_in, a.platform AS asked_on
 FROM outbox o
 JOIN chats c ON c.chat_no = o.chat_no JOIN turns t ON t.turn_no = o.turn_no JOIN sessions s ON s.session_no = t.session_no
+LEFT JOIN chats a ON a.chat_no = (SELECT i.chat_no FROM inbox i WHERE i.turn_no = t.turn_no
+  AND i.received_at <= t.created_at ORDER BY i.inbox_no LIMIT 1)
 WHERE o.account = $1 AND o.recorded_at IS NULL AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND NOT EXISTS
   (SELECT 1 FROM outbox n WHERE n.chat_no = o.chat_no AND n.key = 'interrupted:' || t.id || ':' || CAST(t.epoch AS TEXT))))
 ORDER BY o.outbox_no LIMIT $2

@@ -27,6 +27,7 @@ from everturn.store.scripts.common import (
     next_turn,
     refresh,
 )
+from everturn.store.scripts.queries.delivery import CHATS_OF_SESSION
 from everturn.store.scripts.queries.sessions import SESSION_BY_NO
 from everturn.store.scripts.queries.turns import QUEUE_PLACES, STEERING_OF_TURN, TURN_INSERT, WRITER
 from everturn.store.scripts.rows import SessionRow, TurnRow, timeline_json, to_json
@@ -290,7 +291,8 @@ def _steering_to_queue(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[Non
         new = NewTurn(
             parts=parts, created_at=sent.created_at, model=turn.turn.model, profile=turn.turn.profile
         )
-        yield from queue_turn(tx, session, new)
+        own, _ = yield from queue_turn(tx, session, new)
+        yield q("inbox_follow", turn.no, sent.created_at, own.no)
     if waiting:
         yield q("steering_delete", turn.no)
 
@@ -331,6 +333,13 @@ def queue_turn(tx: Tx, session: SessionRow, new: NewTurn) -> Script[tuple[TurnRo
     )
     if new.kind is TurnKind.MESSAGE:
         yield from add_messages(tx, session, turn.no, [message])
+        yield from _owe_replies(tx, session, turn)  # guard: f06
     accepted = ev.TurnAccepted(message=message, place=0 if new.is_first else places.count)
     yield from add_events(tx, session, turn, 0, 0, [accepted])
     return turn, position
+
+
+def _owe_replies(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
+    """Owe the reply to every chat whose current session this is, wherever the turn was asked for (F06)."""
+    for chat_no in (yield from CHATS_OF_SESSION.all(session.id, session.owner)):
+        yield q("outbox_owe", tx.ids.make("out"), chat_no, f"turn:{turn.id}", session.no, turn.no, tx.now)

@@ -43,6 +43,8 @@ class DueColumns(ChatColumns, frozen=True):
     state: str
     epoch: int
     failure: str | None  # JSON
+    asked_in: int | None
+    asked_on: str | None
 
 
 class OutgoingColumns(ChatColumns, frozen=True):
@@ -88,6 +90,7 @@ class LeaseColumns(Columns, frozen=True):
 CHAT_AT: Select[[str, str, str], ChatColumns] = Select("chat_at", ChatColumns)
 CHAT: Select[[str, str], ChatColumns] = Select("chat_get", ChatColumns)
 CHATS: Select[[str], ChatColumns] = Select("chats_list", ChatColumns)
+CHATS_OF_SESSION: SelectValue[[str, str], int] = SelectValue("chats_of_session")
 
 INBOX_FIND: Select[[str, str], InboxColumns] = Select("inbox_find", InboxColumns)
 INBOX: Select[[str], InboxColumns] = Select("inbox_get", InboxColumns)
