@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -15,6 +16,7 @@ import msgspec
 
 from everturn.config import SERVER_ENVIRONMENT, TABLES, TOP, former_settings, variable_of
 from everturn.domain.settings import Setting, settings_of
+from everturn.gateway.settings import AccountSetup
 from everturn.models.settings import ModelSettings, ProviderSettings
 from everturn.tools.profiles import McpServer, Profile
 
@@ -35,10 +37,15 @@ ABOUT = {
     "store": "The database.",
     "files": "Files of sessions ([files](files.md)).",
     "memory": "What is remembered across sessions ([memory](memory.md)).",
+    "delivery": "What is sent to messaging platforms ([gateway](gateway.md)).",
 }
 NAMED = {
     "profiles.NAME": (Profile, "How an agent works. `default` and `pocket` are built in and can be changed."),
     "mcp.NAME": (McpServer, "An MCP server; a profile uses it by its name."),
+    "gateway.NAME": (
+        AccountSetup,
+        "An account on a messaging platform, with more settings for each platform ([gateway](gateway.md)).",
+    ),
     "models.providers.NAME": (
         ProviderSettings,
         "A model provider of your own, or other values for a known one. Its models are `NAME:model`.",
@@ -128,6 +135,8 @@ def _kind(annotation: Any) -> str:
         return " or ".join(_kind(part) for part in get_args(annotation) if part is not type(None))
     if get_origin(annotation) is Literal:
         return " or ".join(_value(part) for part in get_args(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return " or ".join(_value(word.value) for word in annotation)
     if get_origin(annotation) is tuple:
         return "list of texts"
     if get_origin(annotation) is dict:

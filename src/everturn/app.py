@@ -9,13 +9,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 
 from everturn.config import Config
+from everturn.delivery import AccountServices
 from everturn.domain.clock import Clock, SystemClock
+from everturn.domain.gateway import Gateway
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
 from everturn.domain.runtime import Runtime
+from everturn.domain.secrets import Secrets
 from everturn.domain.tool import Tool
 from everturn.engine import Engine, EngineSettings
 from everturn.engine import TurnProfile as EngineProfile
+from everturn.gateway import GatewayAccounts, GatewayServices
 from everturn.memory import NOTES, BuiltMemory, build_memory, import_notes
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
@@ -23,7 +27,7 @@ from everturn.models.weights import weights_folder
 from everturn.store import Store, find_storage_keys, open_secrets, open_store, read_key_ring
 from everturn.tools import EverturnToolbox, ToolServices
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
-from everturn.web import Web, WebServices, build_web, open_accounts
+from everturn.web import LOCAL_OWNER, Web, WebServices, build_web, open_accounts
 from everturn.web.api.memory import MemoryApi
 from everturn.workspace import Recorder
 
@@ -40,6 +44,8 @@ class App(msgspec.Struct, frozen=True):
     memory: BuiltMemory
     recorder: Recorder
     clock: Clock
+    secrets: Secrets
+    environ: Mapping[str, str]
 
 
 @asynccontextmanager
@@ -106,7 +112,7 @@ async def open_app(
                 recorder=recorder,
             )
         )
-        yield App(config, store, models, keys, toolbox, engine, memory, recorder, clock)
+        yield App(config, store, models, keys, toolbox, engine, memory, recorder, clock, secrets, environ)
 
 
 def _tool_services(config: Config, store: Store, keys: Keys, runtime: Runtime) -> ToolServices:
@@ -141,7 +147,15 @@ def engine_settings(config: Config) -> EngineSettings:
     )
 
 
-def open_web(app: App) -> Web:
+def open_gateway(app: App) -> GatewayAccounts:
+    """The accounts on messaging platforms; they are served while it is entered. Only a server enters it: a
+    command or an embedding program that ends soon must not take messages."""
+    delivery = AccountServices(app.store, app.engine, app.clock, app.engine.worker)
+    services = GatewayServices(delivery, app.secrets, app.environ, app.config.delivery, LOCAL_OWNER)
+    return GatewayAccounts(app.config.gateway, services)
+
+
+def open_web(app: App, gateway: Gateway | None = None) -> Web:
     """The web application over an open app; enter it before serving."""
     services = WebServices(
         engine=app.engine,
@@ -150,6 +164,7 @@ def open_web(app: App) -> Web:
         keys=app.keys,
         toolbox=app.toolbox,
         recorder=app.recorder,
+        gateway=gateway,
     )
     return build_web(
         services,

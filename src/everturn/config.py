@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from everturn.delivery.settings import DeliverySettings
 from everturn.domain.errors import Invalid
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.settings import default_of, inner_struct, settings_of
 from everturn.engine.settings import EngineSettings
+from everturn.gateway.settings import AccountSetup, check_name, read_setup
 from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
 from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings
@@ -54,12 +56,13 @@ TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
         "store": StoreSettings,
         "files": FilesSettings,
         "memory": MemorySettings,
+        "delivery": DeliverySettings,
     }
 )
 # Settings of [server] that have an environment variable of their own.
 SERVER_ENVIRONMENT = ("trusted_proxies", "hosts", "base_path")
 # Tables that other modules parse and check.
-_PARSED_ELSEWHERE = frozenset({"profiles", "mcp", "models"})
+_PARSED_ELSEWHERE = frozenset({"profiles", "mcp", "models", "gateway"})
 # Settings of an earlier release, and what to do instead. For one release they are ignored with a warning, so
 # that an upgrade starts; after that they are unknown keys, which are errors.
 _REMOVED: Mapping[tuple[str, str], str] = MappingProxyType(
@@ -103,6 +106,7 @@ _FIXED: Mapping[str, frozenset[str]] = MappingProxyType(
         ),
         "store": frozenset(("recovery_attempts_max", "recovery_age_max_ms")),
         "files": frozenset(),
+        "delivery": frozenset(),
         "memory": frozenset(
             (
                 *("look_s", "observe_timeout_s", "close_timeout_s", "owing_max", "extraction_chars_max"),
@@ -134,6 +138,8 @@ class Config(msgspec.Struct, frozen=True):
     models: ModelsSettings
     memory: MemorySettings
     files: FilesSettings
+    delivery: DeliverySettings = DeliverySettings()
+    gateway: Mapping[str, AccountSetup] = MappingProxyType({})
 
 
 def variable_of(name: str) -> str:
@@ -205,6 +211,8 @@ def read_config(
         models=reader.models(),
         memory=reader.convert(MemorySettings, "memory", reader.table("memory")),
         files=files,
+        delivery=reader.convert(DeliverySettings, "delivery", reader.table("delivery")),
+        gateway=reader.gateway(),
     )
 
 
@@ -275,6 +283,24 @@ class _Reader:
 
     def models(self) -> ModelsSettings:
         return parse_settings(self.raw("models"), self._lines)
+
+    def gateway(self) -> Mapping[str, AccountSetup]:
+        """The accounts. What belongs to a platform is checked when the account is opened."""
+        return {name: self._account(name, table) for name, table in self.raw("gateway").items()}
+
+    def _account(self, name: str, table: Json) -> AccountSetup:
+        place = ("gateway", name)
+        if not isinstance(table, dict):
+            raise self._wrong(place, "must be a table", f"Write [gateway.{name}].")
+        try:
+            check_name(name)
+            return read_setup(table)
+        except Invalid as error:
+            raise self._wrong(place, "cannot be an account's name", error.hint) from error
+        except msgspec.ValidationError as error:
+            found = re.search(r"\$\.(\w+)", str(error))
+            where = (*place, found[1]) if found else place
+            raise self._wrong(where, f"is wrong: {str(error).split(' - at')[0]}", "Correct it.") from error
 
     def profiles(self) -> Profiles:
         for section, kind in (("profiles", Profile), ("mcp", McpServer)):

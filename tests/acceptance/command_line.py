@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
+import anyio.abc
 import anyio.to_thread
+from anyio.streams.text import TextReceiveStream
 
 from everturn.testing.wires import WireServer
 
@@ -41,3 +46,53 @@ async def command(
         )
 
     return await anyio.to_thread.run_sync(call)
+
+
+class Program:
+    """A running command whose output can be waited for."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        assert process.stdout is not None
+        self.process = process
+        self._out = TextReceiveStream(process.stdout)
+        self.text = ""
+
+    async def until(self, words: str) -> str:
+        with anyio.fail_after(PATIENCE_S):
+            while words not in self.text:
+                self.text += await self._out.receive()
+        return self.text
+
+    async def rest(self) -> str:
+        with anyio.fail_after(PATIENCE_S):
+            async for piece in self._out:
+                self.text += piece
+            await self.process.wait()
+        return self.text
+
+    async def type(self, line: str) -> None:
+        assert self.process.stdin is not None
+        await self.process.stdin.send(line.encode() + b"\n")
+
+    async def leave(self) -> None:
+        assert self.process.stdin is not None
+        await self.process.stdin.aclose()
+
+
+@asynccontextmanager
+async def program(environ: dict[str, str], *arguments: str) -> AsyncIterator[Program]:
+    async with await anyio.open_process(
+        [sys.executable, "-m", "everturn", *arguments], env=environ, stderr=None
+    ) as process:
+        try:
+            yield Program(process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+@asynccontextmanager
+async def server(environ: dict[str, str], port: int) -> AsyncIterator[Program]:
+    async with program(environ, "serve", "--port", str(port)) as running:
+        await running.until("is ready")
+        yield running

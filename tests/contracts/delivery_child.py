@@ -8,6 +8,8 @@ from pathlib import Path
 
 from everturn.delivery import AccountService, AccountServices, AccountSettings
 from everturn.domain.clock import SystemClock
+from everturn.domain.delivery import Update
+from everturn.domain.gateway import Admission, SenderRole
 from everturn.gateway.webhook import WebhookPlatform, WebhookSettings
 from everturn.store import open_store
 from everturn.testing import Say, ScriptedModel
@@ -19,8 +21,13 @@ ANSWER = "the answer"
 
 
 def platform_at(port: int) -> WebhookPlatform:
-    settings = WebhookSettings(account=ACCOUNT, keys=(KEY,), url=f"http://127.0.0.1:{port}/in")
-    return WebhookPlatform(settings, SystemClock(), allowed=frozenset({("127.0.0.1", port)}))
+    address = f"127.0.0.1:{port}"
+    settings = WebhookSettings(url=f"http://{address}/in", private_addresses=(address,))
+    return WebhookPlatform(ACCOUNT, settings, (KEY,), SystemClock())
+
+
+async def admit(update: Update) -> Admission:
+    return Admission(OWNER, SenderRole.OWNER, "default")
 
 
 async def serve(url: str, folder: Path, port: int) -> None:
@@ -32,7 +39,7 @@ async def serve(url: str, folder: Path, port: int) -> None:
     ):
         services = AccountServices(store, here.engine, clock, here.engine.worker)
         settings = AccountSettings(poll_s=0.02, take_s=0.02, retry_first_s=0.02)
-        await AccountService(ACCOUNT, platform_at(port), lambda _: OWNER, settings, services).run()
+        await AccountService(ACCOUNT, platform_at(port), admit, settings, services).run()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from everturn.delivery import AccountService, AccountServices, AccountSettings
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import NewPart, PartState, RemoteFile, Update, WhenUnknown
 from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.domain.gateway import Admission, SenderRole
 from everturn.domain.messages import Attachment
 from everturn.domain.platform import Deliver
 from everturn.store import Store
@@ -35,13 +36,13 @@ def clock() -> SystemClock:
     return SystemClock()
 
 
-def owner_of(update: Update) -> str | None:
-    return OWNER if update.sender == "ada" else None
+async def admit(update: Update) -> Admission | None:
+    return Admission(OWNER, SenderRole.OWNER, "default") if update.sender == "ada" else None
 
 
 def service_of(harness: Harness, platform: FakePlatform, settings: AccountSettings = FAST) -> AccountService:
     services = AccountServices(harness.store, harness.engine, harness.clock, harness.engine.worker)
-    return AccountService(platform.account, platform, owner_of, settings, services)
+    return AccountService(platform.account, platform, admit, settings, services)
 
 
 @asynccontextmanager

@@ -28,6 +28,7 @@ from everturn.config import TABLES, TOP, former_settings
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import AnyPayload
 from everturn.domain.settings import settings_of
+from everturn.gateway.settings import AccountSetup
 from everturn.models.settings import ModelSettings, ProviderSettings
 from everturn.store import open_store
 from everturn.testing import Say
@@ -91,7 +92,13 @@ def _flags(command: click.Command, name: str) -> Iterator[tuple[str, list[str]]]
 def settings() -> list[str]:
     """Settings by their place in config.toml."""
     inside = [f"{table}.{name}" for table, kind in TABLES.items() for name in settings_of(kind)]
-    named = {"profiles": Profile, "mcp": McpServer, "providers": ProviderSettings, "models": ModelSettings}
+    named = {
+        "profiles": Profile,
+        "mcp": McpServer,
+        "providers": ProviderSettings,
+        "models": ModelSettings,
+        "gateway": AccountSetup,
+    }
     return sorted(
         [*TOP, *inside, *(f"{place}.{n}" for place, kind in named.items() for n in settings_of(kind))]  # type: ignore[arg-type]  # each kind is a Struct class
     )

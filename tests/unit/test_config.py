@@ -66,7 +66,8 @@ def test_tables_reach_their_rooms(tmp_path: Path) -> None:
     home = write(
         tmp_path,
         "[engine]\nsteps_max = 7\n[store]\nlease_s = 3.5\n[server]\nhosts = ['agent.lan']\n"
-        "[models.settings.'openai:x']\nimages = true\n[profiles.ops]\nprompt = 'Be careful.'\n",
+        "[models.settings.'openai:x']\nimages = true\n[profiles.ops]\nprompt = 'Be careful.'\n"
+        "[gateway.ci]\nplatform = 'webhook'\nurl = 'https://ci.example.com'\n",
     )
     config = read_config(home, {})
     assert config.engine.steps_max == 7
@@ -74,6 +75,7 @@ def test_tables_reach_their_rooms(tmp_path: Path) -> None:
     assert config.web.hosts == ("agent.lan",)
     assert config.models.settings["openai:x"].images is True
     assert config.profiles.get("ops").prompt == "Be careful."
+    assert config.gateway["ci"].options == {"url": "https://ci.example.com"}
 
 
 @pytest.mark.parametrize(
@@ -91,6 +93,10 @@ def test_tables_reach_their_rooms(tmp_path: Path) -> None:
         ("[server]\nbase_path = 'http://x/y'\n", 2, "server.base_path"),
         ("[store]\nlease_s = true\n", 2, "store.lease_s"),
         ("[profiles.ops]\ntools = ['no_such_tool']\n", 2, "profiles.ops.tools"),
+        ("[gateway.Ops]\nplatform = 'webhook'\n", 1, "gateway.Ops"),
+        ("[gateway.ops]\nprofile = 'default'\n", 1, "gateway.ops"),
+        ("[gateway.ops]\nplatform = 'webhook'\nwhen_busy = 'never'\n", 3, "gateway.ops.when_busy"),
+        ("[delivery]\nage_max_s = 0\n", 2, "delivery.age_max_s"),
     ],
 )
 def test_a_mistake_names_line_and_key(tmp_path: Path, text: str, line: int, key: str) -> None:

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import click
 
-from everturn.app import open_app, open_web
+from everturn.app import open_app, open_gateway, open_web
 from everturn.cli.common import check_model, home_option, run
 from everturn.cli.heap import trim_heap_regularly
 from everturn.config import Config, read_config
 from everturn.domain.errors import ModelKeyMissing
 from everturn.domain.secrets import SecretsState
 from everturn.engine import Engine
+from everturn.gateway import GatewayAccounts
 from everturn.tools import SandboxState
 from everturn.web import configure_logs
 from everturn.web import serve as serve_web
@@ -60,7 +61,12 @@ def warn_of_secrets(state: SecretsState) -> None:
 
 async def _serve(config: Config) -> None:
     await check_default(config)
-    async with open_app(config) as app, open_web(app) as web, AsyncExitStack() as stack:
+    async with (
+        open_app(config) as app,
+        open_gateway(app) as gateway,
+        open_web(app, gateway) as web,
+        AsyncExitStack() as stack,
+    ):
         warn_of_secrets(app.keys.state)
         warn_of_readers(config.home)
         warn_of_sandbox(app.toolbox.sandbox_state())
@@ -72,7 +78,13 @@ async def _serve(config: Config) -> None:
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         await stack.enter_async_context(trim_heap_regularly(app.clock))
-        await serve_web(web, config.web, drain=partial(drain, app.engine), on_ready=_say)
+        await serve_web(web, config.web, drain=partial(_stop, app.engine, gateway), on_ready=_say)
+
+
+async def _stop(engine: Engine, gateway: GatewayAccounts, grace_s: float) -> None:
+    """The accounts first: what they received would find no engine."""
+    await gateway.stop()
+    await drain(engine, grace_s)
 
 
 async def drain(engine: Engine, grace_s: float) -> None:

@@ -1,10 +1,10 @@
 """What enters and leaves on its own: updates become turns, and answers are sent to their chats.
 
 Imports domain only; the store and the engine arrive as contracts. Called by gateway and app. Start with
-``account.AccountService``, which serves one account of a platform. Nothing starts it yet.
+``account.AccountService``, which serves one account of a platform.
 """
 
 from everturn.delivery.account import AccountService, AccountServices
-from everturn.delivery.settings import AccountSettings
+from everturn.delivery.settings import AccountSettings, DeliverySettings
 
-__all__ = ["AccountService", "AccountServices", "AccountSettings"]
+__all__ = ["AccountService", "AccountServices", "AccountSettings", "DeliverySettings"]

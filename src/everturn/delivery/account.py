@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 import anyio
 import msgspec
@@ -15,6 +14,7 @@ from everturn.delivery.settings import AccountSettings
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import AccountLease, Update
 from everturn.domain.errors import LeaseLost, Retry
+from everturn.domain.gateway import Admit
 from everturn.domain.platform import Platform
 from everturn.domain.store import Store
 
@@ -31,14 +31,13 @@ class AccountServices(msgspec.Struct, frozen=True):
 
 
 class AccountService:
-    """``admit`` gives the owner whose session an update belongs to. None: its sender is not allowed, and all
-    that is kept of the update is a count (F05)."""
+    """``admit`` decides about the senders of updates (F05)."""
 
     def __init__(
         self,
         account: str,
         platform: Platform,
-        admit: Callable[[Update], str | None],
+        admit: Admit,
         settings: AccountSettings,
         services: AccountServices,
     ) -> None:
@@ -68,12 +67,14 @@ class AccountService:
 
     async def deliver(self, update: Update) -> None:
         """Store an update. Its sender may be told that it was received once this has returned."""
-        owner = self._admit(update)
-        if owner is None:
+        if not update.is_addressed:
+            return  # a group's own conversation
+        admission = await self._admit(update)
+        if admission is None:
             self.strangers += 1
             return
         inbox = self._services.store.delivery.inbox
-        await inbox.receive(owner, update, profile=self._settings.profile)
+        await inbox.receive(admission.owner, update, profile=admission.profile)
         self._intake.bell.ring()
 
     async def _serve(self, lease: AccountLease) -> None:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from everturn.domain.delivery import WhenUnknown
 from everturn.domain.store_values import WhenBusy
+
+AGE_MAX_S = 7 * 24 * 3600.0
+
+
+class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of all accounts."""
+
+    age_max_s: Annotated[
+        Annotated[float, Meta(gt=0)],
+        Meta(description="A message that a platform could not take for this long is undelivered."),
+    ] = AGE_MAX_S
 
 
 class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of an account, and fixed bounds that tests change."""
 
-    profile: str = "default"
     when_busy: WhenBusy = WhenBusy.QUEUE  # what becomes of a message that arrives during a turn
     when_unknown: WhenUnknown = WhenUnknown.REPEAT  # where the platform does not deduplicate
-    age_max_s: float = 7 * 24 * 3600  # after this, what could not be sent is undelivered
+    age_max_s: float = AGE_MAX_S  # after this, what could not be sent is undelivered
     file_bytes_max: int = 50_000_000  # of one file of a message
     poll_s: float = 1.0  # how often to look for work of other processes
     take_s: float = 2.0  # how often to ask for the lease

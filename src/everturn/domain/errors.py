@@ -210,6 +210,19 @@ class Denied(Refused):
     status = 403
 
 
+class HookDenied(Refused):
+    """A posted update was not stored. It does not say why: whoever posted it is not known."""
+
+    code = "hook_denied"
+    status = 401
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The request was not accepted. Nothing was stored.",
+            hint="Check the account's name, its secret and the clock of the sender.",
+        )
+
+
 class BadImport(Refused):
     code = "bad_import"
     status = 422

@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import anyio
 import httpcore2
@@ -17,8 +17,9 @@ from msgspec import Meta
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import Chat, ChatKind, ChatPlace, NewPart, OutgoingPart, RemoteFile, Update
 from everturn.domain.errors import Invalid, PlatformBusy, PlatformRefused
+from everturn.domain.gateway import SenderRole
 from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
-from everturn.gateway.signatures import sign, verify
+from everturn.gateway.signatures import read_secret, sign, verify
 from everturn.tools.schema import ToolFailed
 from everturn.tools.web.fetch import CheckedNetwork
 
@@ -27,12 +28,19 @@ _TIMEOUTS = {"connect": 10.0, "read": 20.0, "write": 20.0, "pool": 10.0}
 _RETRY_AFTER_MAX_S = 24 * 3600.0
 
 
-class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """``keys``: of the secrets; the first signs, all are accepted. ``url``: where answers are posted."""
+SECRETS: Final = ("secret",)
+DEFAULT_ROLE: Final = SenderRole.MEMBER  # of everyone who knows the secret
+CONFIG_ONLY: Final = ("private_addresses",)
 
-    account: str
-    keys: tuple[bytes, ...]
-    url: str
+
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
+    url: Annotated[str, Meta(max_length=2_000, description="Where answers are posted.")]
+    private_addresses: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^[0-9A-Fa-f.:\[\]]+:[0-9]{1,5}$")], ...],
+        Meta(
+            description="Addresses such as 127.0.0.1:9000 that may be reached although they are not public."
+        ),
+    ] = ()
 
 
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -64,18 +72,19 @@ class WebhookPlatform:
     features = Features(edits=False, buttons=False, files=False, typing=False)
 
     def __init__(
-        self, settings: WebhookSettings, clock: Clock, *, allowed: frozenset[tuple[str, int]] = frozenset()
+        self, account: str, settings: WebhookSettings, keys: tuple[bytes, ...], clock: Clock
     ) -> None:
-        """``allowed``: (address, port) pairs that may be reached although they are not public."""
-        self._settings = settings
+        """``keys``: of the secrets; the first signs, all are accepted."""
+        self._account = account
+        self._keys = keys
         self._clock = clock
-        self._network = CheckedNetwork(allowed, _resolve)
+        self._network = CheckedNetwork(frozenset(map(_split_address, settings.private_addresses)), _resolve)
         self._url = _checked_url(settings.url)
 
     def read_update(self, headers: Mapping[str, str], body: bytes) -> Update:
         """The message in a request. Raises Denied unless it was signed for this account, Invalid."""
         now_ms = self._clock.now_ms()
-        message_id = verify(self._settings.keys, headers, body, now_ms / 1000)
+        message_id = verify(self._keys, headers, body, now_ms / 1000)
         try:
             message = _incoming.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -83,12 +92,12 @@ class WebhookPlatform:
                 f"The body of the webhook is not a message: {error}.",
                 hint='Send JSON such as {"text": "…"}, and optionally chat, thread and sender.',
             ) from error
-        place = ChatPlace(self._settings.account, self.name, ChatKind.HOOK, message.chat, message.thread)
+        place = ChatPlace(self._account, self.name, ChatKind.HOOK, message.chat, message.thread)
         return Update(message_id, place, message.sender, message.text)
 
     async def identify(self) -> Identity:
         """A webhook has no identity elsewhere: it is named by its account and the host of its answers."""
-        return Identity(self._settings.account, self._url.host)
+        return Identity(self._account, self._url.host)
 
     async def receive(self, deliver: Deliver) -> None:
         """Nothing to do: messages come in through the server's own address, on any worker."""
@@ -97,7 +106,7 @@ class WebhookPlatform:
     async def send(self, part: OutgoingPart) -> str:
         place = part.chat.place
         body = msgspec.json.encode(_Outgoing(place.chat, place.thread, part.body.text, part.number))
-        signed = sign(self._settings.keys[0], part.id, self._clock.now_ms() // 1000, body)
+        signed = sign(self._keys[0], part.id, self._clock.now_ms() // 1000, body)
         _check_answer(await self._post(signed, body))
         return part.id
 
@@ -139,6 +148,19 @@ class WebhookPlatform:
             raise PlatformBusy(f"{url.host} cannot be reached: {str(error) or 'no answer'}.") from error
         except ToolFailed as error:
             raise PlatformRefused(str(error)) from error
+
+
+def platform(
+    account: str, settings: WebhookSettings, secrets: Mapping[str, str], clock: Clock
+) -> WebhookPlatform:
+    """An account. While its secret is being changed it has two, separated by a space. Raises Invalid."""
+    keys = tuple(read_secret(text) for text in secrets["secret"].split())
+    return WebhookPlatform(account, settings, keys, clock)
+
+
+def _split_address(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    return address.strip("[]"), int(port)
 
 
 def _checked_url(text: str) -> httpx2.URL:

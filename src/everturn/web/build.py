@@ -9,6 +9,7 @@ from functools import partial
 
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.events import AnyPayload
+from everturn.domain.gateway import Gateway
 from everturn.domain.ids import Ids
 from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Models
@@ -25,6 +26,7 @@ from everturn.web.api.account import AccountApi
 from everturn.web.api.documents import DocumentsApi
 from everturn.web.api.files import FilesApi
 from everturn.web.api.folders import FoldersApi
+from everturn.web.api.gateway import GatewayApi
 from everturn.web.api.mcp import McpApi
 from everturn.web.api.models import ModelsApi
 from everturn.web.api.openai import OpenAiApi
@@ -67,6 +69,7 @@ class WebServices:
     keys: Keys | None = None
     toolbox: EverturnToolbox | None = None
     recorder: Recorder | None = None
+    gateway: Gateway | None = None
     clock: Clock = field(default_factory=SystemClock)
     passwords: Passwords = field(default_factory=Passwords)
 
@@ -159,6 +162,8 @@ class _Parts:
             self.accounts, self._audit, self.streams, is_password_configured=is_configured
         ).endpoints()
         yield from self._openai().endpoints()
+        if services.gateway is not None:
+            yield from GatewayApi(services.gateway).endpoints()
         if services.toolbox is not None:
             recorder = services.recorder or Recorder(store, settings.home / "indexes", FilesSettings())
             files = SessionFiles(engine, store, services.toolbox, recorder)

@@ -31,8 +31,9 @@ def service() -> Iterator[WebhookService]:
 
 
 def platform_at(port: int, *keys: bytes) -> WebhookPlatform:
-    settings = WebhookSettings(account="ci", keys=keys or (KEY,), url=f"http://127.0.0.1:{port}/in")
-    return WebhookPlatform(settings, SystemClock(), allowed=frozenset({("127.0.0.1", port)}))
+    address = f"127.0.0.1:{port}"
+    settings = WebhookSettings(url=f"http://{address}/in", private_addresses=(address,))
+    return WebhookPlatform("ci", settings, keys or (KEY,), SystemClock())
 
 
 @pytest.fixture
@@ -159,16 +160,16 @@ async def test_f11_a_program_that_is_not_there_is_tried_again(chat: Chat) -> Non
 async def test_f11_an_address_that_is_not_public_is_refused_before_anything_is_sent(
     service: WebhookService, chat: Chat, host: str
 ) -> None:
-    settings = WebhookSettings(account="ci", keys=(KEY,), url=f"http://{host}:{service.port}/in")
+    settings = WebhookSettings(url=f"http://{host}:{service.port}/in")
     with pytest.raises(PlatformRefused):
-        await WebhookPlatform(settings, SystemClock()).send(part_of(chat, NewPart("hello")))
+        await WebhookPlatform("ci", settings, (KEY,), SystemClock()).send(part_of(chat, NewPart("hello")))
     assert service.attempts == 0
 
 
 @pytest.mark.parametrize("url", ["", "ftp://example.com/", "/in", "http://me:secret@example.com/", "http://"])
 def test_f11_an_address_that_cannot_be_posted_to_is_invalid(url: str) -> None:
     with pytest.raises(Invalid):
-        WebhookPlatform(WebhookSettings(account="ci", keys=(KEY,), url=url), SystemClock())
+        WebhookPlatform("ci", WebhookSettings(url=url), (KEY,), SystemClock())
 
 
 def test_f11_a_secret_is_long_and_in_base64() -> None:

@@ -24,6 +24,7 @@ _TAGS = {
     "files": "Uploads and the full outputs of tools.",
     "account": "Signing in and API tokens.",
     "settings": "Models, keys, tools, policy, memory.",
+    "gateway": "Accounts on messaging platforms.",
     "openai": "For clients that speak the OpenAI API.",
     "server": "Health and metrics.",
 }

@@ -61,6 +61,7 @@ PARAMS: Mapping[str, Param] = {
         Param("provider", "^[a-z0-9][a-z0-9_.-]{0,63}$", "A model provider's name."),
         Param("rule", "^[A-Za-z0-9_.:-]{1,120}$", "A policy rule's id."),
         Param("server", "^[A-Za-z0-9_.-]{1,64}$", "An MCP server's name."),
+        Param("account", "^[a-z0-9][a-z0-9_-]{0,31}$", "The name of an account on a messaging platform."),
         Param("note", "^[A-Za-z0-9_.:-]{1,120}$", "A memory note's id."),
     )
 }

@@ -1,0 +1,101 @@
+"""Finds platforms by name and makes their accounts. A platform is imported when an account uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import MappingProxyType, ModuleType
+from typing import Any, Final, get_type_hints
+
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import Invalid
+from everturn.domain.gateway import SenderRole
+from everturn.domain.platform import Platform
+from everturn.gateway.settings import AccountSetup
+
+# Packages register their own platforms in this group: NAME = "module", as in the table below.
+GROUP: Final = "everturn.platforms"
+_BUILT_IN: Mapping[str, str] = MappingProxyType(
+    {name: f"everturn.gateway.{name}" for name in ("telegram", "slack", "discord", "mail", "webhook")}
+)
+
+
+class PlatformKind(msgspec.Struct, frozen=True):
+    """What a platform's module says about itself.
+
+    ``secrets``: names of the secrets that an account needs. ``default_role``: of senders who are not listed;
+    None: they are strangers. ``config_only``: options that only config.toml may set.
+    """
+
+    name: str
+    secrets: tuple[str, ...]
+    settings: type[msgspec.Struct]
+    make: Callable[..., Platform]  # (account, settings, secrets, clock); each has settings of its own type
+    default_role: SenderRole | None = None
+    config_only: tuple[str, ...] = ()
+
+    def make_platform(
+        self, account: str, setup: AccountSetup, secrets: Mapping[str, str], clock: Clock
+    ) -> Platform:
+        """Raises Invalid for wrong options and missing secrets."""
+        settings = self.read_options(setup)
+        missing = [name for name in self.secrets if not secrets.get(name)]
+        if missing:
+            raise Invalid(
+                f"The account {account} has no {' and no '.join(missing)}.",
+                hint=f"Set it on the page, or with 'everturn gateway secret {account} {missing[0]}'.",
+            )
+        return self.make(account, settings, {name: secrets[name] for name in self.secrets}, clock)
+
+    def read_options(self, setup: AccountSetup) -> msgspec.Struct:
+        """The platform's own settings. Raises Invalid, which names the option."""
+        known = self.settings.__struct_fields__
+        for key in setup.options:
+            if key not in known:
+                hint = (
+                    f"Possible: {', '.join(sorted({*AccountSetup.__struct_fields__, *known} - {'options'}))}."
+                )
+                raise Invalid(f"{key} is not a setting of {self.name} accounts.", hint=hint, key=key)
+        try:
+            return msgspec.convert(setup.options, self.settings)
+        except msgspec.ValidationError as error:
+            raise Invalid(
+                f"A setting of the {self.name} account is wrong: {error}.", hint="Correct it."
+            ) from error
+
+
+def find_platform(name: str) -> PlatformKind:
+    """Raises Invalid if there is no such platform, or if a library that it needs is not installed."""
+    module = _import(name, _places())
+    # ``Any``: a module is typed by nothing; what is missing here is a mistake in that module.
+    found: Any = module
+    return PlatformKind(
+        name=name,
+        secrets=tuple(found.SECRETS),
+        settings=get_type_hints(found.platform)["settings"],
+        make=found.platform,
+        default_role=getattr(module, "DEFAULT_ROLE", None),
+        config_only=tuple(getattr(module, "CONFIG_ONLY", ())),
+    )
+
+
+def _places() -> dict[str, str]:
+    """Modules by platform. Built-in platforms cannot be replaced."""
+    return {**{entry.name: entry.value for entry in entry_points(group=GROUP)}, **_BUILT_IN}
+
+
+def _import(name: str, places: Mapping[str, str]) -> ModuleType:
+    place = places.get(name)
+    try:
+        if place is not None:
+            return import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name != place:
+            raise Invalid(
+                f"The platform {name} needs the package {error.name}, which is not installed.",
+                hint=f"Install it: pip install 'everturn[{name}]'.",
+            ) from error
+    raise Invalid(f"There is no platform {name[:64]!r}.", hint=f"Possible: {', '.join(sorted(places))}.")

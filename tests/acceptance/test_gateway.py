@@ -1,0 +1,56 @@
+"""Accounts on messaging platforms, with the real server."""
+
+from __future__ import annotations
+
+import base64
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from everturn.domain.clock import SystemClock
+from everturn.gateway.signatures import sign
+from everturn.testing.ports import free_port
+from everturn.testing.webhook_service import WebhookService
+from everturn.testing.wires import WireAnswer, WireServer, openai_answer
+from tests.acceptance.command_line import environment, server
+from tests.waiting import until
+
+pytestmark = pytest.mark.anyio
+KEY = bytes(range(32))
+SECRET = "whsec_" + base64.b64encode(KEY).decode()
+BODY = b'{"text": "deployed", "chat": "deploys", "sender": "ci"}'
+
+
+def config(port: int) -> str:
+    return f"""
+[gateway.ci]
+platform = "webhook"
+url = "http://127.0.0.1:{port}/in"
+private_addresses = ["127.0.0.1:{port}"]
+"""
+
+
+async def test_a_signed_message_is_answered_by_the_real_server_once(
+    data_dir: Path, wires: WireServer
+) -> None:
+    wires.play(*[WireAnswer(openai_answer(["Well done."])) for _ in range(3)])
+    receiver, port = WebhookService(KEY, SystemClock()), free_port()
+    with receiver.serve():
+        (data_dir / "config.toml").write_text(config(receiver.port))
+        environ = environment(data_dir, wires, PYTHONUNBUFFERED="1", EVERTURN_GATEWAY_CI_SECRET=SECRET)
+        async with (
+            server(environ, port),
+            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http,
+        ):
+            headers = sign(KEY, "msg_1", int(time.time()), BODY) | {"content-type": "application/json"}
+            for _ in range(2):  # the second is a repeat
+                answer = await http.post("/hooks/ci", content=BODY, headers=headers)
+                assert (answer.status_code, answer.content) == (202, b"")
+            await until("the answer is posted", receiver.read)
+            forged = await http.post("/hooks/ci", content=BODY + b" ", headers=headers)
+            unknown = await http.post("/hooks/nobody", content=BODY, headers=headers)
+            assert (forged.status_code, unknown.status_code) == (401, 401)
+            assert forged.content == unknown.content  # it does not tell which accounts there are
+    assert receiver.read() == ["Well done."]
