@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Session } from "../src/api/types";
-import { emptyList, hear, put, revive, type SessionList } from "../src/state/list";
+import { emptyList, hear, put, revive, titleOf, type SessionList } from "../src/state/list";
 
 function row(number: number, version = 1): Session {
   return { id: `ses_${number}`, owner: "o", version, position: 0, created_at: 1, updated_at: 1_000 - number } as Session;
@@ -26,6 +26,14 @@ describe("the session list", () => {
     const list = put(hear(emptyList, { kind: "session.deleted", session_id: "ses_3" }), page);
     expect(list.rows.has("ses_3")).toBe(false);
     expect(list.rows.size).toBe(99);
+  });
+
+  it("calls a session by its first words until it has a title", () => {
+    const named = { ...row(1), preview: "the last answer" };
+    expect(titleOf(named)).toBe("the last answer");
+    expect(titleOf({ ...named, first_words: "the first question" })).toBe("the first question");
+    expect(titleOf({ ...named, first_words: "", title: "A title" })).toBe("A title");
+    expect(titleOf(row(1))).toBe("");
   });
 
   it("shows a deleted session again when it is restored", () => {

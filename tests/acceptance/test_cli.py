@@ -19,6 +19,7 @@ import pytest
 
 import everturn
 from everturn.domain.sessions import NewSession, SessionPatch
+from everturn.domain.store_values import Submission
 from everturn.engine import Preferences, write_preferences
 from everturn.store import open_store
 from everturn.testing.wires import (
@@ -124,6 +125,15 @@ async def test_sessions_all_adds_archived_ones_but_neither_deleted_nor_ephemeral
     assert [json.loads(line)["title"] for line in done.stdout.splitlines()] == ["Archived", "Kept"]
     refused = await command(data_dir, "export", deleted.id)
     assert refused.returncode == 1
+
+
+async def test_sessions_are_called_by_their_first_words_until_they_have_a_title(data_dir: Path) -> None:
+    async with open_store(data_dir=data_dir) as store:
+        session = await store.sessions.create("local")
+        for text in ("First\x1b[2J words\nmore", "last words"):
+            await store.turns.accept("local", session.id, Submission(text=text))
+    shown = (await command(data_dir, "sessions")).stdout
+    assert shown.rstrip().endswith("  First[2J words")
 
 
 async def test_run_says_that_an_earlier_turn_of_the_session_waits(data_dir: Path, wires: WireServer) -> None:

@@ -11,7 +11,21 @@ from everturn.domain.sessions import NewSession, SessionFilter, SessionPatch
 from everturn.domain.store_values import Request, SearchOrder
 from everturn.store import Store
 from everturn.store.sessions import search
-from tests.acting import CRASHED, ME, answered, append, ask, new_session, say, start, wish, words
+from tests.acting import (
+    CRASHED,
+    ME,
+    answer,
+    answered,
+    append,
+    ask,
+    claim,
+    complete,
+    new_session,
+    say,
+    start,
+    wish,
+    words,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +69,40 @@ async def test_a06_the_list_is_exact_after_every_write(store: Store) -> None:
     assert await listed() == (None, 0, 0, "completed", 5, "a longer answer")
     await store.transcript.undo(ME, session.id, Request())
     assert (await listed())[3:5] == ("cancelled", 5)
+
+
+async def test_a06_a_session_without_a_title_keeps_its_first_words(store: Store) -> None:
+    session = await new_session(store)
+
+    async def first_words() -> str:
+        (row,) = (await store.sessions.list(ME)).items
+        assert row == await store.sessions.get(ME, session.id)
+        return row.first_words
+
+    assert await first_words() == ""
+    await say(store, session.id, "\n what   is\tthis?\nA second line.")
+    assert await first_words() == "what is this?", "from the moment it is accepted"
+    first = await claim(store, session_id=session.id)
+    await complete(store, first, await append(store, first, answer("An elephant.")))
+    await answered(store, session.id, "and that?", "A tree.")
+    await say(store, session.id, "waiting")
+    assert await first_words() == "what is this?"
+    held = await claim(store, session_id=session.id)
+    await complete(store, held, await append(store, held, answer("Yes.")))
+    await store.transcript.retry(ME, session.id, first.turn.id, Request(), text="who is this?")
+    held = await claim(store, session_id=session.id)
+    await complete(store, held, await append(store, held, answer("A man.")))
+    assert await first_words() == "who is this?", "the first message was edited"
+    await store.transcript.select(ME, session.id, first.turn.id, Request())
+    assert await first_words() == "what is this?"
+    await store.transcript.clear(ME, session.id, Request())
+    await answered(store, session.id, "x" * 1000, "Once more.")
+    assert await first_words() == "x" * 160
+    branch = await store.transcript.branch(ME, session.id, None, Request())
+    assert branch.first_words == "x" * 160
+    named = await store.sessions.set_title(ME, session.id, "Animals")
+    assert named.first_words == "", "it is called by its title"
+    assert await store.upkeep.check() == []
 
 
 async def test_a06_search_finds_what_was_indexed_and_forgets_what_was_deleted(store: Store) -> None:

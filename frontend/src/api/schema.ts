@@ -789,6 +789,8 @@ export interface components {
             messages?: number;
             /** @default  */
             preview?: string;
+            /** @default  */
+            first_words?: string;
             /** @default 0 */
             transcript_version?: number;
         };

@@ -4,7 +4,7 @@ import type { Hits, ListEvent, Session, Trouble } from "../api/types";
 import { Disk } from "../keep/disk";
 import type { LocalFile, Unsent } from "../keep/unsent";
 import { answerOf, textOf } from "../state/items";
-import { needsYou } from "../state/list";
+import { needsYou, titleOf } from "../state/list";
 import { words } from "../words";
 import { Connection } from "./connection.svelte";
 import { ModelList } from "./models.svelte";
@@ -169,12 +169,8 @@ export class Page {
     return this.followed.get(id)?.status === "gone" || this.sessions.isDeleted(id);
   }
 
-  /** Until a session has a title it is called by its first words, which stay, not by its last, which change. */
   titleOf(session: Session): string {
-    if (session.title) return session.title;
-    const known = this.followed.get(session.id)?.conversation;
-    const first = known && !known.before ? textOf(known.turns[0]?.asked ?? null) : "";
-    return first.split("\n")[0] || session.preview || words.untitled;
+    return titleOf(session) || words.untitled;
   }
 
   private markRead(): void {

@@ -68,6 +68,11 @@ export interface GroupWords {
   month: (at: number) => string;
 }
 
+/** Until a session has a title it is called by its first words, which stay. An attachment alone has none: then by its last. */
+export function titleOf(row: Session): string {
+  return row.title || row.first_words || row.preview || "";
+}
+
 export function needsYou(row: Session): boolean {
   return (row.asks ?? 0) > 0;
 }

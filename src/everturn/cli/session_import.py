@@ -26,7 +26,7 @@ from everturn.workspace import import_archive, open_archive
 def import_(files: tuple[Path, ...], home: Path | None) -> None:
     """Import sessions that were exported as JSON or as archives. Each is imported whole or not at all."""
     for session in with_store(home, lambda store, config: _import_all(store, config, files), makes_one=True):
-        title = printable(session.title or "Untitled session")
+        title = printable(session.title or session.first_words or "Untitled session")
         click.echo(f"{session.id}  {title}  ({session.messages} messages)")
 
 

@@ -51,7 +51,8 @@ async def _newest(store: Store, config: Config, limit: int, is_all: bool) -> lis
 def _as_line(session: Session) -> str:
     """The title comes last, so that it need not be shortened to keep the columns aligned."""
     changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated_at / 1000))
-    title = "".join(char for char in session.title or "Untitled session" if char.isprintable())
+    name = session.title or session.first_words or "Untitled session"
+    title = "".join(char for char in name if char.isprintable())
     return f"{session.id}  {changed}  {_state(session):<11}  {title}"
 
 

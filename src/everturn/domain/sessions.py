@@ -50,7 +50,8 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     asks: int = 0  # open approvals and questions
     is_unread: bool = False
     messages: int = 0
-    preview: str = ""
+    preview: str = ""  # its last words
+    first_words: str = ""  # what lists call it until it has a title; empty then
     transcript_version: int = 0  # the version at which the transcript last changed
 
 

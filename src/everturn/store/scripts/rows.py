@@ -30,6 +30,7 @@ _parts: msgspec.json.Decoder[tuple[tuple[int, ...], tuple[AnyPart, ...]]] = msgs
     tuple[tuple[int, ...], tuple[AnyPart, ...]]
 )
 
+_FIRST_WORDS_CHARS = 160
 _IS_STEERING = 1
 _IS_RECOVERED = 2
 _IS_IMPORTED = 4
@@ -100,6 +101,12 @@ class SessionRow(msgspec.Struct, frozen=True):
         return self.session.owner
 
 
+def _first_words(text: str) -> str:
+    """The first line that says something, in one piece."""
+    lines = text.strip().splitlines()
+    return " ".join(lines[0].split())[:_FIRST_WORDS_CHARS] if lines else ""
+
+
 def session_of(row: SessionColumns) -> SessionRow:
     session = Session(
         id=row.id,
@@ -129,6 +136,7 @@ def session_of(row: SessionColumns) -> SessionRow:
         is_unread=bool(row.is_unread),
         messages=row.messages,
         preview=row.preview,
+        first_words=_first_words(row.first_text),
         transcript_version=row.transcript_version,
     )
     return SessionRow(

@@ -291,7 +291,7 @@ def _html_part(part: object) -> str:
 
 
 def _title(session: Session) -> str:
-    return session.title or "Untitled session"
+    return session.title or session.first_words or "Untitled session"
 
 
 def _date(at: int) -> str:

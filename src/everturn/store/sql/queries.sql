@@ -7,7 +7,12 @@ s.key, (SELECT id FROM turns WHERE turn_no = s.head_no) AS head,
 (SELECT id FROM turns WHERE turn_no = s.redo_no) AS redo_to, s.pinned, s.archived, s.private, s.tags, s.project, s.machine,
 s.profile, s.model,
 (SELECT id FROM turns WHERE turn_no = s.active_no) AS active_turn, s.active_state, s.last_state, s.queued, s.asks,
-s.is_unread, s.messages, s.preview, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through,
+s.is_unread, s.messages, s.preview,
+CASE WHEN s.title <> '' THEN '' ELSE coalesce((
+  SELECT substr(m.text, 1, 400) FROM turns r JOIN messages m ON m.turn_no = r.turn_no AND m.ordinal = 0
+  WHERE r.session_no = s.session_no AND r.parent_no IS NULL
+  ORDER BY r.has_parent DESC, r.is_off_path, CASE WHEN r.has_parent = 1 THEN -r.turn_no ELSE r.turn_no END LIMIT 1
+), '') END AS first_text, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through,
 s.transcript_version, s.kind, s.deleted_at
 
 -- macro: turn_columns

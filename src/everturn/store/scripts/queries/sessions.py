@@ -41,6 +41,7 @@ class SessionColumns(Columns, frozen=True):
     is_unread: int
     messages: int
     preview: str
+    first_text: str  # the beginning of the first message; empty if there is a title
     head_no: int | None
     redo_no: int | None
     redo_all: int
