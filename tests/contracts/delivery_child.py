@@ -8,8 +8,8 @@ from pathlib import Path
 
 from everturn.delivery import AccountService, AccountServices, AccountSettings
 from everturn.domain.clock import SystemClock
-from everturn.domain.delivery import Update
-from everturn.domain.gateway import Admission, SenderRole
+from everturn.domain.delivery import SenderRole, Update
+from everturn.domain.gateway import Admission
 from everturn.gateway.webhook import WebhookPlatform, WebhookSettings
 from everturn.store import open_store
 from everturn.testing import Say, ScriptedModel

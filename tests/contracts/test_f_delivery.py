@@ -12,9 +12,9 @@ import pytest
 
 from everturn.delivery import AccountService, AccountServices, AccountSettings
 from everturn.domain.clock import SystemClock
-from everturn.domain.delivery import NewPart, PartState, RemoteFile, Update, WhenUnknown
+from everturn.domain.delivery import NewPart, PartState, RemoteFile, SenderRole, Update, WhenUnknown
 from everturn.domain.errors import PlatformBusy, PlatformRefused
-from everturn.domain.gateway import Admission, SenderRole
+from everturn.domain.gateway import Admission
 from everturn.domain.messages import Attachment
 from everturn.domain.platform import Deliver
 from everturn.store import Store

@@ -74,7 +74,8 @@ class AccountService:
             self.strangers += 1
             return
         inbox = self._services.store.delivery.inbox
-        await inbox.receive(admission.owner, update, profile=admission.profile)
+        admitted = msgspec.structs.replace(update, role=admission.role)
+        await inbox.receive(admission.owner, admitted, profile=admission.profile)
         self._intake.bell.ring()
 
     async def _serve(self, lease: AccountLease) -> None:

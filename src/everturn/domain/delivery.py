@@ -76,6 +76,14 @@ class ChatKind(Words):
     HOOK = "hook"
 
 
+class SenderRole(Words):
+    """What the sender of a message may do."""
+
+    OWNER = "owner"  # the person whose agent this is: may answer approvals
+    MEMBER = "member"  # talks to the owner's agent; what they write is not trusted
+    GUEST = "guest"  # has sessions and memory of their own, and sees nothing of the owner's
+
+
 class ChatPlace(msgspec.Struct, frozen=True):
     """Where a chat is: an account, and the platform's names of the chat and of a thread in it."""
 
@@ -114,7 +122,8 @@ class UpdateKind(Words):
 class Update(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a person did in a chat. ``id`` is the platform's own, the same each time it is delivered.
 
-    ``number`` grows with the order of messages in the chat, where the platform has such a number.
+    ``number`` grows with the order of messages in the chat, where the platform has such a number. ``role`` is
+    not the platform's to say: it is set when the sender is admitted, and stored with the update.
     """
 
     id: str
@@ -129,6 +138,7 @@ class Update(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: UpdateKind = UpdateKind.MESSAGE
     press: str = ""  # the data of the pressed button
     is_addressed: bool = True  # in a group: the bot is mentioned or replied to, or it is a command
+    role: SenderRole = SenderRole.MEMBER
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -8,16 +8,8 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from everturn.domain.delivery import Update
+from everturn.domain.delivery import SenderRole, Update
 from everturn.domain.words import Words
-
-
-class SenderRole(Words):
-    """What the sender of a message may do."""
-
-    OWNER = "owner"  # the person whose agent this is: may answer approvals
-    MEMBER = "member"  # talks to the owner's agent; what they write is not trusted
-    GUEST = "guest"  # has sessions and memory of their own, and sees nothing of the owner's
 
 
 class Admission(msgspec.Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from everturn.domain.delivery import Update
-from everturn.domain.gateway import Admission, SenderRole
+from everturn.domain.delivery import SenderRole, Update
+from everturn.domain.gateway import Admission
 from everturn.gateway.settings import AccountSetup
 
 

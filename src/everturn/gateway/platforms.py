@@ -11,8 +11,8 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 from everturn.domain.clock import Clock
+from everturn.domain.delivery import SenderRole
 from everturn.domain.errors import Invalid
-from everturn.domain.gateway import SenderRole
 from everturn.domain.platform import Platform
 from everturn.gateway.settings import AccountSetup
 

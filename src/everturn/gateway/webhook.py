@@ -15,9 +15,17 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain.clock import Clock
-from everturn.domain.delivery import Chat, ChatKind, ChatPlace, NewPart, OutgoingPart, RemoteFile, Update
+from everturn.domain.delivery import (
+    Chat,
+    ChatKind,
+    ChatPlace,
+    NewPart,
+    OutgoingPart,
+    RemoteFile,
+    SenderRole,
+    Update,
+)
 from everturn.domain.errors import Invalid, PlatformBusy, PlatformRefused
-from everturn.domain.gateway import SenderRole
 from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
 from everturn.gateway.signatures import read_secret, sign, verify
 from everturn.tools.schema import ToolFailed
