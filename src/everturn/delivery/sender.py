@@ -92,7 +92,7 @@ class Sender:
             reason = str(error) or type(error).__name__
             await self._write(lambda: outbox.mark_unknown(lease, part.id, reason))
         else:
-            spacing_ms = round(self._platform.limits.chat_spacing_s * 1000)
+            spacing_ms = round(self._platform.limits.spacing_s(part.chat.place.kind) * 1000)
             await self._write(lambda: outbox.mark_sent(lease, part.id, external_id, spacing_ms=spacing_ms))
 
     def _retry_at(self, part: OutgoingPart, after_s: float | None) -> int:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from everturn.domain.delivery import Chat, NewPart, OutgoingPart, RemoteFile, Update
+from everturn.domain.delivery import Chat, ChatKind, NewPart, OutgoingPart, RemoteFile, Update
 
 # Stores an update; the platform acknowledges it when this has returned, and never if it raises.
 Deliver = Callable[[Update], Awaitable[None]]
@@ -27,6 +27,11 @@ class SendLimits(msgspec.Struct, frozen=True):
 
     per_s_max: float = 0
     chat_spacing_s: float = 0
+    group_spacing_s: float = 0  # in groups, where it is longer
+
+    def spacing_s(self, kind: ChatKind) -> float:
+        """How long after a part the next one may follow in a chat of this kind."""
+        return max(self.chat_spacing_s, self.group_spacing_s if kind is ChatKind.GROUP else 0)
 
 
 class Features(msgspec.Struct, frozen=True):

@@ -1,0 +1,9 @@
+"""Telegram: one bot is one account. Needs the extra ``telegram`` (aiogram).
+
+``platform`` makes it; ``updates`` reads what arrives; ``failures`` says what an error means. Imported only
+when an account is configured: the client takes seconds to load.
+"""
+
+from everturn.gateway.telegram.platform import SECRETS, TelegramPlatform, TelegramSettings, platform
+
+__all__ = ["SECRETS", "TelegramPlatform", "TelegramSettings", "platform"]
