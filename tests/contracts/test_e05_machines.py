@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from everturn.domain import events as ev
@@ -19,6 +20,7 @@ from everturn.domain.store_values import NO_REQUEST
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.domain.trees import EMPTY_TREE, Reason
 from everturn.domain.turns import TurnState
+from everturn.domain.working_copies import FileChoices, FilesChoice
 from everturn.engine import turn_workspace
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, HoldingProbe
@@ -63,12 +65,14 @@ class Server:
         self._clock = clock
         self._probe = probe
 
+        self.recorder = Recorder(store, home / "indexes", FilesSettings())
+
     @property
     def options(self) -> dict[str, Any]:
         tools = [FakeTool("write", write), FakeTool("read", read, reads_only=True, is_safe_to_repeat=True)]
         return {
             "toolbox": FakeToolbox(*tools, workspace=self.folder.resolve()),
-            "recorder": Recorder(self.store, self.home / "indexes", FilesSettings()),
+            "recorder": self.recorder,
             "clock": self._clock,
             "probe": self._probe,
         }
@@ -210,6 +214,95 @@ async def test_e05_later_changes_on_the_first_machine_are_stored_when_the_sessio
     assert found.id in await history(here.store, session, "a.txt"), "or nobody would find it"
 
 
+async def test_e05_a_machine_that_dies_with_files_put_aside_begins_again(
+    here: Server, there: Server, probe: HoldingProbe, open_another: OpenAnother, data_dir: Path
+) -> None:
+    """What was put aside is in the history once, and the files that come are those of the session."""
+    async with here.run(writes("a.txt", "one"), "done") as h:
+        session = await h.new_session()
+        await h.run(session)
+    (here.folder / "mine.txt").write_text("not recorded")
+    async with there.run(writes("a.txt", "two"), "done") as h:
+        await h.run(session)
+    probe.hold(Moment.FILES_PUT_ASIDE)
+    async with here.crash(reads("a.txt")) as h:
+        accepted = await h.send(session)
+        await probe.reached(Moment.FILES_PUT_ASIDE)
+    probe.release_all()
+    assert here.files == {"a.txt": "one", "mine.txt": "not recorded"}
+    assert await is_on(there, session)
+    await release_dead(open_another, data_dir)
+    async with here.run(reads("a.txt"), "done") as h:
+        turn = await h.settled(accepted.turn.id)
+        result = (await payloads(h, session, ev.ToolFinished))[-1]
+    assert turn.state is TurnState.COMPLETED
+    assert result.text.endswith("two")
+    assert here.files == {"a.txt": "two"}
+    made = await here.store.checkpoints.of_session(OWNER, session.id)
+    assert [one.cause for one in made].count(Cause.FOUND) == 1
+    assert len(await history(here.store, session, "mine.txt")) >= 1
+
+
+async def test_e05_two_who_need_the_files_at_once_bring_them_once(
+    here: Server, there: Server, probe: HoldingProbe
+) -> None:
+    async with here.run(writes("a.txt", "one"), "done") as h:
+        session = await h.new_session()
+        await h.run(session)
+    saved: list[str] = []
+    one_saved = anyio.Event()
+
+    async def save(restorer: Restorer, name: str) -> None:
+        async with restorer.hold(session) as folder:
+            (folder / name).write_text(name)
+            await there.recorder.save(session, folder)
+            saved.append(name)
+            one_saved.set()
+
+    probe.hold(Moment.FILES_RESTORED)
+    async with there.run() as h, anyio.create_task_group() as group:
+        restorer = h.engine.restorer
+        assert restorer is not None
+        group.start_soon(save, restorer, "first")
+        await probe.reached(Moment.FILES_RESTORED)
+        group.start_soon(save, restorer, "second")
+        with anyio.move_on_after(0.5):  # without the lock the second is done before the first
+            await one_saved.wait()
+        assert not saved
+        probe.release_all()
+    assert sorted(saved) == ["first", "second"]
+    assert sorted(there.files) == ["a.txt", "first", "second"]
+    assert await is_on(there, session)
+
+
+async def test_e05_a_plan_waits_for_the_files_that_a_claim_brings(
+    here: Server, there: Server, probe: HoldingProbe
+) -> None:
+    async with here.run(writes("a.txt", "one"), "done") as h:
+        session = await h.new_session()
+        await h.run(session)
+    probe.hold(Moment.FILES_RESTORED)
+    async with there.run(reads("a.txt"), "done") as h:
+        accepted = await h.send(session)
+        await probe.reached(Moment.FILES_RESTORED)
+        planned = anyio.Event()
+
+        async def plan() -> None:
+            await h.engine.moves.plan_restore(OWNER, session.id, EMPTY_TREE, ())
+            planned.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(plan)
+            with anyio.move_on_after(0.5):  # without the lock the plan brings the files, too
+                await planned.wait()
+            assert not planned.is_set()
+            probe.release_all()
+        turn = await h.settled(accepted.turn.id)
+        moved = await payloads(h, session, ev.FilesMoved)
+    assert turn.state is TurnState.COMPLETED
+    assert len(moved) == 1, "the turn was not released and claimed again"
+
+
 async def test_e06_a_take_over_tells_the_model_what_is_missing(here: Server, there: Server) -> None:
     async with here.run(writes("a.txt", "one"), "done", writes("a.txt", "two"), "done") as h:
         session = await h.new_session()
@@ -344,3 +437,26 @@ async def test_e05_an_undo_that_one_machine_could_not_finish_is_finished_on_anot
     assert there.files == {"a.txt": "one"}
     assert (await there.store.working_copies.get(OWNER, session.id)).wanted is None
     assert await is_on(there, session)
+
+
+async def test_e05_what_the_user_kept_in_an_unfinished_undo_is_kept_on_another_machine(
+    here: Server, there: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with here.run(writes("a.txt", "one"), "done", writes("a.txt", "two"), "done") as h:
+        session = await h.new_session()
+        await h.run(session)
+        await h.run(session)
+    (here.folder / "a.txt").write_text("mine")
+
+    async def full(*_: object) -> None:
+        raise DiskFull("The disk is full.")
+
+    monkeypatch.setattr(Restorer, "finish", full)
+    async with here.run() as h:
+        with pytest.raises(DiskFull):
+            choices = FileChoices(paths={"a.txt": FilesChoice.KEEP})
+            await h.engine.undo(OWNER, session.id, NO_REQUEST, choices)
+    monkeypatch.undo()
+    async with there.run(reads("a.txt"), "done") as h:
+        await h.run(session)
+    assert there.files == {"a.txt": "mine"}

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from everturn.domain import events as ev
@@ -17,6 +18,7 @@ from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.domain.tool import Emit, ToolCall, ToolResult
+from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, HoldingProbe
@@ -168,6 +170,33 @@ async def test_e05_what_a_user_changes_before_answering_is_stored_before_going_b
     assert {path.name for path in workspace.iterdir()} == {"log.txt"}
     assert await files_in(store, made[-2].tree) == {"log.txt": b"ax", "mine.txt": b"by hand"}
     assert await files_in(store, made[-1].tree) == {"log.txt": b"a"}
+
+
+async def test_e05_a_plan_waits_while_a_turn_goes_back(
+    store: Store, probe: HoldingProbe, options: dict[str, Any], workspace: Path
+) -> None:
+    """Otherwise it would count the files from before the call as a user's changes."""
+    async with in_doubt(store, probe, options) as doubt:
+        h, planned = doubt.harness, anyio.Event()
+        probe.hold(Moment.FILES_RESTORED)
+        ask = await h.ask(doubt.session)
+        await h.engine.answer(OWNER, ask.id, DoubtAnswer.NOT_RUN, by=OWNER)
+        await probe.reached(Moment.FILES_RESTORED)
+
+        async def plan() -> None:
+            shown = await h.engine.moves.plan_restore(OWNER, doubt.session.id, EMPTY_TREE, ())
+            assert shown is not None
+            assert not shown.conflicts
+            planned.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(plan)
+            with anyio.move_on_after(0.5):
+                await planned.wait()
+            assert not planned.is_set()
+            probe.release_all()
+        assert (await h.settled(doubt.turn_id)).state is TurnState.COMPLETED
+    assert (workspace / "log.txt").read_text() == "a"
 
 
 async def test_e05_going_back_before_any_checkpoint_empties_the_folder(

@@ -40,6 +40,7 @@ class Moment(StrEnum):
     )
     CHECKPOINT_COMMITTED = "checkpoint.committed"  # the row is durable, no event names it
     FILES_PLANNED = "files.planned"  # the present files are stored, the conversation has not moved
+    FILES_PUT_ASIDE = "files.put_aside"  # what lay in a folder is stored, the files that come are not there
     FILES_RESTORED = "files.restored"  # the folder holds what is wanted, its row does not say so
     SPOOL_SYNCED = "spool.synced"  # events are in the spool file, not in the database
     SPOOL_DELIVERED = "spool.delivered"  # events are in the database, the file still has them

@@ -96,7 +96,7 @@ class Engine:
         self._lease = lease_of(store, clock, settings)
         restorer = None if recorder is None else Restorer(store, recorder, self._folder_of, self._probe)
         self.moves = Moves(store, restorer)
-        self._restorer = restorer
+        self.restorer = restorer
         services = TurnServices(
             store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory, recorder, restorer
         )
@@ -376,8 +376,8 @@ class Engine:
 
     async def _finish_restores(self) -> None:
         """Finish what was being restored when the last process ended."""
-        if self._restorer is not None:
-            for session_id, error in (await self._restorer.finish_all()).items():
+        if self.restorer is not None:
+            for session_id, error in (await self.restorer.finish_all()).items():
                 _log.warning("files of %s: %s", session_id, error.message)
 
     async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:

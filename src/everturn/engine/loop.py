@@ -19,6 +19,7 @@ from everturn.domain.errors import (
     SteeringWaits,
     StorageAway,
     WorkspaceUnreadable,
+    WorkspaceUnwritable,
 )
 from everturn.domain.fold import CallState
 from everturn.domain.memory import MemoryProvider
@@ -121,7 +122,7 @@ class TurnLoop:
             return None
         try:
             await self._services.restorer.finish(self._claim.session)
-        except (DiskFull, DiskReadOnly, StorageAway, WorkspaceUnreadable) as error:
+        except (DiskFull, DiskReadOnly, StorageAway, WorkspaceUnreadable, WorkspaceUnwritable) as error:
             return error
         return None
 

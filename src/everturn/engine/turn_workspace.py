@@ -4,6 +4,8 @@ call that may change them, and restored where the user goes back."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,15 +22,16 @@ from everturn.domain.checkpoints import (
     NewCheckpoint,
     merge_changes,
 )
-from everturn.domain.errors import Retry, Stopped
+from everturn.domain.errors import DiskFull, DiskReadOnly, Retry, Stopped, WorkspaceUnwritable
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim
 from everturn.domain.tool import Tool, ToolCall
 from everturn.domain.trees import EMPTY_TREE
+from everturn.domain.working_copies import WorkingCopy
 from everturn.engine.file_notes import changed_note, moved_note, notes_in, saved_note, went_back_note
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
-from everturn.workspace import Arrival, Arrived, Recorder
+from everturn.workspace import Arrival, Arrived, Recorder, hold_folder
 
 _log = logging.getLogger("everturn.engine")
 GOING_BACK: Final = (DoubtAnswer.GO_BACK_AND_RUN, DoubtAnswer.NOT_RUN)
@@ -69,9 +72,10 @@ class TurnWorkspace:
         if self._recorder is None:
             return
         arrival = Arrival(self._store, self._recorder, self._services.probe)
-        arrived = await arrival.bring(
-            self._claim.session, workspace, announce=self._announce, report=self._report
-        )
+        with _interrupting():
+            arrived = await arrival.bring(
+                self._claim.session, workspace, announce=self._announce, report=self._report
+            )
         if arrived is not None:
             changes = arrived.changes
             note = moved_note(arrived.former.name, changes.left_out, changes.left_out_total, arrived.kept)
@@ -216,9 +220,15 @@ class TurnWorkspace:
 
         Raises WorkspaceUnwritable, Fenced, and what the blobs and the store raise.
         """
-        recorder, session, checkpoints = self._recorder, self._claim.session, self._store.checkpoints
-        if recorder is None or session.project is not None:
+        recorder = self._recorder
+        if recorder is None or self._claim.session.project is not None:
             return
+        async with hold_folder(workspace):
+            with _interrupting():
+                await self._go_back(recorder, workspace, files)
+
+    async def _go_back(self, recorder: Recorder, workspace: Path, files: FilesInDoubt) -> None:
+        session, checkpoints = self._claim.session, self._store.checkpoints
         await self._find(recorder, workspace)
         last = await checkpoints.last(session.owner, session.id)
         before = last.tree if last is not None else EMPTY_TREE
@@ -226,7 +236,8 @@ class TurnWorkspace:
         if files.before != START:
             tree = (await checkpoints.get(session.owner, session.id, files.before)).tree
         seen = await recorder.look(session, workspace)
-        brought = await recorder.bring(session, workspace, seen.folder, tree)
+        goal = WorkingCopy(present=seen.tree, wanted=tree)
+        brought = await recorder.bring(session, workspace, goal, known=seen.folder)
         await self._services.probe.reach(Moment.FILES_RESTORED, self._claim.turn.id)
         rest = brought.rest
         done = Changes(brought.done.changed, brought.done.changed_total, rest.left_out, rest.left_out_total)
@@ -243,6 +254,16 @@ class TurnWorkspace:
             await recorder.remember(session.id, brought.after)
         if done.changed_total or brought.kept:
             self._notes.append(went_back_note(done, brought.kept))
+
+
+@contextmanager
+def _interrupting() -> Iterator[None]:
+    """A disk that is full or read-only interrupts the turn: it can be resumed when that is mended. Released,
+    it would be claimed again at once."""
+    try:
+        yield
+    except (DiskFull, DiskReadOnly) as error:
+        raise WorkspaceUnwritable(error.message) from error
 
 
 def _event(made: Checkpoint) -> ev.FilesChanged:

@@ -19,7 +19,7 @@ from everturn.domain.store import Store
 from everturn.domain.working_copies import WorkingCopy
 from everturn.engine import Engine
 from everturn.tools import EverturnToolbox
-from everturn.workspace import Arrival, Compare, FolderView, Recorder, TreeView, Versions, View, save_file
+from everturn.workspace import Compare, FolderView, Recorder, Restorer, TreeView, Versions, View, save_file
 
 _log = logging.getLogger("everturn.web")
 
@@ -38,6 +38,7 @@ class SessionFiles:
         self._store = store
         self._toolbox = toolbox
         self._recorder = recorder
+        self._restorer = engine.restorer or Restorer(store, recorder, self._folder)
         self.versions = Versions(store.blobs)
         self.compare = Compare(self.versions)
 
@@ -85,12 +86,7 @@ class SessionFiles:
         Raises StaleFile, WrongState, and as ``save_file``.
         """
         session = await self._engine.session(owner, session_id)
-        await self._engine.moves.finish(owner, session_id)  # e.g. a branch that was not used yet
         copy = await self._store.working_copies.get(owner, session_id)
-        if copy.wanted is not None:
-            raise WrongState(
-                "The files of this session are being restored. Nothing was saved.", hint="Try again."
-            )
         is_project = session.project is not None
         if not self._is_here(session, copy) and (is_project or session.active_turn is not None):
             name = Machine.parse(session.machine or copy.machine or "").name
@@ -98,16 +94,17 @@ class SessionFiles:
                 f"The files of this session are on another machine, {name}. Nothing was saved.",
                 hint="Save it there." if is_project else "Try again when its turn has ended.",
             )
-        folder = await self._folder(session)
-        await Arrival(self._store, self._recorder).bring(session, folder)
-        save = partial(save_file, folder, path, source, tag, is_project=is_project)
-        name = await anyio.to_thread.run_sync(save)
-        try:
-            return name, await self._recorder.save(session, folder)
-        except Retry as error:
-            # The file is saved. The next look at the folder finds the change and records it.
-            _log.warning("a saved file is not in a checkpoint yet: %s", error.message)
-            return name, None
+        # Finishes an earlier restore first: a branch that was not used yet has its files to come.
+        async with self._restorer.hold(session) as folder:
+            save = partial(save_file, folder, path, source, tag, is_project=is_project)
+            name = await anyio.to_thread.run_sync(save)
+            try:
+                return name, await self._recorder.save(session, folder)
+            except (Retry, WrongState) as error:
+                # The file is saved, also if a restore was asked for meanwhile. The next look at the folder
+                # finds the change and records it.
+                _log.warning("a saved file is not in a checkpoint yet: %s", error.message)
+                return name, None
 
     def _is_here(self, session: Session, copy: WorkingCopy) -> bool:
         """True if this machine has the folder as it is now. The others know the last checkpoint."""

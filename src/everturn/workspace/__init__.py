@@ -9,6 +9,7 @@ from everturn.workspace.archive import Archive
 from everturn.workspace.arrival import Arrival, Arrived
 from everturn.workspace.compare import Compare, ComparedFile, Comparison, FileDiff, FileHistory, FileVersion
 from everturn.workspace.diff import Change, diff, find_conflicts
+from everturn.workspace.folder_lock import hold_folder
 from everturn.workspace.ignore import IgnoreRules
 from everturn.workspace.index import Folder, load_index, save_index
 from everturn.workspace.overlay import to_path
@@ -63,6 +64,7 @@ __all__ = [
     "diff",
     "encode_tree",
     "find_conflicts",
+    "hold_folder",
     "import_archive",
     "left_out",
     "load_index",

@@ -17,7 +17,9 @@ from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
 from everturn.domain.trees import EMPTY_TREE
-from everturn.domain.working_copies import KeptFile, RestoredFiles, WorkingCopy
+from everturn.domain.working_copies import WorkingCopy
+from everturn.workspace.folder_lock import hold_folder
+from everturn.workspace.index import Folder
 from everturn.workspace.recorder import Brought, Recorder, Seen
 from everturn.workspace.restore import Report
 
@@ -53,16 +55,31 @@ class Arrival:
         """Have the session's files in this machine's folder; None if they are here, or if the folder is a
         project's. ``announce`` is awaited before any row says that they came.
 
-        Raises WorkspaceUnwritable, WorkspaceUnreadable, and what the blobs and the store raise.
+        Raises as ``Recorder.bring``, and what the store raises.
         """
         copy = await self._store.working_copies.get(session.owner, session.id)
-        if session.project is not None or copy.machine is None or self._store.machine.is_same(copy.machine):
+        if self._is_here(session, copy):
             return None
+        async with hold_folder(workspace):
+            return await self.bring_held(session, workspace, announce=announce, report=report)
+
+    async def bring_held(
+        self,
+        session: Session,
+        workspace: Path,
+        *,
+        announce: Announce | None = None,
+        report: Report | None = None,
+    ) -> Arrived | None:
+        """Like ``bring``, for a caller that holds the folder's lock."""
+        copy = await self._store.working_copies.get(session.owner, session.id)
+        if self._is_here(session, copy):
+            return None  # another task has brought them meanwhile
         seen = await self._recorder.look(session, workspace)
         if copy.wanted is None and copy.last is not None and await self._is_unknown(session, seen.tree):
             copy = await self._keep_aside(session, copy, copy.last, seen)
-        tree = copy.tree if copy.wanted is None else copy.wanted
-        brought = await self._recorder.bring(session, workspace, seen.folder, tree, report)
+            await self._probe.reach(Moment.FILES_PUT_ASIDE, session.id)
+        brought = await self._restore(session, workspace, copy, seen.folder, report)
         await self._probe.reach(Moment.FILES_RESTORED, session.id)
         arrived = Arrived(
             Machine.parse(copy.machine or ""),
@@ -77,6 +94,22 @@ class Arrival:
             raise WorkspaceUnreadable("The files of the session were recorded elsewhere meanwhile.")
         await self._recorder.remember(session.id, brought.after)
         return arrived
+
+    def _is_here(self, session: Session, copy: WorkingCopy) -> bool:
+        return (
+            session.project is not None or copy.machine is None or self._store.machine.is_same(copy.machine)
+        )
+
+    async def _restore(
+        self, session: Session, workspace: Path, copy: WorkingCopy, seen: Folder, report: Report | None
+    ) -> Brought:
+        """Bring the files as the other machine has them. If it was about to restore others, do that too: what
+        the user chose to keep is kept here as well."""
+        there = WorkingCopy(present=seen.tree, wanted=copy.tree if copy.wanted is None else copy.present)
+        brought = await self._recorder.bring(session, workspace, there, known=seen, report=report)
+        if copy.wanted is None:
+            return brought
+        return await self._recorder.bring(session, workspace, copy, known=brought.after, report=report)
 
     async def _is_unknown(self, session: Session, tree: str) -> bool:
         """True if the folder holds files that no checkpoint has: of a call that never reported back here, or
@@ -100,9 +133,7 @@ class Arrival:
         could not be restored and in what is left out."""
         owner, checkpoints = session.owner, self._store.checkpoints
         if copy.wanted is not None:
-            kept = tuple(KeptFile(path, why) for path, why in brought.kept.items())
-            done = RestoredFiles(brought.done.changed, brought.done.changed_total, kept)
-            machine = self._store.machine.text
+            machine, done = self._store.machine.text, brought.restored
             return await self._store.working_copies.settle(owner, session.id, copy.wanted, machine, done)
         if copy.last is None:
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,17 +25,28 @@ from everturn.domain.checkpoints import (
     NewCheckpoint,
     NewSave,
 )
-from everturn.domain.errors import Invalid, WorkspaceUnreadable, WorkspaceUnwritable
+from everturn.domain.errors import (
+    BlobDamaged,
+    BlobMissing,
+    DiskFull,
+    DiskReadOnly,
+    EverturnError,
+    Invalid,
+    WorkspaceUnreadable,
+    WorkspaceUnwritable,
+)
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Claim
 from everturn.domain.trees import EMPTY_TREE, Kind, Tree, shown
+from everturn.domain.working_copies import KeptFile, RestoredFiles, WorkingCopy
 from everturn.tools.paths import open_folder
 from everturn.workspace.diff import Change, diff
 from everturn.workspace.ignore import IgnoreRules
 from everturn.workspace.index import EMPTY_FOLDER, Folder, Indexes, trees_of
 from everturn.workspace.restore import Report, Restore
 from everturn.workspace.scan import OPEN_FOLDER, Limits, Scan, left_out
+from everturn.workspace.steps import find_steps
 from everturn.workspace.thread_blobs import ThreadBlobs
 
 SCANS_AT_ONCE: Final = 8
@@ -160,15 +172,23 @@ class Recorder:
         return Seen(last, before, found, changes)
 
     async def bring(
-        self, session: Session, workspace: Path, seen: Folder, tree: str, report: Report | None = None
+        self,
+        session: Session,
+        workspace: Path,
+        copy: WorkingCopy,
+        *,
+        known: Folder | None = None,
+        report: Report | None = None,
     ) -> Brought:
-        """Bring the folder from what was seen to a tree.
+        """Bring the folder from ``copy.present`` to ``copy.wanted``, from any point at which that was cut
+        off. ``known``: what a scan of it found lately. The caller holds the folder's lock.
 
         On return the files are durable. No row is written. Repeating it after a crash is harmless.
-        Raises WorkspaceUnwritable, WorkspaceUnreadable, and what the blobs raise.
+        A file with damaged bytes is kept as it is. Raises DiskFull, DiskReadOnly, WorkspaceUnwritable,
+        WorkspaceUnreadable, and what the blobs raise, e.g. if the tree itself is damaged.
         """
         here = _Workspace(session.id, workspace, session.project is not None)
-        return await anyio.to_thread.run_sync(self._bring, here, seen, tree, report, limiter=self._threads)
+        return await anyio.to_thread.run_sync(self._bring, here, copy, known, report, limiter=self._threads)
 
     async def compare(self, before: str, after: str) -> Changes:
         """What turns one tree into another."""
@@ -184,11 +204,6 @@ class Recorder:
         await anyio.to_thread.run_sync(self._indexes.put, session_id, found, limiter=self._threads)
 
     # --- in a thread -------------------------------------------------------------------------------
-
-    def scan(self, session: Session, workspace: Path, known: Folder | None) -> Folder:
-        """What the workspace holds now; all of it is in the blobs then. Raises WorkspaceUnreadable, and what
-        the blobs raise."""
-        return self._scan(_Workspace(session.id, workspace, session.project is not None), known)
 
     def _look(self, here: _Workspace, before: str) -> tuple[Folder | None, Folder, Changes | None]:
         """The index as it was, what the scan found, and what changed; None if nothing did."""
@@ -213,20 +228,33 @@ class Recorder:
                 "They are still there."
             ) from error
 
-    def _bring(self, here: _Workspace, present: Folder, tree: str, report: Report | None) -> Brought:
-        changes = diff(self._blobs.load, present.tree, tree)
+    def _bring(
+        self, here: _Workspace, copy: WorkingCopy, known: Folder | None, report: Report | None
+    ) -> Brought:
+        wanted = copy.tree if copy.wanted is None else copy.wanted
+        seen = self._scan(here, known)
+        steps = find_steps(self._blobs.load, copy, seen.tree, wanted)
         try:
             with opened(here.folder) as root:
-                restored = Restore(root, self._blobs.fetch, seen=present, report=report).run(changes)
+                restored = Restore(root, self._fetch, seen=seen, report=report).run(steps.changes)
         except OSError as error:
-            raise WorkspaceUnwritable(
-                f"The files of the workspace could not be restored: {error.strerror or error}. "
-                "They are safe in the store."
-            ) from error
-        after = self._scan(here, present)
-        kept = {shown(path): why for path, why in restored.kept.items()}
-        done = self._compare(present.tree, after.tree)
-        return Brought(after, done, self._changes(tree, present, after), kept)
+            raise _explain(error) from error
+        kept = steps.kept | restored.kept
+        files = [one for one in steps.whole if is_of_file(one) and one.path not in kept]
+        after = self._scan(here, seen)
+        return Brought(
+            after,
+            Changes(tuple(map(file_change, files[:LISTED_MAX])), len(files)),
+            self._changes(wanted, seen, after),
+            {shown(path): why for path, why in sorted(kept.items())},
+        )
+
+    def _fetch(self, sha256: str) -> Iterator[bytes]:
+        """Damaged bytes are the trouble of one file: it is kept as it is, and named."""
+        try:
+            yield from self._blobs.fetch(sha256)
+        except (BlobMissing, BlobDamaged) as error:
+            raise OSError(errno.ENODATA, error.message) from error
 
     def _compare(self, before: str, after: str) -> Changes:
         changed = [] if not before else diff(self._blobs.load, before, after)
@@ -251,13 +279,19 @@ class Recorder:
 
 
 class Brought(msgspec.Struct, frozen=True):
-    """What ``bring`` did. ``after``: the folder as it is now. ``rest``: how that still differs from the tree,
-    where paths were ``kept``, and what checkpoints leave out there."""
+    """What ``bring`` did. ``after``: the folder as it is now. ``done``: what it changed, also before it was
+    cut off. ``rest``: how the folder still differs from the tree, where paths were ``kept``, and what
+    checkpoints leave out there."""
 
     after: Folder
     done: Changes
     rest: Changes
     kept: dict[str, str]
+
+    @property
+    def restored(self) -> RestoredFiles:
+        kept = [KeptFile(path, why) for path, why in self.kept.items()]
+        return RestoredFiles(self.done.changed, self.done.changed_total, tuple(kept[:LISTED_MAX]))
 
 
 class _Workspace(msgspec.Struct, frozen=True):
@@ -293,3 +327,14 @@ def file_change(change: Change) -> FileChange:
         return FileChange(shown(change.path), ChangeKind.DELETED)
     is_new = before is None or before.kind is Kind.FOLDER
     return FileChange(shown(change.path), ChangeKind.ADDED if is_new else ChangeKind.CHANGED, after.size)
+
+
+def _explain(error: OSError) -> EverturnError:
+    name = f" ({os.fsdecode(error.filename)})" if error.filename else ""
+    message = (
+        f"The files of the workspace could not be restored: {error.strerror or error}{name}. "
+        "They are safe in the store; the rest is restored before the next call."
+    )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(message)
+    return DiskReadOnly(message) if error.errno == errno.EROFS else WorkspaceUnwritable(message)

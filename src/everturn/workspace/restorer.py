@@ -9,11 +9,8 @@ no tool of the session runs.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar, TypeVarTuple
@@ -26,17 +23,14 @@ from everturn.domain.checkpoints import LISTED_MAX, Changes, FileChange
 from everturn.domain.errors import (
     BlobDamaged,
     BlobMissing,
-    DiskFull,
-    DiskReadOnly,
     EverturnError,
     FilesConflict,
     TreeUnreadable,
-    WorkspaceUnreadable,
 )
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
-from everturn.domain.trees import EMPTY_TREE, shown
+from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.working_copies import (
     FileChoices,
     FilesPlan,
@@ -47,16 +41,14 @@ from everturn.domain.working_copies import (
 )
 from everturn.workspace.arrival import Arrival
 from everturn.workspace.diff import Change, diff, find_conflicts
+from everturn.workspace.folder_lock import hold_folder
 from everturn.workspace.index import Folder
 from everturn.workspace.overlay import overlay
-from everturn.workspace.recorder import Recorder, file_change, is_of_file, opened
-from everturn.workspace.restore import Restore
-from everturn.workspace.steps import find_steps
+from everturn.workspace.recorder import Recorder, file_change, is_of_file
 from everturn.workspace.thread_blobs import ThreadBlobs
 
 FindFolder = Callable[[Session], Awaitable[Path]]
 _THREADS: Final = 4
-_WAITING_MAX: Final = 100
 _REMEMBERED_MAX: Final = 32  # scans of plans that may be carried out soon
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -94,7 +86,6 @@ class Restorer:
         self._probe = probe or Probe()
         self._blobs = ThreadBlobs(store.blobs)
         self._threads = anyio.CapacityLimiter(_THREADS)
-        self._waiting = anyio.CapacityLimiter(_WAITING_MAX)  # of its own: a holder must not wait for waiters
         self._seen: dict[str, Folder] = {}
 
     # --- planning ----------------------------------------------------------------------------------
@@ -116,11 +107,7 @@ class Restorer:
         return await self._plan(session, tree, tuple(paths))
 
     async def _plan(self, session: Session, wanted: str, paths: tuple[bytes, ...] | None) -> ShownPlan:
-        folder = await self._find_folder(session)
-        async with self._locked(folder):
-            # Otherwise what another machine has would look as if the user had deleted it here.
-            await Arrival(self._store, self._recorder, self._probe).bring(session, folder)
-            await self._finish(session, folder)
+        async with self.hold(session) as folder:
             made = await self._store.working_copies.tree_made(session.owner, session.id)
             copy = await self._store.working_copies.get(session.owner, session.id)
             seen = await self._recorder.look(session, folder)
@@ -159,15 +146,26 @@ class Restorer:
         """Bring the folder to what is wanted; None if it is there, or if it is another machine's.
 
         On return it is durable. Cancelled, it is finished by the next call. Raises DiskFull, DiskReadOnly,
-        WorkspaceUnreadable, and what the blobs and the store raise: nothing is lost then, and what is wanted
-        can be restored again.
+        WorkspaceUnwritable, WorkspaceUnreadable, and what the blobs and the store raise: nothing is lost
+        then, and what is wanted can be restored again.
         """
         copy = await self._store.working_copies.get(session.owner, session.id)
         if copy.wanted is None:
             return None
         folder = await self._find_folder(session)
-        async with self._locked(folder):
+        async with hold_folder(folder):
             return await self._finish(session, folder)
+
+    @asynccontextmanager
+    async def hold(self, session: Session) -> AsyncIterator[Path]:
+        """The session's folder with its files in it, under its lock: nothing else restores files there
+        meanwhile. Raises as ``finish``."""
+        folder = await self._find_folder(session)
+        async with hold_folder(folder):
+            # Otherwise what another machine has would look as if the user had deleted it here.
+            await Arrival(self._store, self._recorder, self._probe).bring_held(session, folder)
+            await self._finish(session, folder)
+            yield folder
 
     async def finish_all(self) -> dict[str, EverturnError]:
         """Finish what was cut off; the errors by session. Called once, after a start."""
@@ -188,83 +186,29 @@ class Restorer:
         known = self._seen.pop(session.id, None)
         if known is not None and known.tree != copy.present:
             known = None
-        done, found = await self._in_thread(self._bring, session, copy, folder, known)
+        done, found = await self._bring(session, folder, copy, known)
         await self._probe.reach(Moment.FILES_RESTORED, session.id)
         machine = self._store.machine.text
         with anyio.CancelScope(shield=True):
             await self._store.working_copies.settle(session.owner, session.id, copy.wanted, machine, done)
-            if found.tree == copy.wanted:
+            if found is not None and found.tree == copy.wanted:
                 await self._recorder.remember(session.id, found)
         return done
 
-    def _bring(
-        self, session: Session, copy: WorkingCopy, folder: Path, known: Folder | None
-    ) -> tuple[RestoredFiles, Folder]:
-        """In a thread: restore, and scan what is there afterwards."""
-        wanted = copy.wanted or copy.tree
-        seen = self._recorder.scan(session, folder, known)
+    async def _bring(
+        self, session: Session, folder: Path, copy: WorkingCopy, known: Folder | None
+    ) -> tuple[RestoredFiles, Folder | None]:
         try:
-            steps = find_steps(self._blobs.load, copy, seen.tree, wanted)
+            brought = await self._recorder.bring(session, folder, copy, known=known)
         except (BlobMissing, BlobDamaged, TreeUnreadable) as error:
             # Nothing can be done about it, and the session must not wait for it for ever.
-            return RestoredFiles(kept=(KeptFile("", error.message),)), seen
-        try:
-            with opened(folder) as root:
-                restored = Restore(root, self._fetch, seen=seen).run(steps.changes)
-        except OSError as error:
-            raise _explain(error) from error
-        kept = steps.kept | restored.kept
-        changed = [one for one in steps.whole if is_of_file(one) and one.path not in kept]
-        done = RestoredFiles(
-            tuple(file_change(one) for one in changed[:LISTED_MAX]),
-            len(changed),
-            tuple(KeptFile(shown(path), why) for path, why in sorted(kept.items())[:LISTED_MAX]),
-        )
-        return done, self._recorder.scan(session, folder, seen)
-
-    def _fetch(self, sha256: str) -> Iterator[bytes]:
-        """Damaged bytes are the trouble of one file: it is kept as it is, and named."""
-        try:
-            yield from self._blobs.fetch(sha256)
-        except (BlobMissing, BlobDamaged) as error:
-            raise OSError(errno.ENODATA, error.message) from error
+            return RestoredFiles(kept=(KeptFile("", error.message),)), None
+        return brought.restored, brought.after
 
     async def _in_thread(self, act: Callable[[*Args], T], *args: *Args) -> T:
         return await anyio.to_thread.run_sync(act, *args, limiter=self._threads)
-
-    @asynccontextmanager
-    async def _locked(self, folder: Path) -> AsyncIterator[None]:
-        """Only one task, of all processes on this machine, restores or plans in a folder."""
-        handle = await anyio.to_thread.run_sync(_lock, folder, limiter=self._waiting)
-        try:
-            yield
-        finally:
-            os.close(handle)
 
 
 def _reverse(change: Change) -> Change:
     """A conflict as what the user did: the file is there, changed or added."""
     return Change(change.path, change.after, change.before)
-
-
-def _lock(folder: Path) -> int:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _explain(error: OSError) -> EverturnError:
-    name = f" ({os.fsdecode(error.filename)})" if error.filename else ""
-    message = (
-        f"The files could not be restored: {error.strerror or error}{name}. "
-        "What was there is stored, and the rest is restored before the next turn."
-    )
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(message)
-    if error.errno == errno.EROFS:
-        return DiskReadOnly(message)
-    return WorkspaceUnreadable(message)

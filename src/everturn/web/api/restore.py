@@ -25,7 +25,8 @@ At = Annotated[str, Meta(min_length=1, max_length=60)]
 FilePath = Annotated[str, Meta(min_length=1, max_length=4000)]
 Paths = Annotated[tuple[FilePath, ...], Meta(max_length=_PATHS_MAX)]
 _UNREADABLE = (e.BlobMissing, e.BlobDamaged, e.FileUnreadable, e.TreeUnreadable, e.StorageAway)
-_REFUSALS = (e.NotFound, e.Gone, e.NothingToDo, e.Invalid, e.WorkspaceUnreadable, e.DiskFull, *_UNREADABLE)
+_FOLDER = (e.WorkspaceUnreadable, e.WorkspaceUnwritable, e.DiskFull)
+_REFUSALS = (e.NotFound, e.Gone, e.NothingToDo, e.Invalid, *_FOLDER, *_UNREADABLE)
 
 
 Action = Literal["undo", "redo", "clear", "select", "retry", "edit", "restore"]

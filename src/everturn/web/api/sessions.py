@@ -155,6 +155,7 @@ class Compact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     focus: Annotated[str, Meta(max_length=2000)] = ""
 
 
+_FOLDER = (e.WorkspaceUnreadable, e.WorkspaceUnwritable)
 _MOVE = (
     e.NotFound,
     e.Gone,
@@ -164,7 +165,7 @@ _MOVE = (
     e.WrongState,
     e.KeyReused,
     e.FilesConflict,
-    e.WorkspaceUnreadable,
+    *_FOLDER,
     PreconditionNeeded,
 )
 _MOVE_HEADERS = ("If-Match", "Idempotency-Key")
@@ -230,7 +231,7 @@ class SessionsApi:
                 scope=Scope.CHAT,
                 body=ChangeSession,
                 answer=Session,
-                errors=(*gone, e.Stale, e.WrongState, e.DiskFull, e.WorkspaceUnreadable, ScopeMissing),
+                errors=(*gone, e.Stale, e.WrongState, e.DiskFull, *_FOLDER, ScopeMissing),
                 headers=("If-Match",),
             ),
             Endpoint(
