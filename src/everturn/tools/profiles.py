@@ -131,11 +131,17 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ()
     read: Annotated[
         tuple[str, ...],
-        Meta(description="Folders that the server may read, besides the workspace. No links."),
+        Meta(
+            description="Folders that the server may read, besides the workspace. No links, none in the "
+            "data folder."
+        ),
     ] = ()
     write: Annotated[
         tuple[str, ...],
-        Meta(description="Folders that the server may write, besides the workspace. No links."),
+        Meta(
+            description="Folders that the server may write, besides the workspace. No links, none in the "
+            "data folder, none around that or your home folder."
+        ),
     ] = ()
     write_project: Annotated[
         bool,

@@ -206,6 +206,7 @@ class EverturnToolbox:
             raise NotFound("MCP server", name)
         self._profiles.check_server(server, is_on=await self._has_sign_in())
         workspace = self._workspaces.of_session(session_id)
+        self._servers.start_again(server)
         if not await self._servers.definitions(owner, server, workspace):
             raise Invalid(self._servers.state_of(server).detail or f"The MCP server {name} has no tools.")
         if digest and not await self._mcp_trust.decide(owner, server, workspace, digest, use=True):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from everturn.domain.errors import WrongState
+from everturn.domain.errors import Invalid, WrongState
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import Verdict
 from everturn.tools import Fetcher, McpServer, Profile
@@ -114,14 +115,6 @@ async def test_a_server_that_does_not_start_disturbs_no_other_server(
         assert state.state == "failed"
         assert words in state.detail
         assert (await kit.run("terminal", PROFILE, command="echo fine")).text == "fine"
-
-
-async def test_what_ended_a_server_is_in_the_log_with_its_traceback(
-    open_mcp: Open, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with open_mcp(command="/bin/true", args=(), read=()) as kit:
-        assert await _names(kit) == []
-    assert any(record.name == "everturn.tools" and record.exc_info for record in caplog.records)
 
 
 async def test_noise_on_its_output_does_not_end_it(open_mcp: Open) -> None:
@@ -253,14 +246,39 @@ async def test_a_folder_of_the_settings_that_is_not_there_is_named(
         assert f"write in [mcp.example] names {path}, which {why}" in state.detail
 
 
-@pytest.mark.parametrize("key", ["read", "write"])
-async def test_a_folder_around_the_data_folder_does_not_show_it(
-    open_mcp: Open, tmp_path: Path, key: str
+@pytest.mark.parametrize(
+    ("key", "place", "why"),
+    [
+        ("write", "{home}", "lies in Everturn's data folder"),
+        ("write", "{home}/memory", "lies in Everturn's data folder"),
+        ("read", "{home}", "lies in Everturn's data folder"),
+        ("read", "{home}/memory", "lies in Everturn's data folder"),
+        ("write", "{around}", "holds Everturn's data folder"),
+        ("write", "{around}/user", "holds your home folder"),
+        ("write", "~", "holds your home folder"),
+        ("write", "/", "holds Everturn's data folder"),
+        ("write", "{around}/user/notes.txt", "is not a folder"),
+    ],
+)
+async def test_a_folder_of_the_settings_that_gives_too_much_is_refused(
+    open_mcp: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, place: str, why: str
 ) -> None:
-    folders = {"read": (str(EXAMPLE),), "write": ()}
-    folders[key] = (*folders[key], str(tmp_path))
+    user = tmp_path / "user"
+    user.mkdir()
+    (user / "notes.txt").touch()
+    (tmp_path / "home" / "memory").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(user))
+    path = place.format(home=tmp_path / "home", around=tmp_path)
+    folders = {"read": (str(EXAMPLE),), key: (str(EXAMPLE.parent), path)}
+    async with open_mcp(trusts=False, **folders) as kit:
+        assert await _names(kit) == []
+        [state] = await kit.toolbox.servers(OWNER)
+        assert f"{key} in [mcp.example] names {path}, which {why}" in state.detail
+
+
+async def test_a_folder_around_the_data_folder_does_not_show_it(open_mcp: Open, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("other")
-    async with open_mcp(**folders) as kit:
+    async with open_mcp(read=(str(EXAMPLE), str(tmp_path))) as kit:
         secrets = tmp_path / "home" / "secrets.toml"
         secrets.write_text("key")
         assert (await kit.run("example__read", PROFILE, path=str(tmp_path / "other.txt"))).text == "other"
@@ -278,6 +296,31 @@ async def test_a_flood_is_no_server(open_mcp: Open, noise: str) -> None:
         [state] = await kit.toolbox.servers(OWNER)
         assert state.state == "failed"
         assert (await kit.run("terminal", PROFILE, command="echo fine")).text == "fine"
+
+
+async def test_a_server_that_fails_is_logged_once_and_started_once_per_turn(
+    open_mcp: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts = tmp_path / "out" / "starts"
+    starts.parent.mkdir()
+    script = f"echo started >>{starts}; head -c 8 /dev/urandom | od -x >&2; exit 3"
+    caplog.set_level(logging.DEBUG, "everturn.tools")
+    folders = (str(starts.parent),)
+    async with open_mcp(command="/bin/sh", args=("-c", script), write=folders, trusts=False) as kit:
+        for _ in range(2):  # what a turn asks for, and then asks for again
+            assert await kit.toolbox.untrusted(OWNER, SESSION, "with-mcp") == []
+            assert await _names(kit) == []
+        assert starts.read_text() == "started\n"
+        with pytest.raises(Invalid, match="could not be used"):  # when the user asks, it is tried again
+            await kit.toolbox.trust_server(OWNER, "example", SESSION, "")
+        assert starts.read_text() == "started\n" * 2
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    [warning] = [record.getMessage() for record in warnings]
+    assert warning.startswith("The MCP server example could not be used: ")
+    assert "It said: 0000000 " in warning
+    assert "\n" not in warning
+    assert not any(record.exc_info for record in warnings)
+    assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
 async def test_it_runs_in_the_sandbox_with_only_its_own_secrets(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import subprocess
@@ -33,10 +32,12 @@ from everturn.tools.schema import ToolFailed
 from everturn.tools.terminal.output import Capture
 from everturn.tools.terminal.process import until_breach
 
-_log = logging.getLogger("everturn.tools")
-
 START_TIMEOUT_S = 30.0
 _IDLE_S = 600.0
+
+
+# Takes the cause of a failure, what the server said last, and the error if there was one.
+Report = Callable[[str, str, Exception | None], None]
 
 
 class ServerDied(ToolFailed):
@@ -56,12 +57,14 @@ class Connection:
         view: SandboxView,
         clock: Clock,
         door: AbstractAsyncContextManager[Door | None],
+        report: Report,
     ) -> None:
         self._server = server
         self._sandbox = sandbox
         self._view = view
         self._clock = clock
         self._door = door
+        self._report = report
         self._refused: list[str] = []  # hosts that it was kept from since the last call
         self._opened = anyio.Event()  # or failed to open
         self._closed = anyio.Event()
@@ -106,17 +109,21 @@ class Connection:
         The broad catch is the boundary to a foreign program: its errors are kept for ``use`` and end
         nothing else.
         """
+        caught: Exception | None = None
         try:
             await self._serve()
         except Exception as error:
+            caught = error
             self._failure = self._failure or self._why(error)
-            _log.warning("MCP server %s ended", self._server.name, exc_info=error)
         finally:
             self.is_ended = True
             self._client = None
             if not self._opened.is_set():
                 self._failure = self._failure or f"The MCP server {self._server.name} ended at once."
-                self._opened.set()
+            if self._failure:
+                self._report(self._failure, self._last_words(), caught)
+                self._failure += self._last_words()
+            self._opened.set()
             self._closed.set()
 
     async def _serve(self) -> None:
@@ -209,9 +216,7 @@ class Connection:
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]
         words = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
-        return f"The MCP server {self._server.name} could not be used: {words or type(error).__name__}." + (
-            self._last_words()
-        )
+        return f"The MCP server {self._server.name} could not be used: {words or type(error).__name__}."
 
     def _last_words(self) -> str:
         text = self._errors.content().decode("utf-8", "replace").strip()

@@ -8,10 +8,11 @@ it says about being harmless is never believed.
 from __future__ import annotations
 
 import hashlib
-import os
+import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -27,6 +28,7 @@ from everturn.domain.store import Records
 from everturn.domain.tool import Emit, ToolCall, ToolResult, ToolSpec, Untrusted
 from everturn.tools.disk_sync import DiskSync
 from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, ServerDied, program_of
+from everturn.tools.mcp.folders import own_folders
 from everturn.tools.mcp.wire import Definition
 from everturn.tools.policy.hosts import is_listed
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
@@ -36,7 +38,12 @@ from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import SandboxView, program_folders
 from everturn.tools.schema import ToolFailed, failure
 
+_log = logging.getLogger("everturn.tools")
+
 DEFINITIONS = "mcp.tools"
+_NEXT_START_S = (
+    30.0  # a turn asks for the tools several times; a server that fails can take that long to do so
+)
 
 Secret = Callable[[str], str | None]
 
@@ -64,6 +71,8 @@ class McpServers:
         self._disk = DiskSync()
         self._connections: dict[tuple[str, Path], Connection] = {}
         self._errors: dict[str, str] = {}
+        self._logged: dict[str, str] = {}  # by server: the cause of its last failure, until it works again
+        self._failed_at: dict[str, float] = {}  # by the digest of its configuration
         self._group: TaskGroup | None = None
 
     async def __aenter__(self) -> McpServers:
@@ -83,11 +92,15 @@ class McpServers:
     async def definitions(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
         """The server's tools, from the store if its configuration is unchanged; else it is started.
 
-        A server that does not start has none; why is in ``state_of``.
+        A server that does not start has none; why is in ``state_of``. One that has just failed is not started
+        again at once, see ``start_again``.
         """
         stored = await self.stored(owner, server)
         if stored is not None:
             return stored
+        failed_at = self._failed_at.get(_config_digest(server))
+        if failed_at is not None and self._clock.monotonic() - failed_at < _NEXT_START_S:
+            return []
         try:
             return await self.refresh(owner, server, workspace)
         except ToolFailed:
@@ -127,6 +140,10 @@ class McpServers:
             reason = error.strerror or error
             return failure(f"{definition.name} was done; a power cut may lose what it wrote: {reason}")
 
+    def start_again(self, server: McpServer) -> None:
+        """Let ``definitions`` start it although it has just failed: a user asks for it."""
+        self._failed_at.pop(_config_digest(server), None)
+
     async def refresh(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
         """Ask the server itself again, started if need be. Raises ToolFailed."""
         async with self._connected(server, workspace) as connection:
@@ -153,7 +170,21 @@ class McpServers:
                 self._errors[server.name] = str(error)
                 raise
             self._errors.pop(server.name, None)
+            self._logged.pop(server.name, None)
             yield connection
+
+    def _report(
+        self, server: McpServer, cause: str, last_words: str = "", error: Exception | None = None
+    ) -> None:
+        """Log a failure, once until the server works again or fails for another cause."""
+        if error is not None:
+            self._failed_at[_config_digest(server)] = self._clock.monotonic()
+        if self._logged.get(server.name) == cause:
+            return
+        self._logged[server.name] = cause
+        _log.warning("%s%s", cause, last_words)
+        if error is not None:
+            _log.debug("how the MCP server %s failed", server.name, exc_info=error)
 
     def _connection(self, server: McpServer, workspace: Path) -> Connection:
         key = (server.name, workspace)
@@ -163,8 +194,13 @@ class McpServers:
                 raise RuntimeError("McpServers is used before it was opened")
             for gone in [key for key, found in self._connections.items() if found.is_ended]:
                 del self._connections[gone]
-            view, door = self._view(server, workspace), self._door(server)
-            connection = Connection(server, self._sandbox, view, self._clock, door)
+            report = partial(self._report, server)
+            try:
+                view, door = self._view(server, workspace), self._door(server)
+            except ToolFailed as error:
+                report(str(error))
+                raise
+            connection = Connection(server, self._sandbox, view, self._clock, door, report)
             self._connections[key] = connection
             self._group.start_soon(connection.serve, name=f"mcp {server.name}")
         return connection
@@ -189,8 +225,7 @@ class McpServers:
         from what the project's owner writes, and other programs may run it.
         """
         program = program_of(server)
-        read = tuple(_real_path(server, "read", path) for path in server.read)
-        write = tuple(_real_path(server, "write", path) for path in server.write)
+        read, write = own_folders(server, self._sandbox.home)
         is_project = self._sandbox.is_project(workspace)
         try:
             secrets = {name: value for name in server.secrets if (value := self._secret(name)) is not None}
@@ -259,27 +294,6 @@ def tool_name(server: str, name: str) -> str:
     if len(full) <= 64 and full == f"{server}__{name}":
         return full
     return f"{full[:55]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def _real_path(server: McpServer, key: str, given: str) -> Path:
-    """A folder that the settings name. Raises ToolFailed if it is not there, or behind a link.
-
-    The agent's commands can write in some folders, and could put a link there that leads to another one.
-    """
-    path = os.path.normpath(os.path.expanduser(given))
-    real = os.path.realpath(path)
-    if not os.path.isabs(path):
-        why = "is not an absolute path"
-    elif not os.path.exists(path):
-        why = "is not there"
-    elif real != path:
-        why = f"leads to {real} through a link"
-    else:
-        return Path(path)
-    raise ToolFailed(
-        f"The MCP server {server.name} was not started: {key} in [mcp.{server.name}] names {given}, which "
-        f"{why}. Name an existing folder by its real path."
-    )
 
 
 def _config_digest(server: McpServer) -> str:

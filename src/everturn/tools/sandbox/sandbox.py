@@ -59,8 +59,8 @@ class Sandbox:
     """
 
     def __init__(self, home: Path, *, program: str | None = None, is_wanted: bool = True) -> None:
-        self._home = home.resolve()
-        self._folder = self._home / "sandbox"  # what the sandbox shows as /etc/passwd and /etc/group
+        self.home = home.resolve()
+        self._folder = self.home / "sandbox"  # what the sandbox shows as /etc/passwd and /etc/group
         self._program = program or shutil.which("bwrap")
         self._is_wanted = is_wanted
         self._level = Level()  # the strongest that works here
@@ -143,7 +143,7 @@ class Sandbox:
 
     def is_project(self, workspace: Path) -> bool:
         """False for a session's own workspace, where only the agent works."""
-        return not workspace.is_relative_to(self._home)
+        return not workspace.is_relative_to(self.home)
 
     def seen_folders(self, view: SandboxView) -> tuple[GuardedMount, ...]:
         """The project and the ``real`` folders as they are now, for ``only_if``. Raises OSError if there is a
@@ -211,7 +211,7 @@ class Sandbox:
                 rules = seccomp.program(self._numbers, has_memfd=self._holds("memory"))
                 passed["--seccomp"] = _memory_file("filter", rules, stack)
             sources = Sources(self._mounts(view, stack))
-            options = bubblewrap.options_of(self._level, view, sources, kept, self._home)
+            options = bubblewrap.options_of(self._level, view, sources, kept, self.home)
             for name, fd in passed.items():
                 options += [name, str(fd)]
             content = b"".join(os.fsencode(option) + b"\0" for option in options)
@@ -259,7 +259,7 @@ class Sandbox:
 
     def _shown(self, view: SandboxView) -> tuple[Path, ...]:
         gate = (view.gate, *forwarding_files()) if view.gate and view.is_gated else ()
-        return (*account_files(self._home), *view.read, *view.write, view.workspace, *gate)
+        return (*account_files(self.home), *view.read, *view.write, view.workspace, *gate)
 
     def _holds(self, what: str) -> bool:
         """True if control groups limit this: ``pids`` or ``memory``."""
@@ -273,7 +273,7 @@ class Sandbox:
         if self._program is None:
             return SandboxState("none", "bubblewrap is not installed.", install_hint())
         self._folder.mkdir(parents=True, exist_ok=True)
-        passwd, group = account_files(self._home)
+        passwd, group = account_files(self.home)
         passwd.write_text("agent:x:1000:1000::/tmp:/bin/sh\nroot:x:0:0::/:/bin/sh\n")
         group.write_text("agent:x:1000:\nroot:x:0:\n")
         workspace = self._folder / "trial"
