@@ -19,9 +19,20 @@ from everturn.domain.probe import Moment
 from everturn.domain.store_values import Accepted, Submission
 from everturn.store import Store
 from everturn.testing import HoldingProbe
-from tests.acting import ME, new_session
+from everturn.testing.waiting import within
+from tests.acting import ME, claim, new_session
 from tests.conftest import OpenAnother
-from tests.delivering import ACCOUNT, accept, arrive, place, receive, update
+from tests.delivering import (
+    ACCOUNT,
+    accept,
+    arrive,
+    claim_parts,
+    lease_of,
+    place,
+    receive,
+    send_to,
+    update,
+)
 
 pytestmark = pytest.mark.anyio
 UNWANTED = Refusal("unsupported", "This kind of message is not supported.")
@@ -182,11 +193,33 @@ async def test_f01_a_chat_can_be_switched_to_another_session_and_to_a_new_one(st
             await store.delivery.chats.switch(owner, chat.id, session_id)
 
 
-async def test_f01_settled_rows_are_pruned_and_waiting_ones_kept(store: Store) -> None:
-    await arrive(store, "u1")
+async def test_f01_settled_rows_are_pruned_with_their_notices_and_waiting_ones_kept(store: Store) -> None:
+    settled = await receive(store, "u1")
+    await accept(store, settled)
     kept = await receive(store, "u2")
+    for received in (settled, kept):
+        assert await send_to(store, received.chat, f"inbox:{received.id}", "Queued.")
+        lease = await lease_of(store)
+        (part,) = await claim_parts(store, lease)
+        await store.delivery.outbox.mark_sent(lease, part.id, "1")
     assert await store.delivery.inbox.prune(kept.received_at + 1) == 1
     assert [found.id for found in await waiting(store)] == [kept.id]
+    assert not await send_to(store, kept.chat, f"inbox:{kept.id}", "Queued.")
+    assert await send_to(store, settled.chat, f"inbox:{settled.id}", "Queued.")
+    writes = store.counts().commits
+    assert await store.delivery.inbox.prune(kept.received_at + 1) == 0
+    assert store.counts().commits == writes
+
+
+async def test_f01_a_change_of_a_session_is_noticed(store: Store) -> None:
+    known = 0
+    async with anyio.create_task_group() as group:
+        group.start_soon(arrive, store, "u1")
+        with within("the new session is noticed"):
+            known = await store.changed(known)
+    with within("the turn's claim is noticed"):
+        await claim(store)
+        assert await store.changed(known) > known
 
 
 def test_f01_a_session_key_names_thread_and_chat_without_mixing_them_up() -> None:

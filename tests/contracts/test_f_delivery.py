@@ -90,6 +90,18 @@ async def test_f_messages_are_answered_in_their_chats_in_order(store: Store) -> 
     assert session.key == "agent:default:fake:dm:42"
 
 
+async def test_f_nothing_waits_for_the_next_look(store: Store) -> None:
+    platform = FakePlatform()
+    settings = msgspec.structs.replace(FAST, poll_s=3600.0)
+    async with answering(store, platform, Say("first\n\nin two parts"), Say("second"), settings=settings):
+        platform.say("u1")
+        await arrived(platform, 2)
+        platform.say("u2", "   ")
+        await arrived(platform, 3)
+        platform.say("u3")
+        await arrived(platform, 4)
+
+
 async def test_f01_an_update_that_is_delivered_again_is_answered_once(store: Store) -> None:
     platform = FakePlatform()
     async with answering(store, platform, Say("first"), Say("second")):

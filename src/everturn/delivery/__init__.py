@@ -4,7 +4,8 @@ Imports domain only; the store and the engine arrive as contracts. Called by gat
 ``account.AccountService``, which serves one account of a platform.
 """
 
-from everturn.delivery.account import AccountService, AccountServices
+from everturn.delivery.account import AccountService
+from everturn.delivery.context import AccountServices
 from everturn.delivery.settings import AccountSettings, DeliverySettings
 
 __all__ = ["AccountService", "AccountServices", "AccountSettings", "DeliverySettings"]

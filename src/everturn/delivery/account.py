@@ -7,27 +7,18 @@ import logging
 import anyio
 import msgspec
 
-from everturn.delivery.intake import Intake, Submitter
+from everturn.delivery.bell import Bell
+from everturn.delivery.context import AccountContext, AccountServices
+from everturn.delivery.intake import Intake
 from everturn.delivery.replies import Replies
 from everturn.delivery.sender import Sender
 from everturn.delivery.settings import AccountSettings
-from everturn.domain.clock import Clock
 from everturn.domain.delivery import AccountLease, Update
 from everturn.domain.errors import LeaseLost, Retry
 from everturn.domain.gateway import Admit
 from everturn.domain.platform import Platform
-from everturn.domain.store import Store
 
 _log = logging.getLogger("everturn.delivery")
-
-
-class AccountServices(msgspec.Struct, frozen=True):
-    """What every account is given. ``worker``: this process, as it is registered in the store."""
-
-    store: Store
-    submitter: Submitter
-    clock: Clock
-    worker: str
 
 
 class AccountService:
@@ -46,7 +37,8 @@ class AccountService:
         self._admit = admit
         self._settings = settings
         self._services = services
-        self._intake = self._make_intake()
+        self._context = AccountContext(account, platform, settings, services, Bell(services.clock))
+        self._intake = Intake(self._context)
         self.strangers = 0  # updates that were not admitted
         self.last_error = ""
         self.last_error_at: int | None = None
@@ -79,11 +71,8 @@ class AccountService:
         self._intake.bell.ring()
 
     async def _serve(self, lease: AccountLease) -> None:
-        store, clock = self._services.store, self._services.clock
-        sender = Sender(store.delivery.outbox, self._platform, lease, self._settings, clock)
-        replies = Replies(
-            self.account, store.delivery.outbox, self._platform, self._settings, clock, sender.bell.ring
-        )
+        sender = Sender(self._context, lease)
+        replies = Replies(self._context)
         self.is_serving = True
         try:
             async with anyio.create_task_group() as group:
@@ -91,6 +80,7 @@ class AccountService:
                 group.start_soon(replies.run, name=f"{self.account}: replies")
                 group.start_soon(self._intake.run, name=f"{self.account}: intake")
                 group.start_soon(self._receive, name=f"{self.account}: receive")
+                group.start_soon(self._wake, replies, name=f"{self.account}: wake")
         finally:
             self.is_serving = False
             with anyio.CancelScope(shield=True):
@@ -120,22 +110,17 @@ class AccountService:
             await clock.sleep(pause_s)
             pause_s = min(settings.retry_longest_s, pause_s * 2)
 
+    async def _wake(self, replies: Replies) -> None:
+        """Record replies soon after any session changed. They are also looked for at intervals."""
+        known = 0
+        while True:
+            known = await self._services.store.changed(known)
+            replies.bell.ring()
+            await self._services.clock.sleep(self._settings.wake_s)
+
     def _note_error(self, error: Exception) -> None:
         self.last_error = str(error) or type(error).__name__
         self.last_error_at = self._services.clock.now_ms()
-
-    def _make_intake(self) -> Intake:
-        store = self._services.store
-        return Intake(
-            self.account,
-            self._platform,
-            self._settings,
-            self._services.clock,
-            inbox=store.delivery.inbox,
-            outbox=store.delivery.outbox,
-            files=store.files,
-            submitter=self._services.submitter,
-        )
 
 
 def _is_unexpected(error: Exception) -> bool:

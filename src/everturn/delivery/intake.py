@@ -5,21 +5,16 @@ from __future__ import annotations
 import logging
 import tempfile
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 import anyio.abc
 
 from everturn.delivery.bell import Bell
-from everturn.delivery.parts import render_parts
-from everturn.delivery.settings import AccountSettings
-from everturn.domain.clock import Clock, call_within
+from everturn.delivery.context import AccountContext
+from everturn.domain.clock import call_within
 from everturn.domain.delivery import Chat, Received, Refusal, RemoteFile, Update
-from everturn.domain.delivery_store import Inbox, Outbox
 from everturn.domain.errors import EverturnError, Refused, Retry, StoreFault
-from everturn.domain.platform import Platform
-from everturn.domain.store import Files
-from everturn.domain.store_values import Accepted, File, Submission
+from everturn.domain.store_values import File, Submission
 
 _log = logging.getLogger("everturn.delivery")
 _FETCHES_MAX = 3
@@ -28,37 +23,16 @@ _STEERED = "*Added to the answer that is being written.*"
 _QUEUED = "*Queued: it is answered next.*"
 
 
-class Submitter(Protocol):
-    """How a received message becomes a turn: the engine."""
-
-    async def submit_received(
-        self, inbox_id: str, submission: Submission
-    ) -> tuple[Received, Accepted | None]: ...
-
-
 class Intake:
-    def __init__(
-        self,
-        account: str,
-        platform: Platform,
-        settings: AccountSettings,
-        clock: Clock,
-        *,
-        inbox: Inbox,
-        outbox: Outbox,
-        files: Files,
-        submitter: Submitter,
-    ) -> None:
-        self._account = account
-        self._platform = platform
-        self._settings = settings
-        self._clock = clock
-        self._inbox = inbox
-        self._outbox = outbox
-        self._files = files
-        self._submitter = submitter
+    def __init__(self, context: AccountContext) -> None:
+        self._context = context
+        self._account = context.account
+        self._platform = context.platform
+        self._settings = context.settings
+        self._clock = context.clock
+        self._inbox = context.delivery.inbox
         self._busy: set[str] = set()  # chats whose message is being made a turn
-        self.bell = Bell(clock)
+        self.bell = Bell(context.clock)
 
     async def run(self) -> None:
         async with anyio.create_task_group() as group:
@@ -92,7 +66,8 @@ class Intake:
             return
         try:
             submission = await self._submission(received.chat, received.update, is_late=received.is_late)
-            settled, accepted = await self._submitter.submit_received(received.id, submission)
+            submitter = self._context.services.submitter
+            settled, accepted = await submitter.submit_received(received.id, submission)
         except Refused as error:
             await self._inbox.refuse(received.id, Refusal(error.code, error.message))
             await self._tell(received, f"*{error.message} {error.hint}*")
@@ -122,7 +97,8 @@ class Intake:
                 failure = await self._try_fetch(file, target)
                 if failure is None:
                     media_type = file.media_type or "application/octet-stream"
-                    return await self._files.put(chat.owner, file.name or "file", media_type, target)
+                    files = self._context.services.store.files
+                    return await files.put(chat.owner, file.name or "file", media_type, target)
                 if isinstance(failure, Refused):
                     break
                 await self._clock.sleep(self._settings.retry_first_s * 2**attempt)
@@ -142,7 +118,4 @@ class Intake:
         return None
 
     async def _tell(self, received: Received, markdown: str) -> None:
-        parts = render_parts(self._platform, markdown)
-        age_max_ms = round(self._settings.age_max_s * 1000)
-        chat = received.chat
-        await self._outbox.put(chat.owner, chat.id, f"inbox:{received.id}", parts, age_max_ms=age_max_ms)
+        await self._context.tell(received.chat, f"inbox:{received.id}", markdown)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from everturn.delivery.bell import Bell
+from everturn.delivery.context import AccountContext
 from everturn.delivery.parts import render_parts
-from everturn.delivery.settings import AccountSettings
-from everturn.domain.clock import Clock
 from everturn.domain.delivery import AskedElsewhere, ReplyDue
-from everturn.domain.delivery_store import Outbox
 from everturn.domain.errors import Refused, Retry
-from everturn.domain.platform import Platform
 from everturn.domain.turns import TurnState
 
 _BATCH_MAX = 20
@@ -21,23 +17,11 @@ _log = logging.getLogger("everturn.delivery")
 
 
 class Replies:
-    """``recorded`` is called after parts were stored."""
-
-    def __init__(
-        self,
-        account: str,
-        outbox: Outbox,
-        platform: Platform,
-        settings: AccountSettings,
-        clock: Clock,
-        recorded: Callable[[], None],
-    ) -> None:
-        self._account = account
-        self._outbox = outbox
-        self._platform = platform
-        self._settings = settings
-        self._recorded = recorded
-        self.bell = Bell(clock)
+    def __init__(self, context: AccountContext) -> None:
+        self._context = context
+        self._account = context.account
+        self._outbox = context.delivery.outbox
+        self.bell = Bell(context.clock)
 
     async def run(self) -> None:
         while True:
@@ -47,20 +31,20 @@ class Replies:
                 _log.warning("account %s: %s", self._account, error)
                 count = 0
             if not count:
-                await self.bell.wait(self._settings.poll_s)
+                await self.bell.wait(self._context.settings.poll_s)
 
     async def record_due(self) -> int:
         """Record the replies that are due; how many were recorded now."""
         count = 0
         for due in await self._outbox.replies_due(self._account, limit=_BATCH_MAX):
-            parts = render_parts(self._platform, reply_text(due))
-            age_max_ms = round(self._settings.age_max_s * 1000)
+            parts = render_parts(self._context.platform, reply_text(due))
+            age_max_ms = self._context.age_max_ms
             try:
                 count += await self._outbox.record_reply(due, parts, age_max_ms=age_max_ms)
             except Refused as error:  # its session was purged meanwhile
                 _log.info("account %s: no reply to %s: %s", self._account, due.turn_id, error)
         if count:
-            self._recorded()
+            self._context.outgoing.ring()
         return count
 
 

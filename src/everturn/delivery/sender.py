@@ -9,35 +9,25 @@ from collections.abc import Awaitable, Callable
 import anyio
 import anyio.abc
 
-from everturn.delivery.bell import Bell
+from everturn.delivery.context import AccountContext
 from everturn.delivery.pace import Pace
-from everturn.delivery.settings import AccountSettings
-from everturn.domain.clock import Clock, call_within
+from everturn.domain.clock import call_within
 from everturn.domain.delivery import AccountLease, OutgoingPart, WhenUnknown
-from everturn.domain.delivery_store import Outbox
 from everturn.domain.errors import PlatformBusy, PlatformRefused, Retry
-from everturn.domain.platform import Platform
 
 _log = logging.getLogger("everturn.delivery")
 
 
 class Sender:
-    def __init__(
-        self,
-        outbox: Outbox,
-        platform: Platform,
-        lease: AccountLease,
-        settings: AccountSettings,
-        clock: Clock,
-    ) -> None:
-        self._outbox = outbox
-        self._platform = platform
+    def __init__(self, context: AccountContext, lease: AccountLease) -> None:
+        self._outbox = context.delivery.outbox
+        self._platform = context.platform
         self._lease = lease
-        self._settings = settings
-        self._clock = clock
-        self._pace = Pace(clock, platform.limits.per_s_max)
+        self._settings = context.settings
+        self._clock = context.clock
+        self._pace = Pace(context.clock, context.platform.limits.per_s_max)
         self._sending = 0
-        self.bell = Bell(clock)
+        self._bell = context.outgoing
 
     async def run(self) -> None:
         """Send until cancelled. Raises LeaseLost once another worker serves the account."""
@@ -49,7 +39,7 @@ class Sender:
                     _log.warning("account %s: %s", self._lease.account, error)
                     claimed = 0
                 if not claimed:
-                    await self.bell.wait(min(self._settings.poll_s, self._pace.wait_s() or 60.0))
+                    await self._bell.wait(min(self._settings.poll_s, self._pace.wait_s() or 60.0))
 
     async def send_due(self, group: anyio.abc.TaskGroup) -> int:
         """Start sending what can be sent now; how many parts that is."""
@@ -74,7 +64,7 @@ class Sender:
                 await self._send_part(part)
             finally:
                 self._sending -= 1
-                self.bell.ring()
+                self._bell.ring()
 
     async def _send_part(self, part: OutgoingPart) -> None:
         outbox, lease = self._outbox, self._lease

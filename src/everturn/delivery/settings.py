@@ -30,6 +30,7 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     age_max_s: float = AGE_MAX_S  # after this, what could not be sent is undelivered
     file_bytes_max: int = 50_000_000  # of one file of a message
     poll_s: float = 1.0  # how often to look for work of other processes
+    wake_s: float = 0.1  # the least time between two looks for work because a session changed
     take_s: float = 2.0  # how often to ask for the lease
     send_timeout_s: float = 30.0
     fetch_timeout_s: float = 120.0

@@ -16,6 +16,8 @@ import msgspec
 from everturn.domain.turns import Failure, TurnState
 from everturn.domain.words import Words
 
+# How long settled rows of the inbox are kept. No platform delivers an update again after so long.
+INBOX_KEEP_S = 30 * 24 * 3600
 BUTTON_BYTES_MAX = 64  # of a button's data: the least that a platform takes
 
 

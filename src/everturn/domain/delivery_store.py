@@ -67,7 +67,8 @@ class Inbox(Protocol):
         ...
 
     async def prune(self, before_ms: int) -> int:
-        """Delete settled rows received before this time; how many. Repeats of them would look new."""
+        """Delete some settled rows that were received before this time, with what their chats were told
+        about them; how many, until it is 0. Repeats of them would look new."""
         ...
 
 

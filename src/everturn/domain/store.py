@@ -583,6 +583,11 @@ class Store(StoreHealth, StoreLeases, Protocol):
         StoreAway. Never on SQLite."""
         ...
 
+    async def changed(self, known: int) -> int:
+        """Wait until the number of changes of any session differs from ``known``, then return it. A hint:
+        what another process changed may be noticed late, or not at all."""
+        ...
+
     def changes(self, owner: str) -> AsyncGenerator[list[tuple[str, Session | None]] | None, None]:
         """Sessions whose row in the list changed, in batches, without end; (id, None) for a deleted one. A
         None instead of a batch means that any session may have changed: read the list again."""

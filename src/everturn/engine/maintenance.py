@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from everturn.domain.delivery import INBOX_KEEP_S
 from everturn.domain.errors import EverturnError
 from everturn.engine.services import TurnServices
 
@@ -56,6 +57,9 @@ class Maintenance:
     async def _prune(self) -> None:
         grace_ms = round(self._services.settings.prune_grace_s * 1000)
         while await self._services.store.upkeep.prune(older_than_ms=grace_ms):
+            pass
+        before = self._services.clock.now_ms() - INBOX_KEEP_S * 1000
+        while await self._services.store.delivery.inbox.prune(before):
             pass
 
     async def _sweep(self) -> None:

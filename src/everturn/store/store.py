@@ -119,6 +119,9 @@ class Store:
             is_log_stuck=bool(writer.log_trouble),
         )
 
+    async def changed(self, known: int) -> int:
+        return await self._hub.changed(known)
+
     async def changes(self, owner: str) -> AsyncGenerator[list[tuple[str, Session | None]] | None, None]:
         """Sessions whose row in the list changed, in batches, without end; (id, None) for a deleted one. A
         batch that is None means that any of them may have changed: read the list again.

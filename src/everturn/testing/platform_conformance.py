@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from everturn.domain.delivery import (
     BUTTON_BYTES_MAX,
+    INBOX_KEEP_S,
     Button,
     Chat,
     NewPart,
@@ -218,6 +219,12 @@ class PlatformConformance:
         for number, part in enumerate(parts):
             await platform.send(part_of(chat, part, number))
         assert " ".join(service.read()).split() == words
+
+    async def test_updates_are_not_kept_for_longer_than_repeats_are_recognised(
+        self, platform: Platform
+    ) -> None:
+        kept_s = platform.promises.keeps_updates_s
+        assert kept_s is None or kept_s <= INBOX_KEEP_S / 2
 
     async def test_the_account_knows_who_it_is(self, platform: Platform) -> None:
         identity = await platform.identify()

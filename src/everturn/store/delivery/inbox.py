@@ -30,6 +30,7 @@ from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.sessions.sessions import start_session
 from everturn.store.turns import submissions
 
+PRUNED_MAX = 200  # in one transaction
 _update = msgspec.json.Decoder(Update)
 _refusal = msgspec.json.Decoder(Refusal)
 
@@ -53,6 +54,9 @@ class Inbox:
         return await self._db.write(_refuse, inbox_id, refusal)
 
     async def prune(self, before_ms: int) -> int:
+        # Looking first costs no write transaction when there is nothing to delete (A03).
+        if not await self._db.read(_prunable, before_ms):
+            return 0
         return await self._db.write(_prune, before_ms)
 
 
@@ -148,8 +152,15 @@ def _first_answer(row: InboxColumns) -> Script[Accepted | None]:
     return Accepted(turn.turn, turn.turn.first_position - 1, is_repeat=True)
 
 
+def _prunable(tx: Tx, before_ms: int) -> Script[bool]:
+    return bool((yield q("inbox_prunable", before_ms)))
+
+
 def _prune(tx: Tx, before_ms: int) -> Script[int]:
-    return len((yield from INBOX_PRUNE.all(before_ms)))
+    pruned = yield from INBOX_PRUNE.all(before_ms, PRUNED_MAX)
+    for row in pruned:
+        yield q("outbox_prune", row.chat_no, f"inbox:{row.inbox_id}")
+    return len(pruned)
 
 
 def _received_of(row: InboxColumns) -> Received:

@@ -121,6 +121,8 @@ class Hub:
         self.events_total = 0  # made durable by this process
         self._trouble: Trouble | None = None
         self._health_moved = asyncio.Event()  # a new one after each change
+        self._changes = 0  # of any session, as far as this process knows
+        self._change_seen = asyncio.Event()  # a new one after each change
 
     def follow(self, session_id: str) -> Follower:
         follower = Follower()
@@ -165,6 +167,20 @@ class Hub:
             for watcher in self._watchers:
                 if watcher.owner == owner:
                     watcher.offer(session_id)
+            self._count_change()
+
+    # --- changes of any session --------------------------------------------------------------------------
+
+    async def changed(self, known: int) -> int:
+        """Wait until the number of changes differs from ``known``, then return it."""
+        while self._changes == known:
+            await self._change_seen.wait()
+        return self._changes
+
+    def _count_change(self) -> None:
+        self._changes += 1
+        self._change_seen.set()
+        self._change_seen = asyncio.Event()
 
     # --- whether writes are stored -----------------------------------------------------------------------
 
@@ -198,6 +214,7 @@ class Hub:
 
     def notice(self, session_id: str, position: int | None = None) -> None:
         """Wake the session's followers, unless they have seen the journal up to this position."""
+        self._count_change()
         if position is not None and self._positions.get(session_id, 0) >= position:
             return
         for follower in self._followers.get(session_id, ()):
@@ -212,6 +229,7 @@ class Hub:
 
     def look(self, session_id: str | None = None) -> None:
         """Wake followers and watchers after another process wrote to this session, or to an unknown one."""
+        self._count_change()
         chosen = self._followers if session_id is None else {session_id: self._followers.get(session_id, [])}
         for followers in chosen.values():
             for follower in followers:

@@ -62,8 +62,17 @@ ORDER BY i.inbox_no LIMIT $2
 -- name: inbox_settle
 UPDATE inbox SET state = $2, settled_at = $3, turn_no = $4, refusal = $5, body = '' WHERE inbox_no = $1
 
+-- name: inbox_prunable
+SELECT 1 FROM inbox WHERE settled_at IS NOT NULL AND received_at < $1 LIMIT 1
+
 -- name: inbox_prune
-DELETE FROM inbox WHERE settled_at IS NOT NULL AND received_at < $1 RETURNING inbox_no
+DELETE FROM inbox WHERE inbox_no IN (SELECT inbox_no FROM inbox WHERE settled_at IS NOT NULL AND received_at < $1 LIMIT $2)
+RETURNING id AS inbox_id, chat_no
+
+-- name: outbox_prune
+-- What the chat was told about a row of the inbox, unless it waits or needs a person.
+DELETE FROM outbox WHERE chat_no = $1 AND key = $2 AND NOT EXISTS (SELECT 1 FROM outbox_parts p
+  WHERE p.outbox_no = outbox.outbox_no AND p.state <> 'sent')
 
 -- ---------------------------------------------------------------- outbox
 

@@ -35,6 +35,11 @@ class InboxColumns(ChatColumns, frozen=True):
     turn_id: str | None
 
 
+class PrunedColumns(Columns, frozen=True):
+    inbox_id: str
+    chat_no: int
+
+
 class DueColumns(ChatColumns, frozen=True):
     outbox_id: str
     in_session: str
@@ -96,7 +101,7 @@ INBOX_FIND: Select[[str, str], InboxColumns] = Select("inbox_find", InboxColumns
 INBOX: Select[[str], InboxColumns] = Select("inbox_get", InboxColumns)
 INBOX_FIRST: SelectValue[[int], int] = SelectValue("inbox_first")
 INBOX_WAITING: Select[[str, int], InboxColumns] = Select("inbox_waiting", InboxColumns)
-INBOX_PRUNE: SelectValue[[int], int] = SelectValue("inbox_prune")
+INBOX_PRUNE: Select[[int, int], PrunedColumns] = Select("inbox_prune", PrunedColumns)
 
 OUTBOX_PUT: SelectValue[[str, int, str, int | None, int | None, int], int] = SelectValue("outbox_put")
 OUTBOX_RECORD: SelectValue[[str, int], int] = SelectValue("outbox_record")
