@@ -17,6 +17,7 @@ from everturn.store import Store
 from everturn.testing import FakeClock
 from everturn.testing.web_server import Running, run_web
 from everturn.tools import EverturnToolbox, ToolServices, built_in
+from everturn.tools.temporary_files import write_name
 from tests.acting import ME, answered, new_session, start
 from tests.contracts.test_e04_versions import get
 
@@ -178,3 +179,17 @@ async def test_e04_a_file_is_saved_also_while_the_storage_is_away(
 async def test_e04_only_the_owner_saves(store: Store, server: Running) -> None:
     other = await store.sessions.create("eve")
     assert (await put(server, other.id, "a.txt", b"x", NEW)).status_code == 404
+
+
+async def test_e04_a_save_that_was_killed_leaves_nothing_that_is_shown_or_stored(
+    store: Store, server: Running
+) -> None:
+    session = await new_session(store)
+    (folder_of(server, session.id) / write_name()).write_text("half of it")
+    saved = await put(server, session.id, "notes.txt", b"hello", NEW)
+    assert saved.status_code == 200
+    listed = await get(server, session.id)
+    assert [one["path"] for one in listed.json()["files"]] == ["notes.txt"]
+    (made,) = await store.checkpoints.of_session(ME, session.id)
+    assert [change.path for change in made.changes.changed] == ["notes.txt"]
+    assert made.changes.left_out_total == 0

@@ -40,7 +40,7 @@ class Reason(StrEnum):
     CHANGING = "changing"  # it was written to each time it was read
     SPECIAL = "special"  # a socket, a pipe or a device
     MOUNT = "mount"  # another file system
-    PARTIAL = "partial"  # a temporary file of a restore that was cut off
+    PARTIAL = "partial"  # a file that was being written; only an index lists it, no tree
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):

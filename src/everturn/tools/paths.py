@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import BinaryIO
 
 from everturn.tools.disk_sync import DiskSync, sync_upwards
 from everturn.tools.schema import ToolFailed
+from everturn.tools.temporary_files import write_name
 
 _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_NO_MAGICLINKS = 0x02
@@ -111,9 +111,7 @@ class FolderHandle:
                 raise ToolFailed(f"{path!r} does not name a file.")
             self._check(name, self._real(folder, leaf))
             mode = _mode_of(folder, leaf, path)
-            temporary = (
-                f".{secrets.token_hex(8)}.partial"  # short: the file's own name may be as long as allowed
-            )
+            temporary = write_name()
             fd = os.open(
                 temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode or 0o644, dir_fd=folder
             )

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from everturn.domain.trees import Reason
+from everturn.tools.temporary_files import is_temporary
 
 DEPENDENCY_FOLDERS: Final = frozenset(
     {b"node_modules", b"bower_components", b".venv", b"venv", b".tox", b".nox", b"site-packages"}
@@ -36,7 +37,6 @@ CACHE_FOLDERS: Final = frozenset(
     }
 )
 CACHE_TAG: Final = b"CACHEDIR.TAG"
-PARTIAL: Final = re.compile(rb"\.everturn-[0-9a-f]{16}\.partial")
 _SIGNATURE: Final = b"Signature: 8a477f597d28d172789f06886806bc55"  # https://bford.info/cachedir/
 _IGNORE_FILES: Final = (b".gitignore", b".ignore")
 _RULES_MAX: Final = 1000  # each name is compared with each of them
@@ -154,7 +154,7 @@ class IgnoreRules:
             return Reason.CACHE
         if self._is_project and name == b".git":
             return Reason.GIT
-        if not is_folder and PARTIAL.fullmatch(name):
+        if not is_folder and is_temporary(name):
             return Reason.PARTIAL
         if self._rules:
             names = _components(path)

@@ -16,7 +16,7 @@ from typing import Final, Union
 
 import msgspec
 
-from everturn.domain.trees import EMPTY_TREE, Entry, Tree
+from everturn.domain.trees import EMPTY_TREE, Entry, Reason, Tree
 
 # mtime_ns, ctime_ns, inode, size, mode. Empty: the file must be hashed again whatever its stamp.
 Stamp = tuple[int, ...]
@@ -100,9 +100,16 @@ def distrust(folder: Folder) -> Folder:
     )
 
 
+def stored_entries(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """What the tree of a folder has. An index also lists files that were being written."""
+    if all(entry.reason is not Reason.PARTIAL for entry in entries):
+        return entries
+    return tuple(entry for entry in entries if entry.reason is not Reason.PARTIAL)
+
+
 def trees_of(folder: Folder) -> dict[str, Tree]:
     """The trees of a folder and of all below it, by their hash."""
-    found = {folder.tree: Tree(folder.entries, folder.unlisted)}
+    found = {folder.tree: Tree(stored_entries(folder.entries), folder.unlisted)}
     for inner in folder.folders.values():
         found |= trees_of(inner)
     return found

@@ -21,6 +21,7 @@ import msgspec
 
 from everturn.domain.trees import MODE_BITS, Entry, Kind, Reason, hash_bytes
 from everturn.tools.disk_sync import DiskSync
+from everturn.tools.temporary_files import is_of_restore, restore_name
 from everturn.workspace.diff import Change
 from everturn.workspace.index import Folder, Stamp
 from everturn.workspace.scan import OPEN_FOLDER, join, open_file, stamp_of
@@ -88,7 +89,7 @@ class Restore:
     def _remove_partials(self) -> None:
         """Remove temporary files that the scan found: they are of a restore that was cut off."""
         for path, (entry, _) in self._seen.items():
-            if entry.reason is Reason.PARTIAL:
+            if entry.reason is Reason.PARTIAL and is_of_restore(entry.name):
                 with suppress(FileNotFoundError):
                     folder, name = self._folders.open_parent(path)
                     os.unlink(name, dir_fd=folder)
@@ -135,15 +136,21 @@ class Restore:
     # --- files and links ---------------------------------------------------------------------------
 
     def _replace(self, batch: Sequence[Change]) -> None:
-        written = []
-        for change in batch:
-            count = len(self._result.kept)
-            self._attempt(change, self._write)
-            if len(self._result.kept) == count:
+        written: list[Change] = []
+        try:
+            for change in batch:
                 written.append(change)
-        self._sync()  # before the renames: after a power cut no name may lead to a file that is half there
+                self._attempt(change, self._write)
+            # Before the renames: after a power cut no name may lead to a file that is half there.
+            self._sync()
+            for change in written:
+                if change.path not in self._result.kept:
+                    self._attempt(change, self._rename)
+        except Exception:
+            for change in written:  # on a full disk they would take the room that the next attempt needs
+                self._discard(change)
+            raise
         for change in written:
-            self._attempt(change, self._rename)
             if change.path in self._result.kept:
                 self._discard(change)
 
@@ -277,7 +284,7 @@ def temporary_name(change: Change) -> bytes:
     """The same for every attempt at this change: a repeated restore removes what an earlier one left
     behind."""
     wanted = change.path + b"\0" + _entry(change.after).sha256.encode()
-    return b".everturn-%s.partial" % hash_bytes(wanted)[:16].encode()
+    return restore_name(hash_bytes(wanted)[:16])
 
 
 def _stamps(folder: Folder, path: bytes = b"") -> Iterator[tuple[bytes, tuple[Entry, Stamp | None]]]:

@@ -20,8 +20,9 @@ from typing import BinaryIO, Final, Union
 import msgspec
 
 from everturn.domain.trees import MODE_BITS, Entry, Kind, Reason, Tree, encode_tree, hash_bytes
+from everturn.tools.temporary_files import STALE_S
 from everturn.workspace.ignore import IgnoreRules, is_cache
-from everturn.workspace.index import Folder, Stamp
+from everturn.workspace.index import Folder, Stamp, stored_entries
 
 Source = Union[bytes, Callable[[], BinaryIO]]
 # Stores each source and returns (sha256, size) of what it read. On return the bytes are durable.
@@ -138,6 +139,8 @@ class Scan:
             else:
                 listing.entries.append(entry)
                 listing.stamps.append(stamp)
+                if entry.reason is Reason.PARTIAL:
+                    listing.is_whole = False  # looked at again, until it is gone
         return listing
 
     def _names(self, handle: int) -> tuple[list[bytes], int]:
@@ -166,6 +169,8 @@ class Scan:
         reason = place.rules.reason(join(place.path, name), name, is_folder=is_folder)
         if reason is None and is_folder and place.depth + 1 >= DEPTH_MAX:
             reason = Reason.TOO_DEEP
+        if reason is Reason.PARTIAL and self._remove_stale(place.handle, name, status):
+            return None, None
         if reason is not None:
             return Entry(name, Kind.LEFT_OUT, reason=reason), None
         if is_folder:
@@ -173,6 +178,16 @@ class Scan:
         if before is not None and before[1] == stamp_of(status):
             return before
         return self._leaf(place.handle, name, None if before is None else before[0])
+
+    def _remove_stale(self, handle: int, name: bytes, status: os.stat_result) -> bool:
+        """Remove a file that a process was writing when it died. False if one may still write it."""
+        if status.st_mtime_ns + STALE_S * 1_000_000_000 > self._start_ns:
+            return False
+        try:
+            os.unlink(name, dir_fd=handle)
+        except OSError:
+            return False  # a folder that may only be read: the file is left out all the same
+        return True
 
     def _descend(self, place: _Place, listing: _Listing, known: Folder | None) -> None:
         """Scan the folders of a listing and fill in their entries."""
@@ -222,7 +237,7 @@ class Scan:
         if known is not None and entries == known.entries and listing.unlisted == known.unlisted:
             tree, size = known.tree, known.tree_size
         else:
-            data = encode_tree(Tree(entries, listing.unlisted))
+            data = encode_tree(Tree(stored_entries(entries), listing.unlisted))
             tree, size = hash_bytes(data), len(data)
             self._store(tree, data)
         folder = Folder(
@@ -321,7 +336,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
 def left_out(folder: Folder, path: bytes = b"") -> Iterator[tuple[bytes, Reason]]:
     """Every path that the scan left out. Names beyond the limit are one line for their folder."""
     for entry in folder.entries:
-        if entry.reason is not None:
+        if entry.reason is not None and entry.reason is not Reason.PARTIAL:
             yield join(path, entry.name), entry.reason
     if folder.unlisted:
         yield path, Reason.TOO_MANY

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from everturn.tools.temporary_files import restore_name, write_name
 from everturn.workspace import Limits, diff
 from everturn.workspace.restore import Restore
 from tests.trees import KeptBytes, QuickDisk, plain, restore, scan
@@ -196,9 +197,21 @@ def test_a_full_disk_stops_the_restore_and_it_can_be_repeated(
         patch.setattr(os, "write", full)
         go_back(root, kept, wanted)
     assert (root / "file").read_text() == "second"
+    assert os.listdir(root) == ["file"], "nothing is left that takes room"
     go_back(root, kept, wanted)
     assert (root / "file").read_text() == "first"
     assert os.listdir(root) == ["file"]
+
+
+def test_a_file_that_another_session_writes_in_the_folder_is_left_alone(root: Path, kept: KeptBytes) -> None:
+    (root / "file").write_text("first")
+    wanted = scan(root, kept).tree
+    (root / "file").write_text("second")
+    writing, cut_off = write_name(), restore_name("0" * 16).decode()
+    for name in (writing, cut_off):
+        (root / name).write_text("half of it")
+    go_back(root, kept, wanted)
+    assert sorted(os.listdir(root)) == sorted(["file", writing])
 
 
 def test_files_are_synced_before_they_are_renamed_and_the_names_after(root: Path, kept: KeptBytes) -> None:

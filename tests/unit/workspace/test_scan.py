@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from everturn.tools.temporary_files import restore_name, write_name
 from everturn.workspace import EMPTY_TREE, IgnoreRules, Limits, Reason, left_out
 from everturn.workspace.scan import Scan
 from tests.trees import KeptBytes, plain, scan
@@ -36,6 +37,18 @@ def test_a_tree_holds_what_the_folder_holds(root: Path) -> None:
     (root / os.fsdecode(b"not-utf8-\xff")).write_bytes(b"x")
     kept = KeptBytes()
     assert kept.content(scan(root, kept).tree) == plain(root)
+
+
+def test_a_file_that_is_being_written_is_in_no_tree_and_removed_when_its_writer_died(root: Path) -> None:
+    names = [write_name(), restore_name("0" * 16).decode()]
+    for name in names:
+        (root / name).write_text("half of it")
+    first = scan(root, KeptBytes())
+    assert (first.tree, reasons(first)) == (EMPTY_TREE, {})
+    assert sorted(os.listdir(root)) == sorted(names), "it may still be written"
+    later = scan(root, KeptBytes(), first, start_ns=LATER)
+    assert later.tree == EMPTY_TREE
+    assert os.listdir(root) == []
 
 
 def test_an_empty_folder_has_the_empty_tree(root: Path) -> None:

@@ -19,6 +19,7 @@ from everturn.domain.errors import Denied, DiskFull, Invalid, NotFound
 from everturn.tools.files.search_program import Walk
 from everturn.tools.paths import FolderHandle, OutsideWorkspace
 from everturn.tools.schema import ToolFailed
+from everturn.tools.temporary_files import is_temporary
 
 FOLDER_ENTRIES_MAX = 2_000
 FOUND_MAX = 100
@@ -53,7 +54,8 @@ def files_in(workspace: Path, path: str) -> FileList:
         name, fd = open_beneath(beneath, path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             with os.scandir(fd) as entries:
-                names = [entry.name for entry in islice(entries, FOLDER_ENTRIES_MAX + 1)]
+                listed = (entry.name for entry in entries if not is_temporary(os.fsencode(entry.name)))
+                names = list(islice(listed, FOLDER_ENTRIES_MAX + 1))
             base = "" if name == "." else f"{name}/"
             found = [
                 one for each in names[:FOLDER_ENTRIES_MAX] if (one := _stat_entry(fd, base, each)) is not None
