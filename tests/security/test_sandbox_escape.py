@@ -333,6 +333,32 @@ libc.ioctl(0, 0x5412, b"x"); print("TIOCSTI", errno.errorcode[ctypes.get_errno()
     assert said.keys() == {*numbers, "unshare", "TIOCSTI"}
 
 
+async def test_no_call_takes_a_piece_of_the_disk_at_once(kit: Kit) -> None:
+    """The disk is looked at in intervals, in which one such call would fill it."""
+    if platform.machine() not in ("x86_64", "aarch64"):
+        pytest.skip("there is no filter for this kind of machine")
+    code = """
+import ctypes, fcntl, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+size = 64 * 1024**2
+with open("big", "wb") as file:
+    for mode in (0, 1, 0x10):
+        print(mode, libc.fallocate(file.fileno(), mode, 0, size), os.strerror(ctypes.get_errno()))
+    for command in (0x40305828, 0x4030582A, 0x40305839):
+        try:
+            fcntl.ioctl(file, command, struct.pack("hhqqiI4i", 0, 0, 0, size, 0, 0, 0, 0, 0, 0))
+        except OSError as error:
+            print(hex(command), -1, error.strerror)
+    print(os.fstat(file.fileno()).st_blocks, "blocks")
+    os.posix_fallocate(file.fileno(), 0, 1024**2)  # falls back to writing, which the disk's limit covers
+    print(os.fstat(file.fileno()).st_size)
+"""
+    said = (await kit.run("python", code=code)).text.splitlines()
+    assert [line.split(maxsplit=1)[1] for line in said[:6]] == ["-1 Operation not supported"] * 6
+    assert said[6:] == ["0 blocks", str(1024**2)]
+
+
 async def test_only_the_sandboxs_own_network_can_be_talked_to(kit: Kit) -> None:
     """AF_VSOCK knows nothing of network namespaces: it leads to the machine's host."""
     code = """

@@ -50,6 +50,13 @@ def _answer(
         ("x86_64", 16, (0, 1 << 32 | 0x5412), errno.EPERM),
         ("x86_64", 135, (0xFFFFFFFF,), 0),
         ("x86_64", 135, (0x0400000,), errno.EPERM),  # READ_IMPLIES_EXEC
+        ("x86_64", 285, (3, 0, 0, 1 << 33), errno.EOPNOTSUPP),  # fallocate takes blocks
+        ("x86_64", 285, (3, 1, 0, 1), errno.EOPNOTSUPP),  # beyond the file's end
+        ("x86_64", 285, (3, 0x11, 0, 1), errno.EOPNOTSUPP),  # as zeros
+        ("x86_64", 285, (3, 3, 0, 1 << 33), 0),  # makes a hole: gives blocks back
+        ("x86_64", 16, (3, 0x4030582A), errno.EOPNOTSUPP),  # FS_IOC_RESVSP64
+        ("x86_64", 16, (3, 0x40305839), errno.EOPNOTSUPP),  # FS_IOC_ZERO_RANGE
+        ("aarch64", 47, (3, 0, 0, 4096), errno.EOPNOTSUPP),
         ("x86_64", 0x40000000, (), errno.ENOSYS),  # x32
         ("aarch64", 63, (), 0),
         ("aarch64", 219, (), errno.EPERM),

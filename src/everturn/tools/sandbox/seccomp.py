@@ -26,6 +26,10 @@ _NEW_TIME = 0x80  # CLONE_NEWTIME, unshare(2) only
 _SET_ID = 0o6000  # S_ISUID, S_ISGID
 _MAKES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# PUNCH_HOLE, COLLAPSE_RANGE, INSERT_RANGE. Every other mode of fallocate(2) takes blocks, all that are free,
+# before the disk is looked at again. Where it is refused programs write, which is slow enough to be stopped.
+_TAKES_NO_BLOCKS = 0x2A
+_RESERVATIONS = (0x40305828, 0x4030582A, 0x40305839)  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE
 # AF_UNSPEC, AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. A network namespace does not contain AF_VSOCK.
 _FAMILIES = (0, 1, 2, 10, 16)
 # PER_LINUX, UNAME26, ADDR_NO_RANDOMIZE (debuggers), and the query of the current value.
@@ -64,6 +68,7 @@ class CallNumbers(msgspec.Struct, frozen=True):
     chmods: tuple[tuple[int, int], ...]  # with the position of the mode
     opens: tuple[tuple[int, int, int], ...]  # with the positions of flags and mode
     ioctl: int
+    fallocate: int
     sockets: tuple[int, int]
     personality: int
     memfd_create: int
@@ -103,6 +108,7 @@ _MACHINES = {
         chmods=((90, 1), (91, 1), (268, 2), (133, 1), (259, 2), (85, 1)),
         opens=((2, 1, 2), (257, 2, 3)),
         ioctl=16,
+        fallocate=285,
         sockets=(41, 53),
         personality=135,
         memfd_create=319,
@@ -124,6 +130,7 @@ _MACHINES = {
         chmods=((52, 1), (53, 2), (33, 2)),
         opens=((56, 2, 3),),
         ioctl=29,
+        fallocate=47,
         sockets=(198, 199),
         personality=92,
         memfd_create=279,
@@ -161,7 +168,9 @@ def program(numbers: CallNumbers, *, has_memfd: bool) -> bytes:
         steps += _if_bits(number, mode, _SET_ID)
     for number, flags, mode in numbers.opens:
         steps += _if_made_with(number, flags, mode)
-    steps += _if_among(numbers.ioctl, 1, (_TIOCSTI, _TIOCLINUX))
+    steps += _if_among(numbers.ioctl, 1, (_TIOCSTI, _TIOCLINUX), errno.EPERM)
+    steps += _if_among(numbers.ioctl, 1, _RESERVATIONS, errno.EOPNOTSUPP)
+    steps += _unless_bits(numbers.fallocate, 1, _TAKES_NO_BLOCKS, errno.EOPNOTSUPP)
     for number in numbers.sockets:
         steps += _unless_among(number, 0, _FAMILIES, errno.EAFNOSUPPORT)
     steps += _unless_among(numbers.personality, 0, _PERSONALITIES, errno.EPERM)
@@ -202,10 +211,14 @@ def _if_made_with(number: int, flags: int, mode: int) -> list[_Step]:
     )
 
 
-def _if_among(number: int, position: int, values: Sequence[int]) -> list[_Step]:
+def _unless_bits(number: int, position: int, bits: int, error: int) -> list[_Step]:
+    return _only(number, [_argument(position), (_JUMP_BITS, 1, 0, bits), _refusal(error)])
+
+
+def _if_among(number: int, position: int, values: Sequence[int], error: int) -> list[_Step]:
     tests: list[_Step] = []
     for value in values:
-        tests += [(_JUMP_EQUAL, 0, 1, value), _refusal(errno.EPERM)]
+        tests += [(_JUMP_EQUAL, 0, 1, value), _refusal(error)]
     return _only(number, [_argument(position), *tests])
 
 
