@@ -22,6 +22,7 @@ from pathlib import Path
 
 from benchmarks.printing import Report, median
 from everturn.domain.store_values import Submission
+from everturn.domain.trees import Tree, decode_tree
 from everturn.store import open_store
 from everturn.workspace import (
     FilesSettings,
@@ -31,12 +32,10 @@ from everturn.workspace import (
     Recorder,
     Restore,
     Scan,
-    Tree,
-    decode_tree,
-    diff,
     load_index,
     save_index,
 )
+from everturn.workspace.diff import diff
 from everturn.workspace.scan import Source
 
 OWNER = "local"

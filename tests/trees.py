@@ -8,9 +8,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from everturn.domain.trees import Kind
+from everturn.domain.trees import Kind, Tree, decode_tree
 from everturn.tools.disk_sync import DiskSync
-from everturn.workspace import Change, Folder, IgnoreRules, Limits, Restore, Restored, Scan, Tree, decode_tree
+from everturn.workspace import Change, Folder, IgnoreRules, Limits, Restore, Restored, Scan
 from everturn.workspace.scan import Source
 
 Content = dict[bytes, tuple[str, int, bytes]]  # path -> kind, mode, bytes

@@ -29,7 +29,7 @@ from everturn.store import StoreSettings, parse_address
 from everturn.tools.names import TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.web.settings import WebSettings
-from everturn.workspace import FilesSettings
+from everturn.workspace.settings import FilesSettings
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -15,24 +15,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from everturn import models  # its names are loaded on first use: most commands call no model
+# The names of these two are loaded on first use: not every command needs them.
+from everturn import models
+from everturn import store as stores
 from everturn.config import Config, read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import DiskFull, EverturnError, Invalid, InvalidId, NotFound
 from everturn.domain.secrets import Secrets
-from everturn.store import (
-    SecretsFile,
-    Store,
-    find_storage_keys,
-    has_store,
-    is_postgres,
-    open_secrets,
-    open_store,
-    read_key_ring,
-)
 
 if TYPE_CHECKING:  # not imported at run time: the server prints nothing with it and starts faster
     from rich.console import Console
+
+    from everturn.store import Store
 
 T = TypeVar("T")
 _PR_SET_DUMPABLE = 4  # of linux/prctl.h
@@ -146,8 +140,8 @@ def print_error(error: EverturnError) -> None:
 @asynccontextmanager
 async def open_config_secrets(store: Store, config: Config) -> AsyncIterator[Secrets]:
     """The secrets of an open store, for a command that ends soon."""
-    ring = read_key_ring(os.environ, config.secret_key_file)
-    async with open_secrets(store, config.home, ring, follows=False) as secrets:
+    ring = stores.read_key_ring(os.environ, config.secret_key_file)
+    async with stores.open_secrets(store, config.home, ring, follows=False) as secrets:
         yield secrets
 
 
@@ -165,8 +159,8 @@ def make_registry(config: Config, secrets: Secrets) -> models.ModelRegistry:
 
 async def check_model(config: Config, name: str) -> None:
     """Check a model's name and key before anything starts. Raises ModelUnknown, ModelKeyMissing."""
-    if not is_postgres(config.database_url or ""):
-        make_registry(config, SecretsFile(config.home)).check(name)
+    if not stores.is_postgres(config.database_url or ""):
+        make_registry(config, stores.SecretsFile(config.home)).check(name)
         return
     async with open_config_store(config) as store, open_config_secrets(store, config) as secrets:
         make_registry(config, secrets).check(name)
@@ -174,7 +168,7 @@ async def check_model(config: Config, name: str) -> None:
 
 def require_store(config: Config) -> None:
     """Raises Invalid if the data folder has no database."""
-    if not has_store(config.database_url, config.home):
+    if not stores.has_store(config.database_url, config.home):
         raise Invalid(
             f"There is no Everturn data in {config.home}.",
             hint="Name its folder with --home or EVERTURN_HOME; 'everturn serve' creates a new one.",
@@ -185,11 +179,11 @@ def require_store(config: Config) -> None:
 async def open_config_store(config: Config) -> AsyncIterator[Store]:
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
-            open_store(config.database_url, data_dir=config.home, settings=config.store)
+            stores.open_store(config.database_url, data_dir=config.home, settings=config.store)
         )
         if config.files.url:
             secrets = await stack.enter_async_context(open_config_secrets(store, config))
-            store.blobs.use_keys(lambda: find_storage_keys(secrets, os.environ))
+            store.blobs.use_keys(lambda: stores.find_storage_keys(secrets, os.environ))
         yield store
 
 

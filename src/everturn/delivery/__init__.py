@@ -4,8 +4,30 @@ Imports domain only; the store and the engine arrive as contracts. Called by gat
 ``account.AccountService``, which serves one account of a platform.
 """
 
-from everturn.delivery.account import AccountService
-from everturn.delivery.context import AccountServices
-from everturn.delivery.settings import AccountSettings, DeliverySettings
+from typing import TYPE_CHECKING
 
-__all__ = ["AccountService", "AccountServices", "AccountSettings", "DeliverySettings"]
+from everturn.domain.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from everturn.delivery.account import AccountService
+    from everturn.delivery.context import AccountServices
+    from everturn.delivery.settings import AccountSettings, DeliverySettings
+
+__all__ = [
+    "AccountService",
+    "AccountServices",
+    "AccountSettings",
+    "DeliverySettings",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "account": ("AccountService",),
+        "context": ("AccountServices",),
+        "settings": (
+            "AccountSettings",
+            "DeliverySettings",
+        ),
+    },
+)

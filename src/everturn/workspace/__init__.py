@@ -4,27 +4,38 @@ Imports domain, store and tools. Called by engine, web and cli. Start with ``dom
 ``restore``.
 """
 
-from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Reason, Tree, decode_tree, encode_tree, shown
-from everturn.workspace.archive import Archive
-from everturn.workspace.arrival import Arrival, Arrived
-from everturn.workspace.compare import Compare, ComparedFile, Comparison, FileDiff, FileHistory, FileVersion
-from everturn.workspace.diff import Change, diff, find_conflicts
-from everturn.workspace.folder_lock import hold_folder
-from everturn.workspace.ignore import IgnoreRules
-from everturn.workspace.index import Folder, load_index, save_index
-from everturn.workspace.overlay import to_path
-from everturn.workspace.recorder import Brought, FilesSettings, Recorder, Seen
-from everturn.workspace.restore import Restore, Restored
-from everturn.workspace.restorer import Restorer, ShownPlan
-from everturn.workspace.saving import any_guarded, save_file
-from everturn.workspace.scan import Limits, Scan, left_out
-from everturn.workspace.session_archive import SessionArchive
-from everturn.workspace.session_import import OpenArchive, import_archive, open_archive
-from everturn.workspace.versions import Found, Versions
-from everturn.workspace.views import FolderView, OpenedFile, TreeView, View
+from typing import TYPE_CHECKING
+
+from everturn.domain.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from everturn.workspace.archive import Archive
+    from everturn.workspace.arrival import Arrival, Arrived
+    from everturn.workspace.compare import (
+        Compare,
+        ComparedFile,
+        Comparison,
+        FileDiff,
+        FileHistory,
+        FileVersion,
+    )
+    from everturn.workspace.diff import Change, find_conflicts
+    from everturn.workspace.folder_lock import hold_folder
+    from everturn.workspace.ignore import IgnoreRules
+    from everturn.workspace.index import Folder, load_index, save_index
+    from everturn.workspace.overlay import to_path
+    from everturn.workspace.recorder import Brought, Recorder, Seen
+    from everturn.workspace.restore import Restore, Restored
+    from everturn.workspace.restorer import Restorer, ShownPlan
+    from everturn.workspace.saving import any_guarded, save_file
+    from everturn.workspace.scan import Limits, Scan, left_out
+    from everturn.workspace.session_archive import SessionArchive
+    from everturn.workspace.session_import import OpenArchive, import_archive, open_archive
+    from everturn.workspace.settings import FilesSettings
+    from everturn.workspace.versions import Found, Versions
+    from everturn.workspace.views import FolderView, OpenedFile, TreeView, View
 
 __all__ = [
-    "EMPTY_TREE",
     "Archive",
     "Arrival",
     "Arrived",
@@ -33,7 +44,6 @@ __all__ = [
     "Compare",
     "ComparedFile",
     "Comparison",
-    "Entry",
     "FileDiff",
     "FileHistory",
     "FileVersion",
@@ -42,11 +52,9 @@ __all__ = [
     "FolderView",
     "Found",
     "IgnoreRules",
-    "Kind",
     "Limits",
     "OpenArchive",
     "OpenedFile",
-    "Reason",
     "Recorder",
     "Restore",
     "Restored",
@@ -55,14 +63,10 @@ __all__ = [
     "Seen",
     "SessionArchive",
     "ShownPlan",
-    "Tree",
     "TreeView",
     "Versions",
     "View",
     "any_guarded",
-    "decode_tree",
-    "diff",
-    "encode_tree",
     "find_conflicts",
     "hold_folder",
     "import_archive",
@@ -71,6 +75,75 @@ __all__ = [
     "open_archive",
     "save_file",
     "save_index",
-    "shown",
     "to_path",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "archive": ("Archive",),
+        "arrival": (
+            "Arrival",
+            "Arrived",
+        ),
+        "compare": (
+            "Compare",
+            "ComparedFile",
+            "Comparison",
+            "FileDiff",
+            "FileHistory",
+            "FileVersion",
+        ),
+        "diff": (
+            "Change",
+            "find_conflicts",
+        ),
+        "folder_lock": ("hold_folder",),
+        "ignore": ("IgnoreRules",),
+        "index": (
+            "Folder",
+            "load_index",
+            "save_index",
+        ),
+        "overlay": ("to_path",),
+        "recorder": (
+            "Brought",
+            "Recorder",
+            "Seen",
+        ),
+        "restore": (
+            "Restore",
+            "Restored",
+        ),
+        "restorer": (
+            "Restorer",
+            "ShownPlan",
+        ),
+        "saving": (
+            "any_guarded",
+            "save_file",
+        ),
+        "scan": (
+            "Limits",
+            "Scan",
+            "left_out",
+        ),
+        "session_archive": ("SessionArchive",),
+        "session_import": (
+            "OpenArchive",
+            "import_archive",
+            "open_archive",
+        ),
+        "settings": ("FilesSettings",),
+        "versions": (
+            "Found",
+            "Versions",
+        ),
+        "views": (
+            "FolderView",
+            "OpenedFile",
+            "TreeView",
+            "View",
+        ),
+    },
+)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 
@@ -36,3 +38,11 @@ def test_a_command_without_a_model_loads_no_engine_and_no_http_client(command: s
 def test_the_settings_are_read_without_the_rooms_that_they_configure() -> None:
     loaded = loaded_by("everturn.config")
     assert not loaded & {"apsw", "httpx2", "tree_sitter", "everturn.tools.toolbox", "everturn.memory.memory"}
+    assert not loaded & {"everturn.workspace.scan", "everturn.delivery.account", "everturn.store.store"}
+
+
+def test_no_name_of_a_door_is_a_module_too() -> None:
+    """It would mean the module once that is imported, and before that the name."""
+    for room in ("delivery", "engine", "gateway", "memory", "models", "store", "tools", "web", "workspace"):
+        door = import_module(f"everturn.{room}")
+        assert not [name for name in door.__all__ if find_spec(f"everturn.{room}.{name}")]

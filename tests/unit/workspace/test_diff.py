@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everturn.workspace import Limits, diff, find_conflicts
+from everturn.workspace import Limits, find_conflicts
+from everturn.workspace.diff import diff
 from tests.trees import KeptBytes, scan
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everturn.workspace import diff, load_index, save_index
+from everturn.workspace import load_index, save_index
+from everturn.workspace.diff import diff
 from tests.trees import Content, KeptBytes, plain, restore, scan
 
 NAMES = st.sampled_from(["a", "b", "c", "é", "-x y"])

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from everturn.domain.errors import Invalid
-from everturn.domain.trees import EMPTY_TREE, encode_tree
-from everturn.workspace import Tree, to_path
+from everturn.domain.trees import EMPTY_TREE, Tree, encode_tree
+from everturn.workspace import to_path
 from everturn.workspace.mine import find_free_name
 from everturn.workspace.overlay import overlay
 from tests.trees import KeptBytes, scan

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from everturn.tools.temporary_files import restore_name, write_name
-from everturn.workspace import Limits, diff
+from everturn.workspace import Limits
+from everturn.workspace.diff import diff
 from everturn.workspace.restore import Restore
 from tests.trees import KeptBytes, QuickDisk, plain, restore, scan
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from everturn.domain.trees import EMPTY_TREE, Reason
 from everturn.tools.temporary_files import restore_name, write_name
-from everturn.workspace import EMPTY_TREE, IgnoreRules, Limits, Reason, left_out
+from everturn.workspace import IgnoreRules, Limits, left_out
 from everturn.workspace.scan import Scan
 from tests.trees import KeptBytes, plain, scan
 
