@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from everturn.config import SERVER_ENVIRONMENT, TABLES, TOP, former_settings, variable_of
+from everturn.domain.gateway import AccountSetup
 from everturn.domain.settings import Setting, settings_of
-from everturn.gateway.settings import AccountSetup
 from everturn.models.settings import ModelSettings, ProviderSettings
 from everturn.tools.profiles import McpServer, Profile
 
@@ -40,7 +40,10 @@ ABOUT = {
     "delivery": "What is sent to messaging platforms ([gateway](gateway.md)).",
 }
 NAMED = {
-    "profiles.NAME": (Profile, "How an agent works. `default` and `pocket` are built in and can be changed."),
+    "profiles.NAME": (
+        Profile,
+        "How an agent works. `default`, `pocket` and `guest` are built in and can be changed.",
+    ),
     "mcp.NAME": (McpServer, "An MCP server; a profile uses it by its name."),
     "gateway.NAME": (
         AccountSetup,

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 
 from everturn.config import Config
-from everturn.delivery import AccountServices
+from everturn.delivery import AccountServices, AccountSettings
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.gateway import Gateway
 from everturn.domain.ids import Ids
@@ -151,7 +151,8 @@ def open_gateway(app: App) -> GatewayAccounts:
     """The accounts on messaging platforms; they are served while it is entered. Only a server enters it: a
     command or an embedding program that ends soon must not take messages."""
     delivery = AccountServices(app.store, app.engine, app.clock, app.engine.worker)
-    services = GatewayServices(delivery, app.secrets, app.environ, app.config.delivery, LOCAL_OWNER)
+    settings = AccountSettings(age_max_s=app.config.delivery.age_max_s)
+    services = GatewayServices(delivery, app.secrets, app.environ, settings, LOCAL_OWNER)
     return GatewayAccounts(app.config.gateway, services)
 
 

@@ -18,10 +18,11 @@ import msgspec
 
 from everturn.delivery.settings import DeliverySettings
 from everturn.domain.errors import Invalid
+from everturn.domain.gateway import AccountSetup
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.settings import default_of, inner_struct, settings_of
 from everturn.engine.settings import EngineSettings
-from everturn.gateway.settings import AccountSetup, check_name, read_setup
+from everturn.gateway.settings import check_name, read_setup
 from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
 from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings

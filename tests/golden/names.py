@@ -27,8 +27,8 @@ from everturn.cli.main import everturn as commands
 from everturn.config import TABLES, TOP, former_settings
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import AnyPayload
+from everturn.domain.gateway import AccountSetup
 from everturn.domain.settings import settings_of
-from everturn.gateway.settings import AccountSetup
 from everturn.models.settings import ModelSettings, ProviderSettings
 from everturn.store import open_store
 from everturn.testing import Say

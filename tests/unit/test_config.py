@@ -24,7 +24,7 @@ def test_without_anything_the_defaults_are_safe(tmp_path: Path) -> None:
     assert (config.web.host, config.web.port, config.web.password) == ("127.0.0.1", 8420, None)
     assert config.database_url is None
     assert config.model is None
-    assert config.profiles.names == ["default", "pocket"]
+    assert config.profiles.names == ["default", "guest", "pocket"]
 
 
 def test_the_environment_wins_over_the_file_and_a_flag_over_both(tmp_path: Path) -> None:

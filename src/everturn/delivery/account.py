@@ -18,6 +18,7 @@ from everturn.domain.errors import LeaseLost, Retry
 from everturn.domain.gateway import Admit
 from everturn.domain.platform import Platform
 
+PAIRED = "/start"  # what is stored in place of a pairing code
 _log = logging.getLogger("everturn.delivery")
 
 
@@ -43,6 +44,7 @@ class AccountService:
         self.last_error = ""
         self.last_error_at: int | None = None
         self.is_serving = False  # by this worker
+        self.receiving_since: int | None = None  # None while it is not served, and in a pause after an error
 
     async def run(self) -> None:
         """Serve the account until cancelled, whenever no other worker does."""
@@ -66,7 +68,9 @@ class AccountService:
             self.strangers += 1
             return
         inbox = self._services.store.delivery.inbox
-        admitted = msgspec.structs.replace(update, role=admission.role)
+        # A pairing code is not a message to the agent, and not stored.
+        text = PAIRED if admission.is_paired_now else update.text
+        admitted = msgspec.structs.replace(update, role=admission.role, text=text)
         await inbox.receive(admission.owner, admitted, profile=admission.profile)
         self._intake.bell.ring()
 
@@ -99,12 +103,15 @@ class AccountService:
         pause_s = settings.retry_first_s
         while True:
             started = clock.monotonic()
+            self.receiving_since = clock.now_ms()
             try:
                 await self._platform.receive(self.deliver)
                 _log.warning("account %s: the platform stopped delivering", self.account)
             except Exception as error:  # the platform's own code
                 self._note_error(error)
                 _log.warning("account %s: receiving: %r", self.account, error)
+            finally:
+                self.receiving_since = None
             if clock.monotonic() - started > settings.retry_longest_s:
                 pause_s = settings.retry_first_s
             await clock.sleep(pause_s)

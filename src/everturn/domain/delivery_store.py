@@ -20,6 +20,7 @@ from everturn.domain.delivery import (
     Update,
     WhenUnknown,
 )
+from everturn.domain.gateway import AccountFigures
 from everturn.domain.store_values import Accepted, Submission
 
 
@@ -150,6 +151,10 @@ class Outbox(Protocol):
 
 
 class Delivery(Protocol):
+    async def figures(self, account: str, *, since_ms: int) -> AccountFigures:
+        """How much the account has received since this moment, and what waits."""
+        ...
+
     @property
     def chats(self) -> Chats: ...
 

@@ -223,6 +223,13 @@ class HookDenied(Refused):
         )
 
 
+class AccountRefused(Refused):
+    """The platform does not accept an account, for example because its token is wrong."""
+
+    code = "account_refused"
+    status = 422
+
+
 class BadImport(Refused):
     code = "bad_import"
     status = 422

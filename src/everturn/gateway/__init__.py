@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from everturn.gateway.accounts import GatewayAccounts, GatewayServices
     from everturn.gateway.dialects import Dialect
     from everturn.gateway.rendering import render
-    from everturn.gateway.settings import AccountSetup
 
-__all__ = ["AccountSetup", "Dialect", "GatewayAccounts", "GatewayServices", "render"]
+__all__ = ["Dialect", "GatewayAccounts", "GatewayServices", "render"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -23,6 +22,5 @@ __getattr__ = lazy_names(
         "accounts": ("GatewayAccounts", "GatewayServices"),
         "dialects": ("Dialect",),
         "rendering": ("render",),
-        "settings": ("AccountSetup",),
     },
 )

@@ -2,26 +2,74 @@
 
 from __future__ import annotations
 
-from everturn.domain.delivery import SenderRole, Update
-from everturn.domain.gateway import Admission
-from everturn.gateway.settings import AccountSetup
+from typing import Final
+
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.delivery import ChatKind, SenderRole, Update
+from everturn.domain.gateway import AccountSetup, Admission, Person
+from everturn.gateway.pairing import Pairing
+from everturn.gateway.people import People
+
+_SENDER_CHARS_MAX: Final = 200
+_PRIVATE: Final = frozenset({ChatKind.DIRECT, ChatKind.MAIL})
+
+
+class Doorkeeper(msgspec.Struct, frozen=True):
+    """What decides about senders, shared by all accounts. ``owner``: of the accounts."""
+
+    owner: str
+    people: People
+    pairing: Pairing
+    clock: Clock
 
 
 class Admissions:
-    """Admits senders to one account. ``default_role``: of senders who are not listed; None: strangers."""
+    """Admits senders to one account. ``default_role``: of senders who are not known; None: strangers."""
 
-    def __init__(self, owner: str, setup: AccountSetup, default_role: SenderRole | None) -> None:
-        self._owner = owner
+    def __init__(
+        self, account: str, setup: AccountSetup, default_role: SenderRole | None, keeper: Doorkeeper
+    ) -> None:
+        self._account = account
         self._setup = setup
         self._default_role = default_role
+        self._keeper = keeper
 
     async def admit(self, update: Update) -> Admission | None:
-        role = self._role_of(update.sender)
-        return None if role is None else Admission(self._owner, role, self._setup.profile)
+        if not 0 < len(update.sender) <= _SENDER_CHARS_MAX:
+            return None
+        role = await self._known_role(update.sender)
+        if role is SenderRole.OWNER:
+            return self._admission(role)
+        if update.place.kind in _PRIVATE and (paired := await self._pair(update)) is not None:
+            return msgspec.structs.replace(self._admission(paired), is_paired_now=True)
+        role = role or self._default_role
+        if role is not None:
+            return self._admission(role)
+        # In a group a guest would share a session with others, the owner among them.
+        if self._setup.guests and update.place.kind in _PRIVATE:  # guard: f05
+            return self._guest(update.sender)
+        return None
 
-    def _role_of(self, sender: str) -> SenderRole | None:
+    async def _known_role(self, sender: str) -> SenderRole | None:
         if sender in self._setup.allow:
             return SenderRole.OWNER
-        if sender in self._setup.members:
-            return SenderRole.MEMBER
-        return self._default_role
+        found = await self._keeper.people.find(self._account, sender)
+        if found is not None:
+            return found.role
+        return SenderRole.MEMBER if sender in self._setup.members else None
+
+    async def _pair(self, update: Update) -> SenderRole | None:
+        role = await self._keeper.pairing.use(self._account, update.sender, update.text)
+        if role is not None:
+            person = Person(update.sender, role, update.sender_name[:200], self._keeper.clock.now_ms())
+            await self._keeper.people.put(self._account, person)
+        return role
+
+    def _admission(self, role: SenderRole) -> Admission:
+        return Admission(self._keeper.owner, role, self._setup.profile)
+
+    def _guest(self, sender: str) -> Admission:
+        owner = f"guest:{self._account}:{sender}"
+        return Admission(owner, SenderRole.GUEST, self._setup.guest_profile)

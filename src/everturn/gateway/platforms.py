@@ -9,12 +9,14 @@ from types import MappingProxyType, ModuleType
 from typing import Any, Final, get_type_hints
 
 import msgspec
+from msgspec import NODEFAULT
 
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import SenderRole
 from everturn.domain.errors import Invalid
+from everturn.domain.gateway import AccountSetup, PlatformForm, PlatformOption
 from everturn.domain.platform import Platform
-from everturn.gateway.settings import AccountSetup
+from everturn.domain.settings import settings_of
 
 # Packages register their own platforms in this group: NAME = "module", as in the table below.
 GROUP: Final = "everturn.platforms"
@@ -50,6 +52,21 @@ class PlatformKind(msgspec.Struct, frozen=True):
             )
         return self.make(account, settings, {name: secrets[name] for name in self.secrets}, clock)
 
+    def refuse_config_only(self, setup: AccountSetup) -> None:
+        """Raises Invalid for an option that only config.toml may set: there it was written on the machine."""
+        for key in setup.options.keys() & set(self.config_only):
+            raise Invalid(f"{key} can be set in config.toml only.", hint="Leave it out here.", key=key)
+
+    def form(self) -> PlatformForm:
+        """What an account needs."""
+        options = [
+            PlatformOption(
+                setting.name, setting.about, setting.default is NODEFAULT, setting.name in self.config_only
+            )
+            for setting in settings_of(self.settings).values()
+        ]
+        return PlatformForm(self.name, self.secrets, tuple(options))
+
     def read_options(self, setup: AccountSetup) -> msgspec.Struct:
         """The platform's own settings. Raises Invalid, which names the option."""
         known = self.settings.__struct_fields__
@@ -65,6 +82,14 @@ class PlatformKind(msgspec.Struct, frozen=True):
             raise Invalid(
                 f"A setting of the {self.name} account is wrong: {error}.", hint="Correct it."
             ) from error
+
+
+FindPlatform = Callable[[str], PlatformKind]
+
+
+def platform_names() -> tuple[str, ...]:
+    """All platforms, whether or not their libraries are installed."""
+    return tuple(sorted(_places()))
 
 
 def find_platform(name: str) -> PlatformKind:

@@ -21,6 +21,7 @@ Processes = Annotated[int, msgspec.Meta(ge=4, le=1_000_000)]  # the sandbox itse
 
 DEFAULT = "default"
 POCKET = "pocket"
+GUEST = "guest"
 
 DEFAULT_PROMPT = """\
 You are Everturn, an agent that works for one person on their own machine.
@@ -63,6 +64,12 @@ POCKET_PROMPT = """\
 You are Everturn, a helpful assistant on the user's own computer. You are a small model: answer in a few \
 short, clear sentences, in the user's language. If you do not know something, say so instead of guessing. \
 You cannot browse the web or open files. For code, give a short fenced example."""
+
+
+GUEST_PROMPT = """\
+You are Everturn, an assistant that answers people in a chat. You are talking to a guest of the person who \
+runs you: you know nothing about that person and cannot do anything on their machine. Answer briefly and \
+exactly, in the guest's language. Say when you are not sure."""
 
 
 class HostNetworkRefused(Invalid):
@@ -206,7 +213,13 @@ class Profiles(msgspec.Struct, frozen=True):
 
 
 def built_in() -> Profiles:
-    return Profiles({DEFAULT: Profile(), POCKET: Profile(name=POCKET, prompt=POCKET_PROMPT, tools=())})
+    return Profiles(
+        {
+            DEFAULT: Profile(),
+            POCKET: Profile(name=POCKET, prompt=POCKET_PROMPT, tools=()),
+            GUEST: Profile(name=GUEST, prompt=GUEST_PROMPT, tools=()),
+        }
+    )
 
 
 def read_profiles(path: Path, tool_names: frozenset[str]) -> Profiles:
@@ -242,7 +255,7 @@ def _defaults(profile: Profile | None) -> JsonObject:
     return (
         {}
         if profile is None
-        else {key: value for key, value in msgspec.to_builtins(profile).items() if value}
+        else {key: value for key, value in msgspec.to_builtins(profile).items() if value is not None}
     )
 
 

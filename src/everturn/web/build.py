@@ -163,7 +163,7 @@ class _Parts:
         ).endpoints()
         yield from self._openai().endpoints()
         if services.gateway is not None:
-            yield from GatewayApi(services.gateway).endpoints()
+            yield from GatewayApi(services.gateway, store.delivery, self._audit).endpoints()
         if services.toolbox is not None:
             recorder = services.recorder or Recorder(store, settings.home / "indexes", FilesSettings())
             files = SessionFiles(engine, store, services.toolbox, recorder)

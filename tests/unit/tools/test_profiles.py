@@ -44,7 +44,7 @@ def test_profiles_are_read_and_other_tables_left_alone() -> None:
     coder = profiles.get("coder")
     assert (coder.model, coder.tools, coder.network) == ("openai:gpt-x", ("terminal", "read_file"), True)
     assert profiles.servers["time"].args == ("--local-timezone", "UTC")
-    assert profiles.names == ["coder", "default", "pocket"]
+    assert profiles.names == ["coder", "default", "guest", "pocket"]
     default = profiles.get(None)
     assert (default.model, default.prompt) == ("anthropic:claude", DEFAULT_PROMPT)
 
@@ -110,4 +110,4 @@ def test_the_pocket_profile_is_tiny() -> None:
 def test_an_unknown_profile_names_the_known_ones() -> None:
     with pytest.raises(Invalid) as caught:
         built_in().get("unknown")
-    assert "default, pocket" in caught.value.hint
+    assert "default, guest, pocket" in caught.value.hint

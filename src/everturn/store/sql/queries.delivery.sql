@@ -37,6 +37,17 @@ UPDATE chats SET last_number = $2, title = $3 WHERE chat_no = $1
 -- name: chat_session
 UPDATE chats SET session_id = $2 WHERE chat_no = $1
 
+-- name: account_figures
+SELECT
+  (SELECT count(*) FROM inbox i WHERE i.account = $1 AND i.received_at >= $2) AS received,
+  (SELECT max(i.received_at) FROM inbox i WHERE i.account = $1) AS last_received_at,
+  (SELECT count(*) FROM outbox_parts p WHERE p.account = $1 AND p.state IN ('waiting','sending','unknown')) AS waiting,
+  (SELECT min(w.since) FROM (
+    SELECT min(i.received_at) AS since FROM inbox i WHERE i.account = $1 AND i.state = 'received' UNION ALL
+    SELECT min(o.created_at) FROM outbox_parts p JOIN outbox o ON o.outbox_no = p.outbox_no
+      WHERE p.account = $1 AND p.state IN ('waiting','sending','unknown')) w) AS waiting_since,
+  (SELECT count(*) FROM outbox_parts p WHERE p.account = $1 AND p.state IN ('held','undelivered')) AS undecided
+
 -- ---------------------------------------------------------------- inbox
 
 -- name: inbox_insert

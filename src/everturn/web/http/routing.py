@@ -12,6 +12,7 @@ import anyio
 import msgspec
 
 from everturn.domain.errors import EverturnError, Invalid
+from everturn.domain.gateway import ACCOUNT_NAME
 from everturn.domain.ids import checked
 from everturn.web.access import identity
 from everturn.web.access.visitor import Visitor
@@ -61,7 +62,9 @@ PARAMS: Mapping[str, Param] = {
         Param("provider", "^[a-z0-9][a-z0-9_.-]{0,63}$", "A model provider's name."),
         Param("rule", "^[A-Za-z0-9_.:-]{1,120}$", "A policy rule's id."),
         Param("server", "^[A-Za-z0-9_.-]{1,64}$", "An MCP server's name."),
-        Param("account", "^[a-z0-9][a-z0-9_-]{0,31}$", "The name of an account on a messaging platform."),
+        _of_ids("part", "prt", "The id of a part of a message to a chat."),
+        Param("account", ACCOUNT_NAME, "The name of an account on a messaging platform."),
+        Param("platform", "^[a-z0-9][a-z0-9_-]{0,63}$", "A messaging platform's name."),
         Param("note", "^[A-Za-z0-9_.:-]{1,120}$", "A memory note's id."),
     )
 }

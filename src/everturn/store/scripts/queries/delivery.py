@@ -92,6 +92,14 @@ class LeaseColumns(Columns, frozen=True):
     is_alive: int
 
 
+class FiguresColumns(Columns, frozen=True):
+    received: int
+    last_received_at: int | None
+    waiting: int
+    waiting_since: int | None
+    undecided: int
+
+
 CHAT_AT: Select[[str, str, str], ChatColumns] = Select("chat_at", ChatColumns)
 CHAT: Select[[str, str], ChatColumns] = Select("chat_get", ChatColumns)
 CHATS: Select[[str], ChatColumns] = Select("chats_list", ChatColumns)
@@ -114,4 +122,5 @@ PART: Select[[str, str], PartColumns] = Select("part_get", PartColumns)
 PARTS_OF_TURN: Select[[int], PartColumns] = Select("parts_of_turn", PartColumns)
 PARTS_FOR_PEOPLE: Select[[str, int], PartColumns] = Select("parts_for_people", PartColumns)
 
+ACCOUNT_FIGURES: Select[[str, int], FiguresColumns] = Select("account_figures", FiguresColumns)
 LEASE: Select[[str], LeaseColumns] = Select("lease_get", LeaseColumns)
