@@ -163,7 +163,7 @@ class TelegramService:
         except _Refusal as error:
             answer = {"ok": False, "error_code": error.status, "description": str(error)}
             return web.json_response(answer | {"parameters": error.parameters}, status=error.status)
-        except _BrokenOff:
+        except BrokenOff:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
@@ -195,7 +195,7 @@ class TelegramService:
         poll = self._polls
         if self.poll_failures:
             _fail(self.poll_failures.pop(0))
-        self._acknowledge(int(form.get("offset", 0)))
+        self.acknowledge(int(form.get("offset", 0)))
         self._said.set()  # another poll that waits is over
         self._said = asyncio.Event()
         if not self.updates and int(form.get("timeout", 0)):
@@ -208,7 +208,7 @@ class TelegramService:
         batch = self.updates[:100]
         return random.Random(7).sample(batch, len(batch)) if self.shuffles else batch
 
-    def _acknowledge(self, offset: int) -> None:
+    def acknowledge(self, offset: int) -> None:
         done = [update["update_id"] for update in self.updates if update["update_id"] < offset]
         if done and self.repeats:
             self.repeats -= 1
@@ -231,7 +231,7 @@ class TelegramService:
         return {"file_id": name, "file_unique_id": name, "file_path": f"files/{name}"}
 
     async def _sendMessage(self, form: dict[str, Any]) -> Any:  # noqa: N802
-        return self._send(form, {"shown": _shown(form, "text", TEXT_MAX)})
+        return self.send(form, {"shown": _shown(form, "text", TEXT_MAX)})
 
     async def _sendDocument(self, form: dict[str, Any]) -> Any:  # noqa: N802
         return self._send_file(form, "document")
@@ -256,9 +256,9 @@ class TelegramService:
     def _send_file(self, form: dict[str, Any], kind: str) -> Any:
         field = form[form[kind].removeprefix("attach://")]
         caption = _shown(form, "caption", CAPTION_MAX) if "caption" in form else ""
-        return self._send(form, {"shown": caption, "file": (field.filename, field.file.read()), "kind": kind})
+        return self.send(form, {"shown": caption, "file": (field.filename, field.file.read()), "kind": kind})
 
-    def _send(self, form: dict[str, Any], content: dict[str, Any]) -> Any:
+    def send(self, form: dict[str, Any], content: dict[str, Any]) -> Any:
         chat = self._chat(form)
         failure = self.failures.pop(0) if self.failures else None
         if failure not in (None, Failure.BREAK_OFF, Failure.ERROR_AFTER):
@@ -284,7 +284,7 @@ class TelegramService:
         return {"id": chat_id, "type": "private" if chat_id > 0 else "supergroup"}
 
 
-class _BrokenOff(Exception):
+class BrokenOff(Exception):
     pass
 
 
@@ -301,7 +301,7 @@ def _fail(failure: Failure | None) -> None:
         raise _Refusal(500, "Internal Server Error")
     if failure is Failure.ERROR:
         raise _BadGateway
-    raise _BrokenOff
+    raise BrokenOff
 
 
 def _answer(message: dict[str, Any]) -> dict[str, Any]:

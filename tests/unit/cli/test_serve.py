@@ -34,7 +34,12 @@ def test_the_server_loads_nothing_that_only_other_commands_and_extras_need() -> 
         "xllamacpp",
         "numpy",
         "pypdf",
-        "telegram",
+        "aiogram",
+        "aiohttp",
+        "aiosmtplib",
+        "discord",
+        "imap_tools",
+        "slack_sdk",
     }
     assert not loaded & late
 

@@ -36,8 +36,10 @@ CHAT = Chat("cht_x", "ada", ChatPlace("family", "telegram", ChatKind.DIRECT, "7"
 
 
 def made(url: str, token: str = TOKEN, *, poll_s: int = 20, webhook_url: str = "") -> TelegramPlatform:
-    settings = TelegramSettings(api_url=url, poll_s=poll_s, album_wait_s=0.02, webhook_url=webhook_url)
-    return TelegramPlatform("family", token, settings, SystemClock())
+    settings = TelegramSettings(api_url=url, webhook_url=webhook_url)
+    platform = TelegramPlatform("family", token, settings, SystemClock())
+    platform.poll_s, platform.album_wait_s = poll_s, 0.02
+    return platform
 
 
 @pytest.fixture

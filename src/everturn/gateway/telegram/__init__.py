@@ -4,6 +4,12 @@
 when an account is configured: the client takes seconds to load.
 """
 
-from everturn.gateway.telegram.platform import SECRETS, TelegramPlatform, TelegramSettings, platform
+from everturn.gateway.telegram.platform import (
+    CONFIG_ONLY,
+    SECRETS,
+    TelegramPlatform,
+    TelegramSettings,
+    platform,
+)
 
-__all__ = ["SECRETS", "TelegramPlatform", "TelegramSettings", "platform"]
+__all__ = ["CONFIG_ONLY", "SECRETS", "TelegramPlatform", "TelegramSettings", "platform"]

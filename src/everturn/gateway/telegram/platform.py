@@ -38,6 +38,7 @@ from everturn.gateway.telegram.failures import TokenRefused, explained
 from everturn.gateway.telegram.updates import ALLOWED, Incoming, UpdateReader, group_albums, read_incoming
 
 SECRETS: Final = ("token",)
+CONFIG_ONLY: Final = ("api_url",)  # the token is sent there
 PROOF_HEADER: Final = "x-telegram-bot-api-secret-token"
 _HTML: Final = "HTML"
 _TEXT_MAX: Final = 4_000  # Telegram takes 4,096; a repeat has a line more
@@ -62,8 +63,6 @@ class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(description="The public https address of `/hooks/<account>`. Empty: messages are polled for."),
     ] = ""
-    poll_s: int = 50  # how long one request waits for updates
-    album_wait_s: float = 0.5  # for more pictures of an album
 
 
 def platform(
@@ -87,6 +86,8 @@ class TelegramPlatform:
     promises = Promises(deduplicates=False, redelivers=True, keeps_updates_s=24 * 3600)
     limits = SendLimits(per_s_max=30, chat_spacing_s=1, group_spacing_s=3)
     features = Features(edits=True, buttons=True, files=True, typing=True)
+    poll_s = 50  # how long one request waits for updates
+    album_wait_s = 0.5  # for more pictures of an album
 
     def __init__(self, account: str, token: str, settings: TelegramSettings, clock: Clock) -> None:
         api = TelegramAPIServer.from_base(settings.api_url)
@@ -138,9 +139,9 @@ class TelegramPlatform:
 
     async def _next_batch(self, offset: int | None) -> list[tuple[Incoming, ...]]:
         """Updates that are not acknowledged, once the album at their end is complete."""
-        batch = await self._updates(offset, self._settings.poll_s)
+        batch = await self._updates(offset, self.poll_s)
         while batch and batch[-1].album is not None:
-            await self._clock.sleep(self._settings.album_wait_s)
+            await self._clock.sleep(self.album_wait_s)
             again = await self._updates(offset, 0)
             if len(again) <= len(batch):
                 break
