@@ -150,7 +150,10 @@ def engine_settings(config: Config) -> EngineSettings:
 def open_gateway(app: App) -> GatewayAccounts:
     """The accounts on messaging platforms; they are served while it is entered. Only a server enters it: a
     command or an embedding program that ends soon must not take messages."""
-    delivery = AccountServices(app.store, app.engine, app.clock, app.engine.worker)
+    profiles = tuple(app.config.profiles.names)
+    delivery = AccountServices(
+        app.store, app.engine, app.clock, app.engine.worker, models=app.models, profiles=profiles
+    )
     settings = AccountSettings(age_max_s=app.config.delivery.age_max_s)
     services = GatewayServices(delivery, app.secrets, app.environ, settings, LOCAL_OWNER)
     return GatewayAccounts(app.config.gateway, services)

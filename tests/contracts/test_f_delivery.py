@@ -2,75 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Sequence
 
 import anyio
 import msgspec
 import pytest
 
-from everturn.delivery import AccountService, AccountServices, AccountSettings
 from everturn.domain.clock import SystemClock
-from everturn.domain.delivery import NewPart, PartState, RemoteFile, SenderRole, Update, WhenUnknown
+from everturn.domain.delivery import NewPart, PartState, RemoteFile, WhenUnknown
 from everturn.domain.errors import PlatformBusy, PlatformRefused
-from everturn.domain.gateway import Admission
 from everturn.domain.messages import Attachment
 from everturn.domain.platform import Deliver
 from everturn.store import Store
 from everturn.testing import Say
-from everturn.testing.harness import OWNER, Harness, open_harness
+from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.models import Wait
 from everturn.testing.platform import FakePlatform
 from tests.conftest import OpenAnother
 from tests.delivering import claim_parts, lease_of, receive, send_to
+from tests.serving import FAST, answering, arrived, service_of, serving
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
-FAST = AccountSettings(poll_s=0.01, take_s=0.01, retry_first_s=0.01)
 
 
 @pytest.fixture
 def clock() -> SystemClock:
     """The store's and the loops'. They poll at short intervals, and the tests wait for facts."""
     return SystemClock()
-
-
-async def admit(update: Update) -> Admission | None:
-    return Admission(OWNER, SenderRole.OWNER, "default") if update.sender == "ada" else None
-
-
-def service_of(harness: Harness, platform: FakePlatform, settings: AccountSettings = FAST) -> AccountService:
-    services = AccountServices(harness.store, harness.engine, harness.clock, harness.engine.worker)
-    return AccountService(platform.account, platform, admit, settings, services)
-
-
-@asynccontextmanager
-async def serving(*services: AccountService) -> AsyncIterator[None]:
-    async with anyio.create_task_group() as group:
-        for service in services:
-            group.start_soon(service.run, name=service.account)
-        yield
-        group.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def answering(
-    store: Store,
-    platform: FakePlatform,
-    *script: Any,
-    settings: AccountSettings = FAST,
-) -> AsyncIterator[tuple[Harness, AccountService]]:
-    """An engine whose model plays the script, and the account of this platform."""
-    async with open_harness(store, *script, clock=SystemClock()) as harness:
-        service = service_of(harness, platform, settings)
-        async with serving(service):
-            yield harness, service
-
-
-async def arrived(platform: FakePlatform, count: int, chat: str = "42") -> list[str]:
-    await until(f"{count} messages arrive in {chat}", lambda: len(platform.texts(chat)) >= count)
-    return platform.texts(chat)
 
 
 def answers(platform: FakePlatform) -> list[str]:

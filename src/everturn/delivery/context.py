@@ -10,29 +10,48 @@ import msgspec
 from everturn.delivery.bell import Bell
 from everturn.delivery.parts import render_parts
 from everturn.delivery.settings import AccountSettings
+from everturn.domain.asks import Ask
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import Chat, NewPart, Received
 from everturn.domain.delivery_store import Delivery
+from everturn.domain.model import Models
 from everturn.domain.platform import Platform
+from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.store import Store
-from everturn.domain.store_values import Accepted, Submission
+from everturn.domain.store_values import Accepted, Request, Submission
+from everturn.domain.turns import Turn
 
 
-class Submitter(Protocol):
-    """How a received message becomes a turn: the engine."""
+class AgentEngine(Protocol):
+    """What a chat can ask the engine for."""
 
     async def submit_received(
         self, inbox_id: str, submission: Submission
     ) -> tuple[Received, Accepted | None]: ...
 
+    async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn: ...
+
+    async def answer(self, owner: str, ask_id: str, answer: str, *, by: str) -> Ask: ...
+
+    async def undo(self, owner: str, session_id: str, request: Request) -> Session: ...
+
+    async def redo(self, owner: str, session_id: str, request: Request) -> Session: ...
+
+    async def retry(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Accepted: ...
+
+    async def change_session(self, owner: str, session_id: str, patch: SessionPatch) -> Session: ...
+
 
 class AccountServices(msgspec.Struct, frozen=True):
-    """What every account is given. ``worker``: this process, as it is registered in the store."""
+    """What every account is given. ``worker``: this process, as it is registered in the store. ``profiles``:
+    names that a chat may choose from. ``models`` None: names of models are not checked."""
 
     store: Store
-    submitter: Submitter
+    engine: AgentEngine
     clock: Clock
     worker: str
+    models: Models | None = None
+    profiles: tuple[str, ...] = ()
 
 
 class AccountContext(msgspec.Struct, frozen=True):

@@ -10,9 +10,10 @@ import anyio
 import anyio.abc
 
 from everturn.delivery.bell import Bell
+from everturn.delivery.commands import Command, Commands
 from everturn.delivery.context import AccountContext
 from everturn.domain.clock import call_within
-from everturn.domain.delivery import Chat, Received, Refusal, RemoteFile, Update
+from everturn.domain.delivery import Chat, Received, Refusal, RemoteFile, SenderRole, Update, UpdateKind
 from everturn.domain.errors import EverturnError, Refused, Retry, StoreFault
 from everturn.domain.store_values import File, Submission
 
@@ -21,6 +22,7 @@ _FETCHES_MAX = 3
 _LATE = "(This message arrived late: it was written before the one above.)"
 _STEERED = "*Added to the answer that is being written.*"
 _QUEUED = "*Queued: it is answered next.*"
+_EDIT = "Edits are not seen; send it again as a new message."
 
 
 class Intake:
@@ -31,6 +33,7 @@ class Intake:
         self._settings = context.settings
         self._clock = context.clock
         self._inbox = context.delivery.inbox
+        self._commands = Commands(context)
         self._busy: set[str] = set()  # chats whose message is being made a turn
         self.bell = Bell(context.clock)
 
@@ -62,20 +65,48 @@ class Intake:
 
     async def settle(self, received: Received) -> None:
         """Make the update a turn, or refuse it and say why. Raises Retry if the store cannot write now."""
-        if received.update is None:
+        update = received.update
+        if update is None:
             return
+        if update.kind is not UpdateKind.MESSAGE:
+            await self._settle_other(received, update)
+        elif command := self._commands.read(update.text):
+            await self._run(received, command, update.role)
+        else:
+            await self._submit(received, update)
+
+    async def _settle_other(self, received: Received, update: Update) -> None:
+        if update.kind is UpdateKind.EDIT:
+            await self._refuse(received, Refusal("edit", _EDIT), _EDIT)
+        elif update.kind is UpdateKind.DELETION:
+            await self._refuse(received, Refusal("deletion", "A message was deleted in the chat."))
+        else:
+            await self._refuse(received, Refusal("unsupported", "This kind of update is not known."))
+
+    async def _run(self, received: Received, command: Command, role: SenderRole) -> None:
+        done = await self._commands.run(received, command, role)
+        await self._refuse(received, Refusal("command", f"/{command.name}"), done.text, done.turn_id)
+
+    async def _submit(self, received: Received, update: Update) -> None:
         try:
-            submission = await self._submission(received.chat, received.update, is_late=received.is_late)
-            submitter = self._context.services.submitter
-            settled, accepted = await submitter.submit_received(received.id, submission)
+            submission = await self._submission(received.chat, update, is_late=received.is_late)
+            settled, accepted = await self._context.services.engine.submit_received(received.id, submission)
         except Refused as error:
-            await self._inbox.refuse(received.id, Refusal(error.code, error.message))
-            await self._tell(received, f"*{error.message} {error.hint}*")
+            told = f"{error.message} {error.hint}"
+            await self._refuse(received, Refusal(error.code, error.message), told)
             return
         if accepted is not None and accepted.is_steering:
             await self._tell(received, _STEERED)
         elif settled.is_behind:
             await self._tell(received, _QUEUED)
+
+    async def _refuse(
+        self, received: Received, refusal: Refusal, told: str = "", turn_id: str | None = None
+    ) -> None:
+        # First the words: a crash between the two repeats them, and the outbox knows them by their key.
+        if told:
+            await self._tell(received, told)
+        await self._inbox.refuse(received.id, refusal, turn_id=turn_id)
 
     async def _submission(self, chat: Chat, update: Update, *, is_late: bool) -> Submission:
         text = f"{_LATE}\n{update.text}" if is_late else update.text

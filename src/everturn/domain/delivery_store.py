@@ -63,8 +63,9 @@ class Inbox(Protocol):
         """
         ...
 
-    async def refuse(self, inbox_id: str, refusal: Refusal) -> Received:
-        """Settle the update without a turn. A settled row is returned as it is."""
+    async def refuse(self, inbox_id: str, refusal: Refusal, *, turn_id: str | None = None) -> Received:
+        """Settle the update without making it a turn: it is a command, for example. ``turn_id``: the turn
+        that it has started or answered. A settled row is returned as it is."""
         ...
 
     async def prune(self, before_ms: int) -> int:

@@ -16,7 +16,7 @@ from everturn.domain.errors import Gone, NotFound, WrongState
 from everturn.domain.store_values import Accepted, Submission, WhenBusy
 from everturn.store.delivery.chats import chat_of, lock_chat, lock_chat_at
 from everturn.store.delivery.replies import owe_reply
-from everturn.store.scripts.common import find_turn, shown_session
+from everturn.store.scripts.common import find_turn, lock_turn, shown_session
 from everturn.store.scripts.queries.delivery import (
     INBOX,
     INBOX_FIND,
@@ -50,8 +50,8 @@ class Inbox:
         submissions.check_submission(submission, self._text_bytes_max)
         return await self._db.write(_accept, inbox_id, submission)
 
-    async def refuse(self, inbox_id: str, refusal: Refusal) -> Received:
-        return await self._db.write(_refuse, inbox_id, refusal)
+    async def refuse(self, inbox_id: str, refusal: Refusal, *, turn_id: str | None = None) -> Received:
+        return await self._db.write(_refuse, inbox_id, refusal, turn_id)
 
     async def prune(self, before_ms: int) -> int:
         # Looking first costs no write transaction when there is nothing to delete (A03).
@@ -108,12 +108,22 @@ def _accept(tx: Tx, inbox_id: str, submission: Submission) -> Script[tuple[Recei
     return settled, accepted
 
 
-def _refuse(tx: Tx, inbox_id: str, refusal: Refusal) -> Script[Received]:
+def _refuse(tx: Tx, inbox_id: str, refusal: Refusal, turn_id: str | None) -> Script[Received]:
     row = yield from _lock(tx, inbox_id)
     if row.state == InboxState.RECEIVED:
         yield from _refuse_overtaking(row)
-        yield q("inbox_settle", row.inbox_no, InboxState.REFUSED.value, tx.now, None, to_json(refusal))
+        turn_no = None if turn_id is None else (yield from _lasting_turn(tx, row.owner, turn_id))
+        yield q("inbox_settle", row.inbox_no, InboxState.REFUSED.value, tx.now, turn_no, to_json(refusal))
     return _received_of((yield from INBOX.only(inbox_id)))
+
+
+def _lasting_turn(tx: Tx, owner: str, turn_id: str) -> Script[int | None]:
+    """The number of the turn, which cannot be purged any more in this transaction; None if it was."""
+    try:
+        _, turn = yield from lock_turn(tx, turn_id, owner)
+    except NotFound:
+        return None
+    return turn.no
 
 
 def _lock(tx: Tx, inbox_id: str) -> Script[InboxColumns]:

@@ -1,0 +1,218 @@
+"""Commands of a chat, such as ``/new``. They are rows of the inbox like messages: in order, and once each.
+
+A command may run again after a crash, before its row is settled. Those that change a session carry the row's
+id as their idempotency key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from everturn.delivery.context import AccountContext
+from everturn.domain.delivery import Chat, Received, SenderRole, session_key
+from everturn.domain.errors import EverturnError, FilesConflict, Gone, NotFound, NothingToDo, Refused
+from everturn.domain.sessions import Session, SessionPatch
+from everturn.domain.store_values import Request, Submission, WhenBusy
+
+_LISTED_MAX = 10
+_LOOKED_AT_MAX = 200  # newest sessions of the owner among which those of the chat are looked for
+_WORDS_MAX = 60
+_NO_SESSION = "This chat has no session yet. Send a message to start one."
+_OWNER_ONLY = "Only the owner can do this."
+_IN_BROWSER = "Nothing was changed. Do it in the browser, which asks about each file."
+
+# Members talk in the owner's session and may not rearrange it; guests have sessions of their own.
+_MEMBER = frozenset({"help", "status", "queue", "stop"})
+_GUEST = _MEMBER | {"new", "sessions", "switch", "undo", "redo", "retry"}
+_ALLOWED: Mapping[SenderRole, frozenset[str]] = MappingProxyType(
+    {SenderRole.MEMBER: _MEMBER, SenderRole.GUEST: _GUEST}
+)
+
+
+class Command(msgspec.Struct, frozen=True):
+    name: str
+    rest: str  # what follows the name
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a command did: the words for the chat, and the turn that it has started."""
+
+    text: str
+    turn_id: str | None = None
+
+
+class Commands:
+    def __init__(self, context: AccountContext) -> None:
+        self._context = context
+        self._engine = context.services.engine
+        self._store = context.services.store
+        self._acts: Mapping[str, Callable[[Received, str], Awaitable[Done]]] = {
+            "new": self._new,
+            "sessions": self._sessions,
+            "switch": self._switch,
+            "undo": self._undo,
+            "redo": self._redo,
+            "retry": self._retry,
+            "stop": self._stop,
+            "queue": self._queue,
+            "model": self._model,
+            "profile": self._profile,
+            "memory": self._memory,
+            "status": self._status,
+            "help": self._help,
+            "start": self._help,  # what Telegram sends when a person opens a chat with a bot
+        }
+
+    def read(self, text: str) -> Command | None:
+        """The command in a message; None if it is a message like any other, such as a path."""
+        head, _, rest = text.strip().partition(" ")
+        name = head.removeprefix("/").partition("@")[0].lower()
+        return Command(name, rest.strip()) if head.startswith("/") and name in self._acts else None
+
+    async def run(self, received: Received, command: Command, role: SenderRole) -> Done:
+        """Raises Retry if it has to be run again later."""
+        if role is not SenderRole.OWNER and command.name not in _ALLOWED.get(role, frozenset({"help"})):
+            return Done(_OWNER_ONLY)
+        try:
+            return await self._acts[command.name](received, command.rest)
+        except FilesConflict as error:
+            return Done(f"{error.message.removesuffix(' Nothing was changed.')} {_IN_BROWSER}")
+        except Refused as error:
+            return Done(f"{error.message} {error.hint}".strip())
+
+    # --- sessions ----------------------------------------------------------------------------------
+
+    async def _new(self, received: Received, rest: str) -> Done:
+        chat = received.chat
+        await self._store.delivery.chats.switch(chat.owner, chat.id, None)
+        return Done("The next message starts a new session.")
+
+    async def _sessions(self, received: Received, rest: str) -> Done:
+        found = await self._sessions_of(received.chat)
+        if not found:
+            return Done(_NO_SESSION)
+        lines = [
+            f"{number}. {_name_of(session)}{' (this one)' * (session.id == received.chat.session_id)}"
+            for number, session in list(enumerate(found, start=1))[-_LISTED_MAX:]
+        ]
+        return Done("\n".join([*lines, "", "`/switch N` goes to one of them."]))
+
+    async def _switch(self, received: Received, rest: str) -> Done:
+        chat, found = received.chat, await self._sessions_of(received.chat)
+        if not (rest.isascii() and rest.isdigit() and 0 < int(rest) <= len(found)):
+            return Done("Say which one: `/switch N`, with a number that `/sessions` lists.")
+        session = found[int(rest) - 1]
+        await self._store.delivery.chats.switch(chat.owner, chat.id, session.id)
+        return Done(f"This chat goes on with: {_name_of(session)}")
+
+    async def _sessions_of(self, chat: Chat) -> list[Session]:
+        """The chat's sessions, oldest first, so that a number keeps its meaning."""
+        page = await self._store.sessions.list(chat.owner, limit=_LOOKED_AT_MAX)
+        key = session_key(chat.profile, chat.place)
+        found = [one for one in page.items if one.key == key or one.id == chat.session_id]
+        return sorted(found, key=lambda session: (session.created_at, session.id))
+
+    async def _session(self, chat: Chat) -> Session:
+        if chat.session_id is not None:
+            try:
+                return await self._store.sessions.get(chat.owner, chat.session_id)
+            except (Gone, NotFound):
+                pass  # as if it had none
+        raise NothingToDo(_NO_SESSION)
+
+    # --- the conversation --------------------------------------------------------------------------
+
+    async def _undo(self, received: Received, rest: str) -> Done:
+        session = await self._session(received.chat)
+        moved = await self._engine.undo(session.owner, session.id, _request(received))
+        return Done(f"Undone. The conversation ends with: {moved.preview[:_WORDS_MAX] or '(nothing)'}")
+
+    async def _redo(self, received: Received, rest: str) -> Done:
+        session = await self._session(received.chat)
+        moved = await self._engine.redo(session.owner, session.id, _request(received))
+        return Done(f"Redone. The conversation ends with: {moved.preview[:_WORDS_MAX] or '(nothing)'}")
+
+    async def _retry(self, received: Received, rest: str) -> Done:
+        session = await self._session(received.chat)
+        accepted = await self._engine.retry(session.owner, session.id, None, _request(received))
+        return Done("Asked again.", accepted.turn.id)
+
+    async def _stop(self, received: Received, rest: str) -> Done:
+        session = await self._session(received.chat)
+        if session.active_turn is None:
+            return Done("Nothing is running.")
+        turn = await self._engine.cancel(session.owner, session.active_turn, by=self._context.platform.name)
+        return Done("Stopped." if turn.ended_at is not None else "It is being stopped.")
+
+    async def _queue(self, received: Received, rest: str) -> Done:
+        if rest:
+            submission = Submission(text=rest, when_busy=WhenBusy.QUEUE)
+            settled, accepted = await self._engine.submit_received(received.id, submission)
+            text = "Queued: it is answered next." if settled.is_behind else ""
+            return Done(text, None if accepted is None else accepted.turn.id)
+        session = await self._session(received.chat)
+        turns = await self._store.turns.queue(session.owner, session.id)
+        lines = [f"{number}. {turn.text[:_WORDS_MAX]}" for number, turn in enumerate(turns, start=1)]
+        return Done("\n".join(lines) or "Nothing is queued. `/queue words` queues a message.")
+
+    # --- settings ----------------------------------------------------------------------------------
+
+    async def _model(self, received: Received, rest: str) -> Done:
+        session = await self._session(received.chat)
+        if not rest:
+            return Done(f"The model is {session.model or 'the default one'}. `/model NAME` changes it.")
+        models = self._context.services.models
+        if models is not None:
+            try:
+                await models.get(rest)
+            except EverturnError as error:
+                return Done(f"{error.message} {error.hint}".strip())
+        await self._engine.change_session(session.owner, session.id, SessionPatch(model=rest))
+        return Done(f"This session uses {rest} from now on.")
+
+    async def _profile(self, received: Received, rest: str) -> Done:
+        session = await self._session(received.chat)
+        known = self._context.services.profiles
+        names = f"The profiles are: {', '.join(known)}." if known else ""
+        if not rest:
+            return Done(f"The profile is {session.profile or 'default'}. {names}".strip())
+        if rest not in known:
+            return Done(f"There is no profile {rest[:_WORDS_MAX]!r}. {names}".strip())
+        await self._engine.change_session(session.owner, session.id, SessionPatch(profile=rest))
+        return Done(f"This session uses the profile {rest} from now on.")
+
+    async def _memory(self, received: Received, rest: str) -> Done:
+        return Done("What is remembered is shown and changed in the browser, under Memory.")
+
+    async def _status(self, received: Received, rest: str) -> Done:
+        session = await self._session(received.chat)
+        state = "waits for you" if session.asks else "is running" if session.active_turn else "is done"
+        return Done(
+            f"{_name_of(session)}\nThe last turn {state}. Queued: {session.queued}. "
+            f"Model: {session.model or 'default'}. Profile: {session.profile or 'default'}."
+        )
+
+    async def _help(self, received: Received, rest: str) -> Done:
+        return Done(HELP)
+
+
+HELP = """Send a message, and it is answered here. Commands:
+`/new` start a new session
+`/sessions` list this chat's sessions, `/switch N` go to one
+`/undo` `/redo` `/retry` the last turn
+`/stop` the turn that runs
+`/queue words` ask after the turn that runs
+`/model` `/profile` of this session
+`/memory` what is remembered
+`/status` how it is going"""
+
+
+def _request(received: Received) -> Request:
+    return Request(key=f"inbox:{received.id}")
+
+
+def _name_of(session: Session) -> str:
+    return (session.title or session.first_words or "Untitled")[:_WORDS_MAX]

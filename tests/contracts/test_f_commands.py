@@ -1,0 +1,131 @@
+"""F01, F02: commands and other updates of a chat are settled in order, once each, and answered."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from everturn.domain.clock import SystemClock
+from everturn.domain.delivery import ChatKind, ChatPlace, InboxState, Update, UpdateKind
+from everturn.store import Store
+from everturn.testing import Say
+from everturn.testing.harness import OWNER
+from everturn.testing.models import Wait
+from everturn.testing.platform import FakePlatform
+from tests.serving import answering, arrived
+from tests.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def clock() -> SystemClock:
+    return SystemClock()
+
+
+class Talk:
+    """Says something in the chat and waits for what comes back."""
+
+    def __init__(self, platform: FakePlatform) -> None:
+        self._platform = platform
+        self._said = 0
+
+    async def __call__(self, text: str, *, sender: str = "ada") -> str:
+        seen = len(self._platform.texts())
+        self._said += 1
+        self._platform.say(f"u{self._said}", text, sender=sender)
+        return (await arrived(self._platform, seen + 1))[seen]
+
+
+async def test_f_commands_start_list_and_switch_sessions(store: Store) -> None:
+    platform = FakePlatform()
+    talk = Talk(platform)
+    async with answering(store, platform, Say("one"), Say("two"), Say("three")):
+        assert "no session" in await talk("/sessions")
+        assert await talk("about cats") == "one"
+        assert await talk("/new") == "The next message starts a new session."
+        assert await talk("about dogs") == "two"
+        listed = await talk("/sessions")
+        assert [line[:2] for line in listed.splitlines()] == ["1.", "2."]
+        assert "(this one)" in listed.splitlines()[1]
+        await arrived(platform, 6)  # the hint is a part of its own
+        assert "goes on with" in await talk("/switch 1")
+        assert await talk("more about cats") == "three"
+        for wrong in ("/switch", "/switch 3", "/switch 0", "/switch x"):
+            assert "Say which one" in await talk(wrong)
+    sessions = (await store.sessions.list(OWNER)).items
+    assert sorted(session.messages for session in sessions) == [2, 4]
+
+
+async def test_f_commands_move_through_the_conversation(store: Store) -> None:
+    platform = FakePlatform()
+    talk = Talk(platform)
+    async with answering(store, platform, Say("one"), Say("two"), Say("two again")) as (harness, _):
+        assert await talk("hello") == "one"
+        assert await talk("more") == "two"
+        assert "Undone" in await talk("/undo")
+        assert "Redone" in await talk("/redo@everturn_bot")
+        assert await talk("/retry") == "Asked again."
+        assert (await arrived(platform, 6))[5] == "two again", "not quoted: it was asked here"
+        (session,) = (await store.sessions.list(OWNER)).items
+        assert [message.text for message in await harness.messages(session)] == [
+            "hello",
+            "one",
+            "more",
+            "two again",
+        ]
+
+
+async def test_f_commands_stop_and_queue(store: Store) -> None:
+    platform = FakePlatform()
+    talk = Talk(platform)
+    script = ([Say("fir"), Wait(anyio.Event())], Say("second"))
+    async with answering(store, platform, *script) as (harness, _):
+        platform.say("first", "hello")
+        await until("the model is asked", lambda: harness.model.requests)
+        assert "is running" in await talk("/status")
+        assert await talk("/queue and then this") == "Queued: it is answered next."
+        assert "1. and then this" in await talk("/queue")
+        platform.say("stop", "/stop", sender="bob")
+        await until("the second is answered", lambda: "second" in platform.texts())
+        assert "Stopped." in platform.texts()
+        assert await talk("/stop") == "Nothing is running."
+
+
+async def test_f_commands_change_model_and_profile_for_the_owner_only(store: Store) -> None:
+    platform = FakePlatform()
+    talk = Talk(platform)
+    async with answering(store, platform, Say("one")):
+        assert await talk("hello") == "one"
+        assert await talk("/model openai:big", sender="bob") == "Only the owner can do this."
+        assert "uses openai:big" in await talk("/model openai:big")
+        assert "There is no profile 'loud'" in await talk("/profile loud")
+        assert "profile quiet" in await talk("/profile quiet")
+    (session,) = (await store.sessions.list(OWNER)).items
+    assert (session.model, session.profile) == ("openai:big", "quiet")
+
+
+async def test_f_words_that_only_look_like_a_command_are_a_message(store: Store) -> None:
+    platform = FakePlatform()
+    talk = Talk(platform)
+    async with answering(store, platform, Say("a file of passwords"), Say("a tool")):
+        assert await talk("/etc/passwd: what is it?") == "a file of passwords"
+        assert await talk("what is /help?") == "a tool"
+        assert "Commands" in await talk("/help")
+
+
+async def test_f_an_edit_is_answered_and_a_deletion_and_an_unknown_kind_are_only_recorded(
+    store: Store,
+) -> None:
+    platform = FakePlatform()
+    place = ChatPlace(platform.account, platform.name, ChatKind.DIRECT, "42")
+    kinds = {"u1": UpdateKind.DELETION, "u2": UpdateKind("reaction"), "u3": UpdateKind.EDIT}
+    for update_id, kind in kinds.items():
+        platform.deliver_later(Update(update_id, place, "ada", "changed", kind=kind))
+    async with answering(store, platform):
+        assert await arrived(platform, 1) == ["Edits are not seen; send it again as a new message."]
+    for update_id in kinds:
+        again = Update(update_id, place, "ada")
+        received = await store.delivery.inbox.receive(OWNER, again, profile="default")
+        assert (received.is_repeat, received.state) == (True, InboxState.REFUSED)
+    assert (await store.sessions.list(OWNER)).items == ()
