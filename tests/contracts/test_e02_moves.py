@@ -131,6 +131,24 @@ async def test_e02_the_caller_says_what_to_do_with_changed_files(
     assert s.files(session) == expected, "what was there before the undo was stored"
 
 
+async def test_e02_redo_after_keeping_both_asks_about_nothing(s: FileSessions) -> None:
+    """The copies hold what redo brings back under the old names. One that was changed since is asked about."""
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two", b_txt="two")
+    before = {"a.txt": "mine", "b.txt": "two", "notes": "mine too"}
+    put_files(s.folder(session), before)
+    await engine.undo(OWNER, session.id, request(), BOTH)
+    assert s.files(session) == {"a.txt": "one", "a (mine).txt": "mine", "notes (mine)": "mine too"}
+    await engine.redo(OWNER, session.id, request())
+    assert s.files(session) == before
+    await engine.undo(OWNER, session.id, request(), BOTH)
+    put_files(s.folder(session), {"a (mine).txt": "changed"})
+    with pytest.raises(FilesConflict) as refused:
+        await engine.redo(OWNER, session.id, request())
+    assert [one.path for one in refused.value.facts["conflicts"]] == ["a (mine).txt"]
+
+
 async def test_e02_a_file_that_is_as_wanted_is_no_conflict(s: FileSessions) -> None:
     session, engine = await s.h.new_session(), s.h.engine
     await s.turn(session, a_txt="one")

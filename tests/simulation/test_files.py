@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,6 +41,12 @@ class Node:
         self.parent = parent
         self.before = before  # None: it changed nothing
         self.after = after
+
+
+def is_restored(name: str, text: str, wanted: Files) -> bool:
+    """True for a copy of a file that gets the same text back."""
+    original = re.sub(r" \(mine( \d+)?\)$", "", name)
+    return name not in wanted and original != name and wanted.get(original) == text
 
 
 class Model:
@@ -89,7 +96,9 @@ class Model:
         conflicts = {
             name: text
             for name, text in present.items()
-            if self.last.get(name) != text and wanted.get(name) != text
+            if self.last.get(name) != text
+            and wanted.get(name) != text
+            and not is_restored(name, text, wanted)
         }
         if conflicts and choice is None:
             return False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 _NAME_BYTES_MAX: Final = 255
+_MINE: Final = re.compile(rb"(.+) \(mine(?: \d+)?\)(\.[^.]*)?", re.DOTALL)
 
 
 def find_free_name(path: bytes, is_taken: Callable[[bytes], bool]) -> bytes:
@@ -22,6 +24,13 @@ def find_free_name(path: bytes, is_taken: Callable[[bytes], bool]) -> bytes:
         if not is_taken(found):
             return found
         number += 1
+
+
+def find_original(path: bytes) -> bytes | None:
+    """The path of which this one is the user's own version; None if it is not named so."""
+    folder, slash, name = path.rpartition(b"/")
+    match = _MINE.fullmatch(name)
+    return None if match is None else folder + slash + match[1] + (match[2] or b"")
 
 
 def _cut(stem: bytes, size: int) -> bytes:

@@ -40,10 +40,11 @@ from everturn.domain.working_copies import (
     WorkingCopy,
 )
 from everturn.workspace.arrival import Arrival
-from everturn.workspace.diff import Change, diff, find_conflicts
+from everturn.workspace.diff import Change, Load, diff, find_conflicts
 from everturn.workspace.folder_lock import hold_folder
 from everturn.workspace.index import Folder
-from everturn.workspace.overlay import overlay
+from everturn.workspace.mine import find_original
+from everturn.workspace.overlay import find_entry, overlay
 from everturn.workspace.recorder import Recorder, file_change, is_of_file
 from everturn.workspace.thread_blobs import ThreadBlobs
 
@@ -132,7 +133,8 @@ class Restorer:
 
     def _compare(self, made: str, present: str, wanted: str) -> tuple[list[Change], list[Change]]:
         load = self._blobs.load
-        return diff(load, present, wanted), find_conflicts(load, made, present, wanted)
+        conflicts = find_conflicts(load, made, present, wanted)
+        return diff(load, present, wanted), [one for one in conflicts if not _is_restored(load, one, wanted)]
 
     def _remember(self, session_id: str, found: Folder) -> None:
         self._seen.pop(session_id, None)
@@ -207,6 +209,16 @@ class Restorer:
 
     async def _in_thread(self, act: Callable[[*Args], T], *args: *Args) -> T:
         return await anyio.to_thread.run_sync(act, *args, limiter=self._threads)
+
+
+def _is_restored(load: Load, conflict: Change, wanted: str) -> bool:
+    """True for a copy that an earlier restore put beside a file, if that file now gets the same bytes back:
+    nothing would be lost."""
+    original = find_original(conflict.path)
+    if original is None or conflict.before is None or conflict.after is not None:
+        return False
+    entry = find_entry(load, wanted, original)
+    return entry is not None and (entry.kind, entry.sha256) == (conflict.before.kind, conflict.before.sha256)
 
 
 def _reverse(change: Change) -> Change:
